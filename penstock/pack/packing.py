@@ -59,8 +59,8 @@ def pack(
     ----------
     src : str, path, Store, dataset or iterable
         Anything that :func:`penstock.open` opens (a folder of images, another store); a table with paths of images and
-        other columns (``.csv``, ``.tsv``, ``.json``, ``.jsonl``, ``.parquet``); a dataset with ``__getitem__`` and
-        ``__len__``, a sequence of samples, an array, or a mapping of columns of one length; a dataset of Hugging Face;
+        other columns (``.csv``, ``.tsv``, ``.json``, ``.jsonl``, ``.parquet``), also a dataframe of pandas or polars,
+        or a list of dicts with such paths; a dataset with ``__getitem__`` and ``__len__``, a sequence of samples, an array, or a mapping of columns of one length; a dataset of Hugging Face;
         an iterator, a generator or an iterable dataset; a loader, of whose batches each row becomes a record. With
         ``annotations``, the folder of the images, or None where the annotations say where these are; with ``format``
         alone, the annotations. Also what :func:`penstock.annotations.read` returns, and datasets of torchvision with
@@ -109,8 +109,8 @@ def pack(
         A text by which you promise that the samples, and their order, are those of every run with the same text. An
         iterator is resumed only with it.
     root : str or path, optional
-        The folder of relative paths in samples (by default the current one), or in a table (by default that of the
-        table).
+        The folder of relative paths in samples or dataframes (by default the current one), or in a table (by
+        default that of the table).
     columns : mapping of str to str, optional
         For a table: names of fields, and the column of each, such as ``{"image": "file", "mask": "mask_file"}``.
     jobs : int

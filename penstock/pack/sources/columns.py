@@ -247,14 +247,12 @@ def plan_columns(table: Table, given: GivenSchema, columns: Mapping[str, str] | 
                 surveys[column] = _ColumnSurvey(column, is_text=table.is_text)
             surveys[column].add(value, table.describe(row))
     if not surveys:
-        raise PackError(f"the table {table.path.name} has no rows")
+        raise PackError(f"the table {table.name} has no rows")
     if unknown := [column for column in wanted.values() if column not in surveys]:
-        raise ArgumentError(
-            f"columns names {unknown[0]!r}, and the columns of {table.path.name} are: {', '.join(surveys)}"
-        )
-    names = _name_fields(surveys, wanted)
+        raise ArgumentError(f"columns names {unknown[0]!r}, and the columns of {table.name} are: {', '.join(surveys)}")
+    names = _name_fields(surveys, wanted, given.fields)
     if missing := [name for name in (*given.fields, *given.dropped) if name not in names]:
-        raise ArgumentError(f"schema names {missing[0]!r}, and the fields of {table.path.name} are: {', '.join(names)}")
+        raise ArgumentError(f"schema names {missing[0]!r}, and the fields of {table.name} are: {', '.join(names)}")
     planned = {}
     for name, column in names.items():
         if name == KEY or name in given.dropped or (given.is_complete and name not in given.fields):
@@ -262,18 +260,20 @@ def plan_columns(table: Table, given: GivenSchema, columns: Mapping[str, str] | 
         field = _choose_field(name, surveys[column], given.fields.get(name), table)
         planned[name] = PlannedColumn(column, field, table.is_text)
     if not planned:
-        raise PackError(f"the table {table.path.name} has no column that is to be packed")
+        raise PackError(f"the table {table.name} has no column that is to be packed")
     return ColumnPlan(planned, KEY in names)
 
 
-def _name_fields(surveys: Mapping[str, _ColumnSurvey], wanted: Mapping[str, str]) -> dict[str, str]:
+def _name_fields(
+    surveys: Mapping[str, _ColumnSurvey], wanted: Mapping[str, str], given: Mapping[str, Field]
+) -> dict[str, str]:
     """Names of fields, and the column of each: as given, else that of the column, without "path" if it is a file."""
     names = {column: name for name, column in wanted.items()}
     taken = {*names.values(), *(column for column in surveys if column not in names)}
     for column, survey in surveys.items():
         if column in names:
             continue
-        short = _shorten(column) if survey.is_file else column
+        short = _shorten(column) if survey.is_file and column not in given else column
         names[column] = short if short not in taken else column
         taken.add(names[column])
     return {names[column]: column for column in surveys}
@@ -293,12 +293,12 @@ def _choose_field(name: str, survey: _ColumnSurvey, given: Field | None, table: 
         return Field("label", survey.classes) if given == Field("label") and survey.has_names else given
     if survey.failure:
         raise PackError(
-            f"{table.path.name}, {survey.failure}; give schema={{{name!r}: kind}}, or None as the kind to leave it out"
+            f"{table.name}, {survey.failure}; give schema={{{name!r}: kind}}, or None as the kind to leave it out"
         )
     field = survey.find_field()
     if field is None:
         raise PackError(
-            f"{table.path.name}: column {survey.name!r} has no value; give schema={{{name!r}: kind}}, or None as the "
+            f"{table.name}: column {survey.name!r} has no value; give schema={{{name!r}: kind}}, or None as the "
             "kind to leave it out"
         )
     return field

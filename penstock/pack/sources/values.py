@@ -11,6 +11,7 @@ Frameworks are not imported: a tensor is what has ``detach``, a picture of Pillo
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import sys
@@ -90,6 +91,8 @@ def plain(value: Any) -> Any:  # noqa: PLR0911  # a return for each type
         return Path(os.fsdecode(value))
     if isinstance(value, set | frozenset):
         return sorted(value)
+    if isinstance(value, dt.date | dt.time):
+        return value.isoformat()
     if not isinstance(value, list | tuple | str | Mapping) and (
         hasattr(value, "__array__") or hasattr(value, "__dlpack__")
     ):
