@@ -60,11 +60,12 @@ def pack(
     src : str, path, Store, dataset or iterable
         Anything that :func:`penstock.open` opens (a folder of images, another store); a table with paths of images and
         other columns (``.csv``, ``.tsv``, ``.json``, ``.jsonl``, ``.parquet``), also a dataframe of pandas or polars,
-        or a list of dicts with such paths; a dataset with ``__getitem__`` and ``__len__``, a sequence of samples, an array, or a mapping of columns of one length; a dataset of Hugging Face;
-        an iterator, a generator or an iterable dataset; a loader, of whose batches each row becomes a record. With
-        ``annotations``, the folder of the images, or None where the annotations say where these are; with ``format``
-        alone, the annotations. Also what :func:`penstock.annotations.read` returns, and datasets of torchvision with
-        annotations and without transforms (``VOCDetection``, ``CocoDetection``), whose files are packed as they are.
+        or a list of dicts with such paths; a dataset with ``__getitem__`` and ``__len__``, a sequence of samples, an
+        array, or a mapping of columns of one length; a dataset of Hugging Face; an iterator, a generator or an iterable
+        dataset; a loader, of whose batches each row becomes a record. With ``annotations``, the folder of the images,
+        or None where the annotations say where these are; with ``format`` alone, the annotations. Also what
+        :func:`penstock.annotations.read` returns, and datasets of torchvision with annotations and without transforms
+        (``VOCDetection``, ``CocoDetection``), whose files are packed as they are.
     dst : str or path
         The store to write; its ending chooses its kind (``.lmdb``). If a pack of the same source and options exists, an
         unfinished one is resumed, to the same bytes as without the interruption, and a finished one is used as it is.

@@ -29,11 +29,11 @@ _BATCH_ROWS: Final = 1024
 class FrameTable(Table):
     """The rows of a dataframe or a list of dicts. A copy in a worker process has none: it is given rows."""
 
-    def __init__(self, frame: Any) -> None:
+    def __init__(self, frame: object) -> None:
         self.name, self.unit, self.is_text = type(frame).__name__, "row", False
         self._frame = frame if isinstance(frame, list) else _prepare(frame)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_frame": None}
 
     def rows(self) -> Iterator[TableRow]:
@@ -48,7 +48,7 @@ class FrameSource(ManifestSource):
     """The rows of a dataframe or a list of dicts, with the files that they name."""
 
     @classmethod
-    def recognises(cls, src: Any) -> bool:
+    def recognises(cls, src: object) -> bool:
         """A dataframe, by the protocols that it has; a list of dicts without images, some of them paths of images."""
         if isinstance(src, list):
             return _names_images(src[:INFERRED_FROM])
@@ -56,7 +56,7 @@ class FrameSource(ManifestSource):
         return (is_frame or hasattr(src, "__arrow_c_stream__")) and hasattr(src, "columns")
 
     @classmethod
-    def open(cls, src: Any, options: SourceOptions) -> Self:
+    def open(cls, src: object, options: SourceOptions) -> Self:
         """Look at every row, and at the files."""
         options.refuse_others(OPTIONS, "a list of dicts with paths" if isinstance(src, list) else "a dataframe")
         return cls(FrameTable(src), options, Path(options.root or "."))
@@ -87,7 +87,7 @@ def _prepare(frame: Any) -> Any:
     return frame
 
 
-def _read_rows(frame: Any) -> Iterator[Any]:
+def _read_rows(frame: Any) -> Iterator[object]:
     if isinstance(frame, list):
         yield from frame
     elif hasattr(frame, "iterrows"):
@@ -99,7 +99,7 @@ def _read_rows(frame: Any) -> Iterator[Any]:
             yield from batch.to_pylist()
 
 
-def _simplify(name: str, value: Any) -> Any:
+def _simplify(name: str, value: object) -> object:
     """A cell as a file would have it: NaN is missing, a path is text."""
     if isinstance(value, float | dt.datetime) and value != value:  # noqa: PLR0124  # NaN, NaT
         return None
@@ -108,9 +108,9 @@ def _simplify(name: str, value: Any) -> Any:
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-def _names_images(rows: list[Any]) -> bool:
+def _names_images(rows: list[object]) -> bool:
     """Whether rows are dicts without an image, and a column has paths of images and nothing else."""
-    columns: dict[str, list[Any]] = {}
+    columns: dict[str, list[object]] = {}
     for row in rows:
         if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
             return False
@@ -125,6 +125,6 @@ def _names_images(rows: list[Any]) -> bool:
     )
 
 
-def _may_be_image(value: Any) -> bool:
+def _may_be_image(value: object) -> bool:
     is_content = isinstance(value, bytes | bytearray | memoryview | os.PathLike)
     return is_content or is_picture(value) or getattr(value, "ndim", 0) > 1

@@ -180,7 +180,7 @@ def _guess_list(name: str, values: Sequence[Any]) -> Guess:
     return Guess(f"{array.dtype.name}[{','.join(map(str, array.shape))}]", is_list=True)
 
 
-def _has_changed(values: Sequence[Any], array: Array) -> bool:
+def _has_changed(values: Sequence[object], array: Array) -> bool:
     """Whether a list has an integer that its array of floats rounds."""
     changed = np.array(values, np.object_) != array
     return bool((changed & (array == array)).any())  # noqa: PLR0124  # not NaN
