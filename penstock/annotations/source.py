@@ -19,6 +19,7 @@ from typing import Any, Final
 from PIL import Image
 
 from penstock.errors import AnnotationError, ArgumentError
+from penstock.remote_urls import refuse_remote
 
 __all__ = ["IMAGE_SUFFIXES", "AnnotationSource"]
 
@@ -71,6 +72,7 @@ class AnnotationSource:
             raise ArgumentError(f"a source must be a path or a mapping of names to paths, got {given!r:.200}")
         if images is not None:
             roles["images"] = Path(os.fspath(images))
+        refuse_remote(list(roles.values()))
         # `resolve` would follow links, and paths would no longer be those that were given
         roles = {name: Path(os.path.abspath(path)) for name, path in roles.items()}  # noqa: PTH100
         for name, path in roles.items():

@@ -18,6 +18,7 @@ from penstock.pack.resizing import Resizing
 from penstock.pack.run import PackProgress
 from penstock.pack.sources import SourceOptions, open_source
 from penstock.pack.sources.annotations import AnnotatedImages
+from penstock.remote_urls import refuse_remote
 from penstock.sample import Field, Schema
 from penstock.transforms.encode import ENCODED_FORMATS
 
@@ -58,12 +59,13 @@ def pack(
     ----------
     src : str, path, Store, dataset or iterable
         Anything that :func:`penstock.open` opens (a folder of images, another store); a table with paths of images and
-        other columns (``.csv``, ``.tsv``, ``.json``, ``.jsonl``, ``.parquet``); a dataset with ``__getitem__`` and
-        ``__len__``, a sequence of samples, an array, or a mapping of columns of one length; a dataset of Hugging Face;
-        an iterator, a generator or an iterable dataset; a loader, of whose batches each row becomes a record. With
-        ``annotations``, the folder of the images, or None where the annotations say where these are; with ``format``
-        alone, the annotations. Also what :func:`penstock.annotations.read` returns, and datasets of torchvision with
-        annotations and without transforms (``VOCDetection``, ``CocoDetection``), whose files are packed as they are.
+        other columns (``.csv``, ``.tsv``, ``.json``, ``.jsonl``, ``.parquet``), also a dataframe of pandas or polars,
+        or a list of dicts with such paths; a dataset with ``__getitem__`` and ``__len__``, a sequence of samples, an
+        array, or a mapping of columns of one length; a dataset of Hugging Face; an iterator, a generator or an iterable
+        dataset; a loader, of whose batches each row becomes a record. With ``annotations``, the folder of the images,
+        or None where the annotations say where these are; with ``format`` alone, the annotations. Also what
+        :func:`penstock.annotations.read` returns, and datasets of torchvision with annotations and without transforms
+        (``VOCDetection``, ``CocoDetection``), whose files are packed as they are.
     dst : str or path
         The store to write; its ending chooses its kind (``.lmdb``). If a pack of the same source and options exists, an
         unfinished one is resumed, to the same bytes as without the interruption, and a finished one is used as it is.
@@ -108,8 +110,8 @@ def pack(
         A text by which you promise that the samples, and their order, are those of every run with the same text. An
         iterator is resumed only with it.
     root : str or path, optional
-        The folder of relative paths in samples (by default the current one), or in a table (by default that of the
-        table).
+        The folder of relative paths in samples or dataframes (by default the current one), or in a table (by
+        default that of the table).
     columns : mapping of str to str, optional
         For a table: names of fields, and the column of each, such as ``{"image": "file", "mask": "mask_file"}``.
     jobs : int
@@ -175,6 +177,7 @@ def pack(
         src = _annotate(src, annotations, format, split, annotation_options)
     elif split is not None or annotation_options is not None:
         raise ArgumentError("split and annotation_options must be given with annotations or format")
+    refuse_remote(root)
     options = SourceOptions(
         schema=schema,
         classes=classes,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.errors import ArgumentError, StoreFormatError, StoreNotFoundError
 from penstock.registry import Registry
+from penstock.remote_urls import refuse_remote
 from penstock.stores.location import Location
 from penstock.stores.recognition import MAY_BE
 from penstock.stores.shards import expand_shards
@@ -148,6 +149,7 @@ def find(url: StoreLike, *, to_write: bool = False, layout: str | None = None) -
     """
     if isinstance(url, Location):
         return STORES.get(ALIASES.get(url.scheme, url.scheme)), url
+    refuse_remote(url, "written" if to_write else "read")
     given = list(url) if isinstance(url, list | tuple) else [url]
     texts = [_to_text(each) for each in given]
     if not texts:

@@ -16,13 +16,12 @@ worker, which does not list again.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import stat
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -31,8 +30,15 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock.errors import ArgumentError, PenstockError, StoreFormatError
+from penstock.errors import StoreFormatError
 from penstock.plurals import counted
+from penstock.stores.folder_checks import (
+    advise_without_images,
+    refuse_empty,
+    refuse_hidden,
+    refuse_unnamed,
+    warn_of_similar,
+)
 from penstock.stores.key_list import KeyList
 from penstock.stores.record_names import make_natural_key, quote_names
 from penstock.stores.writing import Skipped
@@ -56,9 +62,7 @@ _SYSTEM_FOLDERS: Final = frozenset(
 )
 """Folders that operating systems and tools create; some contain thumbnails."""
 
-_FEW_CLASSES: Final = 5
 _MAX_IGNORED_NAMES: Final = 1000
-_PROBED_ENTRIES: Final = 20
 _NO_IMAGE: Final = "a folder without images"
 _FILE_TYPES: Final = {
     stat.S_IFIFO: "a FIFO",
@@ -156,7 +160,7 @@ def list_folder(root: Path, url: str, classes: tuple[str, ...] | None = None) ->
     ArgumentError
         If ``classes`` does not name a folder that contains images.
     """
-    scan = _FolderScan(root)
+    scan = _FolderScan(root, classes or ())
     folders = scan.list_entries("", ())
     loose = len(scan.keys)
     found: dict[str, int] = {}
@@ -178,18 +182,20 @@ def list_folder(root: Path, url: str, classes: tuple[str, ...] | None = None) ->
         found = {root.resolve().name or "root": loose}
     if not found:
         others = [*scan.unreadable, *scan.problems][:1]
-        container = _find_container(root, scan.problems)
+        advice = advise_without_images(root, scan.problems, scan.suffixes)
         raise StoreFormatError(
             f"there is no image in this folder: {counted(len(scan.problems), 'other entry')}"
             f"{''.join(f', such as {key!r} ({reason})' for key, reason in others)}; images end in "
-            f"{', '.join(sorted(IMAGE_SUFFIXES))}{container}",
+            f"{', '.join(sorted(IMAGE_SUFFIXES))}{advice}",
             store=url,
         )
     if classes is None:
         if not loose:
-            _refuse_empty(scan, [folder for folder, _ in folders if folder not in found], list(found), url)
+            refuse_empty(scan.list_empty(folder for folder, _ in folders if folder not in found), list(found), url)
+            refuse_hidden((root / name for name in scan.hidden), list(found), IMAGE_SUFFIXES, url)
         classes = tuple(found)
-    _refuse_unnamed(found, classes, url)
+        warn_of_similar(classes)
+    refuse_unnamed(found, classes, url)
     return _make_listing(scan, found, classes)
 
 
@@ -222,45 +228,7 @@ def describe_file_type(mode: int) -> str:
     return "a folder" if stat.S_ISDIR(mode) else _FILE_TYPES.get(stat.S_IFMT(mode), "something")
 
 
-def _refuse_empty(scan: _FolderScan, without: Sequence[str], found: Sequence[str], url: str) -> None:
-    """Refuse folders that may be classes and contain no images: leaving one out would renumber the others."""
-    empty = {name: scan.unlisted.get(name, "") for name in without if name not in scan.cycles}
-    empty.update({name: reason for name, reason in scan.unlisted.items() if "/" not in name})
-    if not empty:
-        return
-    reasons = "".join(f" ({reason})" for reason in sorted({*empty.values()} - {""}))
-    folders, them = ("folder", "it") if len(empty) == 1 else ("folders", "them")
-    option = f"--classes {','.join(found)}" if len(found) <= _FEW_CLASSES else "--classes"
-    raise StoreFormatError(
-        f"there is no image in the {folders} {quote_names(sorted(empty))}{reasons}; each folder is a class and must "
-        f"contain images. Remove {them}, or name the classes: classes=[{quote_names(found)}] ({option}) leaves {them} "
-        "out; a class in the list keeps its number, with or without images",
-        store=url,
-    )
-
-
-def _refuse_unnamed(found: Iterable[str], classes: tuple[str, ...], url: str) -> None:
-    if unnamed := sorted(set(found) - set(classes)):
-        raise ArgumentError(
-            f"classes must name every folder that contains images, got {quote_names(classes)}; it lacks the "
-            f"{'folder' if len(unnamed) == 1 else 'folders'} {quote_names(unnamed)}",
-            store=url,
-        )
-
-
 _Ancestors = tuple[tuple[int, int], ...]
-
-
-def _find_container(root: Path, entries: Sequence[Skipped]) -> str:
-    """What to open instead of a folder without images that contains a container, as the end of a sentence."""
-    from penstock import stores  # only where the folder is refused
-
-    for key, _ in entries[:_PROBED_ENTRIES]:
-        with contextlib.suppress(PenstockError, OSError):
-            kind, _ = stores.find(root / key)
-            if kind.kind != "files":
-                return f"; {key!r} in it looks like a store of kind {kind.kind!r}: give its path"
-    return ""
 
 
 class _FolderScan:
@@ -268,18 +236,20 @@ class _FolderScan:
 
     ``keys`` are the records, with their ``sizes`` and ``times`` of change. ``problems`` are the other entries, and
     ``unreadable`` those of them that may be images or contain some. ``unlisted`` maps entries that may be folders of
-    images and cannot be listed to the reason. ``cycles`` are links to a folder that contains them.
+    images and cannot be listed to the reason. ``cycles`` are links to a folder that contains them. ``hidden`` are the
+    names at the top that begin with a dot. ``suffixes`` count the files that are no images by their names.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, classes: Collection[str]) -> None:
         self.keys: list[str] = []
         self.sizes, self.times = array("q"), array("q")
         self.problems: list[Skipped] = []
         self.unreadable: list[Skipped] = []
         self.unlisted: dict[str, str] = {}
         self.cycles: set[str] = set()
-        self._root = root
-        self._ignored: Counter[str] = Counter()
+        self.hidden: list[str] = []
+        self._root, self._classes = root, frozenset(classes)
+        self.suffixes: Counter[str] = Counter()
 
     def add_folder(self, folder: str, ancestors: _Ancestors) -> None:
         """Add all entries below a folder, its files before its sub-folders; not recursive: folders may be deep."""
@@ -298,7 +268,7 @@ class _FolderScan:
                 self.cycles.add(folder)
                 return folders
             with os.scandir(path) as entries:
-                ordered = sorted((entry for entry in entries if not entry.name.startswith(".")), key=_entry_sort_key)
+                ordered = sorted((each for each in entries if self._is_listed(each, folder)), key=_entry_sort_key)
         except OSError as error:
             self.unlisted[folder] = f"a folder that cannot be listed: {error.strerror}"
             self._refuse(f"{folder}/", self.unlisted[folder])
@@ -310,17 +280,22 @@ class _FolderScan:
                 folders.append((key, ancestors))
         return folders
 
+    def list_empty(self, folders: Iterable[str]) -> dict[str, str]:
+        """Those of some folders without images that may be classes, and other entries that may be; with the reason."""
+        empty = {name: self.unlisted.get(name, "") for name in folders if name not in self.cycles}
+        return empty | {name: reason for name, reason in self.unlisted.items() if "/" not in name}
+
     def close(self) -> None:
         """Add one entry for each suffix of which not every file was named."""
-        for suffix, count in self._ignored.items():
+        for suffix, count in self.suffixes.items():
             if count > _MAX_IGNORED_NAMES:
                 more = f"{counted(count - _MAX_IGNORED_NAMES, 'more file')} that are not images by their names"
                 self.problems.append(Skipped(f"*{suffix}", more))
 
     def ignore_by_name(self, key: str, suffix: str) -> None:
         """Note a file that is no image by its name; of a suffix, at most 1,000 files are named."""
-        self._ignored[suffix] += 1
-        if self._ignored[suffix] <= _MAX_IGNORED_NAMES:
+        self.suffixes[suffix] += 1
+        if self.suffixes[suffix] <= _MAX_IGNORED_NAMES:
             self.ignore(key, "not an image by its name")
 
     def ignore(self, key: str, reason: str) -> None:
@@ -331,6 +306,13 @@ class _FolderScan:
         """Note an entry that may be an image, or contain some."""
         self.problems.append(Skipped(key, reason))
         self.unreadable.append(self.problems[-1])
+
+    def _is_listed(self, entry: os.DirEntry[str], folder: str) -> bool:
+        """Whether an entry is not hidden, or a class that was named; others of the top are kept in ``hidden``."""
+        is_listed = not entry.name.startswith(".") or (not folder and entry.name in self._classes)
+        if not is_listed and not folder:
+            self.hidden.append(entry.name)
+        return is_listed
 
     def _is_folder(self, entry: os.DirEntry[str], key: str) -> bool:
         """Whether an entry is a folder to list; any other entry is added as a record or noted as a problem."""

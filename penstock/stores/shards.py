@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import xxhash
 
 from penstock.errors import ArgumentError, StoreNotFoundError
+from penstock.remote_urls import refuse_remote
 from penstock.stores.location import Location
 
 if TYPE_CHECKING:
@@ -201,6 +202,7 @@ def expand_shards(pattern: str) -> list[str]:
     """
     if os.path.lexists(pattern):
         return [pattern]
+    refuse_remote(pattern)
     pieces = _BRACES.split(pattern)  # text, content of braces, text, ...
     choices = [_expand_braces(piece) if number % 2 else [piece] for number, piece in enumerate(pieces)]
     count = 1

@@ -46,6 +46,8 @@ class Table:
 
     Attributes
     ----------
+    name : str
+        Names it in messages.
     is_text : bool
         Whether every value is text, whose meaning is to be found.
     unit : str
@@ -53,7 +55,7 @@ class Table:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.name = path, path.name
         suffix = path.suffix.lower()
         self.is_text = suffix in {".csv", ".tsv"}
         self.unit = "row" if suffix in {".json", ".parquet"} else "line"

@@ -57,6 +57,24 @@ def test_every_file_becomes_a_record(photos: Path, tmp_path: Path) -> None:
     assert report.store == f"lmdb://{tmp_path / 'p.lmdb'}"
 
 
+@pytest.mark.parametrize(
+    ("images", "masks"),
+    [("images", "masks"), ("JPEGImages", "SegmentationClass"), ("leftImg8bit/val/ulm", "gtFine/val/ulm")],
+)
+def test_images_and_masks_are_not_packed_as_classes(tmp_path: Path, images: str, masks: str) -> None:
+    """The root of a segmentation set is refused with its format; classes that are named are packed."""
+    for name, ending in ((images, "_leftImg8bit.png"), (masks, "_gtFine_labelIds.png")):
+        path = tmp_path / "set" / name / f"a{ending if '/' in name else '.png'}"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(picture(1, "PNG"))
+    classes = sorted(name.split("/")[0] for name in (images, masks))
+
+    with pytest.raises(ArgumentError, match="format='mask_folders'"):
+        ps.pack(tmp_path / "set", tmp_path / "p.lmdb")
+
+    assert ps.pack(tmp_path / "set", tmp_path / "p.lmdb", classes=classes).records == 2
+
+
 @pytest.mark.parametrize("workers", [1, 2, 7])
 def test_bytes_do_not_depend_on_workers(photos: Path, tmp_path: Path, workers: int) -> None:
     """However many threads read, the pack is the same, to the byte."""

@@ -180,8 +180,8 @@ def refuse_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_folders_of_tools_are_no_classes(tmp_path: Path) -> None:
-    """Hidden folders and those that operating systems leave are neither classes nor in their way."""
-    put(tmp_path, "cat/1.jpg", ".git/2.jpg", ".ipynb_checkpoints/3.jpg", "cat/.ipynb_checkpoints/4.jpg")
+    """Hidden folders without images, and those that operating systems leave, are neither classes nor in their way."""
+    put(tmp_path, "cat/1.jpg", ".git/HEAD", ".ipynb_checkpoints/3.ipynb", "cat/.ipynb_checkpoints/4.jpg")
     put(tmp_path, "__MACOSX/cat/5.jpg", "@eaDir/6.jpg", "cat/@eaDir/7.jpg", "cat/__MACOSX/8.jpg")
 
     with ps.open(tmp_path) as store:

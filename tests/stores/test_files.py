@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import socket
 import threading
 from pathlib import Path
@@ -84,12 +85,48 @@ def test_missing_folder_is_not_found(tmp_path: Path) -> None:
 
 def test_hidden_entries_are_not_looked_at(tmp_path: Path) -> None:
     """Names that begin with a dot are neither records nor problems, files or folders."""
-    put(tmp_path, "cats/1.jpg", "cats/.2.jpg", ".git/3.jpg", ".DS_Store")
+    put(tmp_path, "cats/1.jpg", "cats/.2.jpg", "cats/.cache/3.jpg", ".git/HEAD", ".DS_Store")
 
     store = FilesStore(tmp_path)
 
     assert list(store.keys()) == ["cats/1.jpg"]
     assert store.problems == ()
+
+
+def test_hidden_folders_of_images_do_not_shift_classes_silently(tmp_path: Path) -> None:
+    """A hidden folder with images, a class for torchvision, is refused unless the classes are named."""
+    put(tmp_path, "cats/1.jpg", "dogs/1.jpg", ".cache/deep/3.JPG", ".git/HEAD")
+
+    with pytest.raises(StoreFormatError, match=r"hidden folder '\.cache', .*classes=\['cats', 'dogs'\]"):
+        FilesStore(tmp_path)
+    left_out = FilesStore(tmp_path, classes=["cats", "dogs"])
+    counted = FilesStore(tmp_path, classes=[".cache", "cats", "dogs"])
+
+    assert list(left_out.keys()) == ["cats/1.jpg", "dogs/1.jpg"]
+    assert list(counted.keys()) == [".cache/deep/3.JPG", "cats/1.jpg", "dogs/1.jpg"]
+    assert counted.column("label").tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("other", ["cat ", "\u00e9t\u00e9"])
+def test_classes_that_differ_in_spaces_or_encoding_are_warned_of(tmp_path: Path, other: str) -> None:
+    """They are two classes, as for torchvision, and look like one; classes that are named are not warned of."""
+    names = sorted([other, "cat", "e\u0301te\u0301"])
+    put(tmp_path, *(f"{name}/1.jpg" for name in names))
+
+    with pytest.warns(UserWarning, match="are two classes"):
+        store = FilesStore(tmp_path)
+
+    assert store.schema["label"].classes == tuple(names)
+    assert len(FilesStore(tmp_path, classes=names)) == 3
+
+
+@pytest.mark.parametrize(("suffix", "advice"), [(".mp4", "ffmpeg -i a.mp4"), (".WAV", 'ps.pack(({"audio": path}')])
+def test_folders_of_video_and_audio_say_what_can_be_done(tmp_path: Path, suffix: str, advice: str) -> None:
+    """They are not decoded: frames are extracted, or the files are packed as bytes."""
+    put(tmp_path, f"a/1{suffix}", f"b/2{suffix}", "README.txt")
+
+    with pytest.raises(StoreFormatError, match=re.escape(advice)):
+        FilesStore(tmp_path)
 
 
 def test_other_files_are_listed(tmp_path: Path) -> None:

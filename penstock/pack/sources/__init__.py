@@ -19,6 +19,7 @@ SOURCES.register("manifest", "penstock.pack.sources.manifest:ManifestSource")
 SOURCES.register("store", "penstock.pack.sources.store:StoreSource")
 SOURCES.register("hugging-face", "penstock.pack.sources.hugging_face:HuggingFaceSource")
 SOURCES.register("hugging-face-stream", "penstock.pack.sources.hugging_face:HuggingFaceStream")
+SOURCES.register("frame", "penstock.pack.sources.frames:FrameSource")
 SOURCES.register("dataset", "penstock.pack.sources.datasets:DatasetSource")
 SOURCES.register("iterable", "penstock.pack.sources.iterables:IterableSource")
 

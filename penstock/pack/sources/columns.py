@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -18,8 +19,9 @@ from typing import Any, Final
 from penstock.errors import ArgumentError, PackError
 from penstock.pack.sources.base import KEY
 from penstock.pack.sources.inference import GivenSchema
-from penstock.pack.sources.values import CLASS_NAMES, Guess, guess, is_mask_name, plain, unite
+from penstock.pack.sources.values import CLASS_NAMES, MAX_EXACT, Guess, guess, is_mask_name, plain, unite
 from penstock.sample import Field, Schema
+from penstock.stores.folder_checks import SOUND_SUFFIXES
 from penstock.stores.listing import IMAGE_SUFFIXES
 from penstock.stores.tables import Table
 
@@ -32,20 +34,20 @@ _PATH_NAMES: Final = frozenset(
     {"path", "file", "filename", "file_name", "filepath", "file_path", "name", "img", "picture", "photo"}
 )
 _PATH_ENDINGS: Final = re.compile(r"(?i)[_ -]?(?:file_?path|file_?name|path|file|name)$")
-_SOUND_SUFFIXES: Final = frozenset({".wav", ".flac", ".mp3", ".ogg", ".opus", ".m4a"})
+_TEXT_NAMES: Final = re.compile(r"(?i).*(?:caption|text|name)|captions|texts|names")
 _MAX_CLASSES: Final = 100_000
 _EMPTY: Final = Guess("none")
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedColumn:
-    """A column, and the field that is made of it; ``is_text`` if its values are to be parsed."""
+    """A column, and the field that is made of it; ``is_text`` if each value is text, and an empty one is missing."""
 
     column: str
     field: Field
     is_text: bool
 
-    def parse(self, value: Any) -> Any:  # noqa: PLR0911  # a return for each kind
+    def parse(self, value: Any) -> Any:
         """The value of a cell, as :class:`~penstock.pack.sources.conversion.RecordConverter` takes it.
 
         Raises
@@ -55,15 +57,13 @@ class PlannedColumn:
         """
         if self.field.kind in {"image", "mask", "bytes"} and isinstance(value, str):
             return Path(value) if value else None
-        if not self.is_text or self.field.kind == "text":
-            return self._split(value) if isinstance(value, str) and self.field.array is not None else value
-        if value == "":
+        if not isinstance(value, str) or self.field.kind == "text" or (self.field.kind == "json" and not self.is_text):
+            return value
+        if value == "" and self.is_text:
             return None
         try:
-            if self.field.kind in {"label", "int"}:
-                return value if self.field.classes else int(value)
-            if self.field.kind == "float":
-                return float(value)
+            if self.field.kind in {"label", "int", "float"}:
+                return value if self.field.classes else int(value) if _INTEGER.fullmatch(value) else float(value)
             if self.field.kind == "json":
                 return json.loads(value)
         except (ValueError, RecursionError) as error:
@@ -123,12 +123,14 @@ class _ColumnSurvey:
         self._names: set[str] = set()
         self._suffixes: set[str] | None = set()
         self._texts: set[str] | None = set()
-        self._forms: set[str] | None = {"integer", "number", "json"} if is_text else None
+        self._is_label, self._has_gaps = name.lower() in CLASS_NAMES, False
+        self._forms, self._may_be_json = {"integer", "whole", "number"}, is_text
 
     def add(self, value: Any, where: str) -> None:
         """Look at a value; what is wrong with it is kept in :attr:`failure`, with ``where``."""
         value = plain(value)
         if value is None or self.failure or (self._is_text and value == ""):
+            self._has_gaps = True
             return
         if isinstance(value, str):
             self._add_text(value)
@@ -136,6 +138,7 @@ class _ColumnSurvey:
                 return
         else:
             self._suffixes = self._texts = None
+            self._forms &= _find_forms(str(value)) if isinstance(value, int | float) else set()
             if isinstance(value, list):
                 self._names.update(each for each in value if isinstance(each, str))
         try:
@@ -152,17 +155,13 @@ class _ColumnSurvey:
     def _add_text(self, text: str) -> None:
         if self._suffixes is not None:
             suffix = Path(text).suffix.lower() if len(text) < 4096 else ""
-            self._suffixes = self._suffixes | {suffix} if suffix in IMAGE_SUFFIXES | _SOUND_SUFFIXES else None
+            self._suffixes = self._suffixes | {suffix} if suffix in IMAGE_SUFFIXES | SOUND_SUFFIXES else None
         if self._texts is not None:
             self._texts.add(text)
             self._texts = self._texts if len(self._texts) <= _MAX_CLASSES else None
-        if not self._forms:
-            return
-        if "integer" in self._forms and not (_INTEGER.fullmatch(text) and -(2**63) <= int(text) < 2**63):
-            self._forms = self._forms - {"integer"}
-        if "number" in self._forms and not _is_number(text):
-            self._forms = self._forms - {"number"}
-        if "json" in self._forms:
+        if self._forms:
+            self._forms &= _find_forms(text)
+        if self._may_be_json:
             self._add_json(text)
 
     def _add_json(self, text: str) -> None:
@@ -172,7 +171,7 @@ class _ColumnSurvey:
         except (ValueError, RecursionError, PackError):
             united = None
         if united is None:
-            self._forms = (self._forms or set()) - {"json"}
+            self._may_be_json = False
         else:
             self._found = united
 
@@ -188,8 +187,8 @@ class _ColumnSurvey:
 
     @property
     def has_names(self) -> bool:
-        """Whether values are texts that are no integers."""
-        return bool(self._texts) and "integer" not in (self._forms or ())
+        """Whether values are texts that are no numbers."""
+        return bool(self._texts) and not self._forms
 
     def list_names(self) -> tuple[str, ...]:
         """The names in lists, in plain string order; empty if the lists hold numbers."""
@@ -198,28 +197,27 @@ class _ColumnSurvey:
 
     def find_field(self) -> Field | None:
         """The field for these values; None if there is no value."""
-        is_label = self.name.lower() in CLASS_NAMES
         if self._suffixes:
-            if self._suffixes <= _SOUND_SUFFIXES:
+            if self._suffixes <= SOUND_SUFFIXES:
                 return Field("bytes")
             return Field("mask" if is_mask_name(self.name) else "image")
-        if self._is_text and self._texts != set():
-            return self._find_text_field(is_label=is_label)
+        if (self._is_text and self._texts != set()) or (self._is_label and self._found.kind in {"text", "float"}):
+            return self._find_field_of_texts()
         if self._found.kind == "none":
             return None
-        if self._found.kind == "text" and is_label and self._texts:
-            return Field("label", self.classes)
         return Field("json" if self._found.kind == "empty" else self._found.kind)
 
-    def _find_text_field(self, *, is_label: bool) -> Field:
-        forms = self._forms or set()
-        if "integer" in forms:
-            return Field("label" if is_label else "int")
-        if "number" in forms:
+    def _find_field_of_texts(self) -> Field:
+        """The field for texts that may be numbers; pandas writes integers as 1.0 where a value is missing."""
+        if self._is_text and not self._is_label and _TEXT_NAMES.fullmatch(self.name):
+            return Field("text")
+        if "integer" in self._forms or (self._is_label and self._has_gaps and "whole" in self._forms):
+            return Field("label" if self._is_label else "int")
+        if "number" in self._forms:
             return Field("float")
-        if "json" in forms:
+        if self._may_be_json:
             return Field("json" if self._found.kind == "empty" else self._found.kind)
-        return Field("label", self.classes) if is_label and self._texts else Field("text")
+        return Field("label", self.classes) if self._is_label and self._texts else Field("text")
 
 
 def plan_columns(table: Table, given: GivenSchema, columns: Mapping[str, str] | None) -> ColumnPlan:
@@ -249,14 +247,12 @@ def plan_columns(table: Table, given: GivenSchema, columns: Mapping[str, str] | 
                 surveys[column] = _ColumnSurvey(column, is_text=table.is_text)
             surveys[column].add(value, table.describe(row))
     if not surveys:
-        raise PackError(f"the table {table.path.name} has no rows")
+        raise PackError(f"the table {table.name} has no rows")
     if unknown := [column for column in wanted.values() if column not in surveys]:
-        raise ArgumentError(
-            f"columns names {unknown[0]!r}, and the columns of {table.path.name} are: {', '.join(surveys)}"
-        )
-    names = _name_fields(surveys, wanted)
+        raise ArgumentError(f"columns names {unknown[0]!r}, and the columns of {table.name} are: {', '.join(surveys)}")
+    names = _name_fields(surveys, wanted, given.fields)
     if missing := [name for name in (*given.fields, *given.dropped) if name not in names]:
-        raise ArgumentError(f"schema names {missing[0]!r}, and the fields of {table.path.name} are: {', '.join(names)}")
+        raise ArgumentError(f"schema names {missing[0]!r}, and the fields of {table.name} are: {', '.join(names)}")
     planned = {}
     for name, column in names.items():
         if name == KEY or name in given.dropped or (given.is_complete and name not in given.fields):
@@ -264,18 +260,20 @@ def plan_columns(table: Table, given: GivenSchema, columns: Mapping[str, str] | 
         field = _choose_field(name, surveys[column], given.fields.get(name), table)
         planned[name] = PlannedColumn(column, field, table.is_text)
     if not planned:
-        raise PackError(f"the table {table.path.name} has no column that is to be packed")
+        raise PackError(f"the table {table.name} has no column that is to be packed")
     return ColumnPlan(planned, KEY in names)
 
 
-def _name_fields(surveys: Mapping[str, _ColumnSurvey], wanted: Mapping[str, str]) -> dict[str, str]:
+def _name_fields(
+    surveys: Mapping[str, _ColumnSurvey], wanted: Mapping[str, str], given: Mapping[str, Field]
+) -> dict[str, str]:
     """Names of fields, and the column of each: as given, else that of the column, without "path" if it is a file."""
     names = {column: name for name, column in wanted.items()}
     taken = {*names.values(), *(column for column in surveys if column not in names)}
     for column, survey in surveys.items():
         if column in names:
             continue
-        short = _shorten(column) if survey.is_file else column
+        short = _shorten(column) if survey.is_file and column not in given else column
         names[column] = short if short not in taken else column
         taken.add(names[column])
     return {names[column]: column for column in surveys}
@@ -295,12 +293,12 @@ def _choose_field(name: str, survey: _ColumnSurvey, given: Field | None, table: 
         return Field("label", survey.classes) if given == Field("label") and survey.has_names else given
     if survey.failure:
         raise PackError(
-            f"{table.path.name}, {survey.failure}; give schema={{{name!r}: kind}}, or None as the kind to leave it out"
+            f"{table.name}, {survey.failure}; give schema={{{name!r}: kind}}, or None as the kind to leave it out"
         )
     field = survey.find_field()
     if field is None:
         raise PackError(
-            f"{table.path.name}: column {survey.name!r} has no value; give schema={{{name!r}: kind}}, or None as the "
+            f"{table.name}: column {survey.name!r} has no value; give schema={{{name!r}: kind}}, or None as the "
             "kind to leave it out"
         )
     return field
@@ -315,8 +313,16 @@ def _split_names(text: str) -> Iterable[str]:
     return (part for part in _SEPARATORS.split(text.strip()) if part and not _NUMBER.fullmatch(part))
 
 
-def _is_number(text: str) -> bool:
-    if not _NUMBER.fullmatch(text):
-        return False
+def _find_forms(text: str) -> set[str]:
+    """As which numbers a text keeps its value: "integer" in int64, "number" in float64, "whole" without a fraction."""
     digits = text.lstrip("+-")
-    return not (len(digits) > 1 and digits[0] == "0" and digits[1].isdigit())  # 007 is a name
+    if not _NUMBER.fullmatch(text) or (len(digits) > 1 and digits[0] == "0" and digits[1].isdigit()):
+        return set()  # 007 is a name
+    forms = {"integer"} if _INTEGER.fullmatch(text) and -(2**63) <= int(text) < 2**63 else set()
+    number = float(text)
+    is_exact = abs(number) < MAX_EXACT
+    if is_exact and number.is_integer():
+        forms.add("whole")
+    if is_exact or (not digits.isdigit() and (math.isfinite(number) or "n" in digits)):  # 1e999 is not inf
+        forms.add("number")
+    return forms

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.errors import ArgumentError, PackError
-from penstock.pack.sources.values import describe, is_picture, plain, to_json
+from penstock.pack.sources.values import MAX_EXACT, describe, is_picture, plain, to_json
 from penstock.sample import Array, ArrayKind, Field, Schema
 
 __all__ = ["PictureEncoding", "RecordConverter"]
@@ -184,8 +184,9 @@ class RecordConverter:
         if not isinstance(value, bool | int | float):
             return None
         if kind == "float":
-            return float(value)
-        return int(value) if int(value) == value and -(2**63) <= value < 2**63 else None
+            return float(value) if isinstance(value, float) or abs(value) <= MAX_EXACT else None
+        is_integer = not isinstance(value, float) or value.is_integer()
+        return int(value) if is_integer and -(2**63) <= value < 2**63 else None
 
     def _find_class(self, name: str, text: str) -> int:
         numbers = self._numbers[name]
@@ -209,8 +210,9 @@ def _to_array(value: Any, kind: ArrayKind) -> Array | None:
         return None
     with np.errstate(invalid="ignore"):
         converted: Array = array.astype(kind.dtype, copy=False)
-    may_round = kind.dtype.kind == "f"
-    return converted if may_round or np.array_equal(converted, array) else None
+        is_same = np.array_equal(converted, array) and np.array_equal(converted.astype(array.dtype), array)
+    may_round = kind.dtype.kind == array.dtype.kind == "f"
+    return converted if may_round or is_same else None
 
 
 def _to_picture(array: Array, *, is_mask: bool) -> Any:

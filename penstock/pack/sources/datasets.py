@@ -80,7 +80,7 @@ class DatasetSource(Source):
         if isinstance(src, Mapping):
             return is_columns(src)
         has_length = hasattr(src, "__len__") and hasattr(src, "__getitem__")
-        return has_length and not isinstance(src, (str, bytes, *stream_types())) and not hasattr(src, "iterrows")
+        return has_length and not isinstance(src, (str, bytes, *stream_types()))
 
     @classmethod
     def open(cls, src: Any, options: SourceOptions) -> Self:

@@ -89,8 +89,6 @@ class IterableSource(Source):
                 "a mapping is a source if its values are columns of one length (arrays, lists), got "
                 f"{ {name: type(value).__name__ for name, value in list(src.items())[:5]} }"
             )
-        if hasattr(src, "iterrows"):
-            raise ArgumentError('a table must be given as its rows: pack(table.to_dict("records"), ...)')
         hint = operator.length_hint(src, -1)
         return cls(src, options, hint if hint >= 0 else None, what)
 

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
 
+import numpy as np
 import xxhash
 
 from penstock.errors import ArgumentError, PackError, StoreError
@@ -30,9 +32,10 @@ from penstock.stores.location import Location
 from penstock.stores.tables import TABLE_SUFFIXES, Table, TableRow
 from penstock.stores.writing import Skipped
 
-__all__ = ["ManifestSource", "PackedTable"]
+__all__ = ["OPTIONS", "ManifestSource", "PackedTable"]
 
-_OPTIONS: Final = ("schema", "classes", "key", "root", "columns")
+OPTIONS: Final = ("schema", "classes", "key", "root", "columns")
+"""Options of tables."""
 
 
 class PackedTable(Table):
@@ -51,10 +54,12 @@ class ManifestSource(Source):
 
     Parameters
     ----------
-    path : Path
+    table : Table
         The table.
     options : SourceOptions
-        Schema, classes, key, root and columns.
+        Schema, classes, key and columns.
+    root : Path
+        The folder of relative paths.
 
     Raises
     ------
@@ -66,11 +71,9 @@ class ManifestSource(Source):
 
     has_jobs: ClassVar[bool] = True
 
-    def __init__(self, path: Path, options: SourceOptions) -> None:
-        self.location = Location.from_path("table", path)
-        self.url = str(path)
-        self._table = PackedTable(path)
-        self._root = path.absolute().parent if options.root is None else Path(options.root).absolute()
+    def __init__(self, table: Table, options: SourceOptions, root: Path) -> None:
+        self.url = table.name
+        self._table, self._root = table, root.absolute()
         given = GivenSchema(options.schema, options.classes)
         self._plan = plan_columns(self._table, given, options.columns)
         self.schema = self._plan.schema
@@ -93,8 +96,11 @@ class ManifestSource(Source):
     @classmethod
     def open(cls, src: Any, options: SourceOptions) -> Self:
         """Read the table, and look at its files."""
-        options.refuse_others(_OPTIONS, "a table")
-        return cls(Path(os.fsdecode(src)), options)
+        options.refuse_others(OPTIONS, "a table")
+        path = Path(os.fsdecode(src))
+        source = cls(PackedTable(path), options, path.absolute().parent if options.root is None else Path(options.root))
+        source.location, source.url = Location.from_path("table", path), str(path)
+        return source
 
     @property
     def total(self) -> int:
@@ -159,7 +165,8 @@ class ManifestSource(Source):
             else:
                 self._left_out[number] = reason
                 problems.append(Skipped(key or str(number), f"{self._table.describe(row)}: {reason}"))
-            state.update(repr(sorted(row.values.items())).encode(errors="surrogatepass"))
+            with np.printoptions(threshold=sys.maxsize, floatmode="unique"):  # arrays whole, as all else is
+                state.update(repr(sorted(row.values.items())).encode(errors="surrogatepass"))
         self._keys, self._problems = KeyList.from_names(keys), tuple(problems)
         self._digest = state.hexdigest()
 
@@ -176,7 +183,7 @@ class ManifestSource(Source):
             try:
                 seen = (self._root / value).stat()
             except (OSError, ValueError):
-                return f"there is no file {self._root / value}"
+                return f"there is no file {self._root / value}; root= (--root) names the folder of the paths"
             if not stat.S_ISREG(seen.st_mode):
                 return f"{self._root / value} is {describe_file_type(seen.st_mode)}, not a file"
             state.update(f"{name}\0{seen.st_size}\0{seen.st_mtime_ns}\0".encode())

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 from penstock import stores
+from penstock.annotations import FORMATS
+from penstock.annotations.source import AnnotationSource
 from penstock.errors import ArgumentError
 from penstock.pack.sources.base import Source, SourceItem, SourceOptions
 from penstock.stores.base import Skipped, Store
@@ -47,6 +50,8 @@ class StoreSource(Source):
         options.refuse_others(["classes"], "a store, whose records have their fields")
         classes = options.classes
         if not isinstance(src, Store):
+            if classes is None and isinstance(src, str | os.PathLike):
+                _refuse_masks(Path(src))
             return cls(stores.open(src) if classes is None else stores.open(src, classes=classes), is_owned=True)
         held = src.schema["label"].classes if "label" in src.schema else ()
         if classes is not None and check_classes(classes) != held:
@@ -116,6 +121,16 @@ class StoreSource(Source):
         """Close the store, if it was opened for this source."""
         if self._is_owned:
             self.store.close()
+
+
+def _refuse_masks(folder: Path) -> None:
+    """Refuse a folder of images and their masks, which would be classes."""
+    if folder.is_dir() and FORMATS.get("mask_folders").recognises(AnnotationSource.open(folder, None)):
+        raise ArgumentError(
+            "this folder has images and their masks, which are no classes: give format='mask_folders' (--format "
+            "mask_folders) to pack each image with its mask, or name the classes: classes=[...] (--classes)",
+            store=str(folder),
+        )
 
 
 def _make_owned(store: Store) -> StoreSource:

@@ -11,6 +11,7 @@ Frameworks are not imported: a tensor is what has ``detach``, a picture of Pillo
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import sys
@@ -29,6 +30,7 @@ from penstock.transforms import fallback
 
 __all__ = [
     "CLASS_NAMES",
+    "MAX_EXACT",
     "Guess",
     "describe",
     "guess",
@@ -43,6 +45,8 @@ __all__ = [
 _IMAGE_NAMES: Final = frozenset({*IMAGE_NAMES, "pixel_values"})
 CLASS_NAMES: Final = frozenset({*LABEL_NAMES, "label_id", "fine_label", "coarse_label"})
 """Names of values that are class numbers if they are ints."""
+MAX_EXACT: Final = 2**53
+"""Up to this integer, float64 holds each one."""
 _CHANNELS: Final = (1, 3, 4)
 _DTYPES: Final = frozenset(
     {"bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64"}
@@ -87,6 +91,8 @@ def plain(value: Any) -> Any:  # noqa: PLR0911  # a return for each type
         return Path(os.fsdecode(value))
     if isinstance(value, set | frozenset):
         return sorted(value)
+    if isinstance(value, dt.date | dt.time):
+        return value.isoformat()
     if not isinstance(value, list | tuple | str | Mapping) and (
         hasattr(value, "__array__") or hasattr(value, "__dlpack__")
     ):
@@ -169,7 +175,15 @@ def _guess_list(name: str, values: Sequence[Any]) -> Guess:
         return Guess("json")
     if array.size == 0:
         return Guess(_EMPTY, is_list=True)
+    if array.dtype.kind == "f" and (np.abs(array) >= MAX_EXACT).any() and _has_changed(values, array):
+        return Guess("json", is_list=True)
     return Guess(f"{array.dtype.name}[{','.join(map(str, array.shape))}]", is_list=True)
+
+
+def _has_changed(values: Sequence[object], array: Array) -> bool:
+    """Whether a list has an integer that its array of floats rounds."""
+    changed = np.array(values, np.object_) != array
+    return bool((changed & (array == array)).any())  # noqa: PLR0124  # not NaN
 
 
 def unite(one: Guess, other: Guess) -> Guess | None:  # noqa: PLR0911  # a return for each pair

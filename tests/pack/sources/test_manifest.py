@@ -102,7 +102,12 @@ def test_every_form_of_table_gives_the_same_records(form: str, folder: Path, tmp
         (["0.5 1", "2 3"], {"x": "float32[2]"}, "float32[2]", [[0.5, 1], [2, 3]]),
         (["[[0, 0, 9, 9]]", "[]"], {"x": "boxes"}, "boxes", [[[0, 0, 9, 9]], []]),
         (["5", "6"], {"x": "text"}, "text", ["5", "6"]),
-        (["-3", "9223372036854775808"], {}, "float", [-3.0, 9.223372036854775808e18]),
+        (["-3", "9223372036854775807"], {}, "int", [-3, 2**63 - 1]),
+        (["9223372036854775808", "18446744073709551617"], {}, "text", ["9223372036854775808", "18446744073709551617"]),
+        (["9007199254740993", "0.5"], {}, "text", ["9007199254740993", "0.5"]),
+        (["9007199254740991", "0.5", "1e20"], {}, "float", [9007199254740991.0, 0.5, 1e20]),
+        (["1e999", "2"], {}, "text", ["1e999", "2"]),
+        (["1.0", "2.0", ""], {"x": "label"}, "label", [1, 2, None]),
     ],
 )  # fmt: skip
 def test_cells_of_text_get_the_kind_of_their_column(
@@ -121,6 +126,65 @@ def test_cells_of_text_get_the_kind_of_their_column(
             assert found == value
         if schema.get("x") == "int64[*]" and "b" in cells[0]:
             assert store.schema["x"].classes == ("a", "b")
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+@pytest.mark.parametrize(
+    ("column", "cells", "kind", "values"),
+    [
+        ("label", ["1.0", "2.0", ""], "label", [1, 2, None]),
+        ("label", ["1.0", "2.0"], "float", [1.0, 2.0]),
+        ("label", ["0.5", "2.0", ""], "float", [0.5, 2.0, None]),
+        ("label", ["7", "10"], "label", [7, 10]),
+        ("label", ["007", "7"], "label", [0, 1]),
+        ("label", ["1.0", "9007199254740993", ""], "label", [0, 1, None]),
+        ("caption", ["12", "13"], "text", ["12", "13"]),
+        ("alt_text", ["[1, 2]", "[3]"], "text", ["[1, 2]", "[3]"]),
+        ("pet_name", ["1e5", "-3"], "text", ["1e5", "-3"]),
+    ],
+)
+def test_numbers_and_texts_stay_what_they_are(
+    form: str, column: str, cells: list[str], kind: str, values: list[Any], tmp_path: Path
+) -> None:
+    """Texts that are numbers are no names of classes, whole ones beside gaps are integers, and captions are texts."""
+    rows = [{column: cell if cell or form == "csv" else None, "n": number} for number, cell in enumerate(cells)]
+
+    ps.pack(write(tmp_path, form, rows), tmp_path / "p.lmdb")
+
+    with ps.open(tmp_path / "p.lmdb") as store:
+        assert kinds(store)[column] == kind
+        assert [record.fields[column] for record in store] == values
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([2**53 + 1, 0.5], None),
+        ([2**64], None),
+        ([[2**53 + 1, 0.5]], ("json", [[2**53 + 1, 0.5]])),
+        ([[2**53 + 1], [0.5]], None),
+        ([[2.0**60, 0.5]], ("float64[2]", [[2.0**60, 0.5]])),
+        ([2**53, 0.5], ("float", [2.0**53, 0.5])),
+    ],
+)
+@pytest.mark.parametrize("is_table", [False, True])
+def test_integers_that_float64_rounds_are_kept_or_refused(
+    values: list[Any], expected: tuple[str, list[Any]] | None, is_table: bool, tmp_path: Path
+) -> None:
+    """Of values that have a type, such as those of JSON and of samples in memory."""
+    rows = [{"x": value} for value in values]
+    source: Any = write(tmp_path, "jsonl", rows) if is_table else rows
+
+    if expected is None:
+        with pytest.raises(ps.PackError, match="'x' must be"):
+            ps.pack(source, tmp_path / "p.lmdb")
+        return
+    ps.pack(source, tmp_path / "p.lmdb")
+
+    with ps.open(tmp_path / "p.lmdb") as store:
+        assert kinds(store)["x"] == expected[0]
+        found = [record.fields["x"] for record in store]
+        assert [each.tolist() if isinstance(each, np.ndarray) else each for each in found] == expected[1]
 
 
 def test_several_images_a_record_and_sounds(folder: Path, tmp_path: Path) -> None:

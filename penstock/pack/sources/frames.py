@@ -1,0 +1,130 @@
+"""Tables in memory as sources: dataframes of pandas, polars and others, and lists of dicts with paths of images.
+
+They are read as the files of :mod:`.manifest` are, but their values have types, and NaN is a missing value. pandas is
+not imported here; other libraries give their data to pyarrow.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+
+from penstock.errors import ArgumentError, PackError
+from penstock.pack.sources.base import SourceOptions
+from penstock.pack.sources.inference import INFERRED_FROM
+from penstock.pack.sources.manifest import OPTIONS, ManifestSource
+from penstock.pack.sources.values import is_picture
+from penstock.registry import require
+from penstock.stores.listing import IMAGE_SUFFIXES
+from penstock.stores.tables import Table, TableRow
+
+__all__ = ["FrameSource"]
+
+_BATCH_ROWS: Final = 1024
+
+
+class FrameTable(Table):
+    """The rows of a dataframe or a list of dicts. A copy in a worker process has none: it is given rows."""
+
+    def __init__(self, frame: object) -> None:
+        self.name, self.unit, self.is_text = type(frame).__name__, "row", False
+        self._frame = frame if isinstance(frame, list) else _prepare(frame)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_frame": None}
+
+    def rows(self) -> Iterator[TableRow]:
+        """The rows, in order; missing values are None."""
+        for number, values in enumerate(_read_rows(self._frame)):
+            if not isinstance(values, Mapping):
+                raise PackError(f"row {number} must be a dict, as the first one is, got {type(values).__name__}")
+            yield TableRow(number, {name: _simplify(name, value) for name, value in values.items()})
+
+
+class FrameSource(ManifestSource):
+    """The rows of a dataframe or a list of dicts, with the files that they name."""
+
+    @classmethod
+    def recognises(cls, src: object) -> bool:
+        """A dataframe, by the protocols that it has; a list of dicts without images, some of them paths of images."""
+        if isinstance(src, list):
+            return _names_images(src[:INFERRED_FROM])
+        is_frame = hasattr(src, "__dataframe__") or hasattr(src, "iterrows")
+        return (is_frame or hasattr(src, "__arrow_c_stream__")) and hasattr(src, "columns")
+
+    @classmethod
+    def open(cls, src: object, options: SourceOptions) -> Self:
+        """Look at every row, and at the files."""
+        options.refuse_others(OPTIONS, "a list of dicts with paths" if isinstance(src, list) else "a dataframe")
+        return cls(FrameTable(src), options, Path(options.root or "."))
+
+
+def _prepare(frame: Any) -> Any:
+    """The dataframe of pandas, with named indices as columns; another one as a table of Arrow.
+
+    Raises
+    ------
+    ArgumentError
+        If its columns have no names, or equal ones.
+    """
+    if hasattr(frame, "iterrows"):
+        frame = frame.reset_index(drop=all(name is None for name in frame.index.names))
+        names = list(frame.columns)
+    else:
+        arrow = require("pyarrow", extra="parquet", purpose="to read a dataframe")
+        if hasattr(frame, "__arrow_c_stream__"):
+            frame = arrow.table(frame)
+        else:
+            frame = require("pyarrow.interchange", extra="parquet").from_dataframe(frame)
+        names = frame.column_names
+    if len(set(names)) < len(names) or not all(isinstance(name, str) and name for name in names):
+        raise ArgumentError(
+            f"the columns of a dataframe must have different names, which are texts, got {names!r:.500}"
+        )
+    return frame
+
+
+def _read_rows(frame: Any) -> Iterator[object]:
+    if isinstance(frame, list):
+        yield from frame
+    elif hasattr(frame, "iterrows"):
+        for start in range(0, len(frame), _BATCH_ROWS):
+            part = frame.iloc[start : start + _BATCH_ROWS]
+            yield from part.astype(object).where(part.notna(), None).to_dict("records")
+    else:
+        for batch in frame.to_batches(max_chunksize=_BATCH_ROWS):
+            yield from batch.to_pylist()
+
+
+def _simplify(name: str, value: object) -> object:
+    """A cell as a file would have it: NaN is missing, a path is text."""
+    if isinstance(value, float | dt.datetime) and value != value:  # noqa: PLR0124  # NaN, NaT
+        return None
+    if is_picture(value):
+        raise PackError(f"column {name!r} has pictures of Pillow; give an iterator of dicts instead of a dataframe")
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _names_images(rows: list[object]) -> bool:
+    """Whether rows are dicts without an image, and a column has paths of images and nothing else."""
+    columns: dict[str, list[object]] = {}
+    for row in rows:
+        if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
+            return False
+        for name, value in row.items():
+            if _may_be_image(value):
+                return False
+            if value is not None:
+                columns.setdefault(name, []).append(value)
+    return any(
+        all(isinstance(value, str) and Path(value).suffix.lower() in IMAGE_SUFFIXES for value in column)
+        for column in columns.values()
+    )
+
+
+def _may_be_image(value: object) -> bool:
+    is_content = isinstance(value, bytes | bytearray | memoryview | os.PathLike)
+    return is_content or is_picture(value) or getattr(value, "ndim", 0) > 1

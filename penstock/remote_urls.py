@@ -1,0 +1,37 @@
+"""Refuses URLs of places that are not read yet, without a password or a query in the message.
+
+Called before a path is made of what a person gave: a path of a URL would be shown in the next error.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+from penstock.errors import ArgumentError
+
+__all__ = ["refuse_remote"]
+
+_REMOTE: Final = re.compile(
+    r"(?i)(https?|ftps?|sftp|ssh|s3a?|gs|gcs|r2|oss|oci|abfss?|azure?|adl|wasbs?|hdfs|webhdfs|dbfs|hf|webdavs?):/"
+)
+
+
+def refuse_remote(given: object, verb: str = "read") -> None:
+    """Raise ArgumentError if a path, or one of a list of paths, is such a URL.
+
+    Parameters
+    ----------
+    given : object
+        What was given; other objects than text and paths are no URLs. ``Path`` leaves one of the two slashes.
+    verb : str
+        What is not done yet: "read" or "written".
+    """
+    for each in given if isinstance(given, list | tuple) else [given]:
+        found = _REMOTE.match(os.fsdecode(each)) if isinstance(each, str | bytes | os.PathLike) else None
+        if found is not None:
+            raise ArgumentError(
+                f"remote places are not {verb} yet, got a URL that begins with {found[1]}://; give a path on this "
+                f"machine, and copy the files {'to' if verb == 'read' else 'from'} it with the tools of that place"
+            )

@@ -1,0 +1,60 @@
+"""URLs of places that are not read yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import penstock as ps
+from penstock.cli import main
+from penstock.errors import ArgumentError
+from penstock.remote_urls import refuse_remote
+from penstock.stores.tar import TarStream
+
+URLS = [
+    "https://ann:secret@host/photos.csv?signature=secret",
+    "S3://ann:secret@bucket/{000..009}.tar",
+    Path("gs://ann:secret@bucket/photos"),
+]
+USES: dict[str, Callable[[str | Path], object]] = {
+    "open": ps.open,
+    "open several": lambda url: ps.open(["a.tar", url]),
+    "stream": lambda url: TarStream(str(url)),
+    "pack": lambda url: ps.pack(url, "p.lmdb"),
+    "root": lambda url: ps.pack("table.csv", "p.lmdb", root=url),
+    "destination": lambda url: ps.pack([b"x"], url),
+    "annotations": lambda url: ps.pack("photos", "p.lmdb", annotations=url),
+    "images": lambda url: ps.pack(url, "p.lmdb", format="coco"),
+}
+
+
+@pytest.mark.parametrize("url", URLS, ids=["https", "S3", "Path"])
+@pytest.mark.parametrize("use", USES)
+def test_remote_places_are_refused_without_secrets(use: str, url: str | Path) -> None:
+    """The error says that they are not read (or written) yet, and shows neither password nor query."""
+    with pytest.raises(ArgumentError, match=r"remote places are not (read|written) yet") as caught:
+        USES[use](url)
+    assert "secret" not in str(caught.value)
+    assert ("written" in str(caught.value)) == (use == "destination")
+
+
+def test_the_command_line_refuses_remote_places(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a traceback, password or query."""
+    monkeypatch.setattr("sys.argv", ["penstock", "info", "https://ann:secret@host/a.tar?token=secret"])
+
+    with pytest.raises(SystemExit):
+        main()
+    printed = "".join(capsys.readouterr())
+
+    assert "remote places are not read yet" in printed
+    assert "secret" not in printed
+
+
+@pytest.mark.parametrize("given", ["mongodb://ann:pw@host/x", "lmdb://p.lmdb", "s3/x", "a/s3:/x", 7, None, ["a", b"b"]])
+def test_other_paths_and_urls_are_left(given: object) -> None:
+    """Schemes of stores, paths, and what is no path, are for others to judge."""
+    refuse_remote(given)
