@@ -24,8 +24,9 @@ from typing import Any, Final
 from penstock.annotations.base import AnnotationFormat
 from penstock.annotations.mask_classes import CITYSCAPES, CITYSCAPES_TRAINING, VOC, MaskClasses, read_mask_classes
 from penstock.annotations.records import RecordBuilder
-from penstock.annotations.source import IMAGE_SUFFIXES, AnnotationSource
+from penstock.annotations.source import AnnotationSource
 from penstock.errors import AnnotationError, ArgumentError
+from penstock.paths import IMAGE_SUFFIXES
 
 __all__ = ["MaskFoldersFormat"]
 

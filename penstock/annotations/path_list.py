@@ -24,8 +24,9 @@ from penstock.annotations.base import AnnotationFormat
 from penstock.annotations.numbers import parse_number
 from penstock.annotations.open_images import split_row
 from penstock.annotations.records import ImageObjects, RecordBuilder
-from penstock.annotations.source import IMAGE_SUFFIXES, AnnotationSource
+from penstock.annotations.source import AnnotationSource
 from penstock.errors import AnnotationError, ArgumentError
+from penstock.paths import IMAGE_SUFFIXES
 
 __all__ = ["PathListFormat"]
 

@@ -26,8 +26,9 @@ import numpy as np
 from penstock.annotations.base import AnnotationFormat
 from penstock.annotations.numbers import parse_int, parse_number
 from penstock.annotations.records import ImageObjects, RecordBuilder
-from penstock.annotations.source import IMAGE_SUFFIXES, AnnotationSource
+from penstock.annotations.source import AnnotationSource
 from penstock.errors import AnnotationError, ArgumentError
+from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Array
 
 __all__ = ["RetinaFaceFormat"]

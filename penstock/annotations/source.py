@@ -19,13 +19,10 @@ from typing import Any, Final
 from PIL import Image
 
 from penstock.errors import AnnotationError, ArgumentError
-from penstock.remote_urls import refuse_remote
+from penstock.paths import IMAGE_SUFFIXES, refuse_remote
 
-__all__ = ["IMAGE_SUFFIXES", "AnnotationSource"]
+__all__ = ["AnnotationSource"]
 
-IMAGE_SUFFIXES: Final = frozenset(
-    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".pbm"}
-)
 _ROLES: Final = ("annotations", "images", "classes")
 _MAX_TEXT_NBYTES: Final = 1 << 31
 _MARKS: Final = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from penstock.annotations.records import RecordBuilder
-from penstock.annotations.source import IMAGE_SUFFIXES, AnnotationSource
+from penstock.annotations.source import AnnotationSource
 from penstock.annotations.yolo_description import YoloDescription, find_inside
 from penstock.errors import AnnotationError, ArgumentError
+from penstock.paths import IMAGE_SUFFIXES
 
 __all__ = ["LabelFiles", "find_images", "has_label_row"]
 

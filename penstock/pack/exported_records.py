@@ -11,10 +11,10 @@ from typing import Any, Final, Self
 import numpy as np
 from PIL import Image
 
-from penstock.annotations.source import IMAGE_SUFFIXES
 from penstock.annotations.writing import WrittenImage
 from penstock.errors import ArgumentError, PackError
 from penstock.pack.sources.conversion import PictureEncoding
+from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Array, Record, Schema
 from penstock.stores.base import Store
 from penstock.transforms import fallback

@@ -18,7 +18,7 @@ from penstock.pack.resizing import Resizing
 from penstock.pack.run import PackProgress
 from penstock.pack.sources import SourceOptions, open_source
 from penstock.pack.sources.annotations import AnnotatedImages
-from penstock.remote_urls import refuse_remote
+from penstock.paths import refuse_remote
 from penstock.sample import Field, Schema
 from penstock.transforms.encode import ENCODED_FORMATS
 

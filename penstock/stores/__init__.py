@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import ArgumentError, StoreFormatError, StoreNotFoundError
+from penstock.paths import refuse_remote
 from penstock.registry import Registry
-from penstock.remote_urls import refuse_remote
 from penstock.stores.location import Location
 from penstock.stores.recognition import MAY_BE
 from penstock.stores.shards import expand_shards

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from penstock.errors import ArgumentError, PackError, StoreError
+from penstock.paths import IMAGE_SUFFIXES
 from penstock.plurals import counted
 from penstock.sample import Schema
 from penstock.stores.image_signatures import find_image_suffix
-from penstock.stores.listing import IMAGE_SUFFIXES, is_system_folder
+from penstock.stores.listing import is_system_folder
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, write_origin
 from penstock.stores.regular_file import open_regular

@@ -31,6 +31,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from penstock.errors import StoreFormatError
+from penstock.paths import IMAGE_SUFFIXES, UNREAD_SUFFIXES
 from penstock.plurals import counted
 from penstock.stores.folder_checks import (
     advise_without_images,
@@ -43,19 +44,7 @@ from penstock.stores.key_list import KeyList
 from penstock.stores.record_names import make_natural_key, quote_names
 from penstock.stores.writing import Skipped
 
-__all__ = ["IMAGE_SUFFIXES", "CompressedListing", "Listing", "describe_file_type", "is_system_folder", "list_folder"]
-
-IMAGE_SUFFIXES: Final = frozenset(
-    {".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".webp", ".gif", ".bmp", ".dib", ".tif", ".tiff"}
-    | {".ppm", ".pgm", ".pbm", ".pnm", ".avif", ".heic", ".heif", ".hif", ".jxl"}
-)
-"""Endings, in lower case, of images that can be decoded, some with an extra; other files are not records."""
-
-_UNREAD_SUFFIXES: Final = frozenset(
-    {".jp2", ".j2k", ".j2c", ".jpc", ".jpf", ".jpx", ".jxr", ".tga", ".psd", ".exr"}
-    | {".hdr", ".qoi", ".dds", ".pcx", ".sgi", ".pfm", ".dcm", ".cr2", ".cr3", ".nef", ".arw", ".dng", ".raf", ".orf"}
-)
-"""Endings of images that cannot be decoded; such files are reported as unreadable, not ignored as a README is."""
+__all__ = ["CompressedListing", "Listing", "describe_file_type", "is_system_folder", "list_folder"]
 
 _SYSTEM_FOLDERS: Final = frozenset(
     {"__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found", "__pycache__"}
@@ -322,7 +311,7 @@ class _FolderScan:
         try:
             is_folder = entry.is_dir()
             entry.name.encode()
-            if not is_folder and suffix in _UNREAD_SUFFIXES and entry.is_file():
+            if not is_folder and suffix in UNREAD_SUFFIXES and entry.is_file():
                 self._refuse(key, f"an image of a format that cannot be decoded ({suffix}); convert it to PNG or JPEG")
             elif not is_folder and not is_image and entry.is_file():
                 self.ignore_by_name(key, suffix if suffix.startswith(".") else "")

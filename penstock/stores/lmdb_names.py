@@ -21,12 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, StoreFormatError
+from penstock.paths import IMAGE_SUFFIXES
 from penstock.plurals import counted
 from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import PathLike, Skipped
 from penstock.stores.box_columns import BoxColumns
 from penstock.stores.image_signatures import looks_like_image
-from penstock.stores.listing import IMAGE_SUFFIXES
 from penstock.stores.lmdb_entries import LmdbEntries, ValuePlaces
 from penstock.stores.lmdb_layout import EntryKeys, LmdbLayoutStore, decode_key, refuse_other
 from penstock.stores.lmdb_pair_texts import NUMERIC, parse_numbers, plan_text_labels, quote_text

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, StoreFormatError, StoreNotFoundError
+from penstock.paths import IMAGE_SUFFIXES
 from penstock.registry import require
-from penstock.stores.listing import IMAGE_SUFFIXES
 from penstock.stores.record_names import make_natural_key, quote_names
 from penstock.stores.regular_file import open_regular
 from penstock.stores.thrift_compact import Shape, get_whole, read_struct

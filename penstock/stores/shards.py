@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import xxhash
 
 from penstock.errors import ArgumentError, StoreNotFoundError
-from penstock.remote_urls import refuse_remote
+from penstock.paths import refuse_remote
 from penstock.stores.location import Location
 
 if TYPE_CHECKING:

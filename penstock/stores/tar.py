@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import ClassVar, Final, Protocol
 
 from penstock.errors import CorruptRecordError, StoreError, StoreFormatError, StoreNotFoundError
+from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Record, Schema
 from penstock.stores.compression import DecompressedFile, find_codec
-from penstock.stores.listing import IMAGE_SUFFIXES
 from penstock.stores.location import Location
 from penstock.stores.regular_file import open_regular
 from penstock.stores.shards import ShardStream

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.errors import ArgumentError
+from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Array, ArrayKind, Field, Schema, refuse_field_name
-from penstock.stores.listing import IMAGE_SUFFIXES
 from penstock.stores.npy_arrays import find_array_kind, read_array
 
 __all__ = [

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from penstock.errors import StoreError, StoreFormatError
+from penstock.paths import IMAGE_SUFFIXES
 from penstock.plurals import counted
 from penstock.sample import Record, Schema
 from penstock.stores.base import Indices, PathLike
@@ -26,7 +27,6 @@ from penstock.stores.decompressed import DecompressedCopies, select_cache_option
 from penstock.stores.file_writer import find_finished
 from penstock.stores.indices import list_indices
 from penstock.stores.key_list import KeyList
-from penstock.stores.listing import IMAGE_SUFFIXES
 from penstock.stores.location import Location
 from penstock.stores.mapped_files import MappedFiles
 from penstock.stores.record_index import load_or_scan

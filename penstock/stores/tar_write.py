@@ -24,10 +24,10 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.errors import PackError
+from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Field, Schema
 from penstock.stores.file_writer import FileWriter
 from penstock.stores.image_signatures import find_image_suffix
-from penstock.stores.listing import IMAGE_SUFFIXES
 from penstock.stores.location import Location
 from penstock.stores.small_fields import pack_small
 from penstock.stores.tar_fields import DECLARATION, FieldPlan, StoredField, plan_fields

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, StoreFormatError
+from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Array
 from penstock.stores.key_list import KeyList
-from penstock.stores.listing import IMAGE_SUFFIXES
 from penstock.stores.location import Location
 from penstock.stores.record_names import make_natural_key, quote_names
 from penstock.stores.regular_file import open_regular

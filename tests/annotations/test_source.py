@@ -38,3 +38,11 @@ def test_starts_of_files_that_cannot_be_read_are_empty(tmp_path: Path) -> None:
     assert source.read_start(write_text(tmp_path / "a.txt", "abc"), 2) == b"ab"
     assert source.read_start(tmp_path, 2) == b""
     assert source.read_start(tmp_path / "b.txt", 2) == b""
+
+
+@pytest.mark.parametrize("suffix", [".avif", ".heic", ".jxl", ".dib"])
+def test_images_of_every_ending_that_is_decoded_are_found(tmp_path: Path, suffix: str) -> None:
+    """Annotated images are those that a folder without annotations has."""
+    (tmp_path / f"a{suffix}").write_bytes(b"")
+
+    assert list(AnnotationSource.open(tmp_path, None).image_files) == ["a"]

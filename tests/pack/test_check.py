@@ -10,7 +10,7 @@ from PIL import Image
 
 from penstock.errors import DecodeError
 from penstock.pack.image_check import check_image
-from penstock.stores.listing import IMAGE_SUFFIXES
+from penstock.paths import IMAGE_SUFFIXES
 from penstock.transforms import decode
 from tests.hostile.test_decode import VALID
 from tests.pack.images import picture

@@ -20,9 +20,9 @@ from penstock.errors import ArgumentError, PackError
 from penstock.pack.sources.base import KEY
 from penstock.pack.sources.inference import GivenSchema
 from penstock.pack.sources.values import CLASS_NAMES, MAX_EXACT, Guess, guess, is_mask_name, plain, unite
+from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Field, Schema
 from penstock.stores.folder_checks import SOUND_SUFFIXES
-from penstock.stores.listing import IMAGE_SUFFIXES
 from penstock.stores.tables import Table
 
 __all__ = ["ColumnPlan", "PlannedColumn", "plan_columns"]

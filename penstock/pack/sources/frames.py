@@ -17,8 +17,8 @@ from penstock.pack.sources.base import SourceOptions
 from penstock.pack.sources.inference import INFERRED_FROM
 from penstock.pack.sources.manifest import OPTIONS, ManifestSource
 from penstock.pack.sources.values import is_picture
+from penstock.paths import IMAGE_SUFFIXES
 from penstock.registry import require
-from penstock.stores.listing import IMAGE_SUFFIXES
 from penstock.stores.tables import Table, TableRow
 
 __all__ = ["FrameSource"]

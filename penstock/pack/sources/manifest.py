@@ -26,8 +26,9 @@ from penstock.pack.sources.columns import ColumnPlan, plan_columns
 from penstock.pack.sources.conversion import PictureEncoding, RecordConverter
 from penstock.pack.sources.inference import GivenSchema
 from penstock.pack.sources.samples import NUMBERED
+from penstock.paths import IMAGE_SUFFIXES
 from penstock.stores.key_list import KeyList
-from penstock.stores.listing import IMAGE_SUFFIXES, describe_file_type
+from penstock.stores.listing import describe_file_type
 from penstock.stores.location import Location
 from penstock.stores.tables import TABLE_SUFFIXES, Table, TableRow
 from penstock.stores.writing import Skipped

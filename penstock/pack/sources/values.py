@@ -23,8 +23,8 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.errors import DecodeError, PackError
+from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Array, Field
-from penstock.stores.listing import IMAGE_SUFFIXES
 from penstock.stores.usual_names import IMAGE_NAMES, LABEL_NAMES, MASK_NAMES
 from penstock.transforms import fallback
 

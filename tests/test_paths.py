@@ -10,7 +10,7 @@ import pytest
 import penstock as ps
 from penstock.cli import main
 from penstock.errors import ArgumentError
-from penstock.remote_urls import refuse_remote
+from penstock.paths import refuse_remote
 from penstock.stores.tar import TarStream
 
 URLS = [

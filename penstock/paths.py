@@ -1,0 +1,48 @@
+"""Paths that people give: endings of images, and URLs of remote places, which are refused."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Final
+
+from penstock.errors import ArgumentError
+
+__all__ = ["IMAGE_SUFFIXES", "UNREAD_SUFFIXES", "refuse_remote"]
+
+IMAGE_SUFFIXES: Final = frozenset(
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".webp", ".gif", ".bmp", ".dib", ".tif", ".tiff"}
+    | {".ppm", ".pgm", ".pbm", ".pnm", ".avif", ".heic", ".heif", ".hif", ".jxl"}
+)
+"""Endings, in lower case, of images that can be decoded, some with an extra; other files are not records."""
+
+UNREAD_SUFFIXES: Final = frozenset(
+    {".jp2", ".j2k", ".j2c", ".jpc", ".jpf", ".jpx", ".jxr", ".tga", ".psd", ".exr"}
+    | {".hdr", ".qoi", ".dds", ".pcx", ".sgi", ".pfm", ".dcm", ".cr2", ".cr3", ".nef", ".arw", ".dng", ".raf", ".orf"}
+)
+"""Endings of images that cannot be decoded; such files are reported as unreadable, not ignored as a README is."""
+
+_REMOTE: Final = re.compile(
+    r"(?i)(https?|ftps?|sftp|ssh|s3a?|gs|gcs|r2|oss|oci|abfss?|azure?|adl|wasbs?|hdfs|webhdfs|dbfs|hf|webdavs?):/"
+)
+
+
+def refuse_remote(given: object, verb: str = "read") -> None:
+    """Raise ArgumentError if a path, or one of a list of paths, is a URL of a remote place; no password is shown.
+
+    Called before a path is made of what a person gave: a path of a URL would be shown in the next error.
+
+    Parameters
+    ----------
+    given : object
+        What was given; other objects than text and paths are no URLs. ``Path`` leaves one of the two slashes.
+    verb : str
+        What is not done yet: "read" or "written".
+    """
+    for each in given if isinstance(given, list | tuple) else [given]:
+        found = _REMOTE.match(os.fsdecode(each)) if isinstance(each, str | bytes | os.PathLike) else None
+        if found is not None:
+            raise ArgumentError(
+                f"remote places are not {verb} yet, got a URL that begins with {found[1]}://; give a path on this "
+                f"machine, and copy the files {'to' if verb == 'read' else 'from'} it with the tools of that place"
+            )
