@@ -30,6 +30,7 @@ __all__ = [
     "SAMPLE_TRANSFORMS",
     "Framework",
     "array_types",
+    "find_ranks",
     "imported_frameworks",
     "is_imported",
     "stream_types",
@@ -87,9 +88,9 @@ class Framework:
     def restore_rng(self, state: bytes) -> None:
         """Restore what :meth:`rng_state` gave."""
 
-    def num_ranks(self) -> int:
-        """Ranks of its process group; 1 without one."""
-        return 1
+    def find_ranks(self) -> tuple[int, int] | None:
+        """Number of ranks of its process group, and this process's rank; None without one."""
+        return None
 
     def start_worker(self, worker: int, num_workers: int, seed: int, dataset: object) -> None:
         """Set up this process as a worker; see :class:`~penstock.workers.WorkerInfo`."""
@@ -140,12 +141,12 @@ class Torch(Framework):
         torch = self.module
         torch.default_generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
 
-    def num_ranks(self) -> int:
-        """World size of ``torch.distributed``, if that is imported and initialized."""
+    def find_ranks(self) -> tuple[int, int] | None:
+        """World size and rank of ``torch.distributed``, if that is imported and initialized."""
         distributed = sys.modules.get("torch.distributed")
         if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-            return 1
-        return int(distributed.get_world_size())
+            return None
+        return int(distributed.get_world_size()), int(distributed.get_rank())
 
     def start_worker(self, worker: int, num_workers: int, seed: int, dataset: object) -> None:
         """As torch sets up its own workers: one thread, the seed, ``torch.utils.data.get_worker_info()``."""
@@ -198,6 +199,11 @@ def is_imported(name: str) -> bool:
 def imported_frameworks() -> list[Framework]:
     """The frameworks that the program has imported."""
     return [framework for name, framework in FRAMEWORKS.items() if is_imported(name)]
+
+
+def find_ranks() -> tuple[int, int] | None:
+    """Number of ranks and this process's rank, by the first imported framework that has a process group."""
+    return next((found for framework in imported_frameworks() if (found := framework.find_ranks()) is not None), None)
 
 
 def stream_types() -> tuple[type, ...]:

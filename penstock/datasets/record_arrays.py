@@ -1,4 +1,4 @@
-"""Small arrays of records: of the shape and dtype that the schema of the store says, or an error.
+"""Small values of records: arrays of the shape and dtype that the schema of the store says, columns, missing labels.
 
 Without the check, assigning to a row of a batch would silently broadcast another shape and cast another dtype, and a
 collated batch would differ from the schema. Both paths call this, such that filling equals collating.
@@ -6,16 +6,22 @@ collated batch would differ from the schema. Both paths call this, such that fil
 
 from __future__ import annotations
 
-from typing import Any, Final
+import warnings
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.errors import CorruptRecordError
 from penstock.sample import Array, ArraySpec, Field, Record
 
-__all__ = ["get_array", "get_array_spec", "get_missing"]
+if TYPE_CHECKING:
+    from penstock.stores.base import Store
+
+__all__ = ["LazyColumn", "get_array", "get_array_spec", "get_missing", "warn_of_missing_label"]
 
 
+_warned: set[tuple[str, str]] = set()
 _MISSING: Final = {"label": -1, "int": -1, "float": float("nan"), "text": ""}
 
 
@@ -73,3 +79,39 @@ def get_array(record: Record, field: str, spec: ArraySpec, store: str, missing: 
             index=record.index,
         )
     return array
+
+
+class LazyColumn:
+    """A column of a store that is read when its first value is needed.
+
+    It is pickled without its values: a worker process reads them from its own store.
+    """
+
+    def __init__(self, store: Store, field: str) -> None:
+        self._store, self._field = store, field
+        self._values: Array | None = None
+
+    def __getitem__(self, rows: slice | NDArray[np.int64]) -> Array:
+        values = self._values
+        if values is None:
+            values = self._store.column(self._field)
+            if self._store.schema[self._field].kind == "label" and (values == _MISSING["label"]).any():
+                warn_of_missing_label(self._store.url, self._field)
+            self._values = values
+        return values[rows]
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return LazyColumn, (self._store, self._field)
+
+
+def warn_of_missing_label(url: str, field: str) -> None:
+    """Say, once for each field of a store and in each process, that batches hold -1 where a record has no label."""
+    if (url, field) in _warned:
+        return
+    _warned.add((url, field))
+    warnings.warn(
+        f"{url}: some records have no value in field {field!r}, and batches hold -1 for them: leave them out with "
+        "Subset, or tell the loss (torch.nn.CrossEntropyLoss(ignore_index=-1))",
+        UserWarning,
+        stacklevel=2,
+    )

@@ -28,7 +28,7 @@ from penstock.datasets.image_transforms import (
     as_sample_transform,
 )
 from penstock.datasets.ragged_fields import INSTANCES, choose_forms, ragged_array, ragged_kinds, ragged_spec
-from penstock.datasets.record_arrays import get_array
+from penstock.datasets.record_arrays import LazyColumn, get_array
 from penstock.datasets.selection import FieldSelection
 from penstock.errors import ArgumentError, SampleError
 from penstock.nested import image_size
@@ -36,7 +36,6 @@ from penstock.ragged import RaggedSpec
 from penstock.rng import globals_put_back
 from penstock.sample import KINDS, ArraySpec, Index, Record, Sample, Tree
 from penstock.stores.base import Store
-from penstock.stores.lazy_column import LazyColumn
 
 if TYPE_CHECKING:
     from penstock.transforms.packet_program import PacketProgram

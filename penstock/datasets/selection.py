@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from penstock.datasets.record_arrays import get_array, get_array_spec, get_missing
+from penstock.datasets.record_arrays import get_array, get_array_spec, get_missing, warn_of_missing_label
 from penstock.errors import ArgumentError
 from penstock.pixel_rows import to_rgb
 from penstock.sample import Array, Field, Record, Tree
@@ -158,6 +158,8 @@ class FieldSelection:
         for name, missing in self.missing.items():
             if values[name] is None:
                 values[name] = missing
+                if self.stored[name] == "label":
+                    warn_of_missing_label(self._url, self.names[name])
         for name in self.pixels:
             if not (views and self.kind_of[name] == "image"):
                 values[name] = np.array(values[name])  # a copy: the array of a store is a read-only view

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.errors import ArgumentError, SampleError
-from penstock.frameworks import imported_frameworks
+from penstock.frameworks import find_ranks
 from penstock.workers.base import END, NOTHING, TaskResult
 from penstock.workers.left_out import LeftOut
 
@@ -44,7 +44,7 @@ def warn_of_unequal_steps(on_error: str, *, stacklevel: int) -> None:
     """Warn where ranks may take unequal numbers of steps: with "skip", under a process group of several ranks."""
     if on_error != "skip":
         return
-    ranks = max((framework.num_ranks() for framework in imported_frameworks()), default=1)
+    ranks, _ = find_ranks() or (1, 0)
     if ranks > 1:
         warnings.warn(
             f'on_error="skip" delivers nothing for a batch that lost every sample: the {ranks} ranks may then take '

@@ -11,7 +11,7 @@ from penstock.errors import ArgumentError
 from penstock.rng import uniforms
 from penstock.sample import SampleKeys
 from penstock.samplers.base import check_count
-from penstock.samplers.labels import Labels, Memberships, find_memberships
+from penstock.samplers.labels import Labels, Memberships, Unlabelled, find_memberships
 from penstock.samplers.permutation import permute
 from penstock.samplers.ranks import RankSampler, RecentResults
 
@@ -36,13 +36,16 @@ class ClassBalancedSampler(RankSampler):
     ----------
     labels : array_like of int, shape (n,), sequence of collections, or store
         One class per sample; or any number, as for :func:`repeat_factors`; or a store whose column ``field`` has them:
-        no image is read. Every value that occurs is a class, so leave out records without labels first
-        (``SubsetRandomSampler``'s indices, ``Subset``).
+        no image is read. In an array every value that occurs is a class.
     num_samples : int, optional
-        Samples of the whole job per epoch. By default ``n`` rounded up to a multiple of the number of classes; where
-        another number is no such multiple, some classes, others each epoch, occur once more than the rest.
+        Samples of the whole job per epoch. By default ``n``, without records that are skipped, rounded up to a multiple
+        of the number of classes; where another number is no such multiple, some classes, others each epoch, occur once
+        more than the rest.
     field : str
         The store's field.
+    unlabelled : {"skip", "draw", "raise"}
+        What becomes of records of a store whose label is missing: they are not drawn, and a warning gives their number;
+        they are drawn as a class of their own, with the label -1; or an error.
     num_replicas, rank : int
         Number of ranks, and this rank's number: all ranks together have the order of one.
     seed : int, optional
@@ -66,13 +69,14 @@ class ClassBalancedSampler(RankSampler):
         num_samples: int | None = None,
         *,
         field: str = "label",
+        unlabelled: Unlabelled = "skip",
         num_replicas: int = 1,
         rank: int = 0,
         seed: int | None = None,
         drop_last: bool = False,
     ) -> None:
         super().__init__(num_replicas, rank, drop_last, seed)
-        found = _find_pairs(labels, field)
+        found = _find_pairs(labels, field, unlabelled)
         if not len(found.values):
             raise ArgumentError("labels should have at least one class, but no sample has any")
         self.classes, self._class, self._samples = found.values, found.classes, found.samples
@@ -80,7 +84,7 @@ class ClassBalancedSampler(RankSampler):
         counts = np.bincount(self._class, minlength=len(self.classes))
         self._counts = counts.astype(np.int64)
         self._starts = np.cumsum(self._counts) - self._counts
-        rounded = -(-found.length // len(self.classes)) * len(self.classes)
+        rounded = -(-(found.length - len(found.skipped)) // len(self.classes)) * len(self.classes)
         self._num_samples = rounded if num_samples is None else check_count("num_samples", num_samples, least=1)
         state = hashlib.blake2b(self.classes[self._class].astype("<i8").tobytes(), digest_size=16)
         if not self._has_one_each():
@@ -122,7 +126,7 @@ class ClassBalancedSampler(RankSampler):
         return {"length": self._length, "labels": self._digest}
 
 
-def _find_pairs(labels: Labels, field: str) -> Memberships:
+def _find_pairs(labels: Labels, field: str, unlabelled: Unlabelled) -> Memberships:
     """The classes of each sample.
 
     Raises
@@ -131,6 +135,6 @@ def _find_pairs(labels: Labels, field: str) -> Memberships:
         As :func:`find_memberships`.
     """
     try:
-        return find_memberships(labels, field)
+        return find_memberships(labels, field, unlabelled)
     except ArgumentError as error:
         raise ArgumentError(f"labels should be one integer per sample, or several: {error.message}") from error

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
+from penstock.frameworks import find_ranks
 from penstock.samplers.permutation import permute
 from penstock.samplers.ranks import RankSampler
 
@@ -24,8 +25,9 @@ class DistributedSampler(RankSampler):
     ----------
     dataset : sized
         An object with a length; the cost does not depend on it.
-    num_replicas, rank : int
-        Number of ranks, and this rank's number.
+    num_replicas, rank : int, optional
+        Number of ranks, and this rank's number. By default those of ``torch.distributed``'s process group, as for
+        torch's class; torch is not imported.
     shuffle : bool
         A new order each epoch; False: 0, 1, 2, ...
     seed : int
@@ -36,18 +38,26 @@ class DistributedSampler(RankSampler):
     Raises
     ------
     ArgumentError
-        If an argument is out of range.
+        If an argument is out of range, or not given where there is no process group.
     """
 
     def __init__(
         self,
         dataset: Sized,
-        num_replicas: int,
-        rank: int,
+        num_replicas: int | None = None,
+        rank: int | None = None,
         shuffle: bool = True,
         seed: int = 0,
         drop_last: bool = False,
     ) -> None:
+        if num_replicas is None or rank is None:
+            found = find_ranks()
+            if found is None:
+                raise ArgumentError(
+                    "num_replicas and rank must be given where there is no process group: call "
+                    f"torch.distributed.init_process_group first, or give them, got {num_replicas} and {rank}"
+                )
+            num_replicas, rank = found[0] if num_replicas is None else num_replicas, found[1] if rank is None else rank
         super().__init__(num_replicas, rank, drop_last, seed)
         if not isinstance(shuffle, bool):
             raise ArgumentError(f"shuffle should be a boolean value, but got shuffle={shuffle!r}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +14,7 @@ from penstock.errors import ArgumentError
 from penstock.ragged import Ragged
 from penstock.sample import Array, Batch, Schema
 
-__all__ = ["HasColumns", "Labels", "Memberships", "class_weights", "find_memberships"]
+__all__ = ["HasColumns", "Labels", "Memberships", "Unlabelled", "class_weights", "find_memberships"]
 
 
 @runtime_checkable
@@ -40,6 +41,10 @@ class HasRaggedColumns(HasColumns, Protocol):
 
 
 Labels = HasColumns | ArrayLike | Sequence[Collection[int]]
+Unlabelled = Literal["draw", "skip", "raise"]
+
+_MISSING = -1
+"""What :meth:`penstock.Store.column` has for a record without a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +59,18 @@ class Memberships:
         Sample ``samples[i]`` has the label ``values[classes[i]]``.
     values : ndarray of int64
         The labels that occur.
+    skipped : ndarray of int64
+        Records of a store that have no label, and are not to be drawn.
     """
 
     length: int
     samples: NDArray[np.int64]
     classes: NDArray[np.int64]
     values: NDArray[np.int64]
+    skipped: NDArray[np.int64]
 
 
-def find_memberships(labels: Labels, field: str) -> Memberships:
+def find_memberships(labels: Labels, field: str, unlabelled: Unlabelled = "skip") -> Memberships:
     """The classes of each sample.
 
     Parameters
@@ -72,12 +80,17 @@ def find_memberships(labels: Labels, field: str) -> Memberships:
         any number, also none. A store: its column ``field``, of any of these forms, such as the classes of boxes.
     field : str
         The store's field.
+    unlabelled : {"draw", "skip", "raise"}
+        What becomes of records of a store whose label is missing: -1 is a class of its own; they have no class, and a
+        warning gives their number; or an error.
 
     Raises
     ------
     ArgumentError
-        If there are no samples, or the labels have another form.
+        If there are no samples, the labels have another form, or a label is missing and ``unlabelled`` is "raise".
     """
+    if unlabelled not in ("draw", "skip", "raise"):
+        raise ArgumentError(f"unlabelled must be one of draw, skip, raise, got {unlabelled!r}")
     given = _given(labels, field)
     found = None if isinstance(given, Ragged) else _array(given)
     if isinstance(given, Ragged):
@@ -91,13 +104,23 @@ def find_memberships(labels: Labels, field: str) -> Memberships:
     length = len(given)
     if not length:
         raise ArgumentError("labels should be those of at least one sample, but got none")
+    missing = np.flatnonzero(flat == _MISSING) if _has_one_each(labels, found) else np.empty(0, np.int64)
+    _report_missing(missing, length, field, unlabelled)
+    if unlabelled == "skip":
+        samples, flat = np.delete(samples, missing), np.delete(flat, missing)
     values, classes = np.unique(flat, return_inverse=True)
     pairs = np.unique(samples.astype(np.int64) * max(len(values), 1) + classes)
-    return Memberships(length, *np.divmod(pairs, max(len(values), 1)), values.astype(np.int64))
+    skipped = missing if unlabelled == "skip" else missing[:0]
+    return Memberships(length, *np.divmod(pairs, max(len(values), 1)), values.astype(np.int64), skipped)
 
 
 def class_weights(
-    labels: Labels, weights: Mapping[str | int, float], *, field: str = "label", default: float = 1.0
+    labels: Labels,
+    weights: Mapping[str | int, float],
+    *,
+    field: str = "label",
+    default: float = 1.0,
+    unlabelled: Unlabelled = "skip",
 ) -> NDArray[np.float64]:
     """A weight for each sample, by its classes: for :class:`~penstock.samplers.WeightedRandomSampler`.
 
@@ -111,6 +134,9 @@ def class_weights(
         The store's field.
     default : float
         The weight of other classes, and of samples without a class.
+    unlabelled : {"skip", "draw", "raise"}
+        What becomes of records of a store whose label is missing: the weight 0, and a warning gives their number;
+        ``default``; or an error.
 
     Returns
     -------
@@ -120,9 +146,9 @@ def class_weights(
     Raises
     ------
     ArgumentError
-        If there is no such class, or ``labels`` have another form.
+        If there is no such class, ``labels`` have another form, or a label is missing and ``unlabelled`` is "raise".
     """
-    found = find_memberships(labels, field)
+    found = find_memberships(labels, field, unlabelled)
     names = labels.schema[field].classes if isinstance(labels, HasRaggedColumns) else ()
     numbers = {name: number for number, name in enumerate(names)}
     by_number: dict[int, float] = {}
@@ -136,6 +162,7 @@ def class_weights(
     made = np.full(found.length, -np.inf)
     np.maximum.at(made, found.samples, of_values[found.classes])
     made[np.isneginf(made)] = default
+    made[found.skipped] = 0.0
     return made
 
 
@@ -146,6 +173,25 @@ def _given(labels: Labels, field: str) -> Batch:
     if kind is not None and kind.shape is None and isinstance(labels, HasRaggedColumns):
         return labels.ragged_column(field)
     return labels.column(field)
+
+
+def _has_one_each(labels: Labels, found: Array | None) -> bool:
+    """Whether labels are those of a store's records, one each: in an array that a user gives, each value is a class."""
+    return isinstance(labels, HasColumns) and found is not None and found.ndim == 1 and found.dtype.kind in "iu"
+
+
+def _report_missing(missing: NDArray[np.int64], length: int, field: str, unlabelled: Unlabelled) -> None:
+    if not len(missing) or unlabelled == "draw":
+        return
+    said = f"{len(missing):,} of {length:,} records have no value in field {field!r} (the first is index {missing[0]})"
+    if unlabelled == "raise":
+        raise ArgumentError(f'{said}; unlabelled="skip" leaves them out')
+    if len(missing) < length:  # else there is no class, which is an error of its own
+        warnings.warn(
+            f'{said} and are not drawn; unlabelled="draw" draws them too, "raise" refuses them',
+            UserWarning,
+            stacklevel=5,
+        )
 
 
 def _check_integers(values: Array) -> NDArray[np.int64]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError
 from penstock.rng import uniforms
 from penstock.sample import SampleKeys
-from penstock.samplers.labels import Labels, find_memberships
+from penstock.samplers.labels import Labels, Unlabelled, find_memberships
 from penstock.samplers.permutation import permute
 from penstock.samplers.ranks import RankSampler, RecentResults
 
@@ -28,7 +28,9 @@ _UNIT: Final = 1 << 30
 """Repeat factors are integers in this unit: sums are exact, and an epoch may have 2**33 samples."""
 
 
-def repeat_factors(labels: Labels, threshold: float = 1e-3, *, field: str = "label") -> NDArray[np.float64]:
+def repeat_factors(
+    labels: Labels, threshold: float = 1e-3, *, field: str = "label", unlabelled: Unlabelled = "skip"
+) -> NDArray[np.float64]:
     """How often each image occurs per epoch, on average.
 
     Parameters
@@ -40,12 +42,15 @@ def repeat_factors(labels: Labels, threshold: float = 1e-3, *, field: str = "lab
         Fraction ``t`` of images below which a class is rare, in (0, 1]. LVIS has 0.001.
     field : str
         The store's field.
+    unlabelled : {"skip", "draw", "raise"}
+        What becomes of records of a store whose label is missing: the factor 0, and a warning gives their number; -1 is
+        a class; or an error.
 
     Returns
     -------
     ndarray of float64, shape (n,)
         The largest ``max(1, sqrt(t / f))`` of the image's classes, where ``f`` is the fraction of images that have the
-        class; 1 for an image of no class.
+        class; 1 for an image of no class. Images that are skipped do not count.
 
     Raises
     ------
@@ -53,11 +58,12 @@ def repeat_factors(labels: Labels, threshold: float = 1e-3, *, field: str = "lab
         If ``threshold`` is not in (0, 1], or ``labels`` have another form.
     """
     threshold = _checked_fraction(threshold)
-    found = find_memberships(labels, field)
-    frequency = np.bincount(found.classes, minlength=len(found.values)) / found.length
+    found = find_memberships(labels, field, unlabelled)
+    frequency = np.bincount(found.classes, minlength=len(found.values)) / max(found.length - len(found.skipped), 1)
     per_class = np.maximum(1.0, np.sqrt(threshold / frequency))
     factors = np.ones(found.length)
     np.maximum.at(factors, found.samples, per_class[found.classes])
+    factors[found.skipped] = 0.0
     return factors
 
 
@@ -71,7 +77,7 @@ class RepeatFactorSampler(RankSampler):
 
     Parameters
     ----------
-    labels, threshold, field
+    labels, threshold, field, unlabelled
         As for :func:`repeat_factors`.
     num_replicas, rank : int
         Number of ranks, and this rank's number: all ranks together have the order of one.
@@ -101,13 +107,18 @@ class RepeatFactorSampler(RankSampler):
         threshold: float = 1e-3,
         *,
         field: str = "label",
+        unlabelled: Unlabelled = "skip",
         num_replicas: int = 1,
         rank: int = 0,
         seed: int | None = None,
         drop_last: bool = False,
     ) -> None:
         super().__init__(num_replicas, rank, drop_last, seed)
-        self.factors = repeat_factors(labels, threshold, field=field)
+        self.factors = repeat_factors(labels, threshold, field=field, unlabelled=unlabelled)
+        if not self.factors.any():
+            raise ArgumentError(
+                f"labels should be those of at least one sample, but no record has a value in {field!r}"
+            )
         if self.factors.sum() >= 1 << 33:
             raise ArgumentError(
                 f"threshold must be lower, because an epoch would have {self.factors.sum():.3g} samples"

@@ -20,7 +20,7 @@ from penstock.errors import ArgumentError
 from penstock.rng import uniforms
 from penstock.sample import SampleKeys
 from penstock.samplers.base import check_count
-from penstock.samplers.labels import Labels, class_weights
+from penstock.samplers.labels import Labels, Unlabelled, class_weights
 from penstock.samplers.ranks import RankSampler, RecentResults
 
 __all__ = ["DistributedWeightedSampler", "WeightedRandomSampler"]
@@ -49,7 +49,7 @@ class WeightedRandomSampler(RankSampler):
         Draw each time from all items; False: from those not yet drawn in this epoch.
     seed : int, optional
         In [0, 2**64). None: drawn from the operating system and kept in :meth:`state_dict`.
-    labels, field : store or array_like, and str
+    labels, field, unlabelled : store or array_like, and two str
         The classes of the items, where weights are those of classes: as for :func:`class_weights`.
 
     Raises
@@ -73,8 +73,9 @@ class WeightedRandomSampler(RankSampler):
         seed: int | None = None,
         labels: Labels | None = None,
         field: str = "label",
+        unlabelled: Unlabelled = "skip",
     ) -> None:
-        self._draw_from(_weigh(weights, labels, field), num_samples, replacement)
+        self._draw_from(_weigh(weights, labels, field, unlabelled), num_samples, replacement)
         super().__init__(1, 0, False, seed)
 
     def _draw_from(self, weights: Sequence[float] | ArrayLike, num_samples: int, replacement: bool) -> None:
@@ -140,7 +141,7 @@ class DistributedWeightedSampler(WeightedRandomSampler):
 
     Parameters
     ----------
-    weights, num_samples, replacement, labels, field
+    weights, num_samples, replacement, labels, field, unlabelled
         As for :class:`WeightedRandomSampler`; ``num_samples`` counts the draws of the whole job.
     num_replicas, rank : int
         Number of ranks, and this rank's number: it has the draws ``rank``, ``rank + num_replicas``, ...
@@ -163,17 +164,18 @@ class DistributedWeightedSampler(WeightedRandomSampler):
         drop_last: bool = False,
         labels: Labels | None = None,
         field: str = "label",
+        unlabelled: Unlabelled = "skip",
     ) -> None:
-        self._draw_from(_weigh(weights, labels, field), num_samples, replacement)
+        self._draw_from(_weigh(weights, labels, field, unlabelled), num_samples, replacement)
         RankSampler.__init__(self, num_replicas, rank, drop_last, seed)
 
 
-def _weigh(weights: Weights, labels: Labels | None, field: str) -> Sequence[float] | ArrayLike:
+def _weigh(weights: Weights, labels: Labels | None, field: str, unlabelled: Unlabelled) -> Sequence[float] | ArrayLike:
     """The weights of items, by those of their classes if these are given."""
     if isinstance(weights, Mapping):
         if labels is None:
             raise ArgumentError("weights of classes need the classes of the items: give labels=store, field=...")
-        return class_weights(labels, weights, field=field)
+        return class_weights(labels, weights, field=field, unlabelled=unlabelled)
     if labels is not None:
         raise ArgumentError("labels must be given with weights of classes, such as weights={'platelet': 2}")
     return weights

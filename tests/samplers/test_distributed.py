@@ -78,3 +78,22 @@ def test_loaders_of_all_ranks_share_out_each_epoch(num_workers: int) -> None:
     assert first != second
     assert [batch[0].tolist() for batch in resumed] == rest
     assert len(rest) == 4
+
+
+def test_ranks_are_those_of_the_process_group() -> None:
+    """Without num_replicas and rank, as for torch's class; what is given is kept."""
+    distributed = pytest.importorskip("torch.distributed")
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        found, given = DistributedSampler(range(10)), DistributedSampler(range(10), 4)
+    finally:
+        distributed.destroy_process_group()
+
+    assert (found.num_replicas, found.rank) == (1, 0)
+    assert (given.num_replicas, given.rank) == (4, 0)
+
+
+def test_ranks_must_be_given_without_a_process_group() -> None:
+    """The error says what to call."""
+    with pytest.raises(ArgumentError, match="num_replicas and rank must be given.*init_process_group.*None and 1"):
+        DistributedSampler(range(10), rank=1)

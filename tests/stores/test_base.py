@@ -17,11 +17,11 @@ from PIL import Image
 
 import penstock as ps
 from penstock import transforms as T
+from penstock.datasets.record_arrays import LazyColumn
 from penstock.errors import ArgumentError, StoreError
 from penstock.sample import Array, Field, Record, Schema
 from penstock.stores import STORES
 from penstock.stores.base import Indices, Store
-from penstock.stores.lazy_column import LazyColumn
 from penstock.stores.location import Location
 from tests.faulty import run_forked
 
