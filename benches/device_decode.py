@@ -30,9 +30,9 @@ import penstock as ps
 from penstock import _native
 from penstock import transforms as T
 from penstock.sample import SampleKeys
-from penstock.transforms.image_chunk import ChunkSeekTables
-from penstock.transforms.packet_program import PacketProgram
-from penstock.transforms.program import Program
+from penstock.transforms.program.image_chunk import ChunkSeekTables
+from penstock.transforms.program.packet_program import PacketProgram
+from penstock.transforms.program.program import Program
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CHUNK = 32

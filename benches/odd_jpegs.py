@@ -22,8 +22,8 @@ from PIL import Image
 from penstock import _native
 from penstock import transforms as T
 from penstock.sample import SampleKeys
-from penstock.transforms import fallback
-from penstock.transforms.decode import MAX_PIXELS
+from penstock.transforms.decoding import fallback
+from penstock.transforms.decoding.decode import MAX_PIXELS
 
 QUALITY = 88
 EVERY = 8

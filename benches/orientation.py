@@ -20,7 +20,7 @@ from PIL import Image
 from penstock import _native
 from penstock import transforms as T
 from penstock.sample import SampleKeys
-from penstock.transforms.decode import MAX_PIXELS, read_orientations
+from penstock.transforms.decoding.decode import MAX_PIXELS, read_orientations
 
 ORIENTATIONS = {"mirrored": 2, "upside down": 3, "turned left": 6, "turned right": 8}
 PHONE = (4032, 3024)

@@ -23,8 +23,8 @@ from train_input import BATCH, pipeline
 
 import penstock as ps
 from penstock import _native
-from penstock.stores import lmdb_map
-from penstock.transforms import row_filling
+from penstock.stores.pack import mapping as lmdb_map
+from penstock.transforms.program import row_filling
 
 REPEATS = 25
 

@@ -22,13 +22,13 @@ import torch
 from harness import arguments, in_turns, machine, ratio, table, versions
 
 from penstock import transforms as T
-from penstock.datasets.batch_assembly import BatchAssembly
-from penstock.datasets.batch_forms import BatchForm
+from penstock.datasets.store.batch_assembly import BatchAssembly
+from penstock.datasets.store.batch_forms import BatchForm
 from penstock.ragged import RaggedRows, RaggedSpec
 from penstock.sample import SampleKeys
 from penstock.torch.collate import convert_parts
-from penstock.transforms.chunk_targets import Column, move_columns
-from penstock.transforms.moved_targets import Step, find_removals, move_objects
+from penstock.transforms.targets.chunk_targets import Column, move_columns
+from penstock.transforms.targets.moved_targets import Step, find_removals, move_objects
 
 BATCH, CHUNK, MOST, REPEATS, SIZE = 64, 32, 24, 400, 640
 FIELDS = {"boxes": ((4,), np.float32), "labels": ((), np.int64), "difficult": ((), np.int64)}

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
         random_split,
         split,
     )
-    from penstock.datasets.copy_paste import CopyPaste
-    from penstock.datasets.mosaic import Mosaic
-    from penstock.datasets.sample_mixup import SampleMixUp
+    from penstock.datasets.mixing.copy_paste import CopyPaste
+    from penstock.datasets.mixing.mosaic import Mosaic
+    from penstock.datasets.mixing.sample_mixup import SampleMixUp
     from penstock.errors import (
         AnnotationError,
         ArgumentError,
@@ -81,8 +81,8 @@ if TYPE_CHECKING:
     )
     from penstock.stores import open  # noqa: A004  # ps.open, as gzip.open
     from penstock.stores.base import Store
-    from penstock.transforms.decode import decode
-    from penstock.transforms.encode import encode
+    from penstock.transforms.decoding.decode import decode
+    from penstock.transforms.decoding.encode import encode
     from penstock.view.showing import show
     from penstock.workers.info import get_worker_info
 
@@ -160,9 +160,9 @@ _MODULES: Final = {
     "penstock.collate": "default_collate default_convert",
     "penstock.datasets": "ArrayDataset BatchForm ChainDataset ConcatDataset Dataset IterableDataset Split StackDataset "
     "StoreDataset Subset random_split split",
-    "penstock.datasets.copy_paste": "CopyPaste",
-    "penstock.datasets.mosaic": "Mosaic",
-    "penstock.datasets.sample_mixup": "SampleMixUp",
+    "penstock.datasets.mixing.copy_paste": "CopyPaste",
+    "penstock.datasets.mixing.mosaic": "Mosaic",
+    "penstock.datasets.mixing.sample_mixup": "SampleMixUp",
     "penstock.errors": "AnnotationError ArgumentError BatchMemoryError BrokenImageError CorruptRecordError DecodeError "
     "ImageTooLargeError IncompleteStoreError OptionalPackageError PackError PenstockError RecordIndexError SampleError "
     "StallError StateError StoreError StoreFormatError StoreNotFoundError UnsupportedImageError WorkerError",
@@ -176,8 +176,8 @@ _MODULES: Final = {
     "WeightedRandomSampler",
     "penstock.stores": "open",
     "penstock.stores.base": "Store",
-    "penstock.transforms.decode": "decode",
-    "penstock.transforms.encode": "encode",
+    "penstock.transforms.decoding.decode": "decode",
+    "penstock.transforms.decoding.encode": "encode",
     "penstock.view.showing": "show",
     "penstock.workers.info": "get_worker_info",
 }

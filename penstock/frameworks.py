@@ -42,10 +42,10 @@ REDUCERS: Final[dict[type, Callable[[Any], Any]]] = {}
 pickle would. They may hand out large parts as pickle's buffers. Extensions add theirs."""
 
 IMAGE_TRANSFORMS: Final[Mapping[str, str]] = {"torchvision": "penstock.torch.vision.images:TorchvisionImages"}
-"""By package: the converter of its image transforms, for :mod:`penstock.datasets.image_transforms`."""
+"""By package: the converter of its image transforms, for :mod:`penstock.datasets.store.image_transforms`."""
 
 SAMPLE_TRANSFORMS: Final[Mapping[str, str]] = {
-    "albumentations": "penstock.datasets.albumentations_samples:AlbumentationsSamples",
+    "albumentations": "penstock.datasets.albumentations.samples:AlbumentationsSamples",
     "torchvision": "penstock.torch.vision.samples:convert",
 }
 """By package: the converter of its transforms of whole samples, as above."""

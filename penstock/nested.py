@@ -8,7 +8,7 @@
                                            ....  22..              ####  ..##
                                            ....  ....              ####  ####
 
-Called by :mod:`penstock.datasets.batch_forms`. Nothing here knows a dataset or a loader.
+Called by :mod:`penstock.datasets.store.batch_forms`. Nothing here knows a dataset or a loader.
 """
 
 from __future__ import annotations

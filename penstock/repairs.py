@@ -5,8 +5,8 @@
     StoreDataset, a job ──RepairScope("repair")──> decode fails ──> note_repair(bytes, reason)
                         <── scope.notes ─────────────────────────────────┘   named by store, key and index on the way
 
-The scope belongs to the current thread. Nothing here decodes; :mod:`penstock.transforms.decode` asks what to do, and
-only where an image cannot be decoded.
+The scope belongs to the current thread. Nothing here decodes; :mod:`penstock.transforms.decoding.decode` asks what to
+do, and only where an image cannot be decoded.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import weakref
 
 from penstock import forks
 from penstock.trace import Trace
-from penstock.transforms import pillow_warnings
+from penstock.transforms.decoding import pillow_warnings
 from penstock.workers.threads import ThreadBackend
 from tests.faulty import held, run_forked
 

@@ -11,7 +11,7 @@ import penstock as ps
 from penstock.cli import main
 from penstock.errors import ArgumentError
 from penstock.paths import refuse_remote
-from penstock.stores.tar import TarStream
+from penstock.stores.tar.stream import TarStream
 
 URLS = [
     "https://ann:secret@host/photos.csv?signature=secret",

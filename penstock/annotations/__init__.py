@@ -18,10 +18,10 @@ __all__ = ["FORMATS", "WRITERS", "AnnotationProblem", "Annotations", "SourceLike
 
 FORMATS = Registry("annotation format")
 """Formats by name; with ``format="auto"`` the first that recognises the source."""
-FORMATS.register("coco", "penstock.annotations.coco:CocoFormat")
-FORMATS.register("voc", "penstock.annotations.voc:VocFormat")
-FORMATS.register("yolo", "penstock.annotations.yolo:YoloFormat")
-FORMATS.register("cvat", "penstock.annotations.cvat:CvatFormat")
+FORMATS.register("coco", "penstock.annotations.coco.format:CocoFormat")
+FORMATS.register("voc", "penstock.annotations.voc.format:VocFormat")
+FORMATS.register("yolo", "penstock.annotations.yolo.format:YoloFormat")
+FORMATS.register("cvat", "penstock.annotations.cvat.format:CvatFormat")
 FORMATS.register("labelme", "penstock.annotations.labelme:LabelmeFormat")
 FORMATS.register("mask_folders", "penstock.annotations.mask_folders:MaskFoldersFormat")
 FORMATS.register("open_images", "penstock.annotations.open_images:OpenImagesFormat")
@@ -30,6 +30,6 @@ FORMATS.register("path_list", "penstock.annotations.path_list:PathListFormat")
 
 WRITERS = Registry("format of annotations that are written")
 """Formats that :func:`penstock.convert` writes, by name."""
-WRITERS.register("coco", "penstock.annotations.coco_writing:CocoWriter")
-WRITERS.register("voc", "penstock.annotations.voc_writing:VocWriter")
-WRITERS.register("yolo", "penstock.annotations.yolo_writing:YoloWriter")
+WRITERS.register("coco", "penstock.annotations.coco.writer:CocoWriter")
+WRITERS.register("voc", "penstock.annotations.voc.writer:VocWriter")
+WRITERS.register("yolo", "penstock.annotations.yolo.writer:YoloWriter")

@@ -2,7 +2,7 @@
 
 ::
 
-    WrittenImage ──add──> the annotation of one image, in the folder        penstock.pack.exporting writes the images
+    WrittenImage ──add──> the annotation of one image, in the folder        pack.export.exporting writes the images
     finish       ───────> what all images share: classes, lists of splits
 
 Numbers are written so that reading gives the same float32; see each format.

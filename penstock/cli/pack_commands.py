@@ -30,7 +30,7 @@ from penstock.plurals import counted
 
 if TYPE_CHECKING:
     from penstock.pack import IndexReport, PackReport
-    from penstock.pack.resizing import ResizeReport
+    from penstock.pack.resize.resizing import ResizeReport
     from penstock.sample import Field
 
 __all__ = ["index", "merge", "pack"]

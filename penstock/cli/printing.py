@@ -48,7 +48,7 @@ def print_list(lines: Iterable[str], count: int) -> None:
 
 def print_skipped(entries: Iterable[Skipped]) -> None:
     """Print one line for each reason, with the name of the entry, or how many there are and the first names."""
-    from penstock.stores.record_names import quote_names
+    from penstock.stores.fields.record_names import quote_names
 
     by_reason: dict[str, list[str]] = {}
     for key, reason in entries:

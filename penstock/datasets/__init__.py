@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from penstock.datasets.arrays import ArrayDataset
 from penstock.datasets.base import Dataset, Filler, IterableDataset
-from penstock.datasets.batch_forms import BatchForm
 from penstock.datasets.chain import ChainDataset
 from penstock.datasets.concat import ConcatDataset
-from penstock.datasets.splits import Split, split
+from penstock.datasets.splits.splits import Split, split
 from penstock.datasets.stack import StackDataset
-from penstock.datasets.store import StoreDataset
+from penstock.datasets.store.batch_forms import BatchForm
+from penstock.datasets.store.dataset import StoreDataset
 from penstock.datasets.subset import Subset, random_split
 
 __all__ = [

@@ -20,9 +20,9 @@ from penstock.datasets.base import (
     register_sum,
     spec_of,
 )
-from penstock.datasets.batch_assembly import BatchAssembly, batch_assembly
 from penstock.datasets.fingerprints import combine_fingerprints
-from penstock.datasets.ragged_fields import ragged_forms
+from penstock.datasets.store.batch_assembly import BatchAssembly, batch_assembly
+from penstock.datasets.store.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError, SampleError
 from penstock.sample import Index, Sample, SampleKeys, Tree, Watch
 

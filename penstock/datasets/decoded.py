@@ -17,7 +17,7 @@ import numpy as np
 
 from penstock import stores
 from penstock.datasets.shared_arrays import SharedArrays
-from penstock.datasets.store import StoreDataset
+from penstock.datasets.store.dataset import StoreDataset
 from penstock.errors import ArgumentError
 from penstock.progress import ProgressReporter, make_reporter
 from penstock.sample import ArraySpec, SampleKeys, Tree

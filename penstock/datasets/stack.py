@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from penstock.datasets.base import Dataset, Wrapper, fetch, iter_samples, prefetch, spec_of
 from penstock.datasets.fingerprints import combine_fingerprints
-from penstock.datasets.ragged_fields import ragged_forms
+from penstock.datasets.store.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
 from penstock.sample import Sample, SampleKeys, Tree, Watch
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.datasets.base import Dataset, Wrapper, fetch, iter_samples, prefetch, spec_of
-from penstock.datasets.batch_assembly import BatchAssembly, batch_assembly
 from penstock.datasets.fingerprints import combine_fingerprints
-from penstock.datasets.ragged_fields import ragged_forms
+from penstock.datasets.store.batch_assembly import BatchAssembly, batch_assembly
+from penstock.datasets.store.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
 from penstock.sample import Index, Sample, SampleKeys, Tree, Watch
 from penstock.samplers.base import check_seed

@@ -18,8 +18,8 @@ import numpy as np
 from penstock.bfloat16 import refuse_stand_in
 from penstock.collate import default_collate, default_convert
 from penstock.datasets.base import spec_of
-from penstock.datasets.batch_assembly import batch_assembly
-from penstock.datasets.ragged_collate import with_ragged
+from penstock.datasets.store.batch_assembly import batch_assembly
+from penstock.datasets.store.ragged_collate import with_ragged
 from penstock.errors import ArgumentError, StateError
 from penstock.loader.ahead import EpochAhead, EpochKey
 from penstock.loader.arguments import Arguments, check_arguments, refuse_torch_arguments

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from penstock.pack.convert_report import ConvertReport
-from penstock.pack.converting import convert
+from penstock.pack.conversion.convert import convert
+from penstock.pack.conversion.report import ConvertReport
 from penstock.pack.merging import merge
-from penstock.pack.pack_source import PackReport
 from penstock.pack.packing import pack
-from penstock.pack.run import PackProgress
+from penstock.pack.pipeline.pack_source import PackReport
+from penstock.pack.pipeline.run import PackProgress
 from penstock.pack.seek_tables import IndexReport, index
 from penstock.pack.verifying import VerifyReport, verify
 

@@ -23,17 +23,17 @@ import xxhash
 
 from penstock import _native, stores
 from penstock.errors import ArgumentError, PackError, StoreError
-from penstock.pack.pack_source import PackReport, PackSettings, pack_source
-from penstock.pack.record_checks import find_new_numbers, renumber
-from penstock.pack.run import ClashFinder, PackProgress, list_skipped
+from penstock.pack.pipeline.pack_source import PackReport, PackSettings, pack_source
+from penstock.pack.pipeline.record_checks import find_new_numbers, renumber
+from penstock.pack.pipeline.run import ClashFinder, PackProgress, list_skipped
 from penstock.pack.seek_tables import make_seek_tables
 from penstock.pack.sources.base import Source, SourceItem, SourceOptions
 from penstock.sample import Field, Schema
 from penstock.stores.base import Skipped, Store
-from penstock.stores.key_list import KeyList
+from penstock.stores.common.keys import KeyList
+from penstock.stores.common.seek_table_file import SeekTableFile, seek_table_path
+from penstock.stores.fields.record_names import check_classes, describe_class_difference
 from penstock.stores.location import Location
-from penstock.stores.record_names import check_classes, describe_class_difference
-from penstock.stores.seek_table_file import SeekTableFile, seek_table_path
 
 __all__ = ["MergeSource", "merge"]
 

@@ -2,7 +2,7 @@
 
 An entry that cannot be packed, or has the name of another, is listed by name: nothing is dropped silently. An
 interrupted pack stays and is resumed by packing again; a refused one leaves no files. :mod:`.sources` reads,
-:mod:`.pack_source` writes.
+:mod:`.pipeline.pack_source` writes.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 
 from penstock.annotations import SourceLike
 from penstock.errors import ArgumentError
-from penstock.pack.pack_source import PackReport, PackSettings, pack_source
-from penstock.pack.resizing import Resizing
-from penstock.pack.run import PackProgress
+from penstock.pack.pipeline.pack_source import PackReport, PackSettings, pack_source
+from penstock.pack.pipeline.run import PackProgress
+from penstock.pack.resize.resizing import Resizing
 from penstock.pack.sources import SourceOptions, open_source
 from penstock.pack.sources.annotations import AnnotatedImages
 from penstock.paths import refuse_remote
 from penstock.sample import Field, Schema
-from penstock.transforms.encode import ENCODED_FORMATS
+from penstock.transforms.decoding.encode import ENCODED_FORMATS
 
 __all__ = ["pack"]
 
@@ -80,7 +80,7 @@ def pack(
     overwrite : bool
         Whether to replace an existing pack, finished or not, whatever its source.
     check : {"header", "decode"}
-        How each image is checked; see :mod:`penstock.pack.image_check`.
+        How each image is checked; see :mod:`penstock.pack.pipeline.image_check`.
     transcode : {"none", "baseline"}
         ``"baseline"``: store JPEGs of several scans (progressive ones, and a few others) as baseline JPEGs of the same
         pixels and metadata, which are a few per cent larger and decode faster and in parts.
@@ -89,8 +89,8 @@ def pack(
         can make them later.
     classes : sequence of str, optional
         Names of the classes in the order of their numbers. For a folder of images, see
-        :class:`~penstock.stores.files.FilesStore`: by default its sub-folders in plain string order, as in torchvision.
-        For other sources, those of the field ``label``, whose values may then be names.
+        :class:`~penstock.stores.images.store.FilesStore`: by default its sub-folders in plain string order, as in
+        torchvision. For other sources, those of the field ``label``, whose values may then be names.
     progress : bool or callable, optional
         True: a bar on the terminal. A callable gets a :class:`PackProgress` from time to time, in this thread.
     schema : Schema, or mapping of str to kind, optional

@@ -23,12 +23,12 @@ import numpy as np
 
 from penstock import _native, stores
 from penstock.errors import ArgumentError, DecodeError, StoreError, StoreFormatError, StoreNotFoundError
-from penstock.pack.image_check import MAX_PIXELS
+from penstock.pack.pipeline.image_check import MAX_PIXELS
 from penstock.progress import make_reporter
 from penstock.stores.base import Skipped, Store
+from penstock.stores.common.seek_table_file import SEEK_TABLE_KINDS, SeekTableFile, seek_table_path
 from penstock.stores.location import Location
-from penstock.stores.seek_table_file import SEEK_TABLE_KINDS, SeekTableFile, seek_table_path
-from penstock.transforms import fallback
+from penstock.transforms.decoding import fallback
 
 __all__ = ["IndexReport", "find_image_field", "index", "make_seek_tables"]
 

@@ -13,18 +13,18 @@ import numpy as np
 
 from penstock import _native, stores
 from penstock.errors import ArgumentError, DecodeError, PackError, PenstockError, StoreError
-from penstock.pack.comparing import Unreadable, read_each
-from penstock.pack.resized_fields import FieldResizing
-from penstock.pack.resizing import Resizing
-from penstock.pack.transcoding import to_baseline
+from penstock.pack.conversion.comparison import Unreadable, read_each
+from penstock.pack.pipeline.transcoding import to_baseline
+from penstock.pack.resize.fields import FieldResizing
+from penstock.pack.resize.resizing import Resizing
 from penstock.progress import ProgressReporter, make_reporter
 from penstock.sample import Record, Schema
 from penstock.stores.base import Store
+from penstock.stores.common.seek_table_file import SeekTableFile, seek_table_path
+from penstock.stores.fields.record_names import quote_names
 from penstock.stores.joined import JoinedStore, check_sidecar, join
 from penstock.stores.origin import read_options
 from penstock.stores.problems import Problem
-from penstock.stores.record_names import quote_names
-from penstock.stores.seek_table_file import SeekTableFile, seek_table_path
 
 __all__ = ["VerifyReport", "verify"]
 

@@ -4,7 +4,7 @@ A new store is one file here with a subclass of :class:`~penstock.stores.base.St
 which also enrols it in ``tests/conformance/test_stores.py``. The first store that recognises a path opens it: the most
 specific are registered first. Where a few bytes or names exclude a kind, :mod:`penstock.stores.recognition` says so,
 and the kind is not imported. A container without random access is a
-:class:`~penstock.stores.shards.ShardStream`, registered in :data:`STREAMS`. A store over an object of another library
+:class:`~penstock.stores.streams.ShardStream`, registered in :data:`STREAMS`. A store over an object of another library
 that is in memory is registered in :data:`OBJECTS`, and says by the class method ``wraps(value)`` what it takes.
 """
 
@@ -20,7 +20,7 @@ from penstock.paths import refuse_remote
 from penstock.registry import Registry
 from penstock.stores.location import Location
 from penstock.stores.recognition import MAY_BE
-from penstock.stores.shards import expand_shards
+from penstock.stores.streams import expand_shards
 
 if TYPE_CHECKING:
     from penstock.stores.base import Store
@@ -42,25 +42,25 @@ StoreLike = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """What names a store: a path, a URL, a pattern or a list of paths."""
 
 STORES = Registry("store")
-STORES.register("lmdb-pickle-index", "penstock.stores.lmdb_pickle_index:LmdbPickleIndexStore")
-STORES.register("lmdb-pairs", "penstock.stores.lmdb_pairs:LmdbPairsStore")
-STORES.register("lmdb-names", "penstock.stores.lmdb_names:LmdbNamesStore")
-STORES.register("lmdb-datum", "penstock.stores.lmdb_datum:LmdbDatumStore")
-STORES.register("lmdb", "penstock.stores.lmdb:LmdbStore")
-STORES.register("recordio", "penstock.stores.recordio:RecordioStore")
-STORES.register("hdf5", "penstock.stores.hdf5:Hdf5Store")
-STORES.register("tar", "penstock.stores.tar_store:TarStore")
-STORES.register("mongodb", "penstock.stores.mongodb:MongoStore")
-STORES.register("gridfs", "penstock.stores.gridfs:GridFsStore")
-STORES.register("tfrecord", "penstock.stores.tfrecord:TFRecordStore")
-STORES.register("beton", "penstock.stores.beton:BetonStore")
-STORES.register("mds", "penstock.stores.mds:MdsStore")
-STORES.register("litdata-arrow", "penstock.stores.litdata_arrow:LitDataArrowStore")
-STORES.register("litdata", "penstock.stores.litdata:LitDataStore")
-STORES.register("parquet", "penstock.stores.parquet:ParquetStore")
-STORES.register("arrow", "penstock.stores.arrow:ArrowStore")
-STORES.register("lance", "penstock.stores.lance:LanceStore")
-STORES.register("files", "penstock.stores.files:FilesStore")
+STORES.register("lmdb-pickle-index", "penstock.stores.lmdb.pickle_index:LmdbPickleIndexStore")
+STORES.register("lmdb-pairs", "penstock.stores.lmdb.pairs:LmdbPairsStore")
+STORES.register("lmdb-names", "penstock.stores.lmdb.names:LmdbNamesStore")
+STORES.register("lmdb-datum", "penstock.stores.lmdb.datum:LmdbDatumStore")
+STORES.register("lmdb", "penstock.stores.pack.store:LmdbStore")
+STORES.register("recordio", "penstock.stores.recordio.store:RecordioStore")
+STORES.register("hdf5", "penstock.stores.hdf5.store:Hdf5Store")
+STORES.register("tar", "penstock.stores.tar.store:TarStore")
+STORES.register("mongodb", "penstock.stores.mongo.store:MongoStore")
+STORES.register("gridfs", "penstock.stores.mongo.gridfs:GridFsStore")
+STORES.register("tfrecord", "penstock.stores.tfrecord.store:TFRecordStore")
+STORES.register("beton", "penstock.stores.shards.beton:BetonStore")
+STORES.register("mds", "penstock.stores.shards.mds:MdsStore")
+STORES.register("litdata-arrow", "penstock.stores.shards.litdata_arrow:LitDataArrowStore")
+STORES.register("litdata", "penstock.stores.shards.litdata:LitDataStore")
+STORES.register("parquet", "penstock.stores.arrow.parquet:ParquetStore")
+STORES.register("arrow", "penstock.stores.arrow.files:ArrowStore")
+STORES.register("lance", "penstock.stores.arrow.lance:LanceStore")
+STORES.register("files", "penstock.stores.images.store:FilesStore")
 
 ALIASES: Final = {"mongodb+srv": "mongodb", "gridfs+srv": "gridfs"}
 """Schemes of URLs that name a kind in another way: the servers are found by DNS."""
@@ -72,10 +72,10 @@ _UNWRITTEN: Final = (
 """Endings of formats that no kind writes: a pack under such a name would be taken for another format."""
 
 STREAMS = Registry("stream of shards")
-STREAMS.register("tar", "penstock.stores.tar:TarStream")
+STREAMS.register("tar", "penstock.stores.tar.stream:TarStream")
 
 OBJECTS = Registry("store over an object in memory")
-OBJECTS.register("huggingface", "penstock.stores.huggingface:HuggingFaceStore")
+OBJECTS.register("huggingface", "penstock.stores.arrow.hugging_face:HuggingFaceStore")
 
 
 def open(url: StoreLike | object, *, layout: str | None = None, **options: object) -> Store:  # noqa: A001  # `ps.open` is the promised name
@@ -86,14 +86,14 @@ def open(url: StoreLike | object, *, layout: str | None = None, **options: objec
     url : str, path, Location, or sequence of paths
         ``"photos.lmdb"``, ``"photos/"``, or with the kind given: ``"lmdb://photos.lmdb"``, ``"files:///data/photos"``.
         Stores of several files take a list of them, or a pattern: ``"train-{000..099}.tar"``, ``"train-*.parquet"``.
-        Also a ``datasets.Dataset`` (:class:`~penstock.stores.huggingface.HuggingFaceStore`).
+        Also a ``datasets.Dataset`` (:class:`~penstock.stores.arrow.hugging_face.HuggingFaceStore`).
     layout : str, optional
         The layout of a container that other programs write in several ways, such as ``"pairs"`` for an LMDB
         environment. By default it is found by the content.
     **options
         Options of the kind: ``classes=[...]`` for a folder sets names and numbers of the classes
-        (:class:`~penstock.stores.files.FilesStore`); ``check=False`` for a pack leaves checksums unverified
-        (:class:`~penstock.stores.lmdb.LmdbStore`).
+        (:class:`~penstock.stores.images.store.FilesStore`); ``check=False`` for a pack leaves checksums unverified
+        (:class:`~penstock.stores.pack.store.LmdbStore`).
 
     Returns
     -------

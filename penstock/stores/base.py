@@ -6,7 +6,7 @@
                             └────column("label")─> int64 array, no image is read
 
 Datasets, packing and the views call a store; a store calls none of them. It returns bytes and small fields: it decodes
-no image. Containers that can only be read from their beginning are :class:`~penstock.stores.shards.ShardStream`.
+no image. Containers that can only be read from their beginning are :class:`~penstock.stores.streams.ShardStream`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, SupportsIndex, ove
 from penstock import forks
 from penstock.errors import ArgumentError, PenstockError, RecordIndexError, StoreError
 from penstock.plurals import counted
+from penstock.stores.common.locked_methods import lock_methods
+from penstock.stores.fields.ragged_columns import join_values, refuse_fixed
 from penstock.stores.indices import Indices, check_index
 from penstock.stores.location import Location
-from penstock.stores.locked_methods import lock_methods
 from penstock.stores.problems import Problem, find_unreadable
-from penstock.stores.ragged_columns import join_values, refuse_fixed
 from penstock.stores.writable import WritableKind
 from penstock.stores.writing import Skipped
 
@@ -56,7 +56,7 @@ class Store(WritableKind, ABC):
     Several threads may call every method at once; see :attr:`reads_concurrently`. A store is pickled as its
     location, options and digest, and is reopened when it is unpickled; there, a store that was changed in between is
     refused. A store without checksums may carry its listing instead and refuse each record that changed
-    (:class:`~penstock.stores.files.FilesStore`). After a fork, a store reopens what it must at its next use.
+    (:class:`~penstock.stores.images.store.FilesStore`). After a fork, a store reopens what it must at its next use.
     """
 
     is_remote: ClassVar[bool] = False

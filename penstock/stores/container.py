@@ -25,9 +25,9 @@ import xxhash
 from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, StoreError, StoreNotFoundError
 from penstock.sample import Array, Field, Record
 from penstock.stores.base import Indices, PathLike, Store
+from penstock.stores.common.per_process import PerProcess
+from penstock.stores.common.regular_file import open_regular
 from penstock.stores.indices import list_indices
-from penstock.stores.per_process import PerProcess
-from penstock.stores.regular_file import open_regular
 
 __all__ = ["DAMAGE", "ContainerStore", "FileIdentity", "fingerprint_files", "identify", "make_column"]
 

@@ -7,7 +7,7 @@
     photos.rec.fields.lmdb     the other fields, the class names and the keys, in the order of the source
 
 ``ps.open`` joins them: it gives the records as they were in the source of the conversion. Other programs read the
-container alone. Written by :mod:`penstock.pack.convert_run`.
+container alone. Written by :mod:`penstock.pack.conversion.run`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import Any, Final
 from penstock.errors import StoreError
 from penstock.sample import Array, Record, Schema
 from penstock.stores.base import Indices, Skipped, Store
+from penstock.stores.common.regular_file import open_regular
 from penstock.stores.indices import list_indices
-from penstock.stores.lmdb import LmdbStore
 from penstock.stores.location import Location
+from penstock.stores.pack.store import LmdbStore
 from penstock.stores.problems import Problem
-from penstock.stores.regular_file import open_regular
 
 __all__ = ["NUMBER", "JoinedStore", "Sidecar", "check_sidecar", "join", "sidecar_location"]
 

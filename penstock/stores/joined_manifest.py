@@ -21,9 +21,9 @@ import numpy as np
 
 from penstock.errors import ArgumentError, StoreError, StoreFormatError
 from penstock.sample import Array, Field
-from penstock.stores.record_names import quote_names
-from penstock.stores.tables import TABLE_SUFFIXES, Table
-from penstock.stores.usual_names import LABEL_NAMES
+from penstock.stores.common.table_files import TABLE_SUFFIXES, Table
+from penstock.stores.fields.record_names import quote_names
+from penstock.stores.fields.usual_names import LABEL_NAMES
 
 __all__ = ["JoinedManifest", "ManifestColumn", "read_manifest"]
 
@@ -89,7 +89,7 @@ def read_manifest(path: str | Path, join: str) -> JoinedManifest:
     Parameters
     ----------
     path : str or Path
-        A table: see :class:`~penstock.stores.tables.Table`.
+        A table: see :class:`~penstock.stores.common.table_files.Table`.
     join : str
         The column that names the documents.
 

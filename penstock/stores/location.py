@@ -198,7 +198,7 @@ class Location:
 
 
 def make_pattern(paths: Sequence[str]) -> str:
-    """The brace pattern that :func:`~penstock.stores.shards.expand_shards` expands to these paths.
+    """The brace pattern that :func:`~penstock.stores.streams.expand_shards` expands to these paths.
 
     Examples
     --------

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from penstock.sample import Schema
+from penstock.stores.common.regular_file import open_regular
+from penstock.stores.fields.record_names import describe_class_difference
 from penstock.stores.location import Location
-from penstock.stores.record_names import describe_class_difference
-from penstock.stores.regular_file import open_regular
 from penstock.stores.writing import CommittedRecords, Skipped
 
 __all__ = ["ORIGIN_FILE", "Origin", "read_finished", "read_options", "read_origin", "write_origin"]

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from penstock.stores.lmdb_files import FILE, HASHES, LOCK, looks_like_lmdb
-from penstock.stores.regular_file import has_magic
-from penstock.stores.shard_index import INDEX, SPLITS
+from penstock.stores.common.regular_file import has_magic
+from penstock.stores.lmdb.files import FILE, HASHES, LOCK, looks_like_lmdb
+from penstock.stores.shards.shard_index import INDEX, SPLITS
 
 __all__ = ["MAY_BE"]
 

@@ -24,10 +24,10 @@ from torch.utils import data
 
 from penstock import datasets
 from penstock.datasets.base import Filler, Wrapper, fetch, iter_samples, prefetch, spec_of
-from penstock.datasets.batch_assembly import BatchAssembly, batch_assembly
 from penstock.datasets.concat import iter_concatenated, prefetch_concatenated
 from penstock.datasets.fingerprints import get_fingerprint
-from penstock.datasets.ragged_fields import ragged_forms
+from penstock.datasets.store.batch_assembly import BatchAssembly, batch_assembly
+from penstock.datasets.store.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
 from penstock.sample import Array, Index, Sample, SampleKeys, Tree, Watch
 

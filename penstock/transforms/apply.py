@@ -11,8 +11,8 @@ from penstock.rng import sample_scope
 from penstock.sample import SampleKeys
 from penstock.transforms.base import ImageLike, Op, Params
 from penstock.transforms.inputs import as_pixels, first_on_pixels, refuse_layout
-from penstock.transforms.moved_targets import Step
-from penstock.transforms.objects import Objects
+from penstock.transforms.targets.moved_targets import Step
+from penstock.transforms.targets.objects import Objects
 
 __all__ = ["apply_to_image", "draw_one", "image_size"]
 

@@ -7,7 +7,7 @@
     image(image, params[i])   ──> image                           the specification, in NumPy or Pillow
     native(image, params[i])  ──> image                           the same, faster; == image within a stated tolerance
     boxes / keypoints / mask  ──> moved as the pixels are         only if the op moves pixels
-    draw_by_boxes, place, keep ──> see :mod:`.objects`            only if boxes decide, are clipped, or are removed
+    draw_by_boxes, place, keep ──> see :mod:`.targets.objects`    only if boxes decide, are clipped, or are removed
     fuse(fusion)              ──> bool                            whether the op becomes a part of the fused prefix
     compose(geometry, params)                                     then: its effect on the plan of a chunk
 
@@ -30,8 +30,8 @@ from penstock.errors import ArgumentError
 from penstock.sample import Array, Sample, SampleKeys
 
 if TYPE_CHECKING:
-    from penstock.transforms.decode import Decode
-    from penstock.transforms.geometry import Geometry
+    from penstock.transforms.decoding.decode import Decode
+    from penstock.transforms.program.geometry import Geometry
 
 __all__ = [
     "Fusion",

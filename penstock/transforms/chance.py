@@ -7,7 +7,7 @@ from typing import ClassVar
 from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
 from penstock.transforms.checks import as_probability, require_pixel_spec, require_pixels
-from penstock.transforms.pixels import Pixels
+from penstock.transforms.pixel_arithmetic import Pixels
 
 __all__ = ["ProbabilisticOp"]
 

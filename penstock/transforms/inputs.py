@@ -15,8 +15,8 @@ import numpy as np
 
 from penstock.errors import ArgumentError
 from penstock.sample import Array
-from penstock.transforms import fallback
 from penstock.transforms.base import ImageLike, Op
+from penstock.transforms.decoding import fallback
 
 __all__ = [
     "as_bytes",

@@ -1,7 +1,7 @@
 """A pipeline: ops in order, applied to one sample, or compiled to fill rows of a batch.
 
 This module is the general path, for any op, any structure of samples and any kind of field.
-:mod:`penstock.transforms.program` is the fast path; its results are equal, bit for bit.
+:mod:`penstock.transforms.program.program` is the fast path; its results are equal, bit for bit.
 """
 
 from __future__ import annotations
@@ -17,15 +17,21 @@ from penstock.rng import next_keys, sample_scope
 from penstock.sample import ArrayKind, Sample, SampleKeys, Tree, tree_leaves
 from penstock.transforms.apply import draw_one, image_size
 from penstock.transforms.base import ImageSpec, Lambda, Op
-from penstock.transforms.decode import Decode, as_bytes
-from penstock.transforms.field_kinds import Held, check_kinds, collect_values, infer_kinds, map_values
+from penstock.transforms.decoding.decode import Decode, as_bytes
 from penstock.transforms.inputs import as_mask, as_pixels, first_on_pixels, refuse_layout
-from penstock.transforms.object_masks import ObjectMasks
-from penstock.transforms.objects import Objects, find_boxes, remove_objects
-from penstock.transforms.pixel_program import PixelProgram
-from penstock.transforms.program import Program
-from penstock.transforms.take_pixels import TakePixels
-from penstock.transforms.target_forms import apply_to_rows, as_boxes, as_collatable, as_keypoints, refuse_other_size
+from penstock.transforms.program.pixel_program import PixelProgram
+from penstock.transforms.program.program import Program
+from penstock.transforms.program.take_pixels import TakePixels
+from penstock.transforms.targets.field_kinds import Held, check_kinds, collect_values, infer_kinds, map_values
+from penstock.transforms.targets.object_masks import ObjectMasks
+from penstock.transforms.targets.objects import Objects, find_boxes, remove_objects
+from penstock.transforms.targets.target_forms import (
+    apply_to_rows,
+    as_boxes,
+    as_collatable,
+    as_keypoints,
+    refuse_other_size,
+)
 
 __all__ = ["Pipeline"]
 
@@ -138,7 +144,8 @@ class Pipeline:
         Parameters
         ----------
         is_mixed : bool
-            Whether gray and colour pictures are side by side; see :class:`~penstock.transforms.take_pixels.TakePixels`.
+            Whether gray and colour pictures are side by side; see
+            :class:`~penstock.transforms.program.take_pixels.TakePixels`.
         """
         if not self.ops or not isinstance(self.ops[0], Decode):
             return self
@@ -153,7 +160,7 @@ class Pipeline:
             Of the dataset's sample: a mapping of field names to kinds, or any tree of kinds.
         followers : bool
             Whether the caller moves boxes, keypoints and masks itself, by the ``steps`` of
-            :meth:`~penstock.transforms.program.Program.fill`.
+            :meth:`~penstock.transforms.program.program.Program.fill`.
         pixels : ArrayKind, optional
             Dtype and shapes of the images, if they are stored as their pixels; see :meth:`take_pixels`.
         """

@@ -20,7 +20,7 @@ import numpy as np
 
 from penstock.errors import ArgumentError
 from penstock.sample import Array, Sample, Schema, Tree, tree_map
-from penstock.transforms.field_kinds import guess_kind
+from penstock.transforms.targets.field_kinds import guess_kind
 from penstock.view.shown_pixels import as_array
 
 __all__ = ["Annotated", "Role", "find_annotations", "make_roles"]

@@ -19,7 +19,7 @@ from penstock import stores
 from penstock.errors import DecodeError
 from penstock.sample import Array, Schema
 from penstock.stores.base import Store
-from penstock.transforms import fallback
+from penstock.transforms.decoding import fallback
 
 __all__ = ["SizeRange", "StoreInfo", "info"]
 

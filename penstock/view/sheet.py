@@ -171,7 +171,7 @@ def _paste(sheet: Image, draw: ImageDraw, record: Record, image: str, square: tu
     """Draw an image into its square, and return its size as text."""
     from PIL import Image  # as above
 
-    from penstock.transforms.decode import decode
+    from penstock.transforms.decoding.decode import decode
 
     left, top, tile = square
     try:

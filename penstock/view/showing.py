@@ -19,8 +19,8 @@ import numpy as np
 
 from penstock import stores
 from penstock.datasets.base import fetch
-from penstock.datasets.selection import FieldSelection
-from penstock.datasets.store import StoreDataset
+from penstock.datasets.store.dataset import StoreDataset
+from penstock.datasets.store.selection import FieldSelection
 from penstock.errors import ArgumentError
 from penstock.plurals import counted
 from penstock.progress import show_progress

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from penstock.bfloat16 import to_floats
 from penstock.errors import ArgumentError
 from penstock.sample import Array
-from penstock.transforms.decode import Decode, decode
+from penstock.transforms.decoding.decode import Decode, decode
 from penstock.transforms.inputs import is_encoded, is_pil
 from penstock.view.canvas import as_rgb
 

@@ -22,7 +22,7 @@ from penstock.errors import ArgumentError, DecodeError
 from penstock.escapes import escape_unprintable
 from penstock.plurals import counted
 from penstock.sample import Array
-from penstock.transforms.target_forms import as_boxes
+from penstock.transforms.targets.target_forms import as_boxes
 from penstock.view.annotated import Annotated
 from penstock.view.canvas import ALARM, FRAME, Color, color_of, load_font, shorten
 from penstock.view.instances import decode_instance

@@ -12,9 +12,10 @@ from typing import ClassVar
 import pytest
 from PIL import Image, UnidentifiedImageError
 
-from penstock.annotations import reading, yolo_description
+from penstock.annotations import reading
 from penstock.annotations.source import AnnotationSource
 from penstock.annotations.yaml import parse_yaml
+from penstock.annotations.yolo import description as yolo_description
 
 __all__ = ["MemorySource", "reading_from_memory"]
 

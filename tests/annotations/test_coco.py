@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from penstock.annotations import Annotations, read, rle
-from penstock.annotations.coco import CocoFormat
+from penstock.annotations.coco.format import CocoFormat
 from penstock.annotations.source import AnnotationSource
 from penstock.errors import AnnotationError, ArgumentError
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.annotations import read
 from penstock.annotations.source import AnnotationSource
-from penstock.annotations.yolo import YoloFormat
+from penstock.annotations.yolo.format import YoloFormat
 from penstock.errors import AnnotationError, ArgumentError
 from tests.annotations.damage import (
     HOSTILE,

@@ -14,7 +14,7 @@ import pytest
 import penstock as ps
 from penstock.errors import ArgumentError, StoreError, StoreNotFoundError
 from penstock.stores import STREAMS
-from penstock.stores.shards import ShardStream, StreamPosition
+from penstock.stores.streams import ShardStream, StreamPosition
 
 SHARDS, RECORDS = 5, 4
 Example = tuple[str, bytes, int]

@@ -21,12 +21,12 @@ from PIL import Image
 import penstock as ps
 from penstock import _native
 from penstock import transforms as T
-from penstock.datasets.seek_tables import SeekTables
+from penstock.datasets.store.seek_tables import SeekTables
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
-from penstock.stores import seek_table_file
-from penstock.stores.files import FilesStore
-from penstock.stores.seek_table_file import SeekTableFile, seek_table_path
+from penstock.stores.common import seek_table_file
+from penstock.stores.common.seek_table_file import SeekTableFile, seek_table_path
+from penstock.stores.images.store import FilesStore
 from tests.faulty import held, refusing, run_forked
 
 COUNT = 20

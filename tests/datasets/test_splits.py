@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.datasets.stratification import LabelCounts, assign_groups, stratify
+from penstock.datasets.splits.stratification import LabelCounts, assign_groups, stratify
 
 RNG = np.random.default_rng(7)
 CLASSES = ("a", "b", "c", "d")

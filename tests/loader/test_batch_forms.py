@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 import penstock as ps
 from penstock import transforms as T
-from penstock.datasets.moved_arrays import fill_arrays
+from penstock.datasets.store.moved_arrays import fill_arrays
 from penstock.errors import ArgumentError
-from penstock.stores.lmdb_write import LmdbWriter
+from penstock.stores.pack.writer import LmdbWriter
 from tests.loader.annotated_pictures import WORKERS, draw_picture
 
 COUNT, BAD = 23, 17
@@ -509,7 +509,7 @@ def test_objects_of_a_chunk_are_moved_together(
         seen.add(name)
         fill_arrays(plan, name, *rest)
 
-    monkeypatch.setattr("penstock.datasets.store.fill_arrays", counted)
+    monkeypatch.setattr("penstock.datasets.store.dataset.fill_arrays", counted)
     found = list(loader(good(data)))
     assert not data.why_not_filled()
     assert seen == set(left)

@@ -359,7 +359,7 @@ def test_finalisers_say_nothing_when_modules_are_gone(kind: str, keeper: str, tm
         import numpy as np
         import penstock as ps
         from penstock.sample import ArraySpec
-        from penstock.stores.seek_table_file import SeekTableFile
+        from penstock.stores.common.seek_table_file import SeekTableFile
         {"import penstock.torch" if kind in {"torch", "prefetch"} else ""}
 
         class Rows(ps.Dataset):

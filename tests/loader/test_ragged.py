@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 import penstock as ps
 from penstock import transforms as T
 from penstock.collate import default_collate
-from penstock.datasets.ragged_collate import RaggedCollate
+from penstock.datasets.store.ragged_collate import RaggedCollate
 from penstock.errors import ArgumentError
 from penstock.ragged import FORMS
-from penstock.stores.lmdb_write import LmdbWriter
+from penstock.stores.pack.writer import LmdbWriter
 from tests.loader.annotated_pictures import WORKERS, draw_picture
 from tests.test_ragged import assert_equal
 

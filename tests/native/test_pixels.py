@@ -15,8 +15,8 @@ from PIL import Image
 from penstock import _native
 from penstock import transforms as T
 from penstock.sample import SampleKeys
-from penstock.transforms import blur, color, hsv, tone, warp
-from penstock.transforms.pixels import Pixels
+from penstock.transforms.ops import blur, color, hsv, tone, warp
+from penstock.transforms.pixel_arithmetic import Pixels
 
 pytestmark = pytest.mark.usefixtures("level")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from penstock import _native
-from penstock.transforms import fallback
+from penstock.transforms.decoding import fallback
 from tests.native.png_writer import KINDS, chunk, png, samples
 
 SIZES = ((1, 1), (1, 9), (9, 1), (3, 2), (8, 8), (61, 45), (130, 70))

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from penstock.errors import DecodeError
-from penstock.pack.image_check import check_image
+from penstock.pack.pipeline.image_check import check_image
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.transforms import decode
 from tests.hostile.test_decode import VALID

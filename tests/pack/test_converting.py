@@ -17,13 +17,13 @@ from typer.testing import CliRunner
 import penstock as ps
 from penstock.cli import app
 from penstock.errors import ArgumentError, CorruptRecordError, IncompleteStoreError, PackError, StoreError
-from penstock.pack.comparing import hash_value, is_equal
+from penstock.pack.conversion.comparison import hash_value, is_equal
 from penstock.sample import Field, Schema
 from penstock.stores import STORES, joined
 from penstock.stores.base import Store
-from penstock.stores.files import FilesStore
-from penstock.stores.lmdb import LmdbStore
+from penstock.stores.images.store import FilesStore
 from penstock.stores.location import Location
+from penstock.stores.pack.store import LmdbStore
 from tests.conformance.store_makers import name_collection
 from tests.pack.images import make_photos
 

@@ -9,11 +9,11 @@ import pytest
 
 import penstock as ps
 from penstock.errors import StoreError
-from penstock.pack.comparing import is_equal
+from penstock.pack.conversion.comparison import is_equal
 from penstock.sample import Field, Schema
 from penstock.stores import joined
-from penstock.stores.lmdb import LmdbStore
 from penstock.stores.location import Location
+from penstock.stores.pack.store import LmdbStore
 from tests.pack.test_converting import KEYS, SCHEMA, write_pack
 
 

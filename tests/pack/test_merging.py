@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.stores.lmdb import LmdbStore
-from penstock.stores.lmdb_write import LmdbWriter
-from penstock.stores.seek_table_file import SeekTableFile, seek_table_path
+from penstock.stores.common.seek_table_file import SeekTableFile, seek_table_path
+from penstock.stores.pack.store import LmdbStore
+from penstock.stores.pack.writer import LmdbWriter
 from tests.pack.images import make_photos, picture
 from tests.pack.sources.test_iterables import commit_often, stop
 

@@ -19,10 +19,10 @@ from penstock.errors import ArgumentError, IncompleteStoreError, PackError, Stor
 from penstock.pack import PackProgress
 from penstock.sample import Record
 from penstock.stores.base import Indices
-from penstock.stores.files import FilesStore
-from penstock.stores.lmdb_limits import CommitLimits
-from penstock.stores.lmdb_write import LmdbWriter
+from penstock.stores.images.store import FilesStore
+from penstock.stores.lmdb.commit_limits import CommitLimits
 from penstock.stores.origin import ORIGIN_FILE
+from penstock.stores.pack.writer import LmdbWriter
 from tests.pack.images import make_photos, picture
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -13,7 +13,7 @@ import penstock as ps
 from penstock import view
 from penstock.errors import ArgumentError, PackError
 from penstock.sample import Field, Schema
-from penstock.stores.lmdb_write import LmdbWriter
+from penstock.stores.pack.writer import LmdbWriter
 from penstock.view.info import SizeRange
 from tests.datasets.test_pixels import MemoryStore, make_images
 from tests.stores.patches import COUNT, make_fields, make_patches, names, write_batches

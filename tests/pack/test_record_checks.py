@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.pack.record_checks import RecordChecks
+from penstock.pack.pipeline.record_checks import RecordChecks
 from penstock.sample import Field, Schema
 from tests.pack.images import picture
 

@@ -16,9 +16,9 @@ import penstock as ps
 from penstock import _native
 from penstock.cli import app
 from penstock.errors import ArgumentError, StoreError, StoreFormatError
-from penstock.stores import seek_table_file
-from penstock.stores.files import FilesStore
-from penstock.stores.seek_table_file import SeekTableFile, seek_table_path
+from penstock.stores.common import seek_table_file
+from penstock.stores.common.seek_table_file import SeekTableFile, seek_table_path
+from penstock.stores.images.store import FilesStore
 from tests.faulty import refusing
 from tests.pack.images import make_photos, picture
 from tests.stores.crafted import Crafted

@@ -11,7 +11,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import IncompleteStoreError, PenstockError, StoreFormatError, StoreNotFoundError
-from penstock.stores.lmdb_write import LmdbWriter
+from penstock.stores.pack.writer import LmdbWriter
 from tests.pack.images import make_photos, picture
 from tests.stores.packs import SMALL_COMMITS, fields, key, make_pack, write
 

@@ -95,5 +95,5 @@ def test_ranks_are_those_of_the_process_group() -> None:
 
 def test_ranks_must_be_given_without_a_process_group() -> None:
     """The error says what to call."""
-    with pytest.raises(ArgumentError, match="num_replicas and rank must be given.*init_process_group.*None and 1"):
+    with pytest.raises(ArgumentError, match=r"num_replicas and rank must be given.*init_process_group.*None and 1"):
         DistributedSampler(range(10), rank=1)

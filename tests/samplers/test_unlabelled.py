@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.datasets import record_arrays
+from penstock.datasets.store import record_arrays
 from penstock.errors import ArgumentError
 from penstock.samplers.repeat_factor import repeat_factors
 

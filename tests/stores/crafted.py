@@ -23,17 +23,17 @@ import penstock as ps
 from penstock import view
 from penstock.errors import ArgumentError, PenstockError
 from penstock.sample import SampleKeys, Schema
-from penstock.stores.lmdb import LmdbStore
-from penstock.stores.lmdb_files import HASHES
-from penstock.stores.lmdb_format import (
+from penstock.stores.lmdb.files import HASHES
+from penstock.stores.pack.format import (
     COLUMNS,
     KEYS,
     RECORDS,
     encode_column,
     get_column_dtype,
 )
-from penstock.stores.lmdb_hashes import PageHashFile
-from penstock.stores.lmdb_meta import META, META_ENTRY, META_HASH
+from penstock.stores.pack.meta import META, META_ENTRY, META_HASH
+from penstock.stores.pack.page_hashes import PageHashFile
+from penstock.stores.pack.store import LmdbStore
 
 COUNT = 5
 SCHEMA = {

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from penstock.sample import Field, Schema
-from penstock.stores.lmdb_limits import CommitLimits
-from penstock.stores.lmdb_write import LmdbWriter
+from penstock.stores.lmdb.commit_limits import CommitLimits
+from penstock.stores.pack.writer import LmdbWriter
 
 SCHEMA = Schema(
     {

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.stores.arrow_columns import BinaryColumn, JsonColumn, ListColumn, NumberColumn, TextColumn
+from penstock.stores.arrow.columns import BinaryColumn, JsonColumn, ListColumn, NumberColumn, TextColumn
 
 pa = pytest.importorskip("pyarrow")
 

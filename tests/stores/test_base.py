@@ -17,7 +17,7 @@ from PIL import Image
 
 import penstock as ps
 from penstock import transforms as T
-from penstock.datasets.record_arrays import LazyColumn
+from penstock.datasets.store.record_arrays import LazyColumn
 from penstock.errors import ArgumentError, StoreError
 from penstock.sample import Array, Field, Record, Schema
 from penstock.stores import STORES

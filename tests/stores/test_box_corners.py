@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from penstock.stores.box_corners import find_image_size, to_corners
+from penstock.stores.fields.box_corners import find_image_size, to_corners
 
 SIDES = st.lists(st.tuples(*[st.integers(0, 1000)] * 4), max_size=5)
 

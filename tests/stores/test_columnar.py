@@ -14,7 +14,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ArgumentError, OptionalPackageError, StoreFormatError
-from penstock.stores.arrow_fields import ColumnOptions
+from penstock.stores.arrow.fields import ColumnOptions
 from tests.stores.columns import make_contents, make_table
 
 pa = pytest.importorskip("pyarrow")

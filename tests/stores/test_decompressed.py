@@ -18,9 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import CorruptRecordError, StoreError
-from penstock.stores import decompressed
-from penstock.stores.compression import CODECS, DecompressedFile, decompress_chunks
-from penstock.stores.decompressed import DecompressedCopies
+from penstock.stores.common import decompressed
+from penstock.stores.common.compression import CODECS, DecompressedFile, decompress_chunks
+from penstock.stores.common.decompressed import DecompressedCopies
 
 CONTENT = bytes(range(256)) * 5_000
 
@@ -98,7 +98,7 @@ def test_no_space_anywhere_is_an_error_that_says_so(tmp_path: Path, monkeypatch:
     def refuse(**arguments: object) -> tuple[int, str]:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("penstock.stores.decompressed.tempfile.mkstemp", refuse)
+    monkeypatch.setattr("penstock.stores.common.decompressed.tempfile.mkstemp", refuse)
 
     with pytest.raises(StoreError, match="decompress it, make space, or name another folder"):
         DecompressedCopies([source]).find(source, "gz")

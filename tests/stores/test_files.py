@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import RecordIndexError, StoreError, StoreFormatError, StoreNotFoundError
-from penstock.stores.files import FilesStore
+from penstock.stores.images.store import FilesStore
 
 
 def put(root: Path, *names: str) -> None:

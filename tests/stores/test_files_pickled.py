@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock import transforms as T
 from penstock.errors import StoreError, StoreNotFoundError
-from penstock.stores.files import FilesStore
-from penstock.stores.key_list import KeyList
+from penstock.stores.common.keys import KeyList
+from penstock.stores.images.store import FilesStore
 from tests.pack.images import make_photos, picture
 
 

@@ -16,8 +16,8 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, StoreError, StoreFormatError
-from penstock.stores.hdf5 import Hdf5Store
-from penstock.stores.hdf5_rows import LibraryRows
+from penstock.stores.hdf5.rows import LibraryRows
+from penstock.stores.hdf5.store import Hdf5Store
 
 h5py = pytest.importorskip("h5py")
 

@@ -16,8 +16,8 @@ import pytest
 import penstock as ps
 from penstock.errors import ArgumentError, PackError, StoreFormatError
 from penstock.sample import Field, Schema
-from penstock.stores.hdf5 import Hdf5Store
-from penstock.stores.hdf5_format import LAYOUT
+from penstock.stores.hdf5.format import LAYOUT
+from penstock.stores.hdf5.store import Hdf5Store
 from penstock.stores.location import Location
 
 h5py = pytest.importorskip("h5py")
@@ -153,7 +153,7 @@ def test_a_killed_writer_is_resumed_to_the_same_bytes(tmp_path: Path) -> None:
         f"""
         import sys
         sys.path.insert(0, {str(Path(__file__).parent)!r})
-        import penstock.stores.file_writer as file_writer
+        import penstock.stores.common.file_writer as file_writer
         file_writer._COMMIT_RECORDS = 16
         from test_hdf5_write import *
         writer = Hdf5Store.writer(Location.from_path("hdf5", {str(tmp_path / "set.h5")!r}), SCHEMA, "source")
@@ -181,7 +181,7 @@ def test_a_writer_that_is_killed_while_the_file_is_made_makes_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The records are kept until the HDF5 file is in its place."""
-    monkeypatch.setattr("penstock.stores.file_writer._COMMIT_RECORDS", 10)
+    monkeypatch.setattr("penstock.stores.common.file_writer._COMMIT_RECORDS", 10)
     location = Location.from_path("hdf5", tmp_path / "set.h5")
     writer = Hdf5Store.writer(location, SCHEMA, "source")
     for row in range(10):

@@ -32,8 +32,8 @@ from penstock.errors import (
     StoreNotFoundError,
 )
 from penstock.sample import SampleKeys
-from penstock.stores.lmdb import LmdbStore
-from penstock.stores.lmdb_format import encode_column
+from penstock.stores.pack.format import encode_column
+from penstock.stores.pack.store import LmdbStore
 from tests.stores.crafted import COUNT, SCHEMA, Crafted, array, fill, seal, use
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ArgumentError, RecordIndexError, StoreError
-from penstock.stores.huggingface import HuggingFaceStore
+from penstock.stores.arrow.hugging_face import HuggingFaceStore
 from tests.stores.columns import CLASSES, make_contents, make_table
 
 datasets = pytest.importorskip("datasets")

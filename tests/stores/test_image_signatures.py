@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from penstock.paths import IMAGE_SUFFIXES
-from penstock.stores.image_signatures import are_images, find_image_suffix, looks_like_image
+from penstock.stores.fields.image_signatures import are_images, find_image_suffix, looks_like_image
 
 SUFFIXES = {
     "JPEG": "jpg", "PNG": "png", "GIF": "gif", "BMP": "bmp", "TIFF": "tif", "WEBP": "webp", "AVIF": "avif",

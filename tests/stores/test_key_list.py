@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.stores.key_list import RowKeys, make_keys
+from penstock.stores.common.keys import RowKeys, make_keys
 
 
 def test_rows_are_a_sequence_of_texts() -> None:

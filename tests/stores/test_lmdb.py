@@ -23,11 +23,11 @@ from penstock.errors import (
 from penstock.sample import Field, Schema
 from penstock.stores import find
 from penstock.stores import open as open_store
-from penstock.stores.lmdb import LmdbStore
-from penstock.stores.lmdb_meta import PackMeta
-from penstock.stores.lmdb_pages import PageFile
-from penstock.stores.lmdb_write import LmdbWriter
+from penstock.stores.lmdb.pages import PageFile
 from penstock.stores.location import Location
+from penstock.stores.pack.meta import PackMeta
+from penstock.stores.pack.store import LmdbStore
+from penstock.stores.pack.writer import LmdbWriter
 from tests.stores.packs import SMALL_COMMITS, fields, key, make_pack, write
 
 

@@ -34,13 +34,13 @@ from penstock.errors import (
 from penstock.pixel_rows import PixelRows
 from penstock.sample import Field, Schema
 from penstock.stores.base import Skipped
-from penstock.stores.lmdb import LmdbStore
-from penstock.stores.lmdb_blocks import MAX_ROW_NBYTES, BlockLayout, ParsedBlock, pack_block
-from penstock.stores.lmdb_files import HASHES
-from penstock.stores.lmdb_hashes import PageHashFile
-from penstock.stores.lmdb_meta import PackMeta
-from penstock.stores.lmdb_write import LmdbWriter
+from penstock.stores.lmdb.files import HASHES
 from penstock.stores.origin import ORIGIN_FILE
+from penstock.stores.pack.blocks import MAX_ROW_NBYTES, BlockLayout, ParsedBlock, pack_block
+from penstock.stores.pack.meta import PackMeta
+from penstock.stores.pack.page_hashes import PageHashFile
+from penstock.stores.pack.store import LmdbStore
+from penstock.stores.pack.writer import LmdbWriter
 from tests.stores.patches import COUNT, OFTEN, SCHEMA, make_fields, make_patches, names, number_keys, write_batches
 
 WRITE = """

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import StoreError, StoreFormatError
-from penstock.stores.lmdb_entries import LmdbEntries, find_environment_file, peek_entries, scan_entries
+from penstock.stores.lmdb.entries import LmdbEntries, find_environment_file, peek_entries, scan_entries
 from tests.conformance.lmdb_layouts import write
 
 

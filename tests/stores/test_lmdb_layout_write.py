@@ -17,9 +17,9 @@ import penstock as ps
 from penstock.errors import ArgumentError, PackError, StoreError, StoreFormatError
 from penstock.sample import Field, Schema
 from penstock.stores import STORES
-from penstock.stores.lmdb_layout_write import LmdbLayoutWriter
-from penstock.stores.lmdb_layout_writers import NamesWriter, PairsWriter, PickleIndexWriter
-from penstock.stores.lmdb_limits import CommitLimits
+from penstock.stores.lmdb.commit_limits import CommitLimits
+from penstock.stores.lmdb.layout_writer import LmdbLayoutWriter
+from penstock.stores.lmdb.written_entries import NamesWriter, PairsWriter, PickleIndexWriter
 from penstock.stores.location import Location
 from penstock.stores.writing import Skipped
 from tests.stores.test_lmdb_layouts import jpeg

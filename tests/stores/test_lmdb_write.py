@@ -23,22 +23,22 @@ from hypothesis import strategies as st
 
 from penstock import verify
 from penstock.errors import ArgumentError, IncompleteStoreError, PackError, StoreError, StoreFormatError
-from penstock.pack.comparing import is_equal
+from penstock.pack.conversion.comparison import is_equal
 from penstock.sample import Field, Schema
 from penstock.stores import open as open_store
 from penstock.stores.base import Skipped
-from penstock.stores.lmdb import LmdbStore
-from penstock.stores.lmdb_format import RecordCodec
-from penstock.stores.lmdb_limits import CommitLimits
-from penstock.stores.lmdb_write import LmdbWriter
+from penstock.stores.lmdb.commit_limits import CommitLimits
 from penstock.stores.origin import ORIGIN_FILE
+from penstock.stores.pack.format import RecordCodec
+from penstock.stores.pack.store import LmdbStore
+from penstock.stores.pack.writer import LmdbWriter
 from tests.stores.packs import SCHEMA, SMALL_COMMITS, fields, key, make_pack, write
 
 COUNT = 120
 WRITE = """
 import sys, time
 from tests.stores.packs import SCHEMA, SMALL_COMMITS, fields, key
-from penstock.stores.lmdb_write import LmdbWriter
+from penstock.stores.pack.writer import LmdbWriter
 print("ready", flush=True)
 writer = LmdbWriter(sys.argv[1], SCHEMA, "source", limits=SMALL_COMMITS)
 for index in range({count}):

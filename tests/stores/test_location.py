@@ -11,7 +11,7 @@ import pytest
 import penstock as ps
 from penstock.errors import ArgumentError, StoreError
 from penstock.stores import find
-from penstock.stores.files import FilesStore
+from penstock.stores.images.store import FilesStore
 from penstock.stores.location import Location
 
 SERVER = "mongodb://ann:pass%2Fword@db1:27017,db2:27018/pets/photos?replicaSet=a&authToken=xyz&batch=5"

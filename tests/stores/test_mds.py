@@ -24,7 +24,7 @@ from penstock.errors import (
     StoreError,
     StoreFormatError,
 )
-from penstock.stores.mds import MdsStore
+from penstock.stores.shards.mds import MdsStore
 from tests.stores.written import pil, write_anew, write_many, write_mds
 
 JPEG = b"\xff\xd8\xff" + bytes(30)

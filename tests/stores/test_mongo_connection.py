@@ -19,7 +19,7 @@ import penstock as ps
 from penstock import transforms as T
 from penstock.errors import ArgumentError, StoreError
 from penstock.stores.location import Location
-from penstock.stores.mongo_connection import MongoConnection
+from penstock.stores.mongo.connection import MongoConnection
 from tests.servers.mongo_server import MongoServer
 from tests.stores.collections_of_documents import Documents, make_jpeg, open_database
 
@@ -129,7 +129,7 @@ def test_closing_ends_the_wait_for_a_server(documents: Documents) -> None:
 def test_a_writer_survives_a_kill_of_the_server(documents: Documents) -> None:
     """Records that are sent while the server is killed and restarted are there once each."""
     schema = ps.Schema({"image": ps.Field("image"), "label": ps.Field("label")})
-    from penstock.stores.mongodb import MongoStore
+    from penstock.stores.mongo.store import MongoStore
 
     writer = MongoStore.writer(Location.from_url(documents.url()), schema, "source")
     for number in range(1200):

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError
 from penstock.sample import Field, Schema
-from penstock.stores.mongo_fields import DocumentLayout, find_layout, get_value
-from penstock.stores.mongo_listing import DocumentIds
-from penstock.stores.mongo_values import DocumentReader, count_bytes, make_projection, to_text
+from penstock.stores.mongo.fields import DocumentLayout, find_layout, get_value
+from penstock.stores.mongo.listing import DocumentIds
+from penstock.stores.mongo.values import DocumentReader, count_bytes, make_projection, to_text
 
 bson = pytest.importorskip("bson")
 

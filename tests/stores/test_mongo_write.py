@@ -26,7 +26,7 @@ from penstock.sample import Field, Schema
 from penstock.stores import STORES
 from penstock.stores.base import Store
 from penstock.stores.location import Location
-from penstock.stores.mongo_write import ServerWriter
+from penstock.stores.mongo.writer import ServerWriter
 from penstock.stores.writing import Skipped, Writer
 from tests.stores.collections_of_documents import Documents, make_jpeg, open_database
 
@@ -262,7 +262,7 @@ def test_an_interrupted_writer_is_resumed(documents: Documents, kind: str, stops
 
 WRITE = """
 import sys
-from penstock.stores.mongo_write import ServerWriter
+from penstock.stores.mongo.writer import ServerWriter
 from tests.stores.test_mongo_write import begin, fields
 ServerWriter.commit_records = 50
 writer = begin(sys.argv[1])

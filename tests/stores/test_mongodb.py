@@ -26,7 +26,7 @@ from penstock.errors import (
     StoreFormatError,
     StoreNotFoundError,
 )
-from penstock.stores.mongodb import MongoStore
+from penstock.stores.mongo.store import MongoStore
 from tests.conformance.test_stores import in_child
 from tests.stores.collections_of_documents import Documents, make_jpeg, open_database
 

@@ -7,7 +7,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.stores.record_names import find_name_clashes, make_natural_key
+from penstock.stores.fields.record_names import find_name_clashes, make_natural_key
 
 
 def test_numbers_count_as_numbers() -> None:

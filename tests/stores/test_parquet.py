@@ -27,9 +27,9 @@ from penstock.errors import (
     StoreFormatError,
     StoreNotFoundError,
 )
-from penstock.stores import parquet_files, parquet_pages, parquet_reader
-from penstock.stores.parquet_pages import ChunkPages, ColumnLayout, UnsupportedPageError
-from penstock.stores.thrift_compact import read_struct
+from penstock.stores.arrow import parquet_files, parquet_pages, parquet_reader
+from penstock.stores.arrow.parquet_pages import ChunkPages, ColumnLayout, UnsupportedPageError
+from penstock.stores.arrow.thrift_compact import read_struct
 from tests.stores.columns import CLASSES, make_contents, make_table
 
 pa = pytest.importorskip("pyarrow")

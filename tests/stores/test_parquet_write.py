@@ -19,10 +19,11 @@ from PIL import Image
 import penstock as ps
 from penstock.errors import ArgumentError, PackError, StoreError
 from penstock.sample import Field, Schema
-from penstock.stores import file_writer, parquet_write
+from penstock.stores.arrow import parquet_writer as parquet_write
+from penstock.stores.arrow.parquet import ParquetStore
+from penstock.stores.arrow.parquet_writer import ParquetWriter
+from penstock.stores.common import file_writer
 from penstock.stores.location import Location
-from penstock.stores.parquet import ParquetStore
-from penstock.stores.parquet_write import ParquetWriter
 from penstock.stores.writing import Skipped
 from tests.stores.columns import make_contents
 
@@ -230,9 +231,9 @@ def test_what_was_left_out_is_kept(tmp_path: Path) -> None:
 CHILD = """
     import os, signal, sys
     sys.path.insert(0, {root!r})
-    from penstock.stores import file_writer
+    from penstock.stores.common import file_writer
     from penstock.stores.location import Location
-    from penstock.stores.parquet import ParquetStore
+    from penstock.stores.arrow.parquet import ParquetStore
     from tests.stores.test_parquet_write import SCHEMA, make_record
     file_writer._COMMIT_RECORDS = 10
     writer = ParquetStore.writer(Location.from_path("parquet", sys.argv[1]), SCHEMA, "origin", row_group_records=4)

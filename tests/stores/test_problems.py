@@ -9,7 +9,7 @@ import pytest
 from penstock.errors import StoreError
 from penstock.sample import Record
 from penstock.stores.base import Indices
-from penstock.stores.files import FilesStore
+from penstock.stores.images.store import FilesStore
 from penstock.stores.location import Location
 from penstock.stores.problems import Problem
 

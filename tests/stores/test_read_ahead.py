@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from penstock.stores.read_ahead import ReadAhead
+from penstock.stores.common.read_ahead import ReadAhead
 from tests.conformance.test_stores import in_child
 
 

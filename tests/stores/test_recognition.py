@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 import penstock as ps
-from penstock.stores.hdf5 import Hdf5Store
+from penstock.stores.hdf5.store import Hdf5Store
 from penstock.stores.recognition import MAY_BE
-from penstock.stores.recordio_format import MAGIC_BYTES
+from penstock.stores.recordio.format import MAGIC_BYTES
 
 
 def list_imported(path: Path) -> set[str]:

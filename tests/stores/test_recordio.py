@@ -26,9 +26,9 @@ from penstock.errors import ArgumentError, PackError, PenstockError, StoreFormat
 from penstock.sample import Field, Schema
 from penstock.stores import open as open_store
 from penstock.stores.location import Location
-from penstock.stores.recordio import RecordioStore
-from penstock.stores.recordio_format import MAGIC_BYTES, encode_record, find_magic, join_parts, scan_frames
-from penstock.stores.recordio_write import RecordioWriter
+from penstock.stores.recordio.format import MAGIC_BYTES, encode_record, find_magic, join_parts, scan_frames
+from penstock.stores.recordio.store import RecordioStore
+from penstock.stores.recordio.writer import RecordioWriter
 
 JPEG = b"\xff\xd8\xff\xe0 a picture "
 FOREIGN = ["recordio-scalar", "recordio-split", "recordio-multilabel", "recordio-detection", "recordio-no-index"]
@@ -419,10 +419,10 @@ def test_fields_without_a_place_are_refused(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from penstock.stores import file_writer
+from penstock.stores.common import file_writer
 from penstock.stores.location import Location
 from penstock.sample import Field, Schema
-from penstock.stores.recordio_write import RecordioWriter
+from penstock.stores.recordio.writer import RecordioWriter
 
 file_writer._COMMIT_RECORDS = 10
 schema = Schema({"image": Field("image"), "label": Field("label")})

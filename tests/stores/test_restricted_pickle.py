@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import StoreFormatError
-from penstock.stores.pickle_templates import PickleReader
-from penstock.stores.restricted_pickle import restricted_loads
+from penstock.stores.pickles.templates import PickleReader
+from penstock.stores.pickles.unpickler import restricted_loads
 
 PROTOCOLS = (2, 3, 4, 5)
 PLAIN = st.recursive(

@@ -21,9 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import ArgumentError, StoreError, StoreFormatError
-from penstock.stores import seek_table_file
-from penstock.stores.files import FilesStore
-from penstock.stores.seek_table_file import SeekTableFile, seek_table_path
+from penstock.stores.common import seek_table_file
+from penstock.stores.common.seek_table_file import SeekTableFile, seek_table_path
+from penstock.stores.images.store import FilesStore
 from tests.faulty import held, refusing, run_forked
 
 COUNT = 50
@@ -305,7 +305,8 @@ def test_whatever_the_system_refuses_is_a_store_error(
 def test_a_disk_that_is_full_is_a_store_error(tmp_path: Path) -> None:
     """What had been added stays; what had no room is not half there."""
     program = (
-        "import resource, sys; import penstock as ps; from penstock.stores.seek_table_file import SeekTableFile\n"
+        "import resource, sys; import penstock as ps\n"
+        "from penstock.stores.common.seek_table_file import SeekTableFile\n"
         "file = SeekTableFile(sys.argv[1], 'abc', 50, 'rows'); file.put(3, bytes(500))\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))\n"
         "try:\n    file.put(4, bytes(5000))\n"

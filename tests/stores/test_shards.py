@@ -14,8 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import ArgumentError, CorruptRecordError, StoreError, StoreFormatError, StoreNotFoundError
-from penstock.stores.shards import expand_shards
-from penstock.stores.tar import TarStream
+from penstock.stores.streams import expand_shards
+from penstock.stores.tar.stream import TarStream
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,10 @@ import penstock as ps
 from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, StoreError, StoreFormatError
 from penstock.sample import Field
 from penstock.stores import open as open_store
-from penstock.stores.tar import TarStream
-from penstock.stores.tar_format import MemberScan, encode_header, is_metadata, split_name
-from penstock.stores.tar_index import scan_shards
-from penstock.stores.tar_store import TarStore
+from penstock.stores.tar.format import MemberScan, encode_header, is_metadata, split_name
+from penstock.stores.tar.index import scan_shards
+from penstock.stores.tar.store import TarStore
+from penstock.stores.tar.stream import TarStream
 
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,

@@ -23,10 +23,10 @@ from penstock.errors import ArgumentError, PackError
 from penstock.sample import Field, Schema
 from penstock.stores import open as open_store
 from penstock.stores.location import Location
-from penstock.stores.tar import TarStream
-from penstock.stores.tar_format import split_name
-from penstock.stores.tar_store import TarStore
-from penstock.stores.tar_write import TarWriter, find_free_key
+from penstock.stores.tar.format import split_name
+from penstock.stores.tar.store import TarStore
+from penstock.stores.tar.stream import TarStream
+from penstock.stores.tar.writer import TarWriter, find_free_key
 
 JPEG, PNG = b"\xff\xd8\xff\xe0 a picture", b"\x89PNG\r\n\x1a\n a picture"
 SCHEMA = Schema(
@@ -199,9 +199,9 @@ def test_long_names_are_stored(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from penstock.sample import Field, Schema
-from penstock.stores import file_writer
+from penstock.stores.common import file_writer
 from penstock.stores.location import Location
-from penstock.stores.tar_store import TarStore
+from penstock.stores.tar.store import TarStore
 
 file_writer._COMMIT_RECORDS = 10
 schema = Schema({"image": Field("image"), "label": Field("label", ("a",) * 200)})

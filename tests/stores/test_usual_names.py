@@ -12,10 +12,10 @@ import pytest
 
 import penstock as ps
 from penstock.sample import Field
-from penstock.stores import usual_names
-from penstock.stores.column_names import name_columns
-from penstock.stores.mongo_fields import find_layout
-from penstock.stores.usual_names import KEY_NAMES, LABEL_NAMES
+from penstock.stores.fields import usual_names
+from penstock.stores.fields.column_names import name_columns
+from penstock.stores.fields.usual_names import KEY_NAMES, LABEL_NAMES
+from penstock.stores.mongo.fields import find_layout
 
 
 def test_names_are_lower_case_and_different() -> None:

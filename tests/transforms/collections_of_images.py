@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from penstock.transforms import jpeg_markers
+from penstock.transforms.decoding import jpeg_markers
 
 MOST_PIXELS = 1 << 22
 _PNG = re.compile(rb"\x89PNG\r\n\x1a\n.*?IEND.{4}", re.DOTALL)

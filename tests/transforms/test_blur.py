@@ -12,7 +12,7 @@ from PIL import Image
 
 from penstock import transforms as T
 from penstock.errors import ArgumentError
-from penstock.transforms import blur
+from penstock.transforms.ops import blur
 from tests.transforms.pictures import draws, grays, is_uniform, pictures, same, torchvision
 
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from penstock import transforms as T
 from penstock.sample import SampleKeys
-from penstock.transforms import chunk_targets
-from penstock.transforms.chunk_targets import Column, Drawn, move_columns, moves_together
-from penstock.transforms.moved_targets import ChunkSteps, Step, find_removals, move, move_objects
+from penstock.transforms.targets import chunk_targets
+from penstock.transforms.targets.chunk_targets import Column, Drawn, move_columns, moves_together
+from penstock.transforms.targets.moved_targets import ChunkSteps, Step, find_removals, move, move_objects
 
 KINDS: dict[Any, str | None] = {"boxes": "boxes", "labels": "int64[*]", "flags": "bool[*]", "other": "float32[3]"}
 

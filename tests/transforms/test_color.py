@@ -11,7 +11,8 @@ from PIL import Image
 
 from penstock import transforms as T
 from penstock.errors import ArgumentError
-from penstock.transforms import color, pixels
+from penstock.transforms import pixel_arithmetic as pixels
+from penstock.transforms.ops import color
 from tests.transforms.pictures import draws, grays, is_uniform, pictures, same, torchvision
 
 FACTORS = (0.0, 0.3, 0.75, 1.0, 1.0001, 1.5, 3.7, 100.0)

@@ -15,10 +15,10 @@ import penstock as ps
 from penstock import transforms as T
 from penstock.errors import DecodeError
 from penstock.sample import SampleKeys
-from penstock.transforms import fallback
-from penstock.transforms.decode_plan import Failure
-from penstock.transforms.modes import DecodedForm
-from penstock.transforms.resize import resize_native, resize_reference
+from penstock.transforms.decoding import fallback
+from penstock.transforms.decoding.modes import DecodedForm
+from penstock.transforms.ops.resize import resize_native, resize_reference
+from penstock.transforms.program.decode_plan import Failure
 from tests.transforms.test_decode import encoded, picture
 from tests.transforms.test_modes import FILES, deep, png
 

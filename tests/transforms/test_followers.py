@@ -16,7 +16,7 @@ from penstock import transforms as T
 from penstock.annotations import rle
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
-from penstock.transforms.moved_targets import Step, move
+from penstock.transforms.targets.moved_targets import Step, move
 from tests.transforms.test_program import GEOMETRY, IMAGES, SIZE, VALUES
 
 KINDS = {

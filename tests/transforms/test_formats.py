@@ -19,13 +19,14 @@ import penstock as ps
 from penstock import _native
 from penstock import transforms as T
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, OptionalPackageError, UnsupportedImageError
-from penstock.pack.image_check import check_image
+from penstock.pack.pipeline.image_check import check_image
 from penstock.sample import SampleKeys
-from penstock.stores.image_signatures import find_image_suffix
-from penstock.transforms import image_formats, sizes, tiff_pages
-from penstock.transforms.jpeg_markers import add_huffman_tables
-from penstock.transforms.jxl_header import read_jxl_size
-from penstock.transforms.modes import KEEPING_DEPTH, MODES
+from penstock.stores.fields.image_signatures import find_image_suffix
+from penstock.transforms import sizes
+from penstock.transforms.decoding import image_formats, tiff_pages
+from penstock.transforms.decoding.jpeg_markers import add_huffman_tables
+from penstock.transforms.decoding.jxl_header import read_jxl_size
+from penstock.transforms.decoding.modes import KEEPING_DEPTH, MODES
 from tests.transforms.test_decode import JPEGS, encoded, picture
 from tests.transforms.test_modes import FILES, animated, deep, png, swapped_profile
 
@@ -436,7 +437,7 @@ def test_frames_of_motion_jpeg_have_the_same_pixels(name: str, monkeypatch: pyte
 
     np.testing.assert_array_equal(ps.decode(frame), np.asarray(Image.open(io.BytesIO(frame)).convert("RGB")))
     np.testing.assert_array_equal(ps.decode(frame, scale=2), ps.decode(JPEGS[name], scale=2))
-    monkeypatch.setattr("penstock.transforms.fallback.read_pixels", None)  # not by Pillow
+    monkeypatch.setattr("penstock.transforms.decoding.fallback.read_pixels", None)  # not by Pillow
 
     np.testing.assert_array_equal(ps.decode(frame), expected)
     np.testing.assert_array_equal(ps.decode(frame, (5, 3, 40, 30)), expected[3:30, 5:40])

@@ -10,7 +10,7 @@ import pytest
 
 from penstock import transforms as T
 from penstock.errors import ArgumentError
-from penstock.transforms.hsv import shift_hsv
+from penstock.transforms.ops.hsv import shift_hsv
 from tests.transforms.pictures import draws, grays, is_uniform, pictures, same
 
 SHIFTS = [(0.0, 1.0, 1.0), (0.015, 1.7, 0.6), (-0.015, 0.3, 1.4), (0.37, 0.0, 1.0), (-0.5, 2.0, 2.0), (0.99, 1.0, 0.0)]

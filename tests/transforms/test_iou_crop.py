@@ -14,7 +14,7 @@ from penstock import transforms as T
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
 from penstock.transforms.base import uniforms
-from penstock.transforms.iou_crop import RandomIoUCrop
+from penstock.transforms.ops.iou_crop import RandomIoUCrop
 
 KEYS = SampleKeys(3, 1, np.arange(400))
 

@@ -16,7 +16,7 @@ import penstock as ps
 from penstock import transforms as T
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
-from penstock.transforms.packet_program import why_no_packets
+from penstock.transforms.program.packet_program import why_no_packets
 from tests.native.test_late_color import expected, planes, resized
 from tests.transforms.test_program import encoded
 

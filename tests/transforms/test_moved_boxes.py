@@ -19,7 +19,7 @@ from penstock import _native
 from penstock import transforms as T
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
-from penstock.transforms.warp import Warp
+from penstock.transforms.ops.warp import Warp
 from tests.transforms.test_program import FILTER
 
 SIZE = st.tuples(st.integers(16, 40), st.integers(16, 40))

@@ -16,7 +16,7 @@ from penstock import transforms as T
 from penstock.annotations import rle
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
-from penstock.transforms.object_masks import ObjectMasks
+from penstock.transforms.targets.object_masks import ObjectMasks
 from tests.transforms.test_moved_boxes import CROPS, FLIPS, SIZES, WARPS
 
 Masks = NDArray[np.uint8]

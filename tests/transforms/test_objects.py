@@ -17,9 +17,9 @@ import penstock as ps
 from penstock import transforms as T
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
-from penstock.stores.lmdb_write import LmdbWriter
-from penstock.transforms.moved_targets import Step, find_removals, move_objects
-from penstock.transforms.objects import Objects
+from penstock.stores.pack.writer import LmdbWriter
+from penstock.transforms.targets.moved_targets import Step, find_removals, move_objects
+from penstock.transforms.targets.objects import Objects
 from tests.transforms.test_program import IMAGES
 
 KEY = SampleKeys(5, 1, np.array([3]))

@@ -14,8 +14,9 @@ from penstock import _native
 from penstock import transforms as T
 from penstock.errors import DecodeError, ImageTooLargeError, UnsupportedImageError
 from penstock.sample import SampleKeys
-from penstock.transforms import decode, fallback, sizes
+from penstock.transforms import decode, sizes
 from penstock.transforms.apply import apply_to_image
+from penstock.transforms.decoding import fallback
 from tests.native.png_writer import KINDS, chunk, data_chunks, header, picture_lines, png, samples
 
 SIZES = ((1, 1), (1, 9), (9, 1), (3, 2), (8, 8), (61, 45), (130, 70))

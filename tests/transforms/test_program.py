@@ -21,7 +21,7 @@ from penstock import transforms as T
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, SampleError
 from penstock.sample import SampleKeys
 from penstock.trace import Trace
-from penstock.transforms import program
+from penstock.transforms.program import program
 
 TRAIN = T.Pipeline(
     [

@@ -13,8 +13,8 @@ from PIL import Image
 
 from penstock import transforms as T
 from penstock.errors import ArgumentError
-from penstock.transforms.randaugment import SPACE
-from penstock.transforms.warp import WARP_FILTERS
+from penstock.transforms.ops.randaugment import SPACE
+from penstock.transforms.ops.warp import WARP_FILTERS
 from tests.transforms.pictures import KEYS, draws, pictures, same, torchvision
 
 SIGNED = set(SPACE[1:10])

@@ -14,7 +14,7 @@ from PIL import Image
 from penstock import transforms as T
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
-from penstock.transforms.resize_opencv import CV2_FILTERS
+from penstock.transforms.ops.resize_opencv import CV2_FILTERS
 
 KEY = SampleKeys(0, 0, np.zeros(1, np.int64))
 

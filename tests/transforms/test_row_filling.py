@@ -14,7 +14,7 @@ from penstock import _native
 from penstock import transforms as T
 from penstock.sample import SampleKeys
 from penstock.transforms.base import Params, Sizes
-from penstock.transforms.row_filling import draw_geometry, pack_steps
+from penstock.transforms.program.row_filling import draw_geometry, pack_steps
 
 KNOWN: tuple[Sequence[T.Op], ...] = (
     (T.RandomResizedCrop(24), T.HorizontalFlip()),

@@ -12,7 +12,7 @@ from PIL import Image
 
 from penstock import transforms as T
 from penstock.errors import ArgumentError
-from penstock.transforms import tone
+from penstock.transforms.ops import tone
 from tests.transforms.pictures import draws, grays, pictures, same, torchvision
 
 YES, NO = np.array(True), np.array(False)

@@ -12,7 +12,7 @@ from PIL import Image
 
 from penstock import transforms as T
 from penstock.errors import ArgumentError
-from penstock.transforms.warp import WARP_FILTERS, Warp
+from penstock.transforms.ops.warp import WARP_FILTERS, Warp
 from tests.transforms.pictures import KEYS, draws, grays, is_uniform, pictures, same, torchvision
 
 ANGLES = (0.0, 90.0, 180.0, -90.0, 45.0, -30.0, 7.25, 359.9, 720.0, 0.01)

@@ -17,8 +17,9 @@ from penstock import _native
 from penstock import transforms as T
 from penstock.errors import DecodeError, ImageTooLargeError
 from penstock.sample import SampleKeys
-from penstock.transforms import decode, fallback, sizes
+from penstock.transforms import decode, sizes
 from penstock.transforms.apply import apply_to_image
+from penstock.transforms.decoding import fallback
 
 CAP = 1 << 24
 SIZES = ((1, 1), (2, 1), (1, 9), (16, 16), (17, 33), (131, 70))

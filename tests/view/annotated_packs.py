@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from penstock.sample import Array, Field, Schema
-from penstock.stores.lmdb_write import LmdbWriter
+from penstock.stores.pack.writer import LmdbWriter
 
 GRAY = (90, 90, 90)
 

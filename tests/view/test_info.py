@@ -10,7 +10,7 @@ import pytest
 import penstock as ps
 from penstock import view
 from penstock.sample import Field, Schema
-from penstock.stores.lmdb_write import LmdbWriter
+from penstock.stores.pack.writer import LmdbWriter
 from penstock.view import SizeRange
 from tests.pack.images import make_photos, picture
 

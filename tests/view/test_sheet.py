@@ -15,7 +15,7 @@ import penstock as ps
 from penstock import view
 from penstock.errors import ArgumentError
 from penstock.sample import Field, Schema
-from penstock.stores.lmdb_write import LmdbWriter
+from penstock.stores.pack.writer import LmdbWriter
 from penstock.view.sheet import pick
 from tests.pack.images import make_photos
 

@@ -1,4 +1,4 @@
-//! Values of packs: where a blob of a record lies, and whether its checksum matches. `penstock.stores.lmdb_format`
+//! Values of packs: where a blob of a record lies, and whether its checksum matches. `penstock.stores.pack.format`
 //! is the specification.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! Entries of a file of seek tables: where a table lies, and its checksum. `penstock.stores.seek_table_file` is the
+//! Entries of a file of seek tables: where a table lies, and its checksum. `penstock.stores.common.seek_table_file` is the
 //! specification, and writes the file.
 //!
 //! ```text

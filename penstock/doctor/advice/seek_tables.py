@@ -8,7 +8,7 @@ from typing import Final
 from penstock.doctor.advice.candidate import Candidate
 from penstock.doctor.advice.packing import reads_a_store
 from penstock.doctor.situation import Situation
-from penstock.stores.seek_table_file import seek_table_path
+from penstock.stores.common.seek_table_file import seek_table_path
 
 __all__ = ["find"]
 

@@ -25,7 +25,7 @@ from penstock.annotations import AnnotationProblem, Annotations, SourceLike, rea
 from penstock.errors import ArgumentError, PackError
 from penstock.pack.sources.annotation_fields import AnnotationFields
 from penstock.pack.sources.base import Source, SourceItem, SourceOptions
-from penstock.stores.key_list import KeyList
+from penstock.stores.common.keys import KeyList
 from penstock.stores.location import Location
 from penstock.stores.writing import Skipped
 

@@ -22,8 +22,8 @@ from penstock.pack.sources.inference import GivenSchema
 from penstock.pack.sources.values import CLASS_NAMES, MAX_EXACT, Guess, guess, is_mask_name, plain, unite
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Field, Schema
-from penstock.stores.folder_checks import SOUND_SUFFIXES
-from penstock.stores.tables import Table
+from penstock.stores.common.table_files import Table
+from penstock.stores.images.folder_checks import SOUND_SUFFIXES
 
 __all__ = ["ColumnPlan", "PlannedColumn", "plan_columns"]
 

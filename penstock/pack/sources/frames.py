@@ -19,7 +19,7 @@ from penstock.pack.sources.manifest import OPTIONS, ManifestSource
 from penstock.pack.sources.values import is_picture
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.registry import require
-from penstock.stores.tables import Table, TableRow
+from penstock.stores.common.table_files import Table, TableRow
 
 __all__ = ["FrameSource"]
 

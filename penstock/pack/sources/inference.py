@@ -9,7 +9,7 @@ from penstock.errors import ArgumentError, PackError
 from penstock.pack.sources.conversion import PictureEncoding, RecordConverter
 from penstock.pack.sources.values import Guess, guess, plain, unite
 from penstock.sample import Field, Schema
-from penstock.stores.record_names import check_classes
+from penstock.stores.fields.record_names import check_classes
 
 __all__ = ["INFERRED_FROM", "GivenSchema", "SchemaLike", "find_schema"]
 

@@ -27,10 +27,10 @@ from penstock.pack.sources.conversion import PictureEncoding, RecordConverter
 from penstock.pack.sources.inference import GivenSchema
 from penstock.pack.sources.samples import NUMBERED
 from penstock.paths import IMAGE_SUFFIXES
-from penstock.stores.key_list import KeyList
-from penstock.stores.listing import describe_file_type
+from penstock.stores.common.keys import KeyList
+from penstock.stores.common.table_files import TABLE_SUFFIXES, Table, TableRow
+from penstock.stores.images.listing import describe_file_type
 from penstock.stores.location import Location
-from penstock.stores.tables import TABLE_SUFFIXES, Table, TableRow
 from penstock.stores.writing import Skipped
 
 __all__ = ["OPTIONS", "ManifestSource", "PackedTable"]

@@ -13,9 +13,9 @@ from penstock.annotations.source import AnnotationSource
 from penstock.errors import ArgumentError
 from penstock.pack.sources.base import Source, SourceItem, SourceOptions
 from penstock.stores.base import Skipped, Store
-from penstock.stores.image_signatures import refuse_array
+from penstock.stores.fields.image_signatures import refuse_array
+from penstock.stores.fields.record_names import check_classes, describe_class_difference
 from penstock.stores.location import Location
-from penstock.stores.record_names import check_classes, describe_class_difference
 
 __all__ = ["StoreSource"]
 

@@ -25,8 +25,8 @@ import numpy as np
 from penstock.errors import DecodeError, PackError
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Array, Field
-from penstock.stores.usual_names import IMAGE_NAMES, LABEL_NAMES, MASK_NAMES
-from penstock.transforms import fallback
+from penstock.stores.fields.usual_names import IMAGE_NAMES, LABEL_NAMES, MASK_NAMES
+from penstock.transforms.decoding import fallback
 
 __all__ = [
     "CLASS_NAMES",

@@ -36,7 +36,7 @@ from penstock.torch.cuda.augmenting_steps import (
     write_steps,
 )
 from penstock.transforms.base import Op, Params
-from penstock.transforms.erase import RandomErasing
+from penstock.transforms.ops.erase import RandomErasing
 
 __all__ = [
     "AugmentMemory",

@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 from penstock.sample import Array, DType
 from penstock.transforms.base import Params
-from penstock.transforms.blur import GaussianBlur, Sharpness, group_gaussians
 from penstock.transforms.checks import colour_as_dtype
-from penstock.transforms.color import ColorJitter, Grayscale
-from penstock.transforms.distort import CHANNEL_ORDERS, RandomPhotometricDistort
-from penstock.transforms.erase import RandomErasing
-from penstock.transforms.hsv import RandomHSV
-from penstock.transforms.lookup import LookupTable
-from penstock.transforms.randaugment import SPACE, RandAugment, TrivialAugmentWide
-from penstock.transforms.tone import AutoContrast, Equalize, Invert, Posterize, Solarize
-from penstock.transforms.warp import Matrix, RandomAffine, RandomPerspective, RandomRotation, Warp
+from penstock.transforms.ops.blur import GaussianBlur, Sharpness, group_gaussians
+from penstock.transforms.ops.color import ColorJitter, Grayscale
+from penstock.transforms.ops.distort import CHANNEL_ORDERS, RandomPhotometricDistort
+from penstock.transforms.ops.erase import RandomErasing
+from penstock.transforms.ops.hsv import RandomHSV
+from penstock.transforms.ops.lookup import LookupTable
+from penstock.transforms.ops.randaugment import SPACE, RandAugment, TrivialAugmentWide
+from penstock.transforms.ops.tone import AutoContrast, Equalize, Invert, Posterize, Solarize
+from penstock.transforms.ops.warp import Matrix, RandomAffine, RandomPerspective, RandomRotation, Warp
 
 __all__ = [
     "KEEP",
@@ -99,7 +99,7 @@ _IN_SPACE: Final[Mapping[str, str]] = {
     "AutoContrast": "auto_contrast",
     "Equalize": "equalize",
 }
-"""The steps of the ops of :data:`~penstock.transforms.randaugment.SPACE`; the others are warps."""
+"""The steps of the ops of :data:`~penstock.transforms.ops.randaugment.SPACE`; the others are warps."""
 
 _BILINEAR, _PROJECTIVE = 1, 2
 """``enum WarpOptions``."""

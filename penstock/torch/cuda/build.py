@@ -24,7 +24,7 @@ from penstock.torch.cuda.runtime import Runtime
 from penstock.torch.device.batches import to_device
 from penstock.trace import stage
 from penstock.transforms.base import Op, Params
-from penstock.transforms.packet_program import PacketRows, PacketSpec
+from penstock.transforms.program.packet_program import PacketRows, PacketSpec
 from penstock.workers.base import NOTHING, Task
 from penstock.workers.jobs.fill import FillBuild, FillJob
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from penstock.datasets.packet_specs import find_packet_spec
+from penstock.datasets.store.packet_specs import find_packet_spec
 from penstock.errors import ArgumentError
 from penstock.sample import Tree, tree_leaves
 from penstock.torch.collate import default_collate
@@ -104,7 +104,7 @@ def _find_spec(loader: Any) -> tuple[Tree | None, str]:
 def _explain_ops(spec: Tree) -> str:
     """Why an op of the images cannot be applied on a device; empty if all can."""
     from penstock.torch.cuda.augmenting_steps import explain_refusal  # imported only where a device may decode
-    from penstock.transforms.packet_program import PacketSpec
+    from penstock.transforms.program.packet_program import PacketSpec
 
     images = next(leaf for leaf in tree_leaves(spec) if isinstance(leaf, PacketSpec))
     ops = [*images.augmenting, *([images.erasing] if images.erasing else [])]

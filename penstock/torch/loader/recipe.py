@@ -14,9 +14,9 @@ from torch.utils.data._utils import worker as torch_worker
 from penstock.collate import ArrayBatch, FrameworkCollate
 from penstock.datasets import Subset as OwnSubset
 from penstock.datasets.base import is_iterable, spec_of
-from penstock.datasets.batch_assembly import BatchAssembly, batch_assembly
-from penstock.datasets.ragged_collate import map_ragged, with_ragged
-from penstock.datasets.ragged_fields import ragged_forms
+from penstock.datasets.store.batch_assembly import BatchAssembly, batch_assembly
+from penstock.datasets.store.ragged_collate import map_ragged, with_ragged
+from penstock.datasets.store.ragged_fields import ragged_forms
 from penstock.loader.arguments import refuse_records
 from penstock.loader.order import length
 from penstock.loader.recipe import Memory, Recipe

@@ -27,7 +27,7 @@ from torchvision import datasets
 from torchvision.datasets import folder
 
 from penstock.datasets.error_location import add_location
-from penstock.datasets.seek_tables import MEMORY_NBYTES
+from penstock.datasets.store.seek_tables import MEMORY_NBYTES
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, SampleError
 from penstock.rng import globals_put_back, sample_scope
 from penstock.sample import Array, ArraySpec, Sample, SampleKeys, Tree
@@ -37,9 +37,9 @@ from penstock.trace import stage
 from penstock.transforms import Failure
 from penstock.transforms.apply import apply_to_image
 from penstock.transforms.base import Op
-from penstock.transforms.fallback import sniff
-from penstock.transforms.image_chunk import ChunkSeekTables
-from penstock.transforms.packet_program import PacketProgram, PacketRows, why_no_packets
+from penstock.transforms.decoding.fallback import sniff
+from penstock.transforms.program.image_chunk import ChunkSeekTables
+from penstock.transforms.program.packet_program import PacketProgram, PacketRows, why_no_packets
 
 __all__ = ["NATIVE", "ImageFolder", "NativeFolder", "UnreadableImageError"]
 

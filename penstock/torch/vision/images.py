@@ -27,7 +27,7 @@ _logger = logging.getLogger(__name__)
 
 
 class TorchvisionImages(NativeTransform):
-    """The :class:`~penstock.datasets.image_transforms.ImageTransform` for torchvision's transforms, v1 and v2.
+    """The :class:`~penstock.datasets.store.image_transforms.ImageTransform` for torchvision's transforms, v1 and v2.
 
     Parameters
     ----------

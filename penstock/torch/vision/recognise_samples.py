@@ -26,7 +26,7 @@ from penstock.torch.vision.recognise import (
     translate_filter,
     translate_image_transform,
 )
-from penstock.transforms.resize import set_mask_filter
+from penstock.transforms.ops.resize import set_mask_filter
 
 __all__ = ["SampleTranslator", "makes_tensors"]
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torchvision import tv_tensors
 
-from penstock.datasets.selection import FieldSelection
+from penstock.datasets.store.selection import FieldSelection
 from penstock.errors import SampleError
 from penstock.rng import globals_of_sample, next_keys
 from penstock.sample import Array, Index, Sample, SampleKeys
@@ -28,7 +28,7 @@ from penstock.torch.vision.native_transform import draw_seed, read_max_pixels
 from penstock.torch.vision.recognise import ImageType, RecognisedTransforms, Transform, recognise
 from penstock.torch.vision.recognise_samples import SampleTranslator, makes_tensors
 from penstock.transforms import Decode, Pipeline, decode
-from penstock.transforms.object_masks import ObjectMasks
+from penstock.transforms.targets.object_masks import ObjectMasks
 
 __all__ = ["TorchvisionSamples", "convert"]
 
@@ -46,7 +46,7 @@ def convert(transform: Transform, selection: FieldSelection) -> TorchvisionSampl
 
 
 class TorchvisionSamples:
-    """The :class:`~penstock.datasets.image_transforms.SampleTransform` for torchvision's transforms v2.
+    """The :class:`~penstock.datasets.store.image_transforms.SampleTransform` for torchvision's transforms v2.
 
     Parameters
     ----------

@@ -17,9 +17,9 @@ import numpy as np
 from PIL import Image
 
 import penstock as ps
-from penstock.pack.run import PackProgress
-from penstock.stores.lmdb_limits import CommitLimits
-from penstock.stores.lmdb_write import LmdbWriter
+from penstock.pack.pipeline.run import PackProgress
+from penstock.stores.lmdb.commit_limits import CommitLimits
+from penstock.stores.pack.writer import LmdbWriter
 
 COUNT: Final = 60
 

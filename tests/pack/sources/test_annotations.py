@@ -15,11 +15,11 @@ from PIL import Image
 import penstock as ps
 import penstock.transforms as T
 from penstock.annotations import Annotations, read
-from penstock.datasets.label_counts import count_values
+from penstock.datasets.splits.label_counts import count_values
 from penstock.errors import AnnotationError, ArgumentError, PackError
 from penstock.ragged import Ragged
 from penstock.samplers import ClassBalancedSampler, RepeatFactorSampler, WeightedRandomSampler, repeat_factors
-from penstock.stores.lmdb_format import RecordCodec
+from penstock.stores.pack.format import RecordCodec
 from tests.pack.voc import Object, write_voc
 
 PICTURES: list[list[Object]] = [
@@ -357,7 +357,7 @@ def write_coco(folder: Path) -> dict[str, Any]:
 
 def test_coco_detection_is_its_file(tmp_path: Path) -> None:
     """A ``CocoDetection``, which does not know its file, has the same records, with keys below its own folder."""
-    pytest.importorskip("penstock.annotations.coco")
+    pytest.importorskip("penstock.annotations.coco.format")
     CocoDetection = type("CocoDetection", (), {"__module__": "torchvision.datasets.coco"})  # noqa: N806  # a class
     dataset: Any = CocoDetection()
     dataset.coco = type("COCO", (), {})()
@@ -381,7 +381,7 @@ def test_coco_detection_is_its_file(tmp_path: Path) -> None:
 
 def test_masks_of_objects_are_written_to_coco(tmp_path: Path) -> None:
     """Run lengths, areas, crowds and ids of a pack are the same when the folder that was made of it is read."""
-    pytest.importorskip("penstock.annotations.coco")
+    pytest.importorskip("penstock.annotations.coco.format")
     write_coco(tmp_path / "set")
     path = tmp_path / "set" / "instances_train.json"
     ps.pack(None, tmp_path / "p.lmdb", annotations=path, format="coco")

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.stores.lmdb_write import LmdbWriter
+from penstock.stores.pack.writer import LmdbWriter
 from tests.pack.images import make_photos, picture
 from tests.pack.sources.test_iterables import commit_often, kinds, stop
 

@@ -17,8 +17,8 @@ from PIL import Image
 
 import penstock as ps
 from penstock.pack import PackProgress
-from penstock.stores.lmdb_limits import CommitLimits
-from penstock.stores.lmdb_write import LmdbWriter
+from penstock.stores.lmdb.commit_limits import CommitLimits
+from penstock.stores.pack.writer import LmdbWriter
 from tests.pack.images import picture
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 
 import penstock.torch as pt  # noqa: E402  # it needs torch
 from penstock.errors import ArgumentError, OptionalPackageError  # noqa: E402  # as above
-from penstock.stores.files import FilesStore  # noqa: E402  # as above
+from penstock.stores.images.store import FilesStore  # noqa: E402  # as above
 from tests.pack.images import make_photos  # noqa: E402  # as above
 
 DTYPES = [np.uint8, np.int8, np.int16, np.int32, np.int64, np.float16, np.float32, np.float64, np.bool_, np.complex64]

@@ -1,4 +1,4 @@
-// Augmentation of the tensor after `finish`: erasing, MixUp and CutMix. Specification: penstock/transforms/erase.py, batch.py,
+// Augmentation of the tensor after `finish`: erasing, MixUp and CutMix. Specification: penstock/transforms/ops/erase.py, batch.py,
 // native/core/src/pixels/mix.rs.
 
 #pragma once

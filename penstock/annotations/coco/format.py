@@ -1,0 +1,349 @@
+"""COCO: a JSON file of images, annotations and categories; and panoptic images, a PNG file for each image.
+
+::
+
+    dataset/annotations/instances_train2017.json    images: id, file_name, width, height
+    dataset/train2017/000000000009.jpg              annotations: image_id, category_id, bbox, segmentation, keypoints
+    dataset/annotations/panoptic_train2017/9.png    categories: id, name, keypoints, skeleton
+
+Images are in the order of their ids, objects in that of the file; labels are positions in the order of category ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.annotations.base import AnnotationFormat
+from penstock.annotations.coco.files import TASKS, CocoFile, find_files, has_coco_content
+from penstock.annotations.coco.objects import (
+    CocoCategory,
+    CocoObject,
+    ObjectId,
+    parse_category,
+    parse_id,
+    parse_object,
+    parse_skeleton,
+)
+from penstock.annotations.numbers import parse_int
+from penstock.annotations.polygons import Polygons
+from penstock.annotations.records import ImageObjects, RecordBuilder
+from penstock.annotations.source import AnnotationSource
+from penstock.errors import AnnotationError, ArgumentError
+from penstock.run_lengths import format_counts, parse_counts
+
+__all__ = ["CocoFormat"]
+
+_MAX_WAITING: Final = 2048
+"""Objects whose masks are made at once."""
+
+
+class CocoFormat(AnnotationFormat):
+    """Reads COCO.
+
+    Parameters
+    ----------
+    task : {"instances", "keypoints", "panoptic", "stuff", "captions", "image_info"}, optional
+        Which files of a folder to read, by the beginning of their names; by default the first of these that there are.
+    """
+
+    name = "coco"
+
+    def __init__(self, *, task: str | None = None) -> None:
+        if task is not None and task not in TASKS:
+            raise ArgumentError(f"task must be one of {', '.join(TASKS)}, got {task!r}")
+        self._task = task
+
+    @classmethod
+    def recognises(cls, source: AnnotationSource) -> bool:
+        """JSON files with a list of images, annotations or categories, by their beginning."""
+        if source.path.is_file():
+            return source.path.suffix.lower() == ".json" and has_coco_content(source, source.path)
+        try:
+            return bool(find_files(source, None, None))
+        except (AnnotationError, ArgumentError):
+            return False
+
+    def read(self, source: AnnotationSource, builder: RecordBuilder, split: str | None) -> None:
+        """Add all images; see :meth:`AnnotationFormat.read`."""
+        categories = _Categories(source, builder)
+        try:
+            for file in find_files(source, self._task, split):
+                content = _load(source, file.path)
+                known = categories.read(content, file.path)
+                _FileReader(source, builder, file, known).read(content)
+        except RecursionError as error:
+            raise AnnotationError("the JSON is nested too deep", source=str(source.root)) from error
+        categories.finish()
+
+
+def _load(source: AnnotationSource, path: Path) -> dict[str, Any]:
+    """The content of a file, whose lists are lists."""
+    content = source.read_json(path)
+    shown = source.relative(path)
+    if not isinstance(content, dict) or "images" not in content:
+        raise AnnotationError(f"{shown} must be a JSON object with images, annotations and categories")
+    for name in ("images", "annotations", "categories"):
+        if not isinstance(content.setdefault(name, []), list):
+            raise AnnotationError(f"the {name} of {shown} must be a list, got {content[name]!r:.100}")
+    if content["annotations"] and not content["categories"]:
+        if any(isinstance(each, dict) and "caption" in each for each in content["annotations"]):
+            raise AnnotationError(f"{shown} has captions, which are no objects; give a file of instances")
+        raise AnnotationError(f"{shown} has annotations, but no categories")
+    return content
+
+
+class _Categories:
+    """The categories of all files, which must agree."""
+
+    def __init__(self, source: AnnotationSource, builder: RecordBuilder) -> None:
+        self._source, self._builder = source, builder
+        self._held: dict[ObjectId, CocoCategory] = {}
+        self._skeletons: dict[str, tuple[tuple[int, int], ...]] = {}
+        self._ids: dict[str, ObjectId] = {}
+
+    def read(self, content: Mapping[str, Any], path: Path) -> dict[ObjectId, CocoCategory]:
+        """The categories of a file, by id."""
+        found: dict[ObjectId, CocoCategory] = {}
+        for row, given in enumerate(content["categories"]):
+            where = f"categories[{row}]: "
+            try:
+                number, category = _parse_category(given)
+                if number in found:
+                    raise ValueError(f"its id {number!r:.100} is used before")  # noqa: TRY301  # one handler
+            except ValueError as error:
+                self._builder.note(path, f"{where}{error}", effect="category left out")
+                continue
+            if (held := self._held.setdefault(number, category)).name != category.name:
+                raise AnnotationError(
+                    f"category {number!r:.100} is {held.name!r:.100} in one file, and {category.name!r:.100} in "
+                    f"{self._source.relative(path)}; give split= to read one of them"
+                )
+            if self._ids.setdefault(category.name, number) != number:
+                reason = f"{where}its name {category.name!r:.100} is that of category {self._ids[category.name]!r:.100}"
+                self._builder.note(path, reason, effect="categories joined")
+            found[number] = category
+            self._read_skeleton(given, category, path, where)
+        return found
+
+    def finish(self) -> None:
+        """Set the classes and what is known of them."""
+        ids = sorted(self._ids.values(), key=_order)
+        self._builder.set_classes([self._held[number].name for number in ids])
+        classes = self._builder.classes or ()
+        details = self._builder.details
+        details["category_ids"] = tuple(self._ids.get(name) for name in classes)
+        by_name = {each.name: each for each in self._held.values()}
+        points = {name: by_name[name].keypoints for name in classes if name in by_name and by_name[name].keypoints}
+        if points:
+            skeletons = {name: self._skeletons.get(name, ()) for name in points}
+            details["keypoint_names"] = _join(points)
+            details["skeleton"] = _join(skeletons)
+        if any(each.is_thing is not None for each in self._held.values()):
+            details["is_thing"] = tuple(by_name[name].is_thing if name in by_name else None for name in classes)
+
+    def _read_skeleton(self, given: Mapping[str, Any], category: CocoCategory, path: Path, where: str) -> None:
+        try:
+            self._skeletons[category.name] = parse_skeleton(given, len(category.keypoints))
+        except ValueError as error:
+            self._builder.note(path, f"{where}{error}", effect="skeleton left out")
+
+
+def _parse_category(given: Any) -> tuple[ObjectId, CocoCategory]:
+    if not isinstance(given, dict):
+        raise ValueError(f"it must be an object, got {given!r:.100}")  # noqa: TRY004  # the file is wrong
+    return parse_id(given.get("id"), "id"), parse_category(given)
+
+
+def _join(values: Mapping[str, tuple[Any, ...]]) -> Any:
+    """The value of all classes if it is the same, else the values by class."""
+    different = set(values.values())
+    return next(iter(different)) if len(different) == 1 else dict(values)
+
+
+def _order(number: ObjectId) -> tuple[bool, ObjectId]:
+    """Numbers before texts, which cannot be compared with them."""
+    return isinstance(number, str), number
+
+
+class _FileReader:
+    """Reads the images and annotations of one file."""
+
+    def __init__(
+        self,
+        source: AnnotationSource,
+        builder: RecordBuilder,
+        file: CocoFile,
+        categories: Mapping[ObjectId, CocoCategory],
+    ) -> None:
+        self._source, self._builder, self._file, self._categories = source, builder, file, categories
+        self._folders = file.list_folders(source)
+        self._waiting: list[tuple[ImageObjects, str, CocoObject]] = []
+
+    def read(self, content: Mapping[str, Any]) -> None:
+        """Add the images."""
+        images = self._index_images(content["images"])
+        annotations = self._group(content["annotations"], images)
+        is_panoptic = any(isinstance(each, dict) and "segments_info" in each for each in content["annotations"][:1])
+        masks = self._file.list_folders(self._source, self._file.path.stem) if is_panoptic else ()
+        for number in sorted(images, key=_order):
+            held = annotations[number]
+            if is_panoptic:
+                self._read_panoptic(number, images[number], held, masks)
+            elif (image := self._begin(number, images[number])) is not None:
+                self._read_objects(image, held, "annotation", "annotation_id")
+        self._flush()
+
+    def _index_images(self, given: list[Any]) -> dict[ObjectId, dict[str, Any]]:
+        images: dict[ObjectId, dict[str, Any]] = {}
+        for row, image in enumerate(given):
+            try:
+                if not isinstance(image, dict):
+                    raise ValueError(f"it must be an object, got {image!r:.100}")  # noqa: TRY004, TRY301  # one handler
+                number = parse_id(image.get("id"), "id")
+                if number in images:
+                    raise ValueError(f"its id {number!r:.100} is used before")  # noqa: TRY301  # one handler
+            except ValueError as error:
+                self._builder.note(self._file.path, f"images[{row}]: {error}")
+                continue
+            images[number] = image
+        return images
+
+    def _group(self, given: list[Any], images: Mapping[ObjectId, Any]) -> dict[ObjectId, list[dict[str, Any]]]:
+        """The annotations of each image."""
+        groups: dict[ObjectId, list[dict[str, Any]]] = {number: [] for number in images}
+        for row, annotation in enumerate(given):
+            try:
+                if not isinstance(annotation, dict):
+                    raise ValueError(f"it must be an object, got {annotation!r:.100}")  # noqa: TRY004, TRY301
+                number = parse_id(annotation.get("image_id"), "image_id")
+                if number not in groups:
+                    raise ValueError(f"there is no image of its image_id {number!r:.100}")  # noqa: TRY301
+            except ValueError as error:
+                self._builder.note(self._file.path, f"annotations[{row}]: {error}", effect="object left out")
+                continue
+            groups[number].append(annotation)
+        return groups
+
+    def _begin(self, number: ObjectId, given: Mapping[str, Any], mask: Path | None = None) -> ImageObjects | None:
+        """Begin an image; None if something is wrong with it."""
+        path = self._file.path
+        name = _find_name(given)
+        where = f"image {number!r:.100}: "
+        if name is None:
+            self._builder.note(path, f"{where}its file_name must be a text, got {given.get('file_name')!r:.100}")
+            return None
+        try:
+            width, height = (parse_int(given.get(side) or 0, side) for side in ("width", "height"))
+            if mask is not None:
+                width, height = self._check_mask(mask, width, height)
+        except ValueError as error:
+            self._builder.note(path, f"{where}{error}", image=name)
+            return None
+        fields: dict[str, Any] = {"id": number}
+        if self._file.split is not None:
+            fields["split"] = self._file.split
+        if mask is not None:
+            fields["mask"] = self._source.relative(mask)
+        found = self._source.find_image(name, *self._folders)
+        return self._builder.image(name, found, file=path, size=(width, height), **fields)
+
+    def _check_mask(self, mask: Path, width: int, height: int) -> tuple[int, int]:
+        """The size of a mask, which must be that of its image; ValueError if it is not."""
+        try:
+            size = self._source.image_size(mask)
+        except ValueError as error:
+            raise ValueError(f"its mask {mask.name!r:.300}: {error}") from error
+        if width and height and size != (width, height):
+            raise ValueError(f"its mask {mask.name!r:.300} has {size[0]} x {size[1]}, the image has {width} x {height}")
+        return size
+
+    def _read_objects(self, image: ImageObjects, given: list[dict[str, Any]], what: str, field: str) -> None:
+        """Parse the objects of an image, which are added with those of other images, when their masks are made."""
+        seen: set[ObjectId] = set()
+        for annotation in given:
+            number = annotation.get("id")
+            where = f"{what} {number!r:.100}: "
+            try:
+                if number is not None or field == "segments":
+                    number = parse_id(number, "id")
+                    if number in seen:
+                        raise ValueError("its id is used before")  # noqa: TRY301  # one handler
+                    seen.add(number)
+                made = parse_object(annotation, self._categories, image.height, image.width)
+            except ValueError as error:
+                image.note(f"{where}{error}")
+                continue
+            made.fields[field] = number
+            self._waiting.append((image, where, made))
+        if len(self._waiting) >= _MAX_WAITING:
+            self._flush()
+
+    def _read_panoptic(
+        self, number: ObjectId, given: Mapping[str, Any], held: list[dict[str, Any]], folders: tuple[Path, ...]
+    ) -> None:
+        if len(held) != 1:
+            reason = f"image {number!r:.100}: it must have one annotation, got {len(held)}"
+            self._builder.note(self._file.path, reason, image=_find_name(given))
+            return
+        name, segments = held[0].get("file_name"), held[0].get("segments_info")
+        mask = self._source.find_image(name, *folders) if isinstance(name, str) else None
+        if mask is None or not isinstance(segments, list):
+            reason = f"there is no mask {name!r:.300}" if mask is None else "its segments_info must be a list"
+            self._builder.note(self._file.path, f"image {number!r:.100}: {reason}", image=_find_name(given))
+            return
+        image = self._begin(number, given, mask)
+        if image is None:
+            return
+        objects = []
+        for row, segment in enumerate(segments):
+            if isinstance(segment, dict):
+                objects.append(segment)
+            else:
+                image.note(f"segments_info[{row}]: it must be an object, got {segment!r:.100}")
+        self._read_objects(image, objects, "segment", "segments")
+
+    def _flush(self) -> None:
+        """Add the objects that wait for their masks."""
+        waiting, self._waiting = self._waiting, []
+        masks = dict(_make_masks(waiting))
+        for row, (image, where, made) in enumerate(waiting):
+            counts, reason = masks.get(row, (None, None))
+            if reason is not None:
+                image.note(f"{where}{reason}")
+                continue
+            instance = None if counts is None else {"size": [image.height, image.width], "counts": counts}
+            image.add(
+                made.label, made.box, where=where, keypoints=made.keypoints, instance=instance, area=made.area,
+                crowd=made.is_crowd, attributes=made.fields,
+            )  # fmt: skip
+
+
+def _make_masks(
+    waiting: list[tuple[ImageObjects, str, CocoObject]],
+) -> Iterator[tuple[int, tuple[str | None, str | None]]]:
+    """The counts of each object that has polygons or counts, by its position; or why there are none."""
+    rows = [row for row, (_, _, made) in enumerate(waiting) if made.rings]
+    heights = np.array([waiting[row][0].height for row in rows], np.int64)
+    widths = np.array([waiting[row][0].width for row in rows], np.int64)
+    owners = np.repeat(np.arange(len(rows)), [len(waiting[row][2].rings) for row in rows])
+    rings = [ring for row in rows for ring in waiting[row][2].rings]
+    for row, text in zip(rows, Polygons(rings, owners, heights, widths).encode(), strict=True):
+        yield row, (text, "its polygons have too many and too long edges" if text is None else None)
+    rows = [row for row, (_, _, made) in enumerate(waiting) if made.counts is not None]
+    sizes = np.array([waiting[row][0].height * waiting[row][0].width for row in rows], np.int64)
+    runs, wrong = parse_counts([waiting[row][2].counts for row in rows], sizes)
+    for number, (row, text) in enumerate(zip(rows, format_counts(runs), strict=True)):
+        reason = f"the counts of its segmentation {wrong[number]}" if number in wrong else None
+        yield row, (text, reason)
+
+
+def _find_name(given: Mapping[str, Any]) -> str | None:
+    """The name of an image's file; that of its address where it has none, as in LVIS."""
+    name, address = given.get("file_name"), given.get("coco_url")
+    if name is None and isinstance(address, str):
+        return "/".join(address.split("/")[-2:])
+    return name if isinstance(name, str) and name else None

@@ -1,0 +1,1 @@
+"""CVAT's XML files."""

@@ -1,0 +1,395 @@
+"""CVAT: the XML files of "CVAT for images 1.1" and "CVAT for video 1.1".
+
+::
+
+    annotations.xml     <annotations> <meta> labels; <image name width height> box, polygon, mask, skeleton, tag, ...
+                        of a video: <track id label> the same shapes, each with its frame
+    images/1.jpg        where the images were exported with it, or where ``images=`` says; of a video frame_000000.png
+
+Every shape becomes an object whose box bounds it. Tracks: :mod:`penstock.annotations.cvat.tracks`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.annotations.base import AnnotationFormat
+from penstock.annotations.cvat.tracks import FRAME_NAME, FramePattern, Track, read_track
+from penstock.annotations.numbers import parse_int, parse_number
+from penstock.annotations.records import ImageObjects, RecordBuilder
+from penstock.annotations.shapes import bound_ellipse, bound_points, encode_crop, rotate_box
+from penstock.annotations.source import AnnotationSource
+from penstock.annotations.xml import XmlElement, parse_xml
+from penstock.errors import AnnotationError, ArgumentError
+from penstock.sample import Array
+
+__all__ = ["CvatFormat"]
+
+_HEAD_NBYTES: Final = 4096
+_MAX_EXAMINED: Final = 8
+_VISIBLE: Final = 2.0
+_OCCLUDED: Final = 1.0
+"""Flags of points, as COCO has them; 0 stands for a point outside the image."""
+_PLACES: Final = ("task", "project", "job")
+_CORNERS: Final = ("xtl", "ytl", "xbr", "ybr")
+_CUBOID: Final = tuple((f"x{corner}{side}", f"y{corner}{side}") for corner in ("tl", "bl", "tr", "br") for side in "12")
+
+
+class CvatFormat(AnnotationFormat):
+    """Reads "CVAT for images 1.1" and "CVAT for video 1.1".
+
+    Parameters
+    ----------
+    frames : str
+        The name of the image of a video's frame, without suffix: with a place for its number, as :meth:`str.format`
+        has it.
+    first_frame : int
+        The number in the name of the image of frame 0.
+    """
+
+    name = "cvat"
+
+    def __init__(self, *, frames: str = FRAME_NAME, first_frame: int = 0) -> None:
+        self._frames = FramePattern(frames, first_frame)
+
+    @classmethod
+    def recognises(cls, source: AnnotationSource) -> bool:
+        """XML files whose root is ``<annotations>``."""
+        paths = [source.path] if source.path.is_file() else source.list_files(None, ".xml")[:_MAX_EXAMINED]
+        return any(_begins_so(source, path) for path in paths if path.suffix.lower() == ".xml")
+
+    def read(self, source: AnnotationSource, builder: RecordBuilder, split: str | None) -> None:
+        """Add all images; see :meth:`AnnotationFormat.read`."""
+        documents = list(_read_documents(source, builder))
+        names = list(dict.fromkeys(name for _, root in documents for name in _list_labels(root)))
+        if source.classes is not None:
+            names = list(dict.fromkeys(line for _, line in source.read_lines(source.classes)))
+        if names:
+            builder.set_classes(names)
+        skeletons = {name: points for _, root in documents for name, points in _list_skeletons(root).items()}
+        if skeletons:
+            builder.details["keypoint_names"] = skeletons
+        splits = {each.attributes["subset"] for _, root in documents for each in root.find_all("image") if _split(each)}
+        if split is not None and split not in splits:
+            raise ArgumentError(f"split must be one of {', '.join(sorted(splits)) or 'none'}, got {split!r}")
+        for path, root in documents:
+            has_tags = any(each.find("tag") is not None for each in root.find_all("image"))
+            for element in root.find_all("image"):
+                if split is None or _split(element) == split:
+                    _read_image(source, builder, path, element, skeletons, has_tags=has_tags)
+            if root.find("track") is not None:
+                _read_video(source, builder, path, root, skeletons, self._frames)
+
+
+def _split(element: XmlElement) -> str | None:
+    return element.attributes.get("subset") or None
+
+
+def _begins_so(source: AnnotationSource, path: Path) -> bool:
+    head = source.read_start(path, _HEAD_NBYTES)
+    return b"<annotations" in head.replace(b"\0", b"")  # UTF-16 has a zero beside each letter
+
+
+def _read_documents(source: AnnotationSource, builder: RecordBuilder) -> Iterator[tuple[Path, XmlElement]]:
+    paths = [source.path] if source.path.is_file() else source.list_files(None, ".xml")
+    for path in paths:
+        shown = source.relative(path)
+        try:
+            root = parse_xml(source.read_bytes(path))
+        except ValueError as error:
+            if isinstance(error, AnnotationError):
+                raise
+            raise AnnotationError(f"{shown}: {error}", source=str(source.root)) from error
+        if root.tag != "annotations":
+            builder.note(
+                path, f"its root must be <annotations>, got <{root.tag:.100}>", root.line, effect="file left out"
+            )
+            continue
+        yield path, root
+
+
+def _label_elements(root: XmlElement) -> Iterator[XmlElement]:
+    for place in _PLACES:
+        if (found := root.find(f"meta/{place}/labels")) is not None:
+            yield from found.find_all("label")
+
+
+def _list_labels(root: XmlElement) -> list[str]:
+    """The labels of a task in its order, without the points of skeletons."""
+    names = (each.find_text("name") for each in _label_elements(root) if each.find_text("parent") is None)
+    return [name for name in names if name is not None]
+
+
+def _list_skeletons(root: XmlElement) -> dict[str, list[str]]:
+    """The names of the points of each skeleton."""
+    found: dict[str, list[str]] = {}
+    for each in _label_elements(root):
+        parent, name = each.find_text("parent"), each.find_text("name")
+        if parent is not None and name is not None:
+            found.setdefault(parent, []).append(name)
+    return found
+
+
+def _read_image(
+    source: AnnotationSource,
+    builder: RecordBuilder,
+    path: Path,
+    element: XmlElement,
+    skeletons: Mapping[str, Sequence[str]],
+    *,
+    has_tags: bool,
+) -> None:
+    name = element.attributes.get("name", "")
+    split = _split(element)
+    fields: dict[str, Any] = {}
+    try:
+        width, height = (parse_int(element.attributes.get(side, 0), side) for side in ("width", "height"))
+        if "id" in element.attributes:
+            fields["id"] = parse_int(element.attributes["id"], "id")
+    except ValueError as error:
+        builder.note(path, str(error), element.line, image=name)
+        return
+    if split is not None:
+        fields["split"] = split
+    if has_tags:
+        fields["tags"] = [each.attributes.get("label", "") for each in element.find_all("tag")]
+    folder = path.parent
+    folders = [folder / "images" / split] if split and split not in {".", ".."} and "/" not in split else []
+    found = source.find_image(name, *folders, folder / "images")
+    image = builder.image(name, found, file=path, line=element.line, size=(width, height), **fields)
+    if image is not None:
+        for each in element.children:
+            if each.tag != "tag":
+                _read_shape(image, each, skeletons)
+
+
+def _read_video(
+    source: AnnotationSource,
+    builder: RecordBuilder,
+    path: Path,
+    root: XmlElement,
+    skeletons: Mapping[str, Sequence[str]],
+    pattern: FramePattern,
+) -> None:
+    """Add the frames of a video: those that have an image, with what the tracks have in them."""
+    shown = source.relative(path)
+    tracks = [read_track(each, number) for number, each in enumerate(root.find_all("track"))]
+    named = {frame for track in tracks for frame in track.frames}
+    if sum(1 for each in _find_tasks(root)) > 1:
+        raise AnnotationError(
+            f"{shown}: it has {len(tracks)} tracks of several tasks, whose frames have the same numbers; export each "
+            "task by itself",
+            source=str(source.root),
+        )
+    images = pattern.find_frames(source.image_files, path.parent)
+    if named and named.isdisjoint(images):
+        raise AnnotationError(
+            f"{shown}: it has {len(tracks)} tracks in {len(named)} frames, and there is no image "
+            f"{pattern.format(min(named))!r:.200}; give frames=, the name of a frame's image such as {FRAME_NAME!r}, "
+            "first_frame=, the number of the first one, and images=, their folder",
+            source=str(source.root),
+        )
+    for frame in sorted(named.difference(images)):
+        builder.note(path, f"there is no image of frame {frame}", image=pattern.format(frame))
+    size = _read_video_size(root)
+    begun = {
+        frame: builder.image(found.name, found, file=path, size=size, frame=frame) for frame, found in images.items()
+    }
+    for track in tracks:
+        for line, reason in track.wrong:
+            builder.note(path, reason, line, effect="object left out")
+        _add_track(track, {frame: image for frame, image in begun.items() if image is not None}, skeletons)
+
+
+def _add_track(track: Track, images: Mapping[int, ImageObjects], skeletons: Mapping[str, Sequence[str]]) -> None:
+    for frame, found in track.visit(list(images)):
+        if isinstance(found, str):
+            images[frame].note(found)
+        else:
+            _read_shape(images[frame], found, skeletons)
+
+
+def _find_tasks(root: XmlElement) -> Iterator[XmlElement]:
+    """The tasks of a project."""
+    tasks = root.find("meta/project/tasks")
+    return iter(()) if tasks is None else tasks.find_all("task")
+
+
+def _read_video_size(root: XmlElement) -> tuple[int, int] | None:
+    """Width and height of the video; None where the file does not say it."""
+    for place in (*(f"meta/{each}" for each in _PLACES), "meta", "meta/project/tasks/task"):
+        if (found := root.find(f"{place}/original_size")) is not None:
+            try:
+                return parse_int(found.find_text("width"), "width"), parse_int(found.find_text("height"), "height")
+            except ValueError:
+                return None
+    return None
+
+
+def _read_shape(image: ImageObjects, element: XmlElement, skeletons: Mapping[str, Sequence[str]]) -> None:
+    read = _READERS.get(element.tag)
+    try:
+        if read is None:
+            raise ValueError(f"its shape must be one of {', '.join(_READERS)}, got <{element.tag:.100}>")  # noqa: TRY301
+        label = element.attributes.get("label")
+        if not label:
+            raise ValueError("it has no label")  # noqa: TRY301
+        box, fields = read(image, element, skeletons.get(label, ()))
+        attributes = _read_attributes(element)
+        drawn = {name: fields.pop(name, None) for name in ("keypoints", "instance", "polygon")}
+    except ValueError as error:
+        image.note(str(error), element.line)
+        return
+    shown = {**attributes, **fields, "shape_type": element.tag}
+    image.add(label, box, line=element.line, attributes=shown, **drawn)
+
+
+def _read_attributes(element: XmlElement) -> dict[str, Any]:
+    """Attributes that people gave, as numbers or texts, and CVAT's own: occluded, z_order, group_id."""
+    found: dict[str, Any] = {
+        each.attributes.get("name") or "attribute": _read_value(each.text.strip())
+        for each in element.find_all("attribute")
+    }
+    for name in ("occluded", "z_order", "group_id", "track_id"):
+        if name in element.attributes:
+            found[name] = parse_int(element.attributes[name], name)
+    return found
+
+
+def _read_value(text: str) -> int | str:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else text
+
+
+_Shape = tuple[Sequence[float], dict[str, Any]]
+
+
+def _read_number(element: XmlElement, name: str) -> float:
+    if name not in element.attributes:
+        raise ValueError(f"it has no {name}")
+    return _read_finite(element.attributes[name], name)
+
+
+def _read_finite(text: str, what: str) -> float:
+    number = parse_number(text, what)
+    if not math.isfinite(number):
+        raise ValueError(f"its {what} must be a finite number, got {text!r:.100}")
+    return number
+
+
+def _read_points(element: XmlElement) -> list[tuple[float, float]]:
+    """The pairs of "x,y;x,y"."""
+    points = []
+    for text in element.attributes.get("points", "").split(";"):
+        if text.strip():
+            x, comma, y = text.partition(",")
+            if not comma:
+                raise ValueError(f"its points must be pairs of x and y, got {text!r:.100}")
+            points.append((_read_finite(x, "x"), _read_finite(y, "y")))
+    if not points:
+        raise ValueError("it has no points")
+    return points
+
+
+def _flatten(points: Sequence[tuple[float, float]]) -> list[float]:
+    return [number for point in points for number in point]
+
+
+def _read_rotation(element: XmlElement) -> float:
+    rotation = _read_finite(element.attributes.get("rotation", "0"), "rotation")
+    if abs(rotation) > 3600:  # ten turns; CVAT writes at most one
+        raise ValueError(f"its rotation must be in [-3600, 3600] degrees, got {rotation}")
+    return rotation
+
+
+def _read_box(_image: ImageObjects, element: XmlElement, _names: Sequence[str]) -> _Shape:
+    box = [_read_number(element, name) for name in _CORNERS]
+    if not (rotation := _read_rotation(element)):
+        return box, {}
+    corners = rotate_box(box, rotation)
+    return bound_points(corners), {"rotation": rotation, "polygon": _flatten(corners)}
+
+
+def _read_polygon(_image: ImageObjects, element: XmlElement, _names: Sequence[str]) -> _Shape:
+    points = _read_points(element)
+    return bound_points(points), {"polygon": _flatten(points)}
+
+
+def _read_polyline(_image: ImageObjects, element: XmlElement, _names: Sequence[str]) -> _Shape:
+    points = _read_points(element)
+    return bound_points(points), {"line_points": _flatten(points)}
+
+
+def _read_landmarks(_image: ImageObjects, element: XmlElement, _names: Sequence[str]) -> _Shape:
+    points = _read_points(element)
+    return bound_points(points), {"keypoints": _make_keypoints([(*point, _VISIBLE) for point in points])}
+
+
+def _read_ellipse(_image: ImageObjects, element: XmlElement, _names: Sequence[str]) -> _Shape:
+    x, y, radius_x, radius_y = (_read_number(element, name) for name in ("cx", "cy", "rx", "ry"))
+    if not (radius_x > 0 and radius_y > 0):
+        raise ValueError(f"its radii must be positive, got {radius_x} and {radius_y}")
+    rotation = _read_rotation(element)
+    ellipse = {"cx": x, "cy": y, "rx": radius_x, "ry": radius_y, "rotation": rotation}
+    return bound_ellipse(x, y, radius_x, radius_y, rotation), ellipse
+
+
+def _read_cuboid(_image: ImageObjects, element: XmlElement, _names: Sequence[str]) -> _Shape:
+    points = [(_read_number(element, x), _read_number(element, y)) for x, y in _CUBOID]
+    return bound_points(points), {"cuboid": _flatten(points)}
+
+
+def _read_mask(image: ImageObjects, element: XmlElement, _names: Sequence[str]) -> _Shape:
+    """A mask of a part of the image: numbers of pixels outside and inside by turns, row by row."""
+    names = ("left", "top", "width", "height")
+    left, top, width, height = (parse_int(element.attributes.get(name), name) for name in names)
+    if min(left, top) < 0 or min(width, height) < 1 or left + width > image.width or top + height > image.height:
+        raise ValueError(
+            f"its mask must lie in the image of {image.width} x {image.height}, got {width} x {height} pixels at "
+            f"({left}, {top})"
+        )
+    counts = [parse_int(text, "rle") for text in element.attributes.get("rle", "").split(",")]
+    if min(counts) < 0 or sum(counts) != width * height:  # before as many pixels are made
+        raise ValueError(f"the counts of its rle must be positive and sum to {width * height}, got {sum(counts)}")
+    inside = np.arange(len(counts)) % 2 == 1
+    crop = np.repeat(inside, counts).reshape(height, width)
+    box = (float(left), float(top), float(left + width), float(top + height))
+    return box, {"instance": encode_crop(crop, left, top, image.width, image.height)}
+
+
+def _read_skeleton(_image: ImageObjects, element: XmlElement, names: Sequence[str]) -> _Shape:
+    """Points by the names that the task lists for the skeleton; those outside the image have zeros."""
+    order = list(names) or [each.attributes.get("label", "") for each in element.find_all("points")]
+    rows = [(0.0, 0.0, 0.0)] * len(order)
+    for each in element.find_all("points"):
+        label = each.attributes.get("label", "")
+        if label not in order:
+            raise ValueError(f"its point {label!r:.100} is not one of the skeleton's")
+        if each.attributes.get("outside") != "1":
+            x, y = _read_points(each)[0]
+            rows[order.index(label)] = (x, y, _OCCLUDED if each.attributes.get("occluded") == "1" else _VISIBLE)
+    visible = [(x, y) for x, y, flag in rows if flag]
+    if not visible:
+        raise ValueError("none of its points lies in the image")
+    return bound_points(visible), {"keypoints": _make_keypoints(rows)}
+
+
+def _make_keypoints(rows: Sequence[tuple[float, float, float]]) -> Array:
+    with np.errstate(over="ignore"):
+        return np.array(rows, np.float64).astype(np.float32)
+
+
+_READERS: Final[dict[str, Callable[[ImageObjects, XmlElement, Sequence[str]], _Shape]]] = {
+    "box": _read_box,
+    "polygon": _read_polygon,
+    "polyline": _read_polyline,
+    "points": _read_landmarks,
+    "ellipse": _read_ellipse,
+    "cuboid": _read_cuboid,
+    "mask": _read_mask,
+    "skeleton": _read_skeleton,
+}

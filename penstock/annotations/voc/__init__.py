@@ -1,0 +1,1 @@
+"""PASCAL VOC's XML files."""

@@ -1,0 +1,1 @@
+"""Transforms of albumentations, compiled to ops where they are known."""

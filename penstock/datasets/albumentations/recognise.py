@@ -1,0 +1,366 @@
+"""Translate a Compose of albumentations 2 to penstock's ops: the image, and what moves with it.
+
+::
+
+    Compose([RandomCrop(256, 256), HorizontalFlip(), RandomBrightnessContrast(), ToTensorV2()], bbox_params=...)
+             PlacedCrop            HorizontalFlip    ScaleValues                 ToLayout
+             FilterBoxes, Clamp
+
+Only albumentations' own classes are translated, by exact type, and all or none of them; those of its others that change
+the image alone are called by an op. The result for the same drawn numbers is albumentations': pixels within one level
+where they are resized, else equal; boxes and labels the same. The numbers are drawn by penstock, from the same
+distributions. Called by :mod:`penstock.datasets.albumentations.samples`;
+albumentations is not imported here, and nothing is decoded or called.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock import transforms as T
+from penstock.datasets.albumentations.calls import CalledTransform
+from penstock.datasets.albumentations.ops import (
+    BoxRules,
+    CheckBoxes,
+    FilterBoxes,
+    FitSides,
+    InnerCrop,
+    PadToSize,
+    PlacedCrop,
+    PlacedResizedCrop,
+    ScaleValues,
+)
+from penstock.errors import ArgumentError
+from penstock.sample import Index
+
+__all__ = ["NotCompiledError", "Recognised", "recognise"]
+
+_Transform = Any
+_Ops = list[T.Op]
+
+_FILTERS: Final = {0: "cv2-nearest", 1: "cv2-linear", 3: "cv2-area"}
+"""OpenCV's numbers of interpolations."""
+
+_METHODS: Final = frozenset({"__call__", "apply", "apply_to_bboxes", "apply_to_mask", "get_params", "should_apply"})
+"""What a user may have replaced in an object."""
+
+
+_OTHER_DTYPES: Final = frozenset({"FromFloat", "Normalize", "ToFloat", "ToRGB", "ToTensorV2"})
+"""Transforms of the image alone whose result may have another dtype or shape."""
+
+
+class NotCompiledError(Exception):
+    """Why a Compose is not translated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """A translated Compose.
+
+    Parameters
+    ----------
+    ops : tuple of Op
+        For a pipeline, after Decode.
+    names, called : tuple of str
+        Of the transforms that are native, and of those that are called.
+    makes_tensors : bool
+        Whether images become tensors, CHW.
+    """
+
+    ops: tuple[T.Op, ...]
+    names: tuple[str, ...]
+    called: tuple[str, ...]
+    makes_tensors: bool
+
+    def __str__(self) -> str:
+        native = f"native: {', '.join(self.names) or 'decoding'}"
+        return f"{native}; called with the image: {', '.join(self.called)}" if self.called else native
+
+
+def recognise(transform: _Transform, kinds: Iterable[str | None], labels: tuple[Index, ...]) -> Recognised:
+    """Translate a Compose, or a single transform.
+
+    Parameters
+    ----------
+    transform : object
+        Of albumentations.
+    kinds : iterable of str or None
+        The kinds of the fields that it is given.
+    labels : tuple of str or int
+        The fields with a row for each box.
+
+    Raises
+    ------
+    NotCompiledError
+        If something of it is not recognised: why.
+    """
+    library: Any = sys.modules.get(type(transform).__module__.partition(".")[0])
+    version = str(getattr(library, "__version__", ""))
+    if not version.startswith("2.0."):
+        raise NotCompiledError(f"albumentations {version} is not known")
+    present = frozenset(kind for kind in kinds if kind)
+    steps = _steps(transform, library)
+    if "keypoints" in present:
+        raise NotCompiledError("albumentations mirrors keypoints by pixel numbers")
+    rules = _box_rules(transform) if "boxes" in present else None
+    translator = _Translator(library, present)
+    ops: _Ops = []
+    if rules is not None:
+        ops += _begin(rules, labels)
+    for position, step in enumerate(steps):
+        follows = steps[position + 1] if position + 1 < len(steps) else None
+        name = type(step).__name__
+        try:
+            own = translator(step, follows)
+        except NotCompiledError as error:
+            raise NotCompiledError(f"{name}: {error}") from None
+        except (ArgumentError, TypeError, ValueError) as error:
+            raise NotCompiledError(f"{name}: penstock does not accept its arguments: {error}") from None
+        ops += own
+        if rules is not None and (not position or any(map(_changes_sizes, own))):
+            ops += _filter(rules, labels)
+    if rules is not None and not steps:
+        ops += _filter(rules, labels)
+    ops.append(T.ToLayout("CHW" if translator.makes_tensors else "HWC", translator.dtype))
+    called = tuple(type(op.transform).__name__ for op in ops if isinstance(op, CalledTransform))
+    names = tuple(name for step in steps if (name := type(step).__name__) not in called)
+    return Recognised(tuple(ops), names, called, translator.makes_tensors)
+
+
+def _steps(transform: _Transform, library: Any) -> list[_Transform]:
+    """The transforms of a Compose whose own settings change nothing."""
+    if getattr(transform, "seed", None) is not None:
+        raise NotCompiledError("its seed asks for albumentations' own numbers")
+    if type(transform) is not library.Compose:
+        return [transform]
+    if transform.p != 1 or transform.additional_targets or transform.save_applied_params or transform.replay_mode:
+        raise NotCompiledError("Compose: p, additional_targets or save_applied_params")
+    return list(transform.transforms)
+
+
+def _box_rules(transform: _Transform) -> BoxRules:
+    params = transform.processors["bboxes"].params
+    if not params.check_each_transform:
+        raise NotCompiledError("bbox_params with check_each_transform=False")
+    names = "min_area", "min_visibility", "min_width", "min_height", "max_accept_ratio", "clip", "filter_invalid_bboxes"
+    return BoxRules(**{name: getattr(params, name) for name in names})
+
+
+def _begin(rules: BoxRules, labels: tuple[Index, ...]) -> _Ops:
+    """What is done with boxes before the first transform."""
+    ops: _Ops = [T.ClampBoundingBoxes()] if rules.clip else []
+    if rules.filter_invalid_bboxes:
+        ops += _filter(BoxRules(0, 0, 0, 0, None, rules.clip, filter_invalid_bboxes=True), labels)
+    return [*ops, CheckBoxes()]
+
+
+def _changes_sizes(op: T.Op) -> bool:
+    """Whether a box, or what is seen of it, may have another size after an op; a flip leaves all sizes."""
+    return type(op).boxes is not T.Op.boxes and not isinstance(op, T.HorizontalFlip | T.VerticalFlip)
+
+
+def _filter(rules: BoxRules, labels: tuple[Index, ...]) -> _Ops:
+    """What is done with boxes after a transform."""
+    return [FilterBoxes(rules, labels), T.ClampBoundingBoxes()]
+
+
+class _Translator:
+    """Translates one transform after another, and follows the dtype of the image."""
+
+    def __init__(self, library: Any, present: frozenset[str]) -> None:
+        self._by_type = {getattr(library, name, None): translate for name, translate in _TRANSLATORS.items()}
+        self.library, self.present = library, present
+        self.dtype = "uint8"
+        self.makes_tensors = False
+        self.is_padded = False
+        """Whether the step before included this one, which pads."""
+
+    def __call__(self, step: _Transform, follows: _Transform) -> _Ops:
+        translate = self._by_type.get(type(step), _call)
+        if _METHODS & vars(step).keys():
+            raise NotCompiledError("it has a method of its own")
+        if self.makes_tensors:
+            raise NotCompiledError("it follows ToTensorV2")
+        if self.dtype != "uint8" and type(step) is not self.library.ToTensorV2:
+            raise NotCompiledError(f"the image before it is {self.dtype}")
+        return translate(self, step, follows)
+
+
+def _require_always(step: _Transform) -> None:
+    if step.p != 1:
+        raise NotCompiledError(f"p={step.p}: images would have several sizes or dtypes")
+
+
+def _filter_name(translator: _Translator, step: _Transform) -> str:
+    """The filter of a transform that resizes images, always."""
+    _require_always(step)
+    if "mask" in translator.present:
+        raise NotCompiledError("penstock takes the nearest pixel of a mask by its centre, OpenCV by its corner")
+    if step.area_for_downscale is not None:
+        raise NotCompiledError("area_for_downscale: its filter depends on the size of the image")
+    if step.interpolation not in _FILTERS:
+        raise NotCompiledError(f"interpolation={step.interpolation}: one of OpenCV's that penstock does not have")
+    return _FILTERS[step.interpolation]
+
+
+def _call(translator: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
+    """Call a transform of albumentations that changes the image alone."""
+    library = translator.library
+    if type(step) in {library.OneOf, library.SomeOf, library.Sequential, library.RandomOrder}:
+        inner: list[_Transform] = [_call(translator, each, None) for each in step.transforms]
+        return [CalledTransform(step)] if inner else []
+    is_known = getattr(library, type(step).__name__, None) is type(step)
+    if not (is_known and isinstance(step, library.ImageOnlyTransform)) or _METHODS & vars(step).keys():
+        raise NotCompiledError(
+            "penstock has no op for it, and it is none of albumentations' that change the image alone"
+        )
+    if type(step).__name__ in _OTHER_DTYPES or step.targets_as_params:
+        raise NotCompiledError("penstock has no op for it, and it changes the dtype, or reads other images")
+    return [CalledTransform(step)]
+
+
+def _horizontal_flip(_: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001  # the interface
+    return [T.HorizontalFlip(step.p)]
+
+
+def _vertical_flip(_: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
+    return [T.VerticalFlip(step.p)]
+
+
+def _resize(translator: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
+    return [T.Resize((step.height, step.width), _filter_name(translator, step))]
+
+
+def _longest_max_size(translator: _Translator, step: _Transform, follows: _Transform) -> _Ops:
+    name, sides = _filter_name(translator, step), _sides(step)
+    if len(sides) == 1 and type(follows) is translator.library.PadIfNeeded:
+        size, fill = _read_padding(translator, follows)
+        if size == sides[0]:
+            translator.is_padded = True
+            return [T.Letterbox(size, fill, name)]
+    return [FitSides(sides, True, name)]
+
+
+def _smallest_max_size(translator: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
+    return [FitSides(_sides(step), False, _filter_name(translator, step))]
+
+
+def _sides(step: _Transform) -> list[tuple[int, int]]:
+    """Heights and widths that are asked for, one of which is drawn."""
+    if step.max_size is not None:
+        listed = [step.max_size] if isinstance(step.max_size, int) else list(step.max_size)
+        return [(side, side) for side in listed]
+    height, width = step.max_size_hw
+    if height is None or width is None:
+        raise NotCompiledError(f"max_size_hw={step.max_size_hw}")
+    return [(height, width)]
+
+
+def _pad_if_needed(translator: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
+    size, fill = _read_padding(translator, step)
+    if translator.is_padded:
+        translator.is_padded = False
+        return []
+    return [PadToSize(size, fill)]
+
+
+def _read_padding(translator: _Translator, step: _Transform) -> tuple[tuple[int, int], Any]:
+    _require_always(step)
+    if step.min_height is None or step.min_width is None:
+        raise NotCompiledError("pad_height_divisor or pad_width_divisor")
+    if step.position != "center" or step.border_mode != 0:
+        raise NotCompiledError(f"position={step.position!r}, border_mode={step.border_mode}")
+    if "mask" in translator.present and step.fill_mask != 0:
+        raise NotCompiledError(f"fill_mask={step.fill_mask}")
+    return (step.min_height, step.min_width), step.fill
+
+
+def _random_crop(_: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
+    return [PlacedCrop(_crop_size(step))]
+
+
+def _center_crop(_: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
+    return [InnerCrop(_crop_size(step))]
+
+
+def _crop_size(step: _Transform) -> tuple[int, int]:
+    _require_always(step)
+    if step.pad_if_needed:
+        raise NotCompiledError("pad_if_needed=True")
+    return step.height, step.width
+
+
+def _random_resized_crop(translator: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
+    return [PlacedResizedCrop(tuple(step.size), step.scale, step.ratio, _filter_name(translator, step))]
+
+
+def _brightness_contrast(_: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
+    if not step.brightness_by_max or step.ensure_safe_range:
+        raise NotCompiledError("brightness_by_max=False or ensure_safe_range=True")
+    return [ScaleValues(step.brightness_limit, step.contrast_limit, step.p)]
+
+
+def _to_gray(_: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
+    if step.method != "weighted_average" or step.num_output_channels != 3:
+        raise NotCompiledError(f"method={step.method!r}, num_output_channels={step.num_output_channels}")
+    return [T.Grayscale(p=step.p)]
+
+
+def _invert(_: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
+    return [T.Invert(step.p)]
+
+
+def _normalize(translator: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
+    _require_always(step)
+    if step.normalization != "standard":
+        raise NotCompiledError(f"normalization={step.normalization!r}")
+    unit = step.max_pixel_value / 255
+    translator.dtype = "float32"
+    mean, std = ([each * unit for each in _listed(values)] for values in (step.mean, step.std))
+    return [T.Normalize(mean, std)]
+
+
+def _listed(values: float | Iterable[float]) -> list[float]:
+    return list(values) if isinstance(values, Iterable) else [values]
+
+
+def _to_float(translator: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
+    _require_always(step)
+    if step.max_value not in {None, 255}:
+        raise NotCompiledError(f"max_value={step.max_value}")
+    translator.dtype = "float32"
+    return []
+
+
+def _to_tensor(translator: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
+    _require_always(step)
+    translator.makes_tensors = True
+    return []
+
+
+def _nothing(_: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
+    return []
+
+
+_TRANSLATORS: Final[Mapping[str, Callable[[_Translator, _Transform, _Transform], _Ops]]] = {
+    "CenterCrop": _center_crop,
+    "HorizontalFlip": _horizontal_flip,
+    "InvertImg": _invert,
+    "LongestMaxSize": _longest_max_size,
+    "NoOp": _nothing,
+    "Normalize": _normalize,
+    "PadIfNeeded": _pad_if_needed,
+    "RandomBrightnessContrast": _brightness_contrast,
+    "RandomCrop": _random_crop,
+    "RandomResizedCrop": _random_resized_crop,
+    "Resize": _resize,
+    "SmallestMaxSize": _smallest_max_size,
+    "ToFloat": _to_float,
+    "ToGray": _to_gray,
+    "ToTensorV2": _to_tensor,
+    "VerticalFlip": _vertical_flip,
+}
+"""By the names of albumentations' classes."""

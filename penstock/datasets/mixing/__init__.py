@@ -1,0 +1,1 @@
+"""Datasets whose samples are made of several samples of another one."""

@@ -1,0 +1,1 @@
+"""Splits of a dataset: at random, stratified, by groups."""

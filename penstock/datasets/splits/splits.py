@@ -1,0 +1,356 @@
+"""Splits the records of a store into parts: at random, stratified by fields, or by groups. No image is decoded.
+
+::
+
+    store ──column, records──> LabelCounts, groups ──stratification──> Split: indices of each part, histograms, a file
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock import stores
+from penstock.datasets.splits.label_counts import count_values, join_counts
+from penstock.datasets.splits.stratification import LabelCounts, assign_groups, assign_randomly, stratify
+from penstock.errors import ArgumentError, StateError, StoreError
+from penstock.plurals import counted
+from penstock.samplers.base import check_seed
+from penstock.stores.base import Store
+
+__all__ = ["Histogram", "Split", "split"]
+
+Indices = NDArray[np.int64]
+_LINES_SHOWN: Final = 40
+_FORMAT: Final = "penstock-split"
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How often each value of a field occurs in each part.
+
+    Parameters
+    ----------
+    field : str
+        The field.
+    values : tuple of str
+        Its values, by name where they have names.
+    counts : ndarray of int64, shape (values, parts)
+        Number of records, or of boxes, with the value.
+    """
+
+    field: str
+    values: tuple[str, ...]
+    counts: Indices
+
+
+@dataclass(frozen=True, slots=True)
+class Split(Sequence[Indices]):
+    """The parts of a store. ``split[0]`` and ``split["train"]`` are the indices of a part, in ascending order.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Names of the parts.
+    column : ndarray of int64
+        The number of the part of each record; read-only.
+    histograms : tuple of Histogram
+        Of each field by which it was stratified.
+    by, groups : tuple of str, str
+        The fields; empty if there are none.
+    seed : int
+        The seed.
+    fingerprint : str
+        Of the store.
+    keys : sequence of str
+        Of the records, for :meth:`write`.
+    """
+
+    names: tuple[str, ...]
+    column: Indices
+    histograms: tuple[Histogram, ...]
+    by: tuple[str, ...]
+    groups: str
+    seed: int
+    fingerprint: str
+    keys: Sequence[str]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @overload
+    def __getitem__(self, part: int | str) -> Indices: ...
+    @overload
+    def __getitem__(self, part: slice) -> list[Indices]: ...
+    def __getitem__(self, part: int | str | slice) -> Indices | list[Indices]:
+        """The indices of the records of a part."""
+        if isinstance(part, slice):
+            return [self[number] for number in range(len(self))[part]]
+        if isinstance(part, str):
+            if part not in self.names:
+                raise ArgumentError(f"part must be one of {', '.join(self.names)}, got {part!r}")
+            part = self.names.index(part)
+        return np.flatnonzero(self.column == range(len(self))[part])
+
+    def __iter__(self) -> Iterator[Indices]:
+        return (self[number] for number in range(len(self)))
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of records of each part."""
+        return dict(zip(self.names, np.bincount(self.column, minlength=len(self)).tolist(), strict=True))
+
+    def report(self) -> str:
+        """Sizes of the parts, and the histograms of all of them side by side, as text."""
+        total = len(self.column)
+        how = [f"by {', '.join(self.by)}" if self.by else "", f"in groups of {self.groups}" if self.groups else ""]
+        sizes = ", ".join(f"{name} {count:,} ({_percent(count, total)})" for name, count in self.counts.items())
+        lines = [", ".join([f"{counted(total, 'record')}: {sizes}", *filter(None, how), f"seed {self.seed}"])]
+        for histogram in self.histograms:
+            lines += ["", *self._tabulate(histogram)]
+        return "\n".join(lines)
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the split to a file.
+
+        Parameters
+        ----------
+        path : str or path
+            ``.csv``: a column, with a row (index, key, part) for each record. ``.json``: the indices of each part.
+            :meth:`read` reads both.
+
+        Raises
+        ------
+        ArgumentError
+            If the name has another ending.
+        StoreError
+            If it cannot be written.
+        """
+        target = Path(path)
+        _refuse_suffix(target)
+        try:
+            with target.open("w", encoding="utf-8", newline="") as file:
+                if target.suffix == ".json":
+                    parts = {name: self[name].tolist() for name in self.names}
+                    origin = {"by": list(self.by), "groups": self.groups, "seed": self.seed}
+                    json.dump({"format": _FORMAT, "fingerprint": self.fingerprint, **origin, "parts": parts}, file)
+                    return
+                writer = csv.writer(file)
+                writer.writerow(("index", "key", "part"))
+                numbered = enumerate(zip(self.keys, self.column.tolist(), strict=True))
+                writer.writerows((index, key, self.names[part]) for index, (key, part) in numbered)
+        except OSError as error:
+            raise StoreError(f"the split cannot be written: {error.strerror}", store=str(target)) from error
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str], store: Store | str | os.PathLike[str]) -> Split:
+        """Read a split that :meth:`write` wrote.
+
+        Raises
+        ------
+        StateError
+            If the file is damaged, or the split is of other records than those of ``store``.
+        """
+        source = Path(path)
+        _refuse_suffix(source)
+        with stores.open(store) if not isinstance(store, Store) else _Left(store) as opened:
+            try:
+                text = source.read_text(encoding="utf-8")
+                return _parse_json(text, opened) if source.suffix == ".json" else _parse_csv(text, opened)
+            except OSError as error:
+                raise StoreError(f"the split cannot be read: {error.strerror}", store=str(source)) from error
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as error:
+                if isinstance(error, StateError):
+                    raise
+                raise StateError(f"{source.name} must be a split that Split.write wrote: {error}") from error
+
+    def _tabulate(self, histogram: Histogram) -> Iterator[str]:
+        totals = histogram.counts.sum(axis=1)
+        first = max([len(histogram.field), *map(len, histogram.values[:_LINES_SHOWN])])
+        yield f"{histogram.field:<{first}} {'all':>9}" + "".join(f"{name:>18}" for name in self.names)
+        rows = zip(histogram.values, totals.tolist(), histogram.counts.tolist(), strict=True)
+        for value, total, counts in itertools.islice(rows, _LINES_SHOWN):
+            shares = "".join(f"{count:>9,}{_percent(count, total):>9}" for count in counts)
+            yield f"{value:<{first}} {total:>9,}{shares}"
+        if len(totals) > _LINES_SHOWN:
+            yield f"... and {len(totals) - _LINES_SHOWN:,} more"
+        for name, part in zip(self.names, histogram.counts.T, strict=True):
+            if absent := [value for value, count in zip(histogram.values, part.tolist(), strict=True) if not count]:
+                more = f" and {len(absent) - 5:,} more" if len(absent) > 5 else ""
+                yield f"absent from {name}: {', '.join(absent[:5])}{more}"
+
+
+def split(
+    store: Store | str | os.PathLike[str],
+    parts: Sequence[float] | Mapping[str, float],
+    *,
+    by: str | Sequence[str] | None = None,
+    groups: str | None = None,
+    seed: int = 0,
+) -> Split:
+    """Split the records of a store into parts that do not overlap.
+
+    Parameters
+    ----------
+    store : Store, str or path
+        The store. Columns are read, and records only where ``by`` is a field without a column; no image is decoded.
+    parts : sequence or mapping of numbers
+        Fractions with the sum 1, or numbers of records with the sum of all of them. A mapping names the parts, such
+        as ``{"train": 0.8, "val": 0.2}``; else two are ``train`` and ``val``, three also ``test``, others ``0``, ``1``,
+        and so on.
+    by : str or sequence of str, optional
+        Fields whose values each part has in the proportion of the whole: a label, a text, an int; or a field of several
+        values (``"int64[*]"``: labels, classes of boxes, which are counted; ``"bool[20]"``: labels by position).
+    groups : str, optional
+        A field (text, int or label): records of one value are in one part, such as all images of a patient.
+    seed : int
+        In [0, 2**64); the same seed gives the same split, on every machine.
+
+    Returns
+    -------
+    Split
+        ``len(parts)`` arrays of indices; ``report()`` shows how often each value is in each part.
+
+    Raises
+    ------
+    ArgumentError
+        If parts, a field or the seed is invalid.
+
+    Notes
+    -----
+    By one label, each part has its share of each class to within one record for each part before it. By several, the
+    share is approximate (:mod:`penstock.datasets.splits.stratification`), and the sizes are exact. With groups, both
+    are approximate: the largest groups are assigned first.
+
+    Examples
+    --------
+    >>> parts = ps.split("photos.lmdb", {"train": 0.8, "val": 0.2}, by="label")  # doctest: +SKIP
+    >>> train = ps.Subset(dataset, parts["train"])  # doctest: +SKIP
+    """
+    names, numbers = _name_parts(parts)
+    check_seed(seed)
+    with stores.open(store) if not isinstance(store, Store) else _Left(store) as opened:
+        total = len(opened)
+        sizes = _find_sizes(numbers, total)
+        fields = (by,) if isinstance(by, str) else tuple(by or ())
+        counts = [count_values(opened, name) for name in fields]
+        if groups is not None:
+            column = _split_groups(opened, groups, [found for found, _ in counts], sizes, seed)
+        elif counts:
+            column = stratify(join_counts([found for found, _ in counts], total), sizes, seed)
+        else:
+            column = assign_randomly(total, sizes, seed)
+        column.flags.writeable = False
+        histograms = tuple(
+            Histogram(name, values, found.tally(column, len(sizes)))
+            for name, (found, values) in zip(fields, counts, strict=True)
+        )
+        return Split(names, column, histograms, fields, groups or "", seed, opened.fingerprint(), list(opened.keys()))
+
+
+class _Left:
+    """A store of the caller's, which stays open."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __enter__(self) -> Store:
+        return self._store
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+def _name_parts(parts: Sequence[float] | Mapping[str, float]) -> tuple[tuple[str, ...], list[float]]:
+    if isinstance(parts, Mapping):
+        names, numbers = tuple(map(str, parts)), list(parts.values())
+    else:
+        numbers = list(parts)
+        usual = {2: ("train", "val"), 3: ("train", "val", "test")}
+        names = usual.get(len(numbers), tuple(map(str, range(len(numbers)))))
+    if len(numbers) < 2 or not all(0 <= each < math.inf for each in numbers):
+        raise ArgumentError(f"parts must be at least two fractions or numbers of records, got {parts!r}")
+    return names, numbers
+
+
+def _find_sizes(numbers: Sequence[float], total: int) -> Indices:
+    if math.isclose(sum(numbers), 1) and total != 1:
+        ends = np.rint(np.cumsum(numbers) * total).astype(np.int64)
+        ends[-1] = total
+        sizes: Indices = np.diff(ends, prepend=0)
+        return sizes
+    if all(isinstance(each, int) for each in numbers) and sum(numbers) == total:
+        return np.array(numbers, np.int64)
+    raise ArgumentError(
+        f"parts must be fractions with the sum 1, or numbers with the sum {total} (all records), got {list(numbers)} "
+        f"with the sum {sum(numbers):g}"
+    )
+
+
+def _split_groups(store: Store, name: str, counts: Sequence[LabelCounts], sizes: Indices, seed: int) -> Indices:
+    if store.schema[name].kind not in {"label", "int", "text"}:
+        raise ArgumentError(
+            f"groups must name a field of kind text, int or label, and {name!r} is {store.schema[name].kind}"
+        )
+    values, members = np.unique(store.column(name), return_inverse=True)
+    if len(values) < np.count_nonzero(sizes):
+        raise ArgumentError(
+            f"groups must give at least {np.count_nonzero(sizes)} groups, and {name!r} has {len(values)}"
+        )
+    members = members.astype(np.int64)
+    labels = join_counts(counts, len(store)).merge(members, len(values))
+    return assign_groups(labels, np.bincount(members), sizes / sizes.sum(), seed)[members]
+
+
+def _refuse_suffix(path: Path) -> None:
+    if path.suffix not in {".csv", ".json"}:
+        raise ArgumentError(f"a split is written to a file named .csv or .json, got {path.name!r}")
+
+
+def _parse_json(text: str, store: Store) -> Split:
+    entry: dict[str, Any] = json.loads(text)
+    if entry["format"] != _FORMAT:
+        raise ValueError(f"its format is {entry['format']!r}")
+    if entry["fingerprint"] != store.fingerprint():
+        raise StateError("the split is of other records than those of this store; split it again", store=store.url)
+    column = np.full(len(store), -1, np.int64)
+    for number, indices in enumerate(entry["parts"].values()):
+        column[np.array(indices, np.int64)] = number
+    return _restore(tuple(entry["parts"]), column, store, tuple(entry["by"]), entry["groups"], int(entry["seed"]))
+
+
+def _parse_csv(text: str, store: Store) -> Split:
+    rows = list(csv.reader(text.splitlines()))
+    if rows[:1] != [["index", "key", "part"]]:
+        raise ValueError("its columns must be index, key, part")
+    keys = list(store.keys())
+    if [row[1] for row in rows[1:]] != keys or [row[0] for row in rows[1:]] != list(map(str, range(len(keys)))):
+        raise StateError("the split is of other records than those of this store; split it again", store=store.url)
+    names = tuple(dict.fromkeys(row[2] for row in rows[1:]))
+    column = np.array([names.index(row[2]) for row in rows[1:]], np.int64)
+    return _restore(names, column, store, (), "", 0)
+
+
+def _restore(
+    names: tuple[str, ...], column: Indices, store: Store, by: tuple[str, ...], groups: str, seed: int
+) -> Split:
+    if (column < 0).any():
+        raise ValueError(f"record {int(np.argmin(column))} is in no part")
+    column.flags.writeable = False
+    counts = [(name, *count_values(store, name)) for name in by]
+    histograms = tuple(Histogram(name, values, found.tally(column, len(names))) for name, found, values in counts)
+    return Split(names, column, histograms, by, groups, seed, store.fingerprint(), list(store.keys()))
+
+
+def _percent(count: int, total: int) -> str:
+    return f"{100 * count / max(total, 1):.1f} %"

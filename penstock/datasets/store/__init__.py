@@ -1,0 +1,1 @@
+"""The dataset of the records of a store, and what its batches hold."""

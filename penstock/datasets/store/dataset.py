@@ -1,0 +1,399 @@
+"""The dataset of the records of a store, as transformed samples; most loaders use it.
+
+::
+
+    store.read(indices) ──records──> fields chosen and shaped ──transform──> samples             the general path
+           └──────images──> program.fill ──> rows of the batch                                   the fast path:
+    store.column("label")[indices] ────────> rows of the batch                                   no sample is built
+
+Errors name store, key and index.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock import stores
+from penstock.datasets.base import ROWS_PER_FILL, Dataset, choose_rows_per_fill
+from penstock.datasets.error_location import add_location
+from penstock.datasets.store.batch_assembly import BatchAssembly
+from penstock.datasets.store.batch_forms import BatchForm
+from penstock.datasets.store.moved_arrays import fill_arrays, fill_columns, find_moves, read_boxes
+from penstock.datasets.store.sample_plan import SamplePlan
+from penstock.datasets.store.seek_tables import MEMORY_NBYTES, SeekTables
+from penstock.errors import ArgumentError
+from penstock.pixel_rows import EncodedRows
+from penstock.ragged import RaggedRows
+from penstock.repairs import Repaired, RepairScope, check_on_truncated, content_of
+from penstock.rng import sample_scope
+from penstock.sample import Array, Record, Sample, SampleKeys, Tree
+from penstock.stores.base import Store
+from penstock.stores.fields.image_signatures import refuse_array
+from penstock.stores.indices import Indices, check_index
+from penstock.trace import stage
+
+if TYPE_CHECKING:
+    from penstock.transforms.base import Op
+    from penstock.transforms.program.program import Failure
+    from penstock.transforms.targets.moved_targets import ChunkSteps
+
+__all__ = ["StoreDataset"]
+
+_MAX_REPAIRED: Final = 10_000
+
+
+class StoreDataset(Dataset[Sample]):
+    """Samples from the fields of a store.
+
+    Parameters
+    ----------
+    store : Store, str or path
+        A store of :func:`penstock.open`, or its argument.
+    fields : str, tuple, list or mapping, optional
+        The structure of a sample: one name gives the value itself, a tuple or list of names gives tuples, a mapping
+        {name: field} gives dicts, None gives dicts of all fields. In addition to the fields of the store, each record
+        has ``index``, its number in the store, and ``key``, its name.
+    transform : Pipeline, list of ops, or callable, optional
+        A pipeline takes the kind of each field from the schema; if all images end in one shape, it fills batches. A
+        transform of torchvision is called with the image only, and compiled as in
+        :class:`penstock.torch.ImageFolder`; one of v2, beside boxes, keypoints or masks, with all of them as
+        ``tv_tensors``, and compiled if all of it is recognised. One of albumentations is compiled if it is recognised,
+        and else called with the decoded fields by name. Another callable is called with the whole sample, with encoded
+        images. Default: images remain encoded ``bytes``, and pixels arrays. Where a store has pixels, a pipeline takes
+        them as they are, and leaves out Decode, if it begins with it.
+    target_transform : callable, optional
+        Called with the label; batches are filled if it returns ints or floats. The constructor calls it once to find
+        out.
+    index : {"auto", "rows", "tiles"} or path, optional
+        Decode indices: with them, decoding of a crop begins inside the JPEG. They change no pixel, and are used where
+        batches are filled. "auto": those beside the store (``penstock index``), if they exist; missing ones are made
+        while images are decoded, and kept in memory. "rows", "tiles": the same, of this kind (tiles take eight times
+        the memory, and also skip the pixels left of a crop). A path: a cache file, which each run extends. None: none.
+    index_memory : int
+        Limit of the memory for decode indices, in bytes, in each process.
+    kinds : mapping of str to str, optional
+        Kinds of fields for the pipeline, if they differ from the schema: ``{"bbox": "boxes"}`` moves an array with the
+        image, ``{"bbox": None}`` leaves it unchanged. Default: those of the pipeline, else those of the schema; a field
+        ``instances`` of kind json has run-length encodings, which become masks (n, H, W) under a pipeline.
+    ragged : {"list", "padded", "flat"} or mapping of str to str, optional
+        What a batch holds of arrays whose first length varies (``boxes``, ``"float32[*,4]"``, ``"int64[*]"``), or
+        of some of them, by the store's names. "list": a list of arrays; "padded": a :class:`penstock.Padded`, one array
+        padded with zeros, and their lengths; "flat": a :class:`penstock.Ragged`, all rows in one array, and the offset
+        of each sample. Default: they are stacked, as in torch, and must have equal lengths.
+    batch_form : {"torchvision", "rows", "ultralytics", "nested"} or BatchForm, optional
+        In place of ``ragged``, the batches of a model of detection. "torchvision": a list of images and a list of
+        dicts with the other fields, by their names in the sample. "rows": stacked images and a list of float32
+        arrays of shape (n, 5), which are box and label (and further columns, if there are more ragged fields, in
+        their order), followed by each field with one value for a sample. "ultralytics": a dict with ``img``,
+        ``bboxes``, ``cls`` and ``batch_idx``. "nested": a :class:`penstock.NestedTensor` of padded images, and
+        dicts. Options: :class:`penstock.BatchForm`. Loaders that collate by default make these batches.
+    on_truncated : {"raise", "repair", "skip"}
+        What to do with images that are truncated or damaged; "repair" and "skip" as in :func:`penstock.decode`, unless
+        the op that decodes says otherwise. "repair": decode what is there; :attr:`repaired`, and the loader's
+        ``repaired`` and ``stats()``, list such images; a broken mask raises. "skip": loaders leave the sample out, as
+        with ``on_error="skip"``, whatever their ``on_error`` is; ``dataset[i]`` raises a :class:`BrokenImageError`.
+
+    Raises
+    ------
+    ArgumentError
+        If a field does not exist, or looks like a target (``bbox``, ``masks``) that would not move with the image; if
+        ``ragged`` is unknown, or names a field of fixed shape; if samples lack what ``batch_form`` needs.
+    StoreError
+        If a path cannot be opened.
+
+    Notes
+    -----
+    ``dataset[i]`` is a sample, ``dataset[i:j]`` a list of samples; negative numbers count from the end. A new
+    ``transform`` or ``target_transform`` of the dataset is used from the next sample and the next epoch on.
+    """
+
+    def __init__(
+        self,
+        store: Store | str | os.PathLike[str],
+        fields: str | Sequence[str] | Mapping[str, str] | None = None,
+        transform: Callable[[Sample], Sample] | Op | Sequence[Any] | None = None,
+        target_transform: Callable[[Sample], Sample] | None = None,
+        *,
+        index: str | os.PathLike[str] | None = "auto",
+        index_memory: int = MEMORY_NBYTES,
+        kinds: Mapping[str, str | None] | None = None,
+        ragged: str | Mapping[str, str] | None = None,
+        batch_form: str | BatchForm | None = None,
+        on_truncated: str = "raise",
+    ) -> None:
+        check_on_truncated(on_truncated)
+        self.store = store if isinstance(store, Store) else stores.open(store)
+        self.fields = fields
+        self.transform, self.target_transform = transform, target_transform
+        self.index, self.index_memory = index, index_memory
+        self._kinds, self._ragged, self._batch_form = kinds, ragged, batch_form
+        self.on_truncated = on_truncated
+        self._repaired: deque[Repaired] = deque(maxlen=_MAX_REPAIRED)
+        self._plan = self._new_plan()
+        self._seek_tables = self._open_seek_tables()
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    def __getitem__(self, index: SupportsIndex | slice) -> Sample:
+        """A sample; a slice gives a list of samples."""
+        if isinstance(index, slice):
+            return [self._sample(record) for record in self._read(range(*index.indices(len(self))))]
+        return self._sample(self._read([check_index(index, "a StoreDataset")])[0])
+
+    def load_samples(self, indices: Sequence[int], keys: SampleKeys) -> Iterator[Sample]:
+        """Samples ``indices``, read at once; each is transformed under its own key when it is asked for."""
+        for record, drawn in zip(self._read(indices), keys.indices.tolist(), strict=True):
+            with sample_scope(keys.seed, keys.epoch, drawn):
+                sample = self._sample(record)
+            yield sample
+
+    @property
+    def prefetches(self) -> bool:
+        """Whether :meth:`prefetch` does something: whether the store looks ahead."""
+        return self.store.prefetches
+
+    def prefetch(self, indices: Indices) -> bool | None:
+        """Begin to read the records of samples that are asked for soon; see :meth:`penstock.Store.prefetch`."""
+        return self.store.prefetch(indices)
+
+    @property
+    def kinds(self) -> Tree:
+        """The kind of each value for transforms, in the structure of a sample."""
+        return self._current_plan().selection.kinds
+
+    @property
+    def repaired(self) -> list[Repaired]:
+        """Images that were repaired in this process: the newest 10,000, oldest first; a copy.
+
+        The loader's ``repaired`` has those of its worker processes, too.
+        """
+        return list(self._repaired)
+
+    def why_not_filled(self) -> str:
+        """Why samples are built one by one; empty if rows of batches are filled."""
+        return self._current_plan().reason
+
+    def fingerprint(self) -> str:
+        """That of the store; fields and transform may change between runs."""
+        return self.store.fingerprint()
+
+    def spec(self) -> Tree | None:
+        """Shapes and dtypes of a sample; None where one of its fields has no fixed shape, and is not ragged."""
+        return self._current_plan().spec
+
+    def packet_spec(self) -> tuple[Tree | None, str]:
+        """The spec with packets for a device in place of the image, or why there is none; ``fill`` then writes them."""
+        plan = self._current_plan()
+        if plan.spec is None or isinstance(plan.packets, str):
+            return None, plan.reason or str(plan.packets)
+        leaves = {**plan.selection.from_tree(plan.spec), plan.image: plan.packets.packet_spec()}
+        return plan.selection.to_tree(leaves), ""
+
+    @property
+    def rows_per_fill(self) -> int:
+        """Most rows of a call of :meth:`fill`: many where nothing is decoded, and rows are small."""
+        plan = self._current_plan()
+        is_cheap = not plan.moved and not plan.forms and (plan.program is None or plan.program.is_copying)
+        return choose_rows_per_fill(plan.spec) if is_cheap else ROWS_PER_FILL
+
+    def ragged_forms(self) -> Tree | None:
+        """What batches hold of fields whose length varies: the argument ``ragged``, in the structure of a sample."""
+        return self._current_plan().ragged_forms()
+
+    def batch_assembly(self) -> BatchAssembly | None:
+        """How a loader gives batches their form; None without ``batch_form``."""
+        return self._current_plan().assembly
+
+    def fill(
+        self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None
+    ) -> None:
+        """Decode and augment straight into ``out``; see :class:`~penstock.datasets.base.Filler`."""
+        plan = self._current_plan()
+        if plan.spec is None:
+            raise ArgumentError(
+                "fill needs a spec, and samples of this dataset have no fixed shape; see why_not_filled()"
+            )
+        if rows is None:
+            rows = np.arange(len(indices), dtype=np.int64)
+        if min(indices.tolist(), default=0) < 0:  # faster than NumPy, whose code is not in the caches for a chunk
+            indices = np.where(indices < 0, indices + len(self), indices)
+        parts = plan.selection.from_tree(out)
+        if plan.program is not None or plan.arrays:
+            self._fill_from_records(plan, indices, parts, keys, rows)
+        for name, program in plan.copied.items():
+            with stage("read", len(indices)):
+                images = self.store.pixels(plan.selection.names[name], indices)
+            failures: list[Failure] = []
+            program.fill(images, parts[name], keys, rows, failures=failures)
+            if failures:
+                raise self._first_error(failures, indices)
+        for name, column in plan.columns.items():
+            values = column[indices]
+            parts[name][rows] = values if name != plan.target else self._targets(plan, values, indices, keys)
+        for name in plan.numbers:
+            parts[name][rows] = indices
+
+    def _fill_from_records(
+        self,
+        plan: SamplePlan,
+        indices: NDArray[np.int64],
+        parts: Mapping[Any, Any],
+        keys: SampleKeys,
+        rows: NDArray[np.int64],
+    ) -> None:
+        failures: list[Failure] = []
+        scope = RepairScope(self._policy())
+        steps = self._make_steps(plan, len(indices))
+        records: list[Record] = []
+        with stage("read", len(indices)):
+            arrays = self._fill_arrays_at_once(plan, indices, parts, rows)
+            if arrays:
+                records = self.store.read(indices)
+            images = self._read_images(plan, indices, records) if plan.program is not None else []
+        read_first = plan.program is not None and plan.program.reads_boxes
+        boxes = read_boxes(plan, records, failures) if read_first else None
+        if plan.program is not None:
+            tables = None if self._seek_tables is None else self._seek_tables.get(indices)
+            with scope:
+                program: Any = plan.packets if isinstance(parts[plan.image], RaggedRows) else plan.program
+                program.fill(images, parts[plan.image], keys, rows, None, failures, tables, steps=steps, boxes=boxes)
+            if tables is not None:
+                assert self._seek_tables is not None, "which gave it"
+                self._seek_tables.keep(indices, tables)
+        if arrays and not failures:
+            arrays = fill_columns(plan, arrays, parts, records, rows, steps)
+        if arrays:
+            boxes = boxes or read_boxes(plan, records, failures)
+            moves = find_moves(steps or (), boxes, failures)
+            for name in arrays:
+                fill_arrays(plan, name, parts[name], records, rows, moves, failures)
+        if failures:
+            raise self._first_error(failures, indices)
+        if scope.notes:
+            self._record_repairs(scope, indices, images)
+
+    @staticmethod
+    def _make_steps(plan: SamplePlan, count: int) -> ChunkSteps | None:
+        """Where the ops of a chunk are noted, if values follow its images."""
+        if not plan.moved:
+            return None
+        from penstock.transforms.targets.moved_targets import ChunkSteps  # imported with the pipeline
+
+        return ChunkSteps(count)
+
+    def _fill_arrays_at_once(
+        self, plan: SamplePlan, indices: NDArray[np.int64], parts: Mapping[Any, Any], rows: NDArray[np.int64]
+    ) -> list[Any]:
+        """Fill the small arrays that the store gives for many records; returns the names of the others."""
+        left = []
+        for name, field in plan.arrays.items():
+            fixed = name not in plan.moved and name not in plan.forms
+            values = self.store.rows(field, indices) if fixed else None
+            if values is None:
+                left.append(name)
+            else:
+                parts[name][rows] = values
+        return left
+
+    def _read_images(self, plan: SamplePlan, indices: NDArray[np.int64], records: list[Record]) -> Sequence[Any]:
+        field = plan.image_field
+        if plan.image in plan.selection.pixels:
+            return [record.fields[field] for record in records] or self.store.pixels(field, indices)
+        images = [record.fields[field] for record in records] or self.store.blobs(field, indices)
+        if not isinstance(images, EncodedRows):
+            for image in images:
+                refuse_array(field, image)
+        return images
+
+    def _first_error(self, failures: list[Failure], indices: NDArray[np.int64]) -> BaseException:
+        """The error of the first row that failed, with the place of its record."""
+        first = min(failures, key=lambda failure: failure.position)
+        return self._locate(first.error, *self._read([int(indices[first.position])]))
+
+    def _targets(self, plan: SamplePlan, labels: Array, indices: NDArray[np.int64], keys: SampleKeys) -> list[Sample]:
+        """The transformed labels, each with the key of its sample."""
+        targets = []
+        for label, index, drawn in zip(labels.tolist(), indices.tolist(), keys.indices.tolist(), strict=True):
+            try:
+                with sample_scope(keys.seed, keys.epoch, drawn):
+                    targets.append(plan.transform_label(label))
+            except BaseException as error:  # noqa: BLE001  # raised again, with its place
+                raise self._locate(error, *self._read([index]))  # noqa: B904  # the same object, or one that is chained
+        return targets
+
+    def _read(self, indices: Sequence[int]) -> list[Record]:
+        count = len(self)
+        with stage("read", len(indices)):
+            return self.store.read([index + count if -count <= index < 0 else index for index in indices])
+
+    def _record_repairs(self, scope: RepairScope, indices: NDArray[np.int64], images: Sequence[Any]) -> None:
+        """Name the images of a chunk that were repaired."""
+        contents: dict[int, list[int]] = {}
+        for index, image in zip(indices.tolist(), images, strict=True):
+            contents.setdefault(content_of(image), []).append(index)
+        keys = self.store.keys()
+        records = []
+        for note in scope.notes:
+            of_image = contents.get(note.content, [])
+            index = (of_image.pop(0) if len(of_image) > 1 else of_image[0]) if of_image else None
+            records.append(replace(note, store=self.store.url, index=index, key=None if index is None else keys[index]))
+        self._repaired.extend(records)
+        scope.hand_on(records)
+
+    def _sample(self, record: Record) -> Sample:
+        with RepairScope(self._policy()) as scope:
+            sample = self._build_sample(record)
+        if not scope.notes:
+            return sample
+        records = [replace(note, store=self.store.url, key=record.key, index=record.index) for note in scope.notes]
+        self._repaired.extend(records)
+        scope.hand_on(records)
+        return sample
+
+    def _policy(self) -> str | None:
+        """What is done with broken images; None: what holds outside, as a rule "raise"."""
+        return None if self.on_truncated == "raise" else self.on_truncated
+
+    def _build_sample(self, record: Record) -> Sample:
+        try:
+            return self._current_plan().sample(record)
+        except BaseException as error:  # noqa: BLE001  # raised again, with its place
+            raise self._locate(error, record)  # noqa: B904  # the same object, or one that is chained
+
+    def _new_plan(self) -> SamplePlan:
+        fields = self.store, self.fields, self.transform, self.target_transform
+        return SamplePlan(*fields, self._kinds, self._ragged, self._batch_form)
+
+    def _current_plan(self) -> SamplePlan:
+        """The plan for the current transforms, which may have been replaced."""
+        plan = self._plan
+        if plan.transform is not self.transform or plan.target_transform is not self.target_transform:
+            plan = self._new_plan()
+            tables, self._seek_tables = self._seek_tables, None
+            self._plan = plan
+            self._seek_tables = tables or self._open_seek_tables()
+        return plan
+
+    def _locate(self, error: BaseException, record: Record) -> BaseException:
+        return add_location(error, store=self.store.url, key=record.key, index=record.index)
+
+    def _open_seek_tables(self) -> SeekTables | None:
+        plan = self._plan
+        if self.index is None or plan.spec is None or plan.program is None or not plan.program.fused:
+            return None
+        if plan.image in plan.selection.pixels:  # nothing is decoded
+            return None
+        return SeekTables(self.store, plan.image_field, self.index, self.index_memory)
+
+    def __repr__(self) -> str:
+        settings = {"fields": self.fields, "transform": self.transform, "target_transform": self.target_transform}
+        said = [f"{name}={value!r}" for name, value in settings.items() if value is not None]
+        return f"StoreDataset({', '.join([repr(self.store), *said])})"

@@ -1,0 +1,104 @@
+"""Which field of a sample is what in a form of batches: the image, boxes, their classes, keypoints.
+
+Called by :mod:`penstock.datasets.store.sample_plan`. Fields are found by their kinds; nothing here reads a record.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock.datasets.store.batch_assembly import BatchAssembly
+from penstock.datasets.store.batch_forms import BatchForm
+from penstock.datasets.store.selection import FieldSelection
+from penstock.errors import ArgumentError
+from penstock.sample import Field
+
+if TYPE_CHECKING:
+    from penstock.transforms.pipeline import Pipeline
+
+__all__ = ["bind_form", "final_layout", "refuse_ragged"]
+
+_LABELS: Final = ("labels", "classes", "cls", "label")
+"""Names of the classes of boxes, where a sample has several fields of ints."""
+
+
+def refuse_ragged(ragged: object) -> str:
+    """The form of ragged fields where batches have a form: "flat".
+
+    Raises
+    ------
+    ArgumentError
+        If ``ragged`` is given, too.
+    """
+    if ragged is not None:
+        raise ArgumentError(f"give either batch_form or ragged, got ragged={ragged!r:.80}")
+    return "flat"
+
+
+def bind_form(
+    form: str | BatchForm,
+    selection: FieldSelection,
+    transform: object,
+    pipeline: Pipeline | None,
+    layout: str | None = None,
+) -> BatchAssembly:
+    """The steps for samples of these fields.
+
+    Parameters
+    ----------
+    form : str or BatchForm
+        The form, or its name.
+    selection : FieldSelection
+        The fields of a sample.
+    transform : callable, optional
+        Of the dataset.
+    pipeline : Pipeline, optional
+        The same, if it is one: it says whether images are CHW.
+    layout : str, optional
+        Whether they are, if the transform is no pipeline, and it is known.
+
+    Raises
+    ------
+    ArgumentError
+        If the form is unknown, or samples lack what it needs.
+    """
+    chosen = form if isinstance(form, BatchForm) else BatchForm(form)
+    names, kinds, stored = selection.names, selection.kind_of, selection.stored
+    called = {at: at if isinstance(at, str) else field for at, field in names.items()}
+    if len(set(called.values())) < len(called):
+        raise ArgumentError(
+            f"the fields of samples with batch_form must have different names, got {', '.join(called.values())}; "
+            'give a mapping: fields={"image": "image", ...}'
+        )
+    images = [called[at] for at, kind in kinds.items() if kind == "image"]
+    if len(images) != 1:
+        raise ArgumentError(f"batch_form={chosen.name!r} needs one image in a sample, got {len(images)} of {called}")
+    at_image = next(at for at, kind in kinds.items() if kind == "image")
+    if transform is None and at_image not in selection.pixels:
+        raise ArgumentError(
+            f"batch_form={chosen.name!r} needs decoded images, got {images[0]!r}, which is stored encoded, "
+            "and no transform; give transform=[T.Decode(), ...]"
+        )
+    ragged = {at: array for at, kind in stored.items() if (array := Field(kind).array) and array.axes[0] is None}
+    boxes = [called[at] for at in ragged if kinds[at] == "boxes"]
+    numbers = [called[at] for at, array in ragged.items() if len(array.axes) == 1 and array.dtype.kind in "iu"]
+    labels = [name for name in _LABELS if name in numbers] if len(numbers) > 1 else numbers
+    if not chosen.takes_sizes and (len(boxes) != 1 or not labels):
+        raise ArgumentError(
+            f"batch_form={chosen.name!r} needs one field of kind boxes, and one of their classes, of kind int64[*] (if "
+            f"there are several, named {' or '.join(_LABELS)}), got "
+            f"{', '.join(f'{called[at]} ({kind})' for at, kind in stored.items())}; kinds= and fields= name them"
+        )
+    layout = layout if pipeline is None else final_layout(pipeline)
+    return BatchAssembly(
+        chosen, tuple(called.values()), selection.structure, layout, images[0], tuple(boxes),
+        labels[0] if labels else "", tuple(called[at] for at in ragged if kinds[at] == "keypoints"),
+        tuple(called[at] for at in ragged), tuple(called[at] for at in ragged if at in selection.instances),
+    )  # fmt: skip
+
+
+def final_layout(pipeline: Pipeline) -> str:
+    """The order of the axes of the pipeline's images."""
+    from penstock.transforms.ops.layout import ToLayout  # imported with the pipeline
+
+    return next((op.layout for op in reversed(pipeline.ops) if isinstance(op, ToLayout)), "HWC")

@@ -1,0 +1,1 @@
+"""``convert``: a store as one of another kind, with proof."""

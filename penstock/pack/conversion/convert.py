@@ -1,0 +1,169 @@
+"""``convert``: writes a store as one of another kind, and proves that nothing was lost or mispaired.
+
+::
+
+    1. copy     source ──threads──> records in order ──> writer of the kind          resumed after a kill
+    2. sidecar  fields, class names and keys without a place ──> a pack beside it    only where there are any
+    3. proof    both sides are opened anew, and compared record by record
+    4. report   counts, digests, what was renamed, added beside or left out: printed, and kept beside the store
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any, Final
+
+from penstock import stores
+from penstock.annotations import WRITERS
+from penstock.errors import ArgumentError, CorruptRecordError
+from penstock.pack.conversion.report import ConvertReport, describe_problems
+from penstock.pack.conversion.run import Conversion, ConvertProgress
+from penstock.pack.export.exporting import export
+from penstock.progress import show_progress
+from penstock.stores import StoreLike
+from penstock.stores.base import Store
+from penstock.stores.location import Location
+
+__all__ = ["convert"]
+
+ON_ERROR: Final = ("raise", "skip")
+
+
+def convert(
+    src: StoreLike | Store,
+    dst: str | os.PathLike[str],
+    *,
+    layout: str | None = None,
+    options: Mapping[str, object] | None = None,
+    to_layout: str | None = None,
+    to_options: Mapping[str, object] | None = None,
+    on_error: str = "raise",
+    workers: int | None = None,
+    overwrite: bool = False,
+    progress: bool | ConvertProgress | None = None,
+) -> ConvertReport:
+    """Write a store as one of another kind, then read both back and compare every record.
+
+    Parameters
+    ----------
+    src : str, path, list of paths, or Store
+        The source: anything that :func:`penstock.open` opens.
+    dst : str or path
+        What is written; its suffix or scheme chooses the kind: ``.lmdb``, ``.tar``, ``.rec``, ``.h5``, ``.parquet``,
+        ``files://folder``, ``mongodb://host/database/collection``. An unfinished conversion of the same source is
+        resumed.
+    layout, options : str and mapping, optional
+        How the source is opened: see :func:`penstock.open`.
+    to_layout, to_options : str and mapping, optional
+        The layout of what is written (``"pairs"``), and the options of its writer. ``"voc"``, ``"yolo"`` and
+        ``"coco"`` write a folder of images and annotations from a store with boxes and their classes
+        (:data:`penstock.annotations.WRITERS`); it is never there in part, and an interrupted run begins anew. Fields
+        without a place in such a format are listed in ``left_out``.
+    on_error : {"raise", "skip"}
+        What to do with records that cannot be read or written: raise an error that lists them, or leave them out and
+        list them in the report.
+    workers : int, optional
+        Number of threads that read; by default one for each core.
+    overwrite : bool
+        Whether to replace what is at ``dst``.
+    progress : bool or callable, optional
+        True: a bar on the terminal. A callable gets the step, the number of records done and of all records, and the
+        bytes so far.
+
+    Returns
+    -------
+    ConvertReport
+        Counts, digests of both sides, what was renamed, what is in the sidecar pack, and what was left out.
+
+    Raises
+    ------
+    ArgumentError
+        If an argument is invalid, the kind cannot be written, or one of source and destination is inside the other.
+    PackError
+        With ``on_error="raise"``, if records cannot be converted; each is named with the reason.
+    CorruptRecordError
+        If what was written is not what is in the source. The destination stays for inspection.
+    StoreError
+        If the source cannot be opened, or the destination cannot be written.
+
+    Notes
+    -----
+    Fields, class names and keys for which the format has no place are written to a sidecar pack beside the store, and
+    :func:`penstock.open` joins both. The memory needed does not grow with the number of records, except for their keys.
+    """
+    if on_error not in ON_ERROR:
+        raise ArgumentError(f"on_error must be one of {', '.join(ON_ERROR)}, got {on_error!r}")
+    if workers is not None and workers < 1:
+        raise ArgumentError(f"workers must be at least 1, or None for one for each core, got {workers}")
+    start = time.monotonic()
+    with ExitStack() as stack:
+        is_open = isinstance(src, Store)
+        source = (
+            src if isinstance(src, Store) else stack.enter_context(stores.open(src, layout=layout, **options or {}))
+        )
+        if is_open and (layout is not None or options):
+            raise ArgumentError("layout and options must be given where the source is opened; it is open already")
+        show = _make_reporter(progress, stack)
+        if to_layout is not None and to_layout in WRITERS:
+            report = export(source, dst, to_layout, to_options or {}, on_error=on_error, overwrite=overwrite, show=show)
+            return _finish(report, Location.from_path(to_layout, dst), time.monotonic() - start, start)
+        if to_layout is not None and to_layout not in stores.list_layouts():
+            known = ", ".join((*stores.list_layouts(), *WRITERS))
+            raise ArgumentError(f"to_layout must be one of {known}, got {to_layout!r}")
+        kind, location = stores.find(dst, to_write=True, layout=to_layout)
+        _refuse_overlap(source.location, location)
+        stores.refuse_unknown_options(kind, kind.writer, to_options or {})
+        conversion = Conversion(
+            source,
+            kind,
+            location,
+            dict(to_options or {}),
+            on_error=on_error,
+            workers=workers or _count_cores(),
+            show=show,
+        )
+        conversion.copy(overwrite=overwrite)
+        copied_s = time.monotonic() - start
+        conversion.write_sidecar()
+        report = conversion.prove()
+        written = conversion.written_location
+    return _finish(report, written, copied_s, start)
+
+
+def _finish(report: ConvertReport, written: Location, copied_s: float, start: float) -> ConvertReport:
+    """Keep the report beside what was written; refuse differences."""
+    report = report.with_times(copied_s, time.monotonic() - start)
+    report.write(written)
+    if not report.ok:
+        differences = describe_problems(report.problems)
+        raise CorruptRecordError(
+            f"what was written is not what is in the source; nothing was removed:\n{differences}", store=str(written)
+        )
+    return report
+
+
+def _refuse_overlap(src: Location, dst: Location) -> None:
+    if src.overlaps(dst):
+        raise ArgumentError(f"the destination must be outside the source, got source {src} and destination {dst}")
+
+
+def _count_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _make_reporter(progress: bool | ConvertProgress | None, stack: ExitStack) -> ConvertProgress:
+    if callable(progress):
+        return progress
+    if not progress:
+        return lambda _step, _done, _total, _nbytes: None
+    bars: dict[str, Any] = {}
+
+    def report(step: str, done: int, total: int, nbytes: int) -> None:
+        if step not in bars:
+            bars[step] = stack.enter_context(show_progress(step))
+        bars[step](done, total, nbytes)
+
+    return report

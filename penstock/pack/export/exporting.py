@@ -1,0 +1,243 @@
+"""Writes the images of a store and their annotations as a folder: VOC, YOLO or COCO; ``convert`` with such a layout.
+
+::
+
+    1. write    record ──> the image's bytes, its annotation       in a folder beside the destination
+    2. proof    the folder is read by penstock.annotations.read, and compared record by record
+    3. rename   to the destination: it is never there in part
+
+An interrupted run begins anew.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import xxhash
+
+from penstock.annotations import WRITERS, Annotations, read
+from penstock.annotations.writing import AnnotationWriter
+from penstock.errors import ArgumentError, PackError, PenstockError, StoreError
+from penstock.pack.conversion.report import ConvertReport
+from penstock.pack.export.records import ExportedFields, name_images
+from penstock.pack.pipeline.run import list_skipped
+from penstock.sample import Array, Record
+from penstock.stores.base import Skipped, Store
+from penstock.stores.location import Location
+from penstock.stores.problems import Problem
+
+__all__ = ["export"]
+
+_REPORT: Final = "convert.json"
+_BATCH: Final = 64
+_EXACT: Final = ("boxes", "keypoints", "instances", "area", "crowd")
+"""Fields that must be equal when they are read back, where the format has them."""
+Progress = Callable[[str, int, int, int], None]
+
+
+@dataclass(slots=True)
+class _Written:
+    """An image that was written: its key, its path, and a hash of its bytes."""
+
+    key: str
+    path: str
+    content: str
+
+
+@dataclass(slots=True)
+class _Export:
+    """One run."""
+
+    source: Store
+    fields: ExportedFields
+    writer: AnnotationWriter
+    show: Progress
+    written: dict[int, _Written] = field(default_factory=dict)
+    left_out: list[Skipped] = field(default_factory=list)
+
+    def write(self) -> None:
+        """Write all records that can be written; list the others."""
+        stems = name_images(self.source.keys())
+        nbytes = 0
+        for number, stem in enumerate(stems):
+            try:
+                record = self.source.read([number])[0]
+                content, image = self.fields.convert(record, stem)
+            except PenstockError as error:
+                self.left_out.append(Skipped(self.source.keys()[number], error.message))
+                continue
+            path = self.writer.locate_image(image.name, image.split)
+            target = self.writer.folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content)
+            self.writer.add(image)
+            self.written[number] = _Written(record.key, path, xxhash.xxh3_128_hexdigest(content))
+            nbytes += len(content)
+            if number % _BATCH == 0 or number + 1 == len(stems):
+                self.show("copying", number + 1, len(stems), nbytes)
+        if self.written:
+            self.writer.finish()
+
+    def prove(self, format: str, *, skips: bool) -> tuple[list[Problem], str, str, set[str]]:  # noqa: A002  # as in `read`
+        """Differences, the digests of both sides, and other fields that are not the same when they are read.
+
+        With ``skips``, what reading refuses (an empty box) is listed as left out, and is no difference.
+        """
+        folder = self.writer.folder
+        found = read(folder, format, on_error="skip", classes=self.writer.classes)
+        by_path = {os.path.normpath(found.root / record["image"]): record for record in found.records}
+        reasons = {os.path.normpath(found.root / each.image): each for each in found.problems if each.image is not None}
+        problems: list[Problem] = []
+        one, other = xxhash.xxh3_128(), xxhash.xxh3_128()
+        lost: set[str] = set()
+        for done, (number, written) in enumerate(self.written.items(), 1):
+            record = self.source.read([number])[0]
+            path = os.path.normpath(folder / written.path)
+            seen = by_path.get(path)
+            refused = reasons.get(path)
+            if seen is None or refused is not None:
+                reason = "it is not there when it is read back" if refused is None else str(refused)
+                if skips and refused is not None:
+                    self.left_out.append(Skipped(record.key, reason))
+                else:
+                    problems.append(Problem(reason, record.key, number))
+                continue
+            differences, different = self._compare(record, seen, found)
+            problems += [Problem(each, record.key, number) for each in differences]
+            lost |= different
+            copied = xxhash.xxh3_128_hexdigest((found.root / seen["image"]).read_bytes())
+            one.update(f"{record.key}\0{written.content}\0".encode(errors="surrogatepass"))
+            other.update(f"{written.key}\0{copied}\0".encode(errors="surrogatepass"))
+            for state in (one, other):  # values that differ are problems
+                state.update(np.asarray(record.fields[self.fields.boxes], "<f4").tobytes())
+            if done % _BATCH == 0 or done == len(self.written):
+                self.show("comparing", done, len(self.written), 0)
+        return problems, one.hexdigest(), other.hexdigest(), lost
+
+    def _compare(self, record: Record, seen: Mapping[str, Any], found: Annotations) -> tuple[list[str], set[str]]:
+        """What must be equal and is not; and other fields that are not equal, or have no place."""
+        expected = self.fields.name_values(record)
+        sides = np.array([seen["width"], seen["height"]] * 2)
+        differences: list[str] = []
+        lost: set[str] = set()
+        for name, value in expected.items():
+            if name == "labels":
+                names = [found.classes[label] for label in seen["labels"].tolist()]
+                is_equal = names == [self.writer.classes[label] for label in value.tolist()]
+            elif name in {"boxes", "keypoints"} and name in seen:
+                is_equal = self._are_close(value, seen[name], sides)
+            else:
+                is_equal = name in seen and _is_same(value, seen[name])
+            if is_equal:
+                continue
+            if name == "labels" or (name in _EXACT and (name in seen or name == "boxes")):
+                differences.append(f"field {name!r} is not the same when it is read back")
+            else:
+                lost.add(name)
+        return differences, lost
+
+    def _are_close(self, one: Array, other: Array, sides: Array) -> bool:
+        if one.shape != other.shape:
+            return False
+        if np.array_equal(one, other):
+            return True
+        if other.ndim == 3 and not np.array_equal(one[..., 2], other[..., 2]):
+            return False
+        scale = sides if other.ndim == 2 else sides[:2]
+        gap = np.abs(one[..., : len(scale)].astype(np.float64) - other[..., : len(scale)])
+        return bool((gap <= self.writer.relative_error * scale).all())
+
+
+def export(
+    source: Store,
+    dst: str | os.PathLike[str],
+    format: str,  # noqa: A002  # as in `read`
+    options: Mapping[str, object],
+    *,
+    on_error: str,
+    overwrite: bool,
+    show: Progress,
+) -> ConvertReport:
+    """Write a store as a folder of images and annotations; see :func:`penstock.convert`, which calls this.
+
+    Raises
+    ------
+    ArgumentError
+        If the store has no boxes with classes, an option is invalid, or something else is at the destination.
+    PackError
+        With ``on_error="raise"``, if records cannot be written.
+    """
+    kind: type[AnnotationWriter] = WRITERS.get(format)
+    kind.refuse_unknown_options(options)
+    fields = ExportedFields.of(source)
+    location = Location.from_path(format, dst)
+    if source.location.overlaps(location):
+        raise ArgumentError(f"the destination must be outside the source, got {source.location} and {location}")
+    folder = location.local_path
+    _refuse_other_files(folder, location, overwrite=overwrite)
+    partial = folder.with_name(f".{folder.name}.unfinished")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        run = _Export(source, fields, kind(partial, fields.classes, **options), show)
+        run.write()
+        if run.left_out and on_error == "raise":
+            raise PackError(
+                f'{len(run.left_out):,} records cannot be written; repair them, or convert with on_error="skip":\n'
+                f"{list_skipped(run.left_out)}",
+                store=source.url,
+            )
+        if not run.written:
+            raise PackError("no record can be written", store=source.url)
+        problems, one, other, lost = run.prove(format, skips=on_error == "skip")
+        if os.path.lexists(folder):
+            shutil.rmtree(folder)
+        partial.replace(folder)
+    except OSError as error:
+        raise StoreError(f"the folder cannot be written: {error}", store=str(location)) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    moved = ((each.key, each.path) for each in run.written.values() if each.key != each.path)
+    keys = Counter(each.key for each in run.written.values())
+    return ConvertReport(
+        source.url,
+        str(location),
+        len(run.written),
+        one,
+        other,
+        renamed=tuple(moved),
+        left_out=(
+            *run.left_out,
+            *(
+                Skipped(f"field {name}", f"{format} has no place for it, or not for its values")
+                for name in sorted(lost)
+            ),
+        ),
+        duplicates=tuple(key for key, count in keys.items() if count > 1),
+        problems=tuple(problems),
+    )
+
+
+def _refuse_other_files(folder: Path, location: Location, *, overwrite: bool) -> None:
+    """Refuse a destination that is no folder of an earlier conversion, or may not be replaced."""
+    if not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not overwrite:
+        raise ArgumentError(f"{folder} exists; give overwrite=True (--overwrite) to replace it")
+    if not location.sidecar(_REPORT).is_file():
+        raise ArgumentError(f"{folder} is no folder that a conversion wrote, and is not replaced; remove it yourself")
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        one, other = np.asarray(one), np.asarray(other)
+        both_float = one.dtype.kind == other.dtype.kind == "f"
+        return one.shape == other.shape and bool(np.array_equal(one, other, equal_nan=both_float))
+    return bool(one == other)

@@ -1,0 +1,1 @@
+"""How records are read, checked and written by threads or processes."""

@@ -1,0 +1,296 @@
+"""Writes the records of a source to a store: what ``pack`` and ``merge`` share.
+
+::
+
+    Source ──> threads or processes: load, check ──> Writer ──> store ──> seek tables beside it
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeVar
+
+from penstock import stores
+from penstock.errors import ArgumentError, StoreError
+from penstock.pack.conversion.report import ConvertReport
+from penstock.pack.pipeline.image_check import CHECKS
+from penstock.pack.pipeline.processes import RecordLoader, load_items, loading_in_processes
+from penstock.pack.pipeline.record_checks import RecordChecks, add_size_fields
+from penstock.pack.pipeline.run import ClashFinder, PackProgress, PackRun, refuse_left_out, refuse_unpackable
+from penstock.pack.pipeline.transcoding import TRANSCODES
+from penstock.pack.resize.fields import FieldResizing
+from penstock.pack.resize.resizing import ResizeReport, Resizing
+from penstock.pack.seek_tables import IndexReport, make_seek_tables
+from penstock.pack.sources.base import Source
+from penstock.progress import show_progress
+from penstock.sample import Schema
+from penstock.stores import StoreLike
+from penstock.stores.base import Skipped, Store
+from penstock.stores.common.seek_table_file import SEEK_TABLE_KINDS
+from penstock.stores.joined import Sidecar
+from penstock.stores.location import Location
+from penstock.stores.origin import Origin
+from penstock.stores.writing import CommittedRecords, Writer
+
+__all__ = ["INDEX_KINDS", "ON_ERROR", "PackReport", "PackSettings", "pack_source"]
+
+ON_ERROR: Final = ("raise", "skip")
+INDEX_KINDS: Final = ("auto", "none", *SEEK_TABLE_KINDS)
+T_prepared = TypeVar("T_prepared")
+Progress = bool | Callable[[PackProgress], None] | None
+
+
+@dataclass(frozen=True, slots=True)
+class PackReport:
+    """The result of :func:`pack`.
+
+    Parameters
+    ----------
+    store : str
+        URL of the store.
+    records, nbytes : int
+        Number of records in it, and of bytes of their blobs.
+    resumed : int
+        Number of records that an earlier, interrupted run had written.
+    skipped : tuple of Skipped
+        (name, reason) of each entry of the source that is not in the pack.
+    elapsed_s : float
+        Duration of this run.
+    transcoded, kept : int
+        Number of images that this run rewrote (``transcode="baseline"``), and that it stored as they were.
+    indexed : IndexReport, optional
+        The result of ``index``.
+    reused : bool
+        Whether a finished pack of the same source and options existed; it is used as it is, and nothing was written.
+    schema : Schema, optional
+        Fields of the records.
+    resized : ResizeReport, optional
+        What ``resize`` changed in this run.
+    """
+
+    store: str
+    records: int
+    nbytes: int
+    resumed: int
+    skipped: tuple[Skipped, ...]
+    elapsed_s: float
+    transcoded: int = 0
+    kept: int = 0
+    indexed: IndexReport | None = None
+    reused: bool = False
+    schema: Schema | None = None
+    resized: ResizeReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PackSettings:
+    """How a source is packed; see :func:`penstock.pack`.
+
+    Raises
+    ------
+    ArgumentError
+        If a value is not allowed.
+    """
+
+    on_error: str = "raise"
+    workers: int | None = None
+    jobs: int = 0
+    overwrite: bool = False
+    check: str = "header"
+    transcode: str = "none"
+    index: str = "auto"
+    resizing: Resizing | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Further options that decide what the pack contains, for its origin."""
+
+    def __post_init__(self) -> None:
+        choices = {"on_error": ON_ERROR, "check": CHECKS, "transcode": TRANSCODES, "index": INDEX_KINDS}
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ArgumentError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+        if self.workers is not None and self.workers < 1:
+            raise ArgumentError(f"workers must be at least 1, or None for one for each core, got {self.workers}")
+        if self.jobs < 0:
+            raise ArgumentError(f"jobs must be at least 0 (no worker processes), got {self.jobs}")
+
+    def make_origin(self, digest: str) -> str:
+        """The text of the origin of a pack."""
+        resizing = {} if self.resizing is None else self.resizing.options
+        options = {"check": self.check, "transcode": self.transcode, **resizing, **self.options}
+        return Origin(digest, options).to_text()
+
+
+def pack_source(source: Source, dst: StoreLike, settings: PackSettings, progress: Progress) -> PackReport:
+    """Pack a source; see :func:`penstock.pack`, which calls this, for what is raised."""
+    start = time.monotonic()
+    with ExitStack() as stack:
+        stack.callback(source.close)
+        kind, location = stores.find(dst, to_write=True)
+        _refuse_settings(source, settings, location)
+        clashes = ClashFinder(source)
+        if settings.on_error == "raise":
+            refuse_unpackable(source, clashes)
+        schema = _make_schema(source, kind)
+        digest = source.digest()
+        origin = settings.make_origin(f"stream {secrets.token_hex(16)}" if digest is None else digest)
+        finished = None if settings.overwrite or not source.is_exact else kind.finished(location, schema, origin)
+        if finished is not None:
+            if settings.on_error == "raise":
+                refuse_left_out(source, finished.skipped)
+            report = _report(location, schema, finished, 0, finished.skipped, reused=True)
+        else:
+            replaces = settings.overwrite and location.exists()
+            writer = _begin(kind, location, schema, origin, settings, can_resume=digest is not None)
+            stack.callback(writer.close)
+            report = _write(source, schema, writer, clashes, settings, replaces=replaces, progress=progress)
+            report = replace(report, store=str(location), schema=schema)
+            if replaces and location.is_local:
+                _remove_conversion(location)
+    indexed = None if settings.index == "none" else _index(location, settings, progress)
+    return replace(report, elapsed_s=time.monotonic() - start, indexed=indexed)
+
+
+def _remove_conversion(location: Location) -> None:
+    """Remove what a conversion wrote beside the store that was replaced: other fields, and the report."""
+    Sidecar.remove(location)
+    ConvertReport.remove(location)
+
+
+def _refuse_settings(source: Source, settings: PackSettings, location: Location) -> None:
+    if source.location is not None and source.location.overlaps(location):
+        raise ArgumentError(
+            f"the destination must be outside the source, got source {source.location} and destination {location}"
+        )
+    if settings.index in SEEK_TABLE_KINDS and not any(
+        source.schema[name].kind == "image" for name in source.schema.blobs
+    ):
+        raise ArgumentError(f"index={settings.index!r} needs a field of images, and {source.url} has none")
+    if settings.resizing is not None:
+        FieldResizing.for_schema(settings.resizing, source.schema)
+    if settings.jobs and not source.has_jobs:
+        raise ArgumentError(
+            f"jobs={settings.jobs} needs a source that is read by index; {source.url} is read in order, by one "
+            "process. Pack with jobs=0, or give a dataset with __getitem__ and __len__"
+        )
+
+
+def _make_schema(source: Source, kind: type[Store]) -> Schema:
+    """The fields of the pack; refuses a kind of store that has no place for one of the source's."""
+    schema = add_size_fields(source.schema)
+    stored = kind.storable(schema)
+    if "width" not in stored or "height" not in stored:
+        stored = kind.storable(source.schema)
+    if lost := [name for name in source.schema.fields if name not in stored]:
+        raise ArgumentError(
+            f"stores of kind {kind.kind!r} have no place for {', '.join(map(repr, lost))}; convert the store instead, "
+            "which keeps these fields beside it, or pack into a .lmdb",
+        )
+    return stored
+
+
+def _begin(
+    kind: type[Store], location: Location, schema: Schema, origin: str, settings: PackSettings, *, can_resume: bool
+) -> Writer[Any]:
+    try:
+        return kind.writer(location, schema, origin, overwrite=settings.overwrite)
+    except StoreError as error:
+        if can_resume or settings.overwrite:
+            raise
+        raise StoreError(
+            f"{error.message}. (An iterator can be told from another one only by source_id=...; without it, a pack is "
+            "not resumed.)",
+            **error.where,
+        ) from error
+
+
+def _write(
+    source: Source,
+    schema: Schema,
+    writer: Writer[T_prepared],
+    clashes: ClashFinder,
+    settings: PackSettings,
+    *,
+    replaces: bool,
+    progress: Progress,
+) -> PackReport:
+    resumed = writer.committed
+    if settings.on_error == "raise":
+        refuse_left_out(source, resumed.skipped)
+    checks = RecordChecks.for_schema(source.schema, schema, settings.check, settings.transcode, settings.resizing)
+    is_decoding = settings.check == "decode" or settings.resizing is not None
+    threads = settings.jobs or settings.workers or _count_readers(is_decoding=is_decoding)
+    with ExitStack() as stack:
+        load: RecordLoader = lambda items: load_items(source, checks, items)  # noqa: E731  # as the other one: a function
+        if settings.jobs:
+            load = stack.enter_context(loading_in_processes(source, checks, settings.jobs))
+        run = PackRun(
+            source,
+            writer,
+            load,
+            clashes,
+            on_error=settings.on_error,
+            replaces=replaces,
+            uses_batches=not (settings.jobs or checks.images or checks.new_numbers),
+        )
+        report = _make_reporter(progress, stack)
+        try:
+            left_out = _complete(run, threads, report)
+        except BaseException:
+            if source.digest() is None:
+                writer.discard()  # it can never be resumed
+            raise
+    done = _report(source.location, source.schema, writer.committed, resumed.records, left_out)
+    resized = None if settings.resizing is None else run.resized
+    return replace(done, transcoded=run.transcoded, kept=run.kept, resized=resized)
+
+
+def _complete(run: PackRun[T_prepared], threads: int, report: Callable[[PackProgress], None]) -> tuple[Skipped, ...]:
+    """Run packing to its end; returns the entries that were left out."""
+    with ThreadPoolExecutor(threads, thread_name_prefix="penstock-pack") as pool:
+        try:
+            run.run(pool, threads, report)
+        except BaseException:
+            run.stop()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return run.finish()
+
+
+def _report(
+    location: Location | None,
+    schema: Schema,
+    done: CommittedRecords,
+    resumed: int,
+    skipped: tuple[Skipped, ...],
+    *,
+    reused: bool = False,
+) -> PackReport:
+    return PackReport(str(location), done.records, done.nbytes, resumed, skipped, 0.0, reused=reused, schema=schema)
+
+
+def _index(location: Location, settings: PackSettings, progress: Progress) -> IndexReport | None:
+    def report(done: int, total: int) -> None:
+        assert callable(progress), "called only then"
+        progress(PackProgress(done, total, 0, 0))
+
+    return make_seek_tables(location, settings.index, settings.workers, report if callable(progress) else progress)
+
+
+def _make_reporter(progress: Progress, stack: ExitStack) -> Callable[[PackProgress], None]:
+    if callable(progress):
+        return progress
+    if not progress:
+        return lambda _: None
+    show = stack.enter_context(show_progress("packing"))
+    return lambda progress: show(progress.done, progress.total, progress.nbytes)
+
+
+def _count_readers(*, is_decoding: bool) -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores if is_decoding else max(1, cores - 1)

@@ -1,0 +1,143 @@
+"""What is done with a record before it is written: its images are checked, measured and rewritten.
+
+Called by :mod:`.pipeline.run` in threads, or by :mod:`.pipeline.processes` in worker processes, to which the settings
+are pickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.pack.pipeline.image_check import check_image
+from penstock.pack.pipeline.transcoding import to_baseline
+from penstock.pack.resize.fields import FieldResizing
+from penstock.pack.resize.resizing import NOTHING_RESIZED, ResizeReport, Resizing
+from penstock.pack.sources.base import KEY
+from penstock.sample import Array, Field, Schema
+
+__all__ = ["CheckedRecord", "RecordChecks", "add_size_fields", "count_bytes", "find_new_numbers", "renumber"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedRecord:
+    """The fields of a record to write, the bytes of its blobs, and how many images were rewritten, and kept.
+
+    ``key`` is its name, if that was unknown before it was loaded; ``resized`` says what resizing changed.
+    """
+
+    key: str | None
+    fields: Mapping[str, Any]
+    nbytes: int
+    transcoded: int
+    kept: int
+    resized: ResizeReport = NOTHING_RESIZED
+
+
+@dataclass(frozen=True, slots=True)
+class RecordChecks:
+    """The checks of all records of one run.
+
+    Parameters
+    ----------
+    images, blobs : tuple of str
+        Fields of encoded images and masks; fields whose bytes are counted.
+    check : {"header", "decode"}
+        How an image is checked.
+    transcodes, adds_size : bool
+        Whether JPEGs of several scans are rewritten, and whether the size of ``image`` is added.
+    new_numbers : mapping of str to ndarray
+        For fields whose classes have other numbers in the store: the new number of each.
+    resizing : FieldResizing, optional
+        How images are made smaller, and fields with them.
+    """
+
+    images: tuple[str, ...]
+    blobs: tuple[str, ...]
+    check: str
+    transcodes: bool
+    adds_size: bool
+    new_numbers: Mapping[str, Array]
+    resizing: FieldResizing | None = None
+
+    @classmethod
+    def for_schema(
+        cls, schema: Schema, stored: Schema, check: str, transcode: str, resizing: Resizing | None = None
+    ) -> RecordChecks:
+        """The checks of records of a source's schema, which are stored with the schema ``stored``."""
+        images = tuple(name for name in schema.blobs if schema[name].kind in {"image", "mask"})
+        adds_size = "width" in stored and "width" not in schema
+        return cls(
+            images,
+            schema.blobs,
+            check,
+            transcode == "baseline",
+            adds_size,
+            find_new_numbers(schema, stored),
+            None if resizing is None else FieldResizing.for_schema(resizing, schema),
+        )
+
+    def apply(self, fields: Mapping[str, Any]) -> CheckedRecord:
+        """Check the images of a record.
+
+        Raises
+        ------
+        DecodeError
+            If one is not a complete image.
+        PackError
+            If a field cannot be resized with its image.
+        """
+        checked, resized, smaller = dict(fields), NOTHING_RESIZED, frozenset[str]()
+        if self.resizing is not None:
+            checked, resized = self.resizing.apply(fields, self.check)
+            smaller = frozenset(self.resizing.images)
+        key = checked.pop(KEY, None)
+        transcoded = 0
+        for name, numbers in self.new_numbers.items():
+            checked[name] = renumber(checked[name], numbers)
+        for name in self.images:
+            image = bytes(checked[name])
+            size = check_image(image, "header" if name in smaller else self.check)
+            if self.adds_size and name == "image":
+                checked["width"], checked["height"] = size
+            if self.transcodes and (rewritten := to_baseline(image)) is not None:
+                checked[name] = rewritten
+                transcoded += 1
+        nbytes = sum(count_bytes(checked[name]) for name in self.blobs)
+        return CheckedRecord(key, checked, nbytes, transcoded, len(self.images) - transcoded, resized)
+
+
+def add_size_fields(schema: Schema) -> Schema:
+    """The fields of the source, with ``width`` and ``height`` if there is an ``image`` and no such fields."""
+    if "image" in schema and schema["image"].kind == "image" and "width" not in schema and "height" not in schema:
+        return Schema({**schema.fields, "width": Field("int"), "height": Field("int")})
+    return schema
+
+
+def find_new_numbers(held: Schema, wanted: Schema) -> dict[str, Array]:
+    """For fields whose classes have other numbers in ``wanted``, which has all of them: the new number of each."""
+    numbers = {}
+    for name, field in held.fields.items():
+        classes = wanted[name].classes if name in wanted else ()
+        if field.classes and classes and field.classes != classes:
+            places = {each: number for number, each in enumerate(classes)}
+            numbers[name] = np.array([places[each] for each in field.classes], np.int64)
+    return numbers
+
+
+def renumber(value: Any, numbers: Array) -> Any:
+    """A class number, or an array of them, with new numbers; None, and numbers of no class, stay as they are."""
+    if value is None:
+        return None
+    found = np.asarray(value)
+    is_known = (found >= 0) & (found < len(numbers))
+    replaced = np.where(is_known, numbers[np.where(is_known, found, 0)], found).astype(found.dtype)
+    return int(replaced) if found.ndim == 0 else replaced
+
+
+def count_bytes(blob: Any) -> int:
+    """Bytes of a blob."""
+    return len(blob) if type(blob) is bytes else memoryview(blob).nbytes

@@ -1,0 +1,1 @@
+"""Images made smaller before they are stored."""

@@ -1,0 +1,1 @@
+"""Containers of columns: Arrow, Parquet, Lance, Hugging Face's datasets."""

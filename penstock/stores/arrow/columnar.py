@@ -1,0 +1,160 @@
+"""What the stores over columns share: fields planned from an Arrow schema, keys, blobs without the other fields.
+
+::
+
+    open ──plan_fields──> schema, keys          read_record ──> read_value(opened, field, index) for each field
+
+A subclass says how its columns are opened (:mod:`.arrow.files`, :mod:`.arrow.parquet`, :mod:`.arrow.lance`,
+:mod:`.arrow.hugging_face`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from penstock.errors import CorruptRecordError, PenstockError, StoreFormatError
+from penstock.sample import Array, Record, Schema
+from penstock.stores.arrow.columns import TextColumn
+from penstock.stores.arrow.fields import ColumnOptions, FieldsPlan, Peek, plan_fields
+from penstock.stores.arrow.table import ColumnarReader, ColumnKeys, ImageFiles, make_column_values
+from penstock.stores.base import PathLike
+from penstock.stores.common.keys import RowKeys
+from penstock.stores.container import DAMAGE, ContainerStore
+
+__all__ = ["ColumnarStore", "takes_columns"]
+
+T_opened = TypeVar("T_opened", bound=ColumnarReader)
+T_init = TypeVar("T_init", bound=Callable[..., None])
+
+
+def takes_columns(init: T_init) -> T_init:
+    """Show the options of :class:`ColumnOptions` in the signature of a constructor that has ``**columns`` for them.
+
+    ``ps.open`` compares options with the signature.
+    """
+    signature = inspect.signature(init)
+    named = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    columns = [
+        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type)
+        for each in fields(ColumnOptions)
+    ]
+    init.__signature__ = signature.replace(parameters=[*named, *columns])  # type: ignore[attr-defined]  # not in typeshed
+    return init
+
+
+class ColumnarStore(ContainerStore[T_opened]):
+    """A store whose records are rows of columns.
+
+    Parameters
+    ----------
+    path : str, path, Location or sequence of paths
+        As for :class:`ContainerStore`.
+    files : sequence of Path
+        As for :class:`ContainerStore`.
+    columns : mapping
+        What is stated of the columns: the arguments of :class:`ColumnOptions`.
+    folder : Path or None
+        Where the paths of images begin that are stored as a path; None if the container is in memory.
+    allow_paths : bool
+        Whether such images may be read from elsewhere.
+    **options
+        Other options that were given.
+    """
+
+    _plan: FieldsPlan
+    _count: int
+    _rows: Array | None = None
+    """The rows of the records, where they are not those of the columns in order."""
+
+    def __init__(
+        self,
+        path: PathLike,
+        *,
+        files: Sequence[Path],
+        columns: Mapping[str, Any],
+        folder: Path | None,
+        allow_paths: bool,
+        **options: object,
+    ) -> None:
+        self._stated = ColumnOptions(**columns)
+        allowed = {"allow_paths": True} if allow_paths else {}
+        super().__init__(path, files=files, **self._stated.given, **allowed, **options)
+        self._image_files = ImageFiles(folder, allow_paths=allow_paths)
+
+    @property
+    def schema(self) -> Schema:
+        """The fields that were found in the columns, or stated."""
+        return self._schema
+
+    def _set_plan(self, schema: Any, peek: Peek, count: int) -> None:
+        """Plan the fields of an Arrow schema; see :func:`~penstock.stores.arrow.fields.plan_fields`."""
+        try:
+            self._plan = plan_fields(schema, self._stated, peek)
+            self._schema = self._plan.schema
+        except PenstockError as error:
+            error.locate(store=self.url)
+            raise
+        except (*DAMAGE, OSError) as error:
+            raise StoreFormatError(f"the columns cannot be read: {error}", store=self.url) from error
+        self._count = count
+        self._keys: Sequence[str] | None = None
+
+    def __len__(self) -> int:
+        return self._count
+
+    def read_value(self, opened: T_opened, field: str, index: int) -> Any:
+        """The value of a field of a record, which is in the store."""
+        return opened.get_reader(field).get(index)
+
+    def read_values(self, opened: T_opened, index: int) -> dict[str, Any]:
+        """The values of all fields of a record, which is in the store."""
+        return opened.read(index)
+
+    def read_keys(self, opened: T_opened) -> Sequence[str]:
+        """The keys of the records, decoded when they are asked for."""
+        assert self._plan.key is not None, "called only where a column holds them"
+        column, *path = self._plan.key
+        return ColumnKeys(TextColumn(opened.get_chunks(column, path), path), self._rows)
+
+    def read_column(self, opened: T_opened, field: str) -> Array | list[Any]:
+        """A column, without an object for each number."""
+        return make_column_values(opened.get_reader(field), self.schema[field].kind, len(self))
+
+    def read_record(self, opened: T_opened, index: int) -> Record:
+        """A record, field by field."""
+        return Record(index, self.get_record_key(index), self.read_values(opened, index))
+
+    def read_blob(self, opened: T_opened, field: str, index: int) -> Any:
+        """One field of a record, without reading the others."""
+        return self.read_value(opened, field, index)
+
+    def get_record_key(self, index: int) -> str:
+        """The key of a record."""
+        keys = self._keys
+        return (self.keys() if keys is None else keys)[index]
+
+    def keys(self) -> Sequence[str]:
+        """The keys in the column that was found or stated; the numbers of the records where there is none."""
+        self._refuse_closed()
+        if self._keys is None:
+            self._keys = RowKeys(self._count) if self._plan.key is None else self._read_keys()
+        return self._keys
+
+    def get_key(self, index: int) -> str | None:
+        """The key of a record that cannot be read, for the error; None where the keys cannot be read either."""
+        try:
+            return super().get_key(index)
+        except PenstockError:
+            return None
+
+    def _read_keys(self) -> Sequence[str]:
+        try:
+            return self.read_keys(self.get_opened())
+        except PenstockError:
+            raise
+        except DAMAGE as error:
+            raise CorruptRecordError(f"the column with the keys is damaged: {error}", store=self.url) from error

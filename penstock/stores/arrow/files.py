@@ -1,0 +1,223 @@
+"""Reads Arrow files, as they lie: what ``datasets.Dataset.save_to_disk`` wrote, and files or streams of record batches.
+
+::
+
+    set/state.json ──> data-00000-of-00002.arrow, ...     mapped into memory; a record's image is a view of the file
+    cache-1234.arrow   a stream (as in the cache of ``datasets``) or a file with a footer
+
+Records are read in any order at the same speed, since nothing is compressed. Files with compressed buffers are
+unpacked in memory when they are opened.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from penstock.errors import ArgumentError, PenstockError, StoreFormatError
+from penstock.plurals import counted
+from penstock.registry import require
+from penstock.stores.arrow.columnar import ColumnarStore, takes_columns
+from penstock.stores.arrow.table import TableReader
+from penstock.stores.base import PathLike
+from penstock.stores.common.regular_file import open_regular
+from penstock.stores.fields.record_names import quote_names
+
+__all__ = ["ArrowStore", "peek_column"]
+
+_MAGIC: Final = b"ARROW1"
+_STREAM: Final = b"\xff\xff\xff\xff"
+_STATE: Final = "state.json"
+_SPLITS: Final = "dataset_dict.json"
+_MAX_JSON_NBYTES: Final = 1 << 26
+_PEEKED_ROWS: Final = 64
+
+
+class ArrowStore(ColumnarStore[TableReader]):
+    """Records of Arrow files: rows in the order of the files.
+
+    Parameters
+    ----------
+    path : str, path or sequence of paths
+        A folder that ``save_to_disk`` wrote, or Arrow files.
+    split : str, optional
+        Which split of a folder with several.
+    image, label, key, fields, boxes_format, shape, dtype, channels : optional
+        As for :class:`~penstock.stores.arrow.parquet.ParquetStore`.
+    allow_paths : bool
+        Whether images that are stored as a path may be read from anywhere on this machine.
+
+    Raises
+    ------
+    StoreFormatError
+        If the files are damaged, or are no Arrow files.
+    """
+
+    kind: ClassVar[str] = "arrow"
+    takes_shards: ClassVar[bool] = True
+
+    @takes_columns
+    def __init__(
+        self,
+        path: PathLike,
+        *,
+        split: str | None = None,
+        allow_paths: bool = False,
+        **columns: Any,
+    ) -> None:
+        location = self.locate(path)
+        folder, files = self.find_files(location.paths, split)
+        given = {} if split is None else {"split": split}
+        super().__init__(location, files=files, columns=columns, folder=folder, allow_paths=allow_paths, **given)
+        tables = self._open_tables()
+        schema = _common_schema(tables, files)
+        self._starts = [0, *itertools.accumulate(len(table) for table in tables)]
+        self._set_plan(schema, lambda name, path: peek_column(_chunks_of(tables, name), path), self._starts[-1])
+
+    @property
+    def description(self) -> str:
+        """What was found."""
+        rows, files = counted(len(self), "row"), counted(len(self._files), "file")
+        return f"{self.kind}: {rows} in {files}, {self._plan.describe()}"
+
+    @classmethod
+    def recognises(cls, path: str) -> bool:
+        """A folder of ``save_to_disk``, or a file that begins as Arrow's files do or is named ``*.arrow``."""
+        where = Path(path)
+        if where.is_dir():
+            is_dataset = (where / _STATE).is_file() and (where / "dataset_info.json").is_file()
+            return is_dataset or (where / _SPLITS).is_file()
+        try:
+            with os.fdopen(open_regular(where), "rb") as file:
+                start = file.read(8)
+        except OSError:
+            return False
+        return start.startswith(_MAGIC) or (start.startswith(_STREAM) and where.suffix in {".arrow", ".arrows"})
+
+    @staticmethod
+    def find_files(paths: Sequence[Path], split: str | None) -> tuple[Path, list[Path]]:
+        """The folder of a container, and its files in order."""
+        return _find_files(paths, split)
+
+    @staticmethod
+    def map_table(path: Path) -> Any:
+        """The table in a file, whose buffers are pages of the mapped file."""
+        return _map_table(path)
+
+    def open_files(self) -> TableReader:
+        """Map the files."""
+        tables = self._open_tables()
+        return TableReader(self._plan.fields, lambda name: _chunks_of(tables, name), self._image_files)
+
+    def files_of(self, indices: Sequence[int]) -> Iterable[int]:
+        """The files that have these records."""
+        if len(self._files) == 1:
+            return (0,)
+        starts = self._starts
+        return {bisect_right(starts, index) - 1 for index in indices}
+
+    def _open_tables(self) -> list[Any]:
+        arrow = require("pyarrow", extra="parquet", purpose="to read Arrow files")
+        tables = []
+        for path in self._files:
+            try:
+                tables.append(self.map_table(path))
+            except PenstockError:
+                raise
+            except (arrow.ArrowException, OSError, ValueError, MemoryError) as error:
+                raise StoreFormatError(f"{path.name} is no readable Arrow file: {error}", store=self.url) from error
+        return tables
+
+
+def peek_column(chunks: Sequence[Any], path: Sequence[str]) -> bytes | None:
+    """The first bytes of the first value that is not null, among the first rows."""
+    from penstock.stores.arrow.columns import BinaryColumn
+
+    left = _PEEKED_ROWS
+    for chunk in chunks:  # the first ones may be empty
+        column = BinaryColumn([chunk.slice(0, left)], path)
+        for value in column.get_all():
+            if value is not None:
+                return bytes(value[:64])
+        left -= len(column)
+        if not left:
+            break
+    return None
+
+
+def _map_table(path: Path) -> Any:
+    """The table in a file, whose buffers are pages of the mapped file."""
+    from pyarrow import ipc, memory_map
+
+    os.close(open_regular(path))
+    mapped = memory_map(str(path))
+    start = mapped.read(len(_MAGIC))
+    mapped.seek(0)
+    reader = ipc.open_file(mapped) if start == _MAGIC else ipc.open_stream(mapped)
+    table = reader.read_all()
+    table.validate()
+    return table
+
+
+def _chunks_of(tables: Sequence[Any], name: str) -> list[Any]:
+    return [chunk for table in tables for chunk in table.column(name).chunks]
+
+
+def _common_schema(tables: Sequence[Any], files: Sequence[Path]) -> Any:
+    """The schema of all files.
+
+    Raises
+    ------
+    StoreFormatError
+        If the columns of two files differ.
+    """
+    schema = tables[0].schema
+    for table, path in zip(tables, files, strict=True):
+        if not table.schema.equals(schema):
+            raise StoreFormatError(f"the columns of {path.name} differ from those of {files[0].name}")
+    return schema
+
+
+def _find_files(paths: Sequence[Path], split: str | None) -> tuple[Path, list[Path]]:
+    """The folder of a container, and its files in order."""
+    first = paths[0]
+    if len(paths) > 1 or not first.is_dir():
+        return first.parent, list(paths)
+    if (first / _SPLITS).is_file():
+        splits = _read_json(first / _SPLITS).get("splits")
+        names = [str(name) for name in splits] if isinstance(splits, list) else []
+        if split not in names:
+            raise ArgumentError(f"split must be one of {quote_names(names)}, got {split!r}", store=str(first))
+        first = _child(first, split)
+    elif split is not None:
+        raise ArgumentError(f"split must not be given: the folder has no splits, got {split!r}", store=str(first))
+    entries = _read_json(first / _STATE).get("_data_files")
+    try:
+        names = [str(entry["filename"]) for entry in entries or ()]
+    except (TypeError, KeyError) as error:
+        raise StoreFormatError(f"{_STATE} does not list the files of the container", store=str(first)) from error
+    if not names:
+        raise StoreFormatError(f"{_STATE} names no files", store=str(first))
+    return first, [_child(first, name) for name in names]
+
+
+def _child(folder: Path, name: str | None) -> Path:
+    if not name or name in {".", ".."} or "/" in name or "\0" in name:
+        raise StoreFormatError(f"a container must name files of its folder, got {name!r:.200}", store=str(folder))
+    return folder / name
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        with os.fdopen(open_regular(path), "rb") as file:
+            found = json.loads(file.read(_MAX_JSON_NBYTES))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise StoreFormatError(f"{path.name} cannot be read: {error}", store=str(path.parent)) from error
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,134 @@
+"""A ``datasets.Dataset`` of Hugging Face that is in memory, as a store: its Arrow table is read as it lies.
+
+``select``, ``shuffle``, ``filter`` and ``cast`` of the dataset are respected: records are the rows that it has now, in
+its order. Formats and transforms (``set_format``, ``set_transform``) are not applied. ``datasets`` itself is not called
+to read a record.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import xxhash
+
+from penstock.errors import ArgumentError
+from penstock.plurals import counted
+from penstock.sample import Array
+from penstock.stores.arrow.columnar import ColumnarStore, takes_columns
+from penstock.stores.arrow.files import peek_column
+from penstock.stores.arrow.table import TableReader, make_column_values
+from penstock.stores.location import Location
+
+__all__ = ["HuggingFaceStore"]
+
+_SAMPLED_RECORDS = 64
+
+
+class HuggingFaceStore(ColumnarStore[TableReader]):
+    """Records of a ``datasets.Dataset``.
+
+    Parameters
+    ----------
+    dataset : datasets.Dataset
+        The dataset; it is pickled with the store.
+    image, label, key, fields, boxes_format, shape, dtype, channels : optional
+        As for :class:`~penstock.stores.arrow.parquet.ParquetStore`.
+    allow_paths : bool
+        Whether images that are stored as a path may be read from anywhere on this machine.
+
+    Raises
+    ------
+    ArgumentError
+        If it is a ``DatasetDict``, whose splits are datasets, or an option names no column.
+    """
+
+    kind: ClassVar[str] = "huggingface"
+
+    @takes_columns
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        allow_paths: bool = False,
+        **columns: Any,
+    ) -> None:
+        if isinstance(dataset, dict):
+            raise ArgumentError(
+                f"a dataset must be one split, got {', '.join(dataset)}; open dataset[{min(dataset)!r}]"
+            )
+        location = Location(self.kind, f"/{dataset._fingerprint}")  # noqa: SLF001  # its public text is its repr
+        super().__init__(location, files=(), columns=columns, folder=None, allow_paths=allow_paths)
+        self._dataset = dataset
+        self._table = dataset.data.table
+        indices = dataset._indices  # noqa: SLF001  # `select` and `shuffle` keep the order only there
+        self._rows = None if indices is None else indices.column(0).to_numpy()
+        metadata = dataset.features.arrow_schema.metadata
+        schema = self._table.schema.with_metadata(metadata)
+        self._set_plan(schema, lambda name, path: peek_column(self._table.column(name).chunks, path), len(dataset))
+
+    @property
+    def description(self) -> str:
+        """What was found."""
+        return f"huggingface: {counted(len(self), 'row')} of a dataset in memory, {self._plan.describe()}"
+
+    @classmethod
+    def wraps(cls, value: object) -> bool:
+        """Whether an object is a dataset, or a mapping of splits to datasets; imports nothing."""
+        names = {f"{each.__module__}.{each.__name__}" for each in type(value).__mro__}
+        return bool(names & {"datasets.arrow_dataset.Dataset", "datasets.dataset_dict.DatasetDict"})
+
+    @classmethod
+    def recognises(cls, path: str) -> bool:
+        """No path: a dataset is an object."""
+        del path
+        return False
+
+    def open_files(self) -> TableReader:
+        """The readers of this process."""
+        return TableReader(self._plan.fields, lambda name: self._table.column(name).chunks, self._image_files)
+
+    def read_value(self, opened: TableReader, field: str, index: int) -> Any:
+        """A value of the row that the dataset has at ``index``."""
+        rows = self._rows
+        return super().read_value(opened, field, index if rows is None else rows.item(index))
+
+    def read_values(self, opened: TableReader, index: int) -> dict[str, Any]:
+        """All values of the row that the dataset has at ``index``."""
+        rows = self._rows
+        return super().read_values(opened, index if rows is None else rows.item(index))
+
+    def read_column(self, opened: TableReader, field: str) -> Array | list[Any]:
+        """A column, in the order of the dataset."""
+        values = make_column_values(opened.get_reader(field), self.schema[field].kind, len(self._table))
+        if self._rows is None:
+            return values
+        if isinstance(values, list):
+            return [values[row] for row in self._rows.tolist()]
+        chosen = values[self._rows]
+        chosen.flags.writeable = False
+        return chosen
+
+    def digest(self) -> str:
+        """Of the dataset's own fingerprint, and of the options."""
+        return xxhash.xxh3_128(f"{super().digest()}\0{self.location.path}".encode()).hexdigest()
+
+    def fingerprint(self) -> str:
+        """Of the schema, the number of records, and the images and labels of some of them."""
+        if not self._fingerprint:
+            state = xxhash.xxh3_128(f"{self._schema.to_json()}\0{len(self)}\0".encode())
+            opened = self._opened.get()
+            for index in np.linspace(0, len(self) - 1, min(len(self), _SAMPLED_RECORDS)).astype(np.int64).tolist():
+                for name in self._schema.fields:
+                    value = self.read_value(opened, name, index)
+                    state.update(value if isinstance(value, memoryview | bytes) else repr(value).encode())
+            self._fingerprint = state.hexdigest()
+        return self._fingerprint
+
+    def __reduce__(self) -> tuple[object, ...]:
+        self._refuse_closed()
+        return _reopen, (type(self), self._dataset, dict(self._options))
+
+
+def _reopen(cls: type[HuggingFaceStore], dataset: Any, options: dict[str, Any]) -> HuggingFaceStore:
+    return cls(dataset, **options)

@@ -1,0 +1,220 @@
+"""Writes a folder of Parquet files, as repositories of datasets have them: ``train-00000-of-00012.parquet``, ...
+
+::
+
+    photos.partial/00000.parquet           finished shards, in order
+    photos.partial/00001.parquet.partial   the shard that is being written, with its journal
+    finish ──> photos/train-00000-of-00002.parquet, photos/train-00001-of-00002.parquet
+
+Each shard has a fixed number of records and is written by a :class:`.arrow.parquet_writer.ParquetWriter`. A killed
+writer continues with the shard that was not finished.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from penstock.errors import ArgumentError, PenstockError, StoreError
+from penstock.sample import Schema
+from penstock.stores.arrow.parquet_writer import ParquetWriter, Prepared, read_written
+from penstock.stores.container import fingerprint_files
+from penstock.stores.fields.record_names import quote_names
+from penstock.stores.location import Location
+from penstock.stores.origin import ORIGIN_FILE, Origin, read_origin, write_origin
+from penstock.stores.writing import CommittedRecords, Skipped, Writer
+
+__all__ = ["ParquetShardsWriter", "read_written_shards"]
+
+_PREFIX: Final = "train"
+
+
+class ParquetShardsWriter(Writer[Prepared]):
+    """Writes records to shards of one number of records.
+
+    Parameters
+    ----------
+    location : Location
+        The folder.
+    schema, source, overwrite
+        As for :class:`~penstock.stores.common.file_writer.FileWriter`.
+    shard_records : int
+        Number of records of a shard; the last one has the rest.
+    row_group_records : int
+        As for :class:`.arrow.parquet_writer.ParquetWriter`.
+
+    Raises
+    ------
+    ArgumentError
+        If something is at the location that is not to be replaced, or a number is not positive.
+    StoreError
+        If unfinished shards of another origin are there, or files cannot be written.
+    """
+
+    def __init__(
+        self,
+        location: Location,
+        schema: Schema,
+        source: str,
+        *,
+        overwrite: bool = False,
+        shard_records: int,
+        row_group_records: int = 100,
+    ) -> None:
+        if shard_records < 1:
+            raise ArgumentError(f"shard_records must be at least 1, got {shard_records}")
+        if location.exists() and not overwrite:
+            raise ArgumentError(
+                f"{location} exists; it is replaced with overwrite=True (--overwrite), if that is what you want"
+            )
+        self._location, self._schema, self._source = location, schema, source
+        if location.exists():
+            _refuse_other_files(location.local_path)
+        # The size of a shard decides where records are: shards of another size are not continued.
+        self._shard_source = f"{source} shard_records={shard_records}"
+        self._shard_records, self._group_records = shard_records, row_group_records
+        self._folder = Path(f"{location.local_path}.partial")
+        self._done: list[CommittedRecords] = []
+        self._writer: ParquetWriter | None = None
+        self._is_finished = False
+        self._begin(overwrite=overwrite)
+
+    @property
+    def committed(self) -> CommittedRecords:
+        """What is on disk: finished shards, and what is committed of the current one."""
+        parts = [*self._done, *([] if self._writer is None else [self._writer.committed])]
+        return CommittedRecords(
+            sum(part.records for part in parts),
+            sum(part.nbytes for part in parts),
+            tuple(entry for part in parts for entry in part.skipped),
+        )
+
+    def prepare(self, key: str, fields: Mapping[str, object]) -> Prepared:
+        """Check the values of a record; thread-safe."""
+        return self._get_writer().prepare(key, fields)
+
+    def append(self, prepared: Prepared) -> None:
+        """Add the next record; the shard is finished before it if it is complete."""
+        if self._get_writer().records == self._shard_records:
+            self._finish_shard()
+        self._get_writer().append(prepared)
+
+    def skip(self, skipped: Skipped) -> None:
+        """Note a record that is left out."""
+        self._get_writer().skip(skipped)
+
+    def finish(self, problems: Sequence[Skipped] = ()) -> None:
+        """Finish the last shard, and give all of them their names."""
+        del problems  # they are in the report; the format has no place for them
+        self._finish_shard(is_last=True)
+        count = len(self._done)
+        folder = self._location.local_path
+        try:
+            for number in range(count):
+                self._shard_path(number).rename(self._folder / f"{_PREFIX}-{number:05d}-of-{count:05d}.parquet")
+            write_origin(
+                Location.from_path("parquet", self._folder), _fingerprint(self._folder), Origin.from_text(self._source)
+            )
+            if folder.exists():
+                _remove_shards(folder)
+            self._folder.rename(folder)
+            for sidecar in folder.glob("*.parquet.source"):
+                sidecar.unlink()
+        except OSError as error:
+            raise StoreError(
+                f"the store cannot be written: {error.strerror or error}", store=str(self._location)
+            ) from error
+        self._is_finished = True
+
+    def close(self) -> None:
+        """Stop writing; what is committed is resumed by a writer of the same origin."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        self.close()
+        if not self._is_finished:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _begin(self, *, overwrite: bool) -> None:
+        """Find the shards that an earlier writer finished, and continue with the next one."""
+        if overwrite:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for path in self._folder.glob(f"{_PREFIX}-*-of-*.parquet"):  # a writer was killed while it gave them names
+            path.rename(self._shard_path(int(path.name.split("-")[1])))
+        while (path := self._shard_path(len(self._done))).exists():
+            found = read_written(Location.from_path("parquet", path), self._schema, self._shard_source)
+            if found is None:
+                raise StoreError(
+                    "unfinished shards of another source, or of another size, are here; write as before to resume "
+                    "them, or with overwrite=True (--overwrite) to start anew",
+                    store=str(self._location),
+                )
+            self._done.append(found)
+        self._writer = self._open_shard()
+
+    def _open_shard(self) -> ParquetWriter:
+        location = Location.from_path("parquet", self._shard_path(len(self._done)))
+        return ParquetWriter(location, self._schema, self._shard_source, row_group_records=self._group_records)
+
+    def _finish_shard(self, *, is_last: bool = False) -> None:
+        writer = self._get_writer()
+        writer.finish()
+        writer.close()
+        self._done.append(writer.committed)
+        self._writer = None if is_last else self._open_shard()
+
+    def _get_writer(self) -> ParquetWriter:
+        assert self._writer is not None, "nothing is written after finish"
+        return self._writer
+
+    def _shard_path(self, number: int) -> Path:
+        return self._folder / f"{number:05d}.parquet"
+
+
+def read_written_shards(location: Location, schema: Schema, source: str) -> CommittedRecords | None:
+    """What a finished folder holds, if it was written with this schema and source; see :meth:`Store.finished`."""
+    folder = location.local_path
+    try:
+        if read_origin(location, _fingerprint(folder)) != Origin.from_text(source):
+            return None
+        shards = sorted(folder.glob(f"{_PREFIX}-*.parquet"))
+        parts = [read_written(Location.from_path("parquet", path), schema, None) for path in shards]
+    except (PenstockError, OSError):
+        return None
+    if not parts or None in parts:
+        return None
+    known = [part for part in parts if part is not None]
+    return CommittedRecords(
+        sum(part.records for part in known),
+        sum(part.nbytes for part in known),
+        tuple(entry for part in known for entry in part.skipped),
+    )
+
+
+def _fingerprint(folder: Path) -> str:
+    return fingerprint_files(sorted(folder.glob(f"{_PREFIX}-*.parquet")))
+
+
+def _refuse_other_files(folder: Path) -> None:
+    """Raise ArgumentError unless a folder that is to be replaced has nothing but shards."""
+    others = [folder.name] if not folder.is_dir() else [path.name for path in folder.iterdir() if not _is_shard(path)]
+    if others:
+        raise ArgumentError(
+            f"a folder of shards replaces only a folder of shards; {folder} has also {quote_names(sorted(others))}"
+        )
+
+
+def _remove_shards(folder: Path) -> None:
+    _refuse_other_files(folder)
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+
+
+def _is_shard(path: Path) -> bool:
+    return path.is_file() and (path.suffix == ".parquet" or path.name == ORIGIN_FILE)

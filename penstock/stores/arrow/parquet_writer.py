@@ -1,0 +1,332 @@
+"""Writes a Parquet file in the layout of Hugging Face: images as struct<bytes, path>, class names in the metadata.
+
+::
+
+    photos.parquet.partial    PAR1 row groups footer | PAR1 row groups footer | ...     one part for each commit
+    finish ──> one more footer behind them, which has all row groups: a Parquet file like any other
+
+pyarrow cannot continue a file. So a part, with a footer of its own, ends at each commit, and a killed writer continues
+with the next part. In the last footer, offsets are those in the whole file. The footers of parts stay between the row
+groups: some kilobytes for 64 MiB. Encoded images are not compressed again: their pages are read as they lie.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+
+from penstock.errors import PackError, PenstockError, StoreError, StoreFormatError
+from penstock.registry import require
+from penstock.sample import ArrayKind, Field, Schema
+from penstock.stores.arrow.fields import METADATA_KEY
+from penstock.stores.arrow.parquet_files import open_parquet
+from penstock.stores.arrow.thrift_compact import Shape, add_to_numbers
+from penstock.stores.common.file_writer import FileWriter
+from penstock.stores.container import fingerprint_files
+from penstock.stores.fields.small_fields import pack_small
+from penstock.stores.location import Location
+from penstock.stores.origin import Origin, read_origin
+from penstock.stores.writing import CommittedRecords, Skipped
+
+__all__ = ["ParquetWriter", "Prepared", "read_written"]
+
+Prepared = tuple[str, list[Any], int]
+"""A record whose values were checked: its key, its values, the number of bytes of its blobs."""
+
+_MAGIC: Final = b"PAR1"
+_OFFSETS: Final[Shape] = {
+    4: ({1: ({2: None, 3: dict.fromkeys((9, 10, 11, 14)), 4: None, 6: None},), 5: None},),
+}
+"""The numbers in a footer that are offsets in the file: of row groups, column chunks, their pages and indexes."""
+_KEY_COLUMN: Final = "__key__"
+_GROUP_NBYTES: Final = 1 << 20
+_MAX_GROUP_NBYTES: Final = 64 << 20
+_MAX_GROUP_RECORDS: Final = 10_000
+_FEATURE_DTYPES: Final = {"text": "string", "json": "string", "bytes": "binary", "int": "int64", "float": "float64"}
+_MAX_BLOB_NBYTES: Final = (1 << 31) - 1
+
+
+class ParquetWriter(FileWriter[Prepared]):
+    """Writes records as rows.
+
+    Parameters
+    ----------
+    location, schema, source, overwrite
+        As for :class:`~penstock.stores.common.file_writer.FileWriter`.
+    row_group_records : int
+        Number of records of a row group; more where they have less than 1 MiB together, fewer where they have more than
+        64 MiB.
+    """
+
+    def __init__(
+        self, location: Location, schema: Schema, source: str, *, overwrite: bool = False, row_group_records: int = 100
+    ) -> None:
+        require("pyarrow.parquet", extra="parquet", purpose="to write Parquet files")
+        self._group_records = row_group_records
+        self._key = _choose_key(schema)
+        self._arrow_schema = _make_schema(schema, self._key)
+        self._part: tuple[Any, int] | None = None  # its writer, and where it begins
+        self._rows: list[tuple[str, list[Any]]] = []
+        self._rows_nbytes = 0
+        super().__init__(
+            location, schema, source, overwrite=overwrite, options={"row_group_records": row_group_records}
+        )
+        self._parts: list[list[int]] = [list(map(int, span)) for span in self.state.get("parts", [])]
+
+    def prepare(self, key: str, fields: Mapping[str, object]) -> Prepared:
+        """Check the values of a record; thread-safe."""
+        values: list[Any] = []
+        nbytes = 0
+        for name, field in self.schema.fields.items():
+            value = _prepare_value(name, field, fields[name])
+            if field.is_blob and value is not None:
+                nbytes += len(value[0] if isinstance(value, tuple) else value)
+            values.append(value)
+        _refuse_surrogates("key", key)
+        if nbytes > _MAX_BLOB_NBYTES:
+            raise PackError(f"a record must have at most {_MAX_BLOB_NBYTES} bytes, got {nbytes}")
+        return key, values, nbytes
+
+    def write_record(self, prepared: Prepared) -> int:
+        """Add a row; writes a row group if it is complete."""
+        key, values, nbytes = prepared
+        if self._rows and self._rows_nbytes + nbytes > _MAX_GROUP_NBYTES:
+            self._write_group()
+        self._rows.append((key, values))
+        self._rows_nbytes += nbytes
+        is_large = self._rows_nbytes >= _GROUP_NBYTES and len(self._rows) >= self._group_records
+        if is_large or len(self._rows) >= max(_MAX_GROUP_RECORDS, self._group_records):
+            self._write_group()
+        return nbytes
+
+    def write_pending(self) -> None:
+        """Write the last rows, and end the part with its footer."""
+        if self._rows:
+            self._write_group()
+        if self._part is None:
+            return
+        writer, begin = self._part
+        self._part = None
+        writer.close()
+        self._parts.append([begin, self.files[0].tell()])
+        self.state["parts"] = self._parts
+
+    def write_end(self) -> None:
+        """Write the footer with the row groups of all parts."""
+        from pyarrow import parquet as pq
+
+        self.write_pending()
+        skipped = [list(entry) for entry in self.skipped]
+        totals = {"records": self.records, "nbytes": self.nbytes, "skipped": skipped}
+        empty = io.BytesIO()
+        with pq.ParquetWriter(empty, _make_schema(self.schema, self._key, totals), **self._options_of_writer()):
+            pass
+        merged = pq.read_metadata(io.BytesIO(empty.getvalue()))
+        file = self.files[0]
+        for begin, end in self._parts:
+            merged.append_row_groups(_read_footer(file, begin, end))
+        whole = io.BytesIO()
+        merged.write_metadata_file(whole)
+        at = file.seek(0, io.SEEK_END)
+        file.write(whole.getvalue()[len(_MAGIC) if at else 0 :])
+
+    def close(self) -> None:
+        """Close the files; the part that is not committed is cut off by the writer that continues."""
+        if self._part is not None:
+            writer, _ = self._part
+            self._part = None
+            writer.close()
+        super().close()
+
+    def _write_group(self) -> None:
+        from pyarrow import Table
+        from pyarrow import parquet as pq
+
+        columns: dict[str, Any] = {}
+        keys = [key for key, _ in self._rows]
+        if self._key == (_KEY_COLUMN,):
+            columns[_KEY_COLUMN] = _make_array(keys, self._arrow_schema.field(_KEY_COLUMN).type)
+        for number, (name, field) in enumerate(self.schema.fields.items()):
+            values = [row[number] for _, row in self._rows]
+            arrow_type = self._arrow_schema.field(name).type
+            names = keys if self._key[0] == name else [None] * len(keys)
+            columns[name] = _make_column(values, field, arrow_type, names)
+        if self._part is None:
+            begin = self.files[0].tell()
+            self._part = pq.ParquetWriter(_Sink(self.files[0]), self._arrow_schema, **self._options_of_writer()), begin
+        self._part[0].write_table(Table.from_pydict(columns, self._arrow_schema), row_group_size=len(keys))
+        self._rows, self._rows_nbytes = [], 0
+
+    def _options_of_writer(self) -> dict[str, Any]:
+        small = [name for name, field in self.schema.fields.items() if not field.is_blob and field.array is None]
+        leaves = dict.fromkeys([*small, *([_KEY_COLUMN] if self._key == (_KEY_COLUMN,) else [])], "snappy")
+        return {
+            "compression": leaves,
+            "use_dictionary": [name for name in leaves if name != _KEY_COLUMN],
+            "write_statistics": small,
+            "write_page_index": True,
+            "write_page_checksum": True,
+        }
+
+
+class _Sink:
+    """A file that pyarrow writes a part to, and does not close."""
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def write(self, content: bytes) -> int:
+        """Append bytes."""
+        return self._file.write(content)
+
+    def flush(self) -> None:
+        """Nothing: the file is flushed at the commit."""
+
+    def close(self) -> None:
+        """Nothing: the file goes on."""
+
+
+def read_written(location: Location, schema: Schema, source: str | None) -> CommittedRecords | None:
+    """What a finished file holds, if it was written with this schema and source; see :meth:`Store.finished`.
+
+    ``source`` None: of any source.
+    """
+    try:
+        with open_parquet(location.local_path) as file:
+            entry = json.loads((file.schema_arrow.metadata or {})[METADATA_KEY])
+        if source is not None:
+            origin = read_origin(location, fingerprint_files([location.local_path]))
+            if origin != Origin.from_text(source):
+                return None
+        if Schema.from_json(entry["schema"]) != schema:
+            return None
+        written = entry["written"]
+        skipped = tuple(Skipped(str(key), str(reason)) for key, reason in written["skipped"])
+        return CommittedRecords(int(written["records"]), int(written["nbytes"]), skipped)
+    except (StoreError, PenstockError, OSError, ValueError, KeyError, TypeError):
+        return None  # there is no such file, or another one
+
+
+def _read_footer(file: BinaryIO, begin: int, end: int) -> Any:
+    """The metadata of a part, with offsets in the whole file."""
+    from pyarrow import BufferReader
+    from pyarrow import parquet as pq
+
+    tail = len(_MAGIC) + 4
+    file.seek(end - tail)
+    nbytes = int.from_bytes(file.read(4), "little")
+    if nbytes > end - begin - tail:
+        raise StoreFormatError("the unfinished file is damaged; write with overwrite=True (--overwrite) to start anew")
+    file.seek(end - tail - nbytes)
+    footer = add_to_numbers(file.read(nbytes), _OFFSETS, begin)
+    return pq.read_metadata(BufferReader(b"".join([_MAGIC, footer, len(footer).to_bytes(4, "little"), _MAGIC])))
+
+
+def _choose_key(schema: Schema) -> tuple[str, ...]:
+    """Where the keys are: the paths of the first images, or a column of their own."""
+    image = next((name for name, field in schema.fields.items() if field.kind == "image"), None)
+    return (_KEY_COLUMN,) if image is None else (image, "path")
+
+
+def _make_schema(schema: Schema, key: tuple[str, ...], written: Mapping[str, object] | None = None) -> Any:
+    """The Arrow schema, with the features that ``datasets`` reads and the schema that penstock reads."""
+    import pyarrow as pa
+
+    columns = [pa.field(_KEY_COLUMN, pa.string())] if key == (_KEY_COLUMN,) else []
+    features: dict[str, object] = {_KEY_COLUMN: {"dtype": "string", "_type": "Value"}} if columns else {}
+    for name, field in schema.fields.items():
+        arrow_type, features[name] = _describe_field(field)
+        columns.append(pa.field(name, arrow_type))
+    own = {"schema": schema.to_json(), "key": list(key), **({} if written is None else {"written": written})}
+    metadata = {"huggingface": json.dumps({"info": {"features": features}}), METADATA_KEY: json.dumps(own)}
+    return pa.schema(columns, metadata)
+
+
+def _describe_field(field: Field) -> tuple[Any, object]:
+    """The Arrow type of a field, and its feature."""
+    import pyarrow as pa
+
+    if field.kind in {"image", "mask"}:
+        return pa.struct([("bytes", pa.binary()), ("path", pa.string())]), {"_type": "Image"}
+    if field.pixels is not None:
+        shape = field.pixels.shape
+        if shape is not None:
+            return pa.binary(int(np.prod(shape)) * field.pixels.dtype.itemsize), {"dtype": "binary", "_type": "Value"}
+        numbers = {name: {"dtype": "int32", "_type": "Value"} for name in _list_lengths(field.pixels)}
+        sizes = [(name, pa.int32()) for name in numbers]
+        return pa.struct([("bytes", pa.binary()), *sizes]), {"bytes": {"dtype": "binary", "_type": "Value"}, **numbers}
+    if field.array is not None:
+        arrow_type = pa.from_numpy_dtype(field.array.dtype)
+        feature: object = {"dtype": str(field.array.dtype), "_type": "Value"}
+        for _ in field.array.axes:
+            arrow_type, feature = pa.list_(arrow_type), {"feature": feature, "_type": "Sequence"}
+        return arrow_type, feature
+    if field.kind == "label" and field.classes:
+        return pa.int64(), {"names": list(field.classes), "_type": "ClassLabel"}
+    dtype = _FEATURE_DTYPES.get(field.kind, "int64")
+    return pa.type_for_alias(dtype), {"dtype": dtype, "_type": "Value"}
+
+
+def _list_lengths(kind: ArrayKind) -> tuple[str, ...]:
+    """Names of the lengths of pixels of several sizes."""
+    return ("height", "width") if kind.axes[2] else ("height", "width", "channels")
+
+
+def _prepare_value(name: str, field: Field, value: Any) -> Any:
+    """The value of a field as :func:`_make_column` takes it: bytes, a number, text, an array; None for no value."""
+    if value is None:
+        return None
+    if field.pixels is not None:
+        pixels = np.asarray(value)
+        if pixels.dtype != field.pixels.dtype or not field.pixels.allows(pixels.shape):
+            raise PackError(f"field {name!r} must be {field.pixels}, got {pixels.dtype} of shape {pixels.shape}")
+        return pixels.astype(pixels.dtype.newbyteorder("<"), copy=False).tobytes(), *pixels.shape
+    if field.is_blob:
+        return bytes(value)
+    packed = pack_small(name, field, value)
+    if field.array is None:
+        return _refuse_surrogates(f"field {name!r}", packed)
+    assert isinstance(packed, list), "an array is packed as its shape and bytes"
+    return np.frombuffer(packed[1], field.array.dtype.newbyteorder("<")).reshape(packed[0])
+
+
+def _refuse_surrogates(what: str, value: Any) -> Any:
+    """The value, unless it is text that is not valid Unicode."""
+    try:
+        if isinstance(value, str):
+            value.encode()
+    except UnicodeEncodeError as error:
+        raise PackError(f"{what} must be valid Unicode, got {value!a:.200}") from error
+    return value
+
+
+def _make_column(values: Sequence[Any], field: Field, arrow_type: Any, names: Sequence[str | None]) -> Any:
+    import pyarrow as pa
+
+    if field.pixels is not None:
+        contents = [None if value is None else value[0] for value in values]
+        if field.pixels.shape is not None:
+            return _make_array(contents, arrow_type)
+        names = _list_lengths(field.pixels)
+        sizes = [[None if value is None else value[1 + axis] for value in values] for axis in range(len(names))]
+        children = [_make_array(contents, pa.binary()), *(_make_array(each, pa.int32()) for each in sizes)]
+        return pa.StructArray.from_arrays(children, names=["bytes", *names])
+    if field.kind in {"image", "mask"}:
+        children = [_make_array(values, pa.binary()), _make_array(names, pa.string())]
+        nulls = [value is None and name is None for value, name in zip(values, names, strict=True)]
+        return pa.StructArray.from_arrays(children, names=["bytes", "path"], mask=pa.array(nulls, pa.bool_()))
+    if field.array is not None:
+        return _make_array([None if value is None else value.tolist() for value in values], arrow_type)
+    return _make_array(values, arrow_type)
+
+
+def _make_array(values: Sequence[Any], arrow_type: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.array(values, arrow_type)

@@ -1,0 +1,88 @@
+"""Where each record of a container lies that has no index of its own: found once, and kept in a file beside it.
+
+::
+
+    train.tar ──scan──> arrays by name (offsets, lengths, labels, ...), keys ──> train.tar.index.npz
+                                                                                    └ used while sizes and times of
+                                                                                      change of the files are the same
+
+Stores of tar, RecordIO and TFRecord files use it. The file is only a cache: where it cannot be written beside the
+container, it is kept in the user's cache folder; where that fails too, the container is scanned each time it is opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from penstock.sample import Array
+from penstock.stores.common.regular_file import open_regular
+from penstock.stores.location import Location, cache_folder
+
+__all__ = ["load_or_scan"]
+
+_logger = logging.getLogger(__name__)
+
+_SIDECAR: Final = "index.npz"
+_FILES: Final = "files"  # the name under which the digest of the container is stored
+
+
+def load_or_scan(location: Location, digest: str, scan: Callable[[], Mapping[str, Array]]) -> dict[str, Array]:
+    """The arrays of an index: those of the file beside the container, or what ``scan`` returns, which is then kept.
+
+    Parameters
+    ----------
+    location : Location
+        The container.
+    digest : str
+        Of the names, sizes and times of change of its files, and of the version of what ``scan`` returns.
+    scan : callable
+        Reads the container; returns arrays by name, without objects. Names of records are one uint8 array, the
+        ``joined`` of a :class:`~penstock.stores.common.keys.KeyList`.
+    """
+    beside = location.sidecar(_SIDECAR)
+    name = hashlib.blake2b(os.fsencode(beside), digest_size=16).hexdigest()
+    places = beside, cache_folder() / "indexes" / f"{name}.npz"
+    for path in places:
+        found = _load(path, digest)
+        if found is not None:
+            return found
+    found = dict(scan())
+    any(_save(path, digest, found) for path in places)  # the first one that can be written
+    return found
+
+
+def _load(path: Path, digest: str) -> dict[str, Array] | None:
+    try:
+        with os.fdopen(open_regular(path), "rb") as file, np.load(file, allow_pickle=False) as archive:
+            if str(archive[_FILES]) != digest:
+                return None
+            return {name: archive[name] for name in archive.files if name != _FILES}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, MemoryError):
+        return None  # no file, or a damaged one
+
+
+def _save(path: Path, digest: str, arrays: Mapping[str, Array]) -> bool:
+    partial = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, partial = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            np.savez(file, allow_pickle=False, **{_FILES: np.array(digest)}, **arrays)
+        Path(partial).replace(path)
+    except OSError as error:
+        _logger.debug("the index %s is not kept: %s", path, error)
+        if partial:
+            with contextlib.suppress(OSError):
+                Path(partial).unlink()
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""What values of fields mean, whatever the container: names of columns, pixels, boxes, arrays."""

@@ -1,0 +1,110 @@
+"""The values of small fields in msgpack: numbers and texts as they are, an array as its shape and bytes, JSON as text.
+
+Values are checked against the kind of their field, both when they are packed and when they are read: a checksum shows
+that bytes were not changed, not that they were valid when written. :mod:`.pack.format` calls this for each record.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.errors import PackError
+from penstock.sample import Array, ArrayKind, Field
+
+__all__ = ["SMALL_TYPES", "ArrayReader", "check_small", "pack_small"]
+
+SMALL_TYPES: Final[Mapping[str, type]] = {"label": int, "int": int, "float": float, "text": str, "json": str}
+"""The type of a stored value, by kind; small arrays are stored as lists."""
+
+
+def check_small(name: str, field: Field, value: object) -> Any:
+    """The value of a small field, of the type of its kind; None where the record has no value.
+
+    Returns
+    -------
+    int, float, str, ndarray or None
+        An array is C-contiguous and little-endian. An object for JSON is its text.
+
+    Raises
+    ------
+    PackError
+        If the value is not of the kind of the field.
+    """
+    kind = field.array
+    try:
+        if field.kind == "json":
+            return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        if value is None:
+            if kind is not None and kind.shape is not None and kind.dtype.kind not in "if":
+                raise PackError(
+                    f"field {name!r} must have a value in each record: {kind.dtype} has none for a missing one"
+                )
+            return None
+        if kind is None:
+            small = SMALL_TYPES[field.kind](value)
+            if type(small) is int and not -(2**63) <= small < 2**63:
+                raise PackError(f"field {name!r} must be of kind {field.kind}, a number of 64 bits, got {value!r:.200}")
+            return small
+        array = np.asarray(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, PackError):
+            raise
+        raise PackError(f"field {name!r} must be of kind {field.kind}, got {type(value).__name__}: {error}") from error
+    if array.shape == (0,) and kind.empty_shape is not None:
+        array = array.reshape(kind.empty_shape)
+    if not np.can_cast(array.dtype, kind.dtype, "same_kind") or not kind.allows(array.shape):
+        raise PackError(
+            f"field {name!r} must be of kind {field.kind} ({kind}), got {array.dtype} of shape {array.shape}"
+        )
+    return np.ascontiguousarray(array, kind.dtype.newbyteorder("<"))
+
+
+def pack_small(name: str, field: Field, value: object) -> object:
+    """The value of a small field as msgpack holds it; raises as :func:`check_small`."""
+    small = check_small(name, field, value)
+    return [list(small.shape), small.tobytes()] if isinstance(small, np.ndarray) else small
+
+
+class ArrayReader:
+    """Makes the arrays of one field from stored values. It is called for each record: constants are computed once."""
+
+    __slots__ = ("_dtype", "_empty", "_fixed", "_is_bool", "_kind", "name")
+
+    def __init__(self, name: str, kind: ArrayKind) -> None:
+        self.name, self._kind = name, kind
+        self._dtype = kind.dtype.newbyteorder("<")
+        self._is_bool = kind.dtype == np.bool_
+        self._empty = kind.empty_shape
+        self._fixed = None if kind.shape is None else list(kind.shape)
+
+    def read(self, value: list[object]) -> Array:
+        """The array, a view of its bytes; ValueError if the kind of the field does not allow it."""
+        shape, content = value if len(value) == 2 else (None, None)
+        if type(shape) is not list or type(content) is not bytes:
+            raise ValueError(f"its field {self.name!r} must be the shape and the bytes of an array")
+        # 4.0 and True equal 4 and 1 and are no lengths: the stored shape is never used itself
+        shape = self._fixed if shape == self._fixed else self._check_shape(shape)
+        if self._is_bool and content.strip(b"\0\1"):
+            raise ValueError(f"its field {self.name!r} is bool and must have no bytes other than 0 and 1")
+        try:
+            return np.frombuffer(content, self._dtype).reshape(shape)
+        except (ValueError, OverflowError) as error:
+            raise ValueError(
+                f"the {len(content)} bytes of its field {self.name!r} are not those of shape {tuple(shape)}"
+            ) from error
+
+    def _check_shape(self, shape: list[Any]) -> list[int]:
+        if shape == [0] and self._empty is not None:
+            return list(self._empty)
+        axes = self._kind.axes
+        if len(shape) == len(axes):
+            for length, lengths in zip(shape, axes, strict=True):
+                if type(length) is not int or length < 0 or not (lengths is None or length in lengths):
+                    break
+            else:
+                return shape
+        raise ValueError(f"its field {self.name!r} has shape {tuple(shape)!s:.200}; the schema says {self._kind}")

@@ -1,0 +1,317 @@
+"""The ``hdf5`` store: datasets of images, labels, names and other values in HDF5 files, one record for each row.
+
+::
+
+    train.h5                  train_x.h5  train_y.h5        part-0.h5  part-1.h5
+    image (N, H, W, 3)        x (N, ...)  y (N, ...)        x, y       x, y
+    label (N,)                different datasets:           the same datasets:
+                              side by side                  one after another
+
+:mod:`.hdf5.survey` lists the datasets, :mod:`.hdf5.roles` finds what each is, :mod:`.hdf5.rows` reads records. h5py is
+needed to open a file; most datasets are then read from the mapped file, without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+
+import xxhash
+
+from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, StoreError
+from penstock.plurals import counted
+from penstock.sample import Array, Record, Schema
+from penstock.stores.base import Indices, PathLike
+from penstock.stores.common.keys import RowKeys
+from penstock.stores.common.regular_file import has_magic
+from penstock.stores.container import ContainerStore, fingerprint_files, identify
+from penstock.stores.hdf5.files import Hdf5Files, OpenHdf5Files
+from penstock.stores.hdf5.format import LAYOUT, Hdf5Layout
+from penstock.stores.hdf5.roles import Options, Roles, assign_roles
+from penstock.stores.hdf5.survey import LIBRARY_ERRORS, cut_growing, join_surveys
+from penstock.stores.hdf5.values import DatasetReader, NumberReader, make_reader, read_texts
+from penstock.stores.indices import list_indices
+from penstock.stores.location import Location
+from penstock.stores.origin import Origin, read_origin
+from penstock.stores.writing import CommittedRecords, Skipped, Writer
+
+__all__ = ["Hdf5Store"]
+
+_SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
+_USER_BLOCKS: Final = (0, 512, 1024, 2048, 4096)
+
+
+class Hdf5Store(ContainerStore[OpenHdf5Files]):
+    """Records in HDF5 files.
+
+    Parameters
+    ----------
+    path : str, path, Location or sequence of paths
+        The file, or several: with different datasets (``x`` and ``y``) they are read side by side, with the same
+        datasets one after another.
+    image, label, key : str, optional
+        Paths of the datasets (``"train/jpeg"``). By default they are found by names, types and shapes; ``""`` for
+        ``label`` and ``key``: there is none.
+    group : str, optional
+        The group whose datasets are used (``"train"``).
+    fields : mapping of str to str, optional
+        Dataset of each field: ``{"image": "a/b", "caption": "c"}``. By default image and label, and every other
+        dataset beside the image that has as many records.
+    axes : {"NHWC", "NCHW", "NCWH", "NHW", "NWH"}, optional
+        Axes of stored pixels; must be stated where the second axis may be that of the channels. MATLAB stores ``NCWH``
+        and ``NWH``, which is found out.
+    channels : {"RGB", "BGR"}, optional
+        Order of stored channels; must be stated for 3 and 4 channels unless an attribute of the dataset says it.
+    missing_label : int, optional
+        The label that says that a record has none.
+    swmr : bool, optional
+        Whether another process writes the file in SWMR mode. By default it is found out. The number of records is then
+        that when the store was opened.
+    count : int, optional
+        Use only so many records, the first ones.
+
+    Raises
+    ------
+    StoreFormatError
+        If a file is damaged, or has no datasets of records.
+    ArgumentError
+        If something must be stated, or does not fit; the message lists the candidates.
+    OptionalPackageError
+        If h5py is not installed.
+
+    Notes
+    -----
+    Pixels and small arrays of native byte order, and encoded images of variable length, are views of the mapped file,
+    if the dataset is contiguous or in chunks without filters. gzip and shuffle are undone without h5py, and threads do
+    so at once. Other filters, and files in SWMR mode, are read by h5py, which serves one thread at a time. HDF5 has no
+    checksums of records: a flipped bit in a picture is not noticed, unless the dataset has the filter ``fletcher32`` or
+    ``gzip``.
+    """
+
+    kind: ClassVar[str] = "hdf5"
+    suffixes: ClassVar[tuple[str, ...]] = (".h5", ".hdf5")
+    takes_shards: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        path: PathLike,
+        *,
+        image: str | None = None,
+        label: str | None = None,
+        key: str | None = None,
+        group: str | None = None,
+        fields: Mapping[str, str] | None = None,
+        axes: str | None = None,
+        channels: str | None = None,
+        missing_label: int | None = None,
+        swmr: bool | None = None,
+        count: int | None = None,
+    ) -> None:
+        stated = Options(image, label, key, group or "", fields, axes, channels)
+        named = None if fields is None else dict(fields)
+        given: dict[str, Any] = {
+            "image": image, "label": label, "key": key, "group": group, "fields": named, "axes": axes,
+            "channels": channels, "missing_label": missing_label, "swmr": swmr, "count": count,
+        }  # fmt: skip
+        super().__init__(path, **{name: value for name, value in given.items() if value is not None})
+        self._missing_label = missing_label
+        self._hdf5 = Hdf5Files(self._files, self.url, swmr=swmr)
+        self._written: Hdf5Layout | None = None
+        self._roles, self._problems = self._find_roles(stated)
+        self._count = self._roles.count if count is None else self._check_count(count)
+        if self._hdf5.is_swmr:  # the same records in every process, whatever is written meanwhile
+            self._options.update(swmr=True, count=self._count)
+        self._schema = self._roles.schema
+        self._readers: dict[str, DatasetReader] = {}
+        self._keys: Sequence[str] | None = None if self._roles.key is not None else RowKeys(self._count)
+
+    @property
+    def schema(self) -> Schema:
+        """The fields: ``image`` and ``label`` where they were found, others by the names of their datasets."""
+        return self._schema
+
+    @property
+    def description(self) -> str:
+        """Which datasets are used, and as what."""
+        if self._written is not None:
+            return f"hdf5, written by penstock: {counted(self._count, 'record')}"
+        said = []
+        for name, source in self._roles.fields.items():
+            order = f" {source.axes} {'BGR' if source.is_bgr else ''}".rstrip()
+            said.append(f"{name} is {source.dataset.name!r} ({source.field.kind}{order})")
+        key = "row numbers" if self._roles.key is None else repr(self._roles.key.name)
+        unused = f"; not used: {', '.join(self._roles.unused[:5])}" if self._roles.unused else ""
+        swmr = ", open for writing (SWMR)" if self._hdf5.is_swmr else ""
+        return f"hdf5: {counted(self._count, 'record')}{swmr}; {', '.join(said)}; keys are {key}{unused}"
+
+    @property
+    def problems(self) -> tuple[Skipped, ...]:
+        """Datasets that cannot be read, each with the reason."""
+        return self._problems
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """What was left out when penstock wrote the file."""
+        return () if self._written is None else self._written.skipped
+
+    def __len__(self) -> int:
+        return self._count
+
+    def open_files(self) -> OpenHdf5Files:
+        """Open nothing yet: h5py is needed for columns and for unusual datasets only."""
+        return self._hdf5.open()
+
+    def close_files(self, opened: OpenHdf5Files) -> None:
+        """Close the files that h5py has opened; mapped files stay readable."""
+        opened.close()
+
+    def read_record(self, opened: OpenHdf5Files, index: int) -> Record:
+        """One record; see :meth:`ContainerStore.read_record`."""
+        key = (self._keys if self._keys is not None else self._read_keys())[index]
+        return Record(index, key, {name: self._get_reader(name).read(index, opened) for name in self._roles.fields})
+
+    def read(self, indices: Indices) -> list[Record]:
+        """The records at ``indices``, read in the order of the file; see :meth:`Store.read`."""
+        numbers = list_indices(indices)
+        if len(numbers) < 3:
+            return super().read(numbers)
+        order = sorted(range(len(numbers)), key=numbers.__getitem__)  # records of one chunk are inflated once
+        records: list[Any] = [None] * len(numbers)
+        for position, record in zip(order, super().read([numbers[at] for at in order]), strict=True):
+            records[position] = record
+        return records
+
+    def blobs(self, field: str, indices: Indices) -> list[Any]:
+        """One field of the records, without reading the others; see :meth:`Store.blobs`."""
+        self.schema.refuse_small(field)
+        numbers = list_indices(indices)
+        for number in numbers:
+            self._refuse_outside(number)
+        opened = self.get_opened(self.files_of(numbers))
+        blobs: list[Any] = [None] * len(numbers)
+        number = 0
+        try:
+            reader = self._get_reader(field)
+            for at in sorted(range(len(numbers)), key=numbers.__getitem__):
+                number = numbers[at]
+                blobs[at] = reader.read(number, opened)
+        except PenstockError as error:
+            error.locate(store=self.url, key=self.get_key(number), index=number)
+            raise
+        except LIBRARY_ERRORS as error:
+            raise self.make_damage_error(number, error) from error
+        return blobs
+
+    def column(self, field: str) -> Array:
+        """A small field of all records; see :meth:`Store.column`."""
+        self._refuse_closed()
+        source = self._roles.fields.get(field)
+        if source is None or not source.is_number:
+            return super().column(field)
+        self.get_opened()
+        reader = self._get_reader(field)
+        assert isinstance(reader, NumberReader), "the field is a number"
+        return reader.column[: self._count]
+
+    def keys(self) -> Sequence[str]:
+        """The texts or numbers of the key dataset; row numbers where there is none."""
+        self._refuse_closed()
+        return self._keys if self._keys is not None else self._read_keys()
+
+    def close(self) -> None:
+        """Close the files; see :meth:`Store.close`. What was read stays readable."""
+        super().close()
+        self._readers.clear()
+        self._hdf5.unmap()
+
+    def digest(self) -> str:
+        """As :meth:`ContainerStore.digest`; of a file that grows (SWMR), the options and the number of records."""
+        return self._digest_options() if self._hdf5.is_swmr else super().digest()
+
+    def fingerprint(self) -> str:
+        """As :meth:`ContainerStore.fingerprint`; of a file that grows (SWMR), the options and the number of records."""
+        return self._digest_options() if self._hdf5.is_swmr else super().fingerprint()
+
+    @classmethod
+    def recognises(cls, path: str) -> bool:
+        """Whether the file begins with HDF5's signature, or has it behind a user block."""
+        return has_magic(path, _SIGNATURE, _USER_BLOCKS)
+
+    @classmethod
+    def writer(  # type: ignore[override]  # its one option is named
+        cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False, compression: str = "none"
+    ) -> Writer[Any]:
+        """Begin or resume a file; see :class:`.hdf5.writer.Hdf5Writer`."""
+        from penstock.stores.hdf5.writer import Hdf5Writer  # readers need not load it
+
+        return Hdf5Writer(location, schema, source, overwrite=overwrite, compression=compression)
+
+    @classmethod
+    def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
+        """What the finished file holds; see :meth:`Store.finished`."""
+        try:
+            if read_origin(location, fingerprint_files(location.paths)) != Origin.from_text(source):
+                return None
+            with cls(location) as store:
+                same = store._written is not None and store.schema == schema  # of this class
+                return store._written.committed(len(store)) if same and store._written else None
+        except (OSError, ArgumentError):
+            return None
+
+    def _find_roles(self, stated: Options) -> tuple[Roles, tuple[Skipped, ...]]:
+        survey = join_surveys(self._hdf5.survey(LAYOUT), [path.name for path in self._files])
+        if self._hdf5.is_swmr:
+            survey = cut_growing(survey)
+        try:
+            if survey.layout and stated == Options():
+                self._written = Hdf5Layout.from_text(survey.layout)
+                return self._written.assign(survey), survey.problems
+            return assign_roles(survey, stated), survey.problems
+        except PenstockError as error:
+            error.locate(store=self.url)
+            raise
+
+    def _check_count(self, count: int) -> int:
+        if type(count) is not int or not 0 <= count <= self._roles.count:
+            raise ArgumentError(f"count must be in 0 .. {self._roles.count}, the records of the files, got {count!r}")
+        return count
+
+    def _get_reader(self, name: str) -> DatasetReader:
+        reader = self._readers.get(name)
+        if reader is None:  # two threads may make it twice
+            missing_label = self._missing_label if name == "label" else None
+            try:
+                reader = make_reader(self._roles.fields[name], self._hdf5, self._roles.count, missing_label)
+            except PenstockError:
+                raise
+            except LIBRARY_ERRORS as error:
+                raise CorruptRecordError(f"field {name!r} cannot be read: {error}", store=self.url) from error
+            self._readers[name] = reader
+        return reader
+
+    def _read_keys(self) -> Sequence[str]:
+        assert self._roles.key is not None, "else the keys are row numbers"
+        self.get_opened()
+        try:
+            self._keys = keys = read_texts(self._hdf5.read_all(self._roles.key))
+        except PenstockError:
+            raise
+        except LIBRARY_ERRORS as error:
+            raise CorruptRecordError(f"the keys are damaged: {error}", store=self.url) from error
+        return keys
+
+    def _digest_options(self) -> str:
+        names = sorted(path.name for path in self._files)
+        return xxhash.xxh3_128(repr((names, sorted(self._options.items()))).encode()).hexdigest()
+
+    def _refuse_changed(self, files: Iterable[int] | None = None) -> None:
+        if not self._hdf5.is_swmr:
+            super()._refuse_changed(files)
+            return
+        for path, opened in zip(self._files, self._identities, strict=True):
+            try:
+                now = identify(path)
+            except OSError:
+                now = None
+            if now is None or (now.device, now.inode) != (opened.device, opened.inode) or now.nbytes < opened.nbytes:
+                raise StoreError(f"{path.name} was replaced while this store was open; open it again", store=self.url)

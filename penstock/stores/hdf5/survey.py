@@ -1,0 +1,326 @@
+"""Which datasets the files of an HDF5 store have: their names, shapes, types of elements, and what attributes say.
+
+Called when a store is opened; reads headers, attributes, and of byte strings the first one. Links to other files are
+not followed: a container of unknown origin must not name the files that are read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.errors import ArgumentError, StoreError, StoreFormatError
+from penstock.registry import require
+from penstock.sample import Array, DType
+from penstock.stores.common.regular_file import open_regular
+from penstock.stores.container import DAMAGE
+from penstock.stores.fields.image_signatures import looks_like_image
+from penstock.stores.writing import Skipped
+
+__all__ = [
+    "LIBRARY_ERRORS",
+    "FoundDataset",
+    "LibraryFile",
+    "Survey",
+    "cut_growing",
+    "join_surveys",
+    "open_library_file",
+    "survey_file",
+]
+
+LibraryFile = Any
+"""An ``h5py.File``; the package has no types."""
+
+LIBRARY_ERRORS: Final = (OSError, RuntimeError, MemoryError, *DAMAGE)
+"""What h5py raises for wrong bytes."""
+
+_MAX_OBJECTS: Final = 100_000
+_MAX_CLASSES: Final = 1 << 16
+_SPARSE_NBYTES: Final = 1 << 30
+_MAX_BLOCK_NBYTES: Final = 1 << 28
+_MAX_RATIO: Final = 2000  # deflate compresses to 1/1032 at most
+_CLASS_NAMES: Final = frozenset({"classes", "class_names", "classnames", "list_classes", "label_names", "categories"})
+_ORDERS: Final = {"RGB": "RGB", "BGR": "BGR", "RGBA": "RGB", "BGRA": "BGR"}
+_ORDER_ATTRIBUTES: Final = ("channels", "channel_order", "color_order", "IMAGE_COLORMODEL", "colorspace", "color_space")
+_LOCKED: Final = re.compile(r"unable to lock|already open for write|Resource temporarily unavailable")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundDataset:
+    """A dataset, or the datasets of this name in all shards.
+
+    Parameters
+    ----------
+    name : str
+        Its path in the file, without the first ``/``.
+    form : str
+        ``array`` (numbers of one shape), ``ragged`` (variable-length numbers), ``text``, or ``blocks`` (bytes of one
+        length); ``other`` for types that are not read.
+    dtype : dtype
+        Of the numbers; of ``blocks`` and ``text`` that of NumPy.
+    shape : tuple of int
+        Of all records; the first axis counts records.
+    files, counts : tuple of int
+        Numbers of the files that have it, and of its records in each.
+    classes : tuple of str
+        Names of classes that it states.
+    channels : str
+        ``RGB`` or ``BGR``, if it states one.
+    grows : bool
+        Whether records may be appended.
+    is_matlab : bool
+        Whether MATLAB wrote it: the axes are in reverse order, and a column of numbers is one row.
+    file : str
+        The name of its file, where the files of a store have different datasets.
+    """
+
+    name: str
+    form: str
+    dtype: DType
+    shape: tuple[int, ...]
+    files: tuple[int, ...] = (0,)
+    counts: tuple[int, ...] = (0,)
+    classes: tuple[str, ...] = ()
+    channels: str = ""
+    grows: bool = False
+    is_matlab: bool = False
+    file: str = ""
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+        return self.shape[0]
+
+    def describe(self) -> str:
+        """Name, type and shape, for messages."""
+        kind = {"array": str(self.dtype), "ragged": f"variable-length {self.dtype}"}.get(self.form, self.form)
+        where = f" in {self.file}" if self.file else ""
+        return f"{self.name!r} ({kind}, {self.shape}){where}"
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The datasets of a store by name; those that cannot be read; names of classes; the text of our own layout."""
+
+    datasets: Mapping[str, FoundDataset]
+    problems: tuple[Skipped, ...] = ()
+    classes: tuple[str, ...] = ()
+    layout: str = ""
+
+
+def open_library_file(path: Path, url: str, *, swmr: bool) -> LibraryFile:
+    """Open a file with h5py for reading.
+
+    Raises
+    ------
+    StoreFormatError
+        If it is damaged, or no HDF5 file.
+    StoreError
+        If it cannot be read, or another process writes it and is not in SWMR mode.
+    """
+    h5py = require("h5py", extra="hdf5", purpose="to read HDF5 files")
+    try:
+        os.close(open_regular(path))  # h5py would wait for the writer of a FIFO
+    except OSError as error:
+        raise StoreError(f"{path.name} cannot be read: {error.strerror or error}", store=url) from error
+    try:
+        return h5py.File(path, "r", swmr=swmr, locking="best-effort")  # some file systems have no locks
+    except LIBRARY_ERRORS as error:
+        if _LOCKED.search(str(error)):
+            raise StoreError(
+                f"{path.name} is open for writing in another process, which is not in SWMR mode, or was not closed "
+                f"when its writer ended (h5clear -s repairs that): {error}",
+                store=url,
+            ) from error
+        raise StoreFormatError(f"{path.name} is damaged, or no HDF5 file: {error}", store=url) from error
+
+
+def survey_file(file: LibraryFile, number: int, layout_name: str) -> Survey:
+    """The datasets of an open file; raises one of :data:`LIBRARY_ERRORS` for wrong bytes."""
+    h5py = require("h5py", extra="hdf5")
+    datasets: dict[str, FoundDataset] = {}
+    problems: list[Skipped] = []
+    classes: list[tuple[str, ...]] = []
+    layout: list[str] = []
+    seen = 0
+
+    def visit(name: str | bytes, found: Any) -> bool | None:
+        nonlocal seen
+        seen += 1
+        if isinstance(name, bytes):
+            problems.append(Skipped(ascii(name), "its name is no UTF-8"))
+        elif isinstance(found, h5py.Dataset) and name == layout_name and found.shape == ():
+            layout.append(_text(found[()]))
+        elif isinstance(found, h5py.Dataset) and found.shape:
+            dataset = _find_form(h5py, name, found, number)
+            reason = _why_unreadable(found, dataset)
+            if reason:
+                problems.append(Skipped(name, reason))
+            elif dataset.form == "text" and name.rpartition("/")[2].lower() in _CLASS_NAMES:
+                classes.append(_class_texts(found[:_MAX_CLASSES]))
+            else:
+                datasets[name] = dataset
+        return True if seen >= _MAX_OBJECTS else None
+
+    if file.visititems(visit):
+        problems.append(Skipped("/", f"it has more than {_MAX_OBJECTS} groups and datasets; only those are looked at"))
+    stated = _stated_classes(file.attrs)
+    return Survey(datasets, tuple(problems), stated or (classes[0] if classes else ()), layout[0] if layout else "")
+
+
+def join_surveys(surveys: Sequence[Survey], names: Sequence[str]) -> Survey:
+    """The datasets of several files: of equal names, one after another; of different names, side by side.
+
+    Raises
+    ------
+    ArgumentError
+        If some names are equal and others are not, or datasets of one name differ in type or shape.
+    """
+    if len(surveys) == 1:
+        return surveys[0]
+    problems = tuple(problem for survey in surveys for problem in survey.problems)
+    classes = next((survey.classes for survey in surveys if survey.classes), ())
+    sets = [set(survey.datasets) for survey in surveys]
+    if all(names_of == sets[0] for names_of in sets):
+        joined = {name: _concatenate([survey.datasets[name] for survey in surveys], names) for name in sets[0]}
+        ordered = {name: joined[name] for name in surveys[0].datasets}
+        return Survey(ordered, problems, classes, surveys[0].layout)
+    union: dict[str, FoundDataset] = {}
+    for survey, file in zip(surveys, names, strict=True):
+        if shared := sorted(union.keys() & survey.datasets.keys()):
+            raise ArgumentError(
+                f"files must have the same datasets (shards, read one after another) or different ones (x and y, read "
+                f"side by side), got some of both in {', '.join(names)}: {', '.join(shared[:5])} are in several"
+            )
+        union.update({name: replace(found, file=file) for name, found in survey.datasets.items()})
+    return Survey(union, problems, classes)
+
+
+def cut_growing(survey: Survey) -> Survey:
+    """The same, where datasets that grow have as many records as the shortest of them.
+
+    A writer in SWMR mode appends to one dataset after another.
+    """
+    growing = [found.count for found in survey.datasets.values() if found.grows]
+    count = min(growing, default=0)
+    cut = {
+        name: replace(found, shape=(count, *found.shape[1:]), counts=(count,))
+        if found.grows and len(found.files) == 1
+        else found
+        for name, found in survey.datasets.items()
+    }
+    return replace(survey, datasets=cut)
+
+
+def _concatenate(datasets: Sequence[FoundDataset], names: Sequence[str]) -> FoundDataset:
+    first = datasets[0]
+    for dataset, name in zip(datasets, names, strict=True):
+        if (dataset.form, dataset.dtype, dataset.shape[1:]) != (first.form, first.dtype, first.shape[1:]):
+            raise ArgumentError(
+                f"shards must have datasets of one type and shape, got {first.describe()} in {names[0]} and "
+                f"{dataset.describe()} in {name}"
+            )
+    return replace(
+        first,
+        shape=(sum(dataset.count for dataset in datasets), *first.shape[1:]),
+        files=tuple(dataset.files[0] for dataset in datasets),
+        counts=tuple(dataset.count for dataset in datasets),
+        classes=next((dataset.classes for dataset in datasets if dataset.classes), ()),
+    )
+
+
+def _find_form(h5py: Any, name: str, found: Any, number: int) -> FoundDataset:
+    if found.file.swmr_mode:
+        found.refresh()  # the library may have the headers from an earlier opening in this process
+    dtype = found.dtype
+    form = "other"
+    classes = _stated_classes(found.attrs)
+    enumerated = h5py.check_enum_dtype(dtype)
+    base = h5py.check_vlen_dtype(dtype)
+    text = h5py.check_string_dtype(dtype)
+    if enumerated and sorted(enumerated.values()) == list(range(len(enumerated))):
+        classes = classes or tuple(sorted(enumerated, key=enumerated.__getitem__))
+    if text is not None:
+        form = "blocks" if _holds_images(found) else "text"
+    elif base is not None:
+        if isinstance(base, np.dtype) and base.kind in "biuf":
+            form, dtype = "ragged", base
+    elif dtype.kind in "biuf" and dtype.itemsize <= 8:  # no long double
+        form = "array"
+    elif dtype.kind == "V" and dtype.names is None and dtype.subdtype is None:
+        form = "blocks"
+    if form in {"array", "ragged"}:
+        dtype = np.dtype(dtype.str)  # without h5py's metadata
+    shape = tuple(map(int, found.shape))
+    is_matlab = "MATLAB_class" in found.attrs
+    if is_matlab and form == "array" and len(shape) == 2 and shape[0] == 1:
+        shape = shape[1:]
+    channels = _stated_channels(found.attrs)
+    grows = bool(found.maxshape) and found.maxshape[0] is None
+    return FoundDataset(name, form, dtype, shape, (number,), (shape[0],), classes, channels, grows, is_matlab)
+
+
+def _holds_images(found: Any) -> bool:
+    """Whether a column of byte strings of one length begins with an image: NumPy makes such a column of a list."""
+    if found.dtype.kind != "S" or len(found.shape) != 1 or not found.shape[0]:
+        return False
+    if (found.chunks or (1,))[0] * found.dtype.itemsize > _MAX_BLOCK_NBYTES:
+        return False
+    try:
+        return looks_like_image(found[0])
+    except LIBRARY_ERRORS:
+        return False
+
+
+def _why_unreadable(found: Any, dataset: FoundDataset) -> str:
+    """Why a dataset is not read; empty if it is."""
+    if dataset.form == "other":
+        return f"its type {dataset.dtype} is not read"
+    if found.external:
+        return "its values are in other files (external storage), which are not read"
+    if found.is_virtual and any(Path(source.file_name).name != source.file_name for source in found.virtual_sources()):
+        return "it is a view of files in other folders, which are not read"
+    declared = int(np.prod(dataset.shape, dtype=object)) * found.dtype.itemsize
+    if declared > _SPARSE_NBYTES and not found.is_virtual and declared > _MAX_RATIO * found.id.get_storage_size():
+        return f"it declares {declared} bytes and stores {found.id.get_storage_size()}"
+    return ""
+
+
+def _text(value: object) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _read_attribute(attributes: Any, name: str) -> Any:
+    """The value of an attribute; None if there is none, or it cannot be read."""
+    try:
+        return attributes[name] if name in attributes else None  # noqa: SIM401  # h5py's get reads it twice
+    except LIBRARY_ERRORS:
+        return None
+
+
+def _class_texts(values: Array) -> tuple[str, ...]:
+    return tuple(_text(value) for value in np.asarray(values).ravel())
+
+
+def _stated_classes(attributes: Any) -> tuple[str, ...]:
+    for name in _CLASS_NAMES:
+        values = _read_attribute(attributes, name)
+        if isinstance(values, np.ndarray) and values.ndim == 1 and len(values) and values.dtype.kind in "OSU":
+            names = _class_texts(values)
+            if len(set(names)) == len(names):
+                return names
+    return ()
+
+
+def _stated_channels(attributes: Any) -> str:
+    for name in _ORDER_ATTRIBUTES:
+        value = _read_attribute(attributes, name)
+        if isinstance(value, str | bytes) and _text(value).strip("\0 ").upper() in _ORDERS:
+            return _ORDERS[_text(value).strip("\0 ").upper()]
+    return ""

@@ -1,0 +1,137 @@
+"""Checks which sub-folders of a folder of images are classes, and says what to do with a folder without images.
+
+Called by :func:`penstock.stores.images.listing.list_folder`; why so: ``docs/decisions/0015-*``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import unicodedata
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from penstock.errors import ArgumentError, PenstockError, StoreFormatError
+from penstock.stores.fields.record_names import quote_names
+from penstock.stores.writing import Skipped
+
+__all__ = [
+    "SOUND_SUFFIXES",
+    "advise_without_images",
+    "refuse_empty",
+    "refuse_hidden",
+    "refuse_unnamed",
+    "warn_of_similar",
+]
+
+SOUND_SUFFIXES: Final = frozenset({".wav", ".flac", ".mp3", ".ogg", ".opus", ".m4a"})
+"""Endings, in lower case, of sounds: a table's column of such paths is one of files."""
+
+_VIDEO_SUFFIXES: Final = frozenset({".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg"})
+
+_FEW_CLASSES: Final = 5
+_PROBED_ENTRIES: Final = 20
+_ONE: Final = ("folder", "it")
+_SEVERAL: Final = ("folders", "them")
+
+
+def refuse_empty(empty: dict[str, str], found: Sequence[str], url: str) -> None:
+    """Refuse folders that may be classes and contain no images: leaving one out would renumber the others.
+
+    Parameters
+    ----------
+    empty : dict of str to str
+        The folders, and why each could not be listed; an empty text where it has no image.
+    found : sequence of str
+        The folders with images.
+    url : str
+        The store, for errors.
+    """
+    if not empty:
+        return
+    reasons = "".join(f" ({reason})" for reason in sorted({*empty.values()} - {""}))
+    folders, them = _ONE if len(empty) == 1 else _SEVERAL
+    raise StoreFormatError(
+        f"there is no image in the {folders} {quote_names(sorted(empty))}{reasons}; each folder is a class and must "
+        f"contain images. Remove {them}, or name the classes: {_advise_classes(found)} leaves {them} out; a class in "
+        "the list keeps its number, with or without images",
+        store=url,
+    )
+
+
+def refuse_unnamed(found: Iterable[str], classes: tuple[str, ...], url: str) -> None:
+    """Refuse folders of images that are not among the classes that were given."""
+    if unnamed := sorted(set(found) - set(classes)):
+        raise ArgumentError(
+            f"classes must name every folder that contains images, got {quote_names(classes)}; it lacks the "
+            f"{'folder' if len(unnamed) == 1 else 'folders'} {quote_names(unnamed)}",
+            store=url,
+        )
+
+
+def refuse_hidden(folders: Iterable[Path], found: Sequence[str], suffixes: Collection[str], url: str) -> None:
+    """Refuse hidden folders with images beside the classes: torchvision counts each, and numbers others after it."""
+    hidden = sorted(each.name for each in folders if _has_image(each, suffixes))
+    if hidden:
+        names, (folder, them) = quote_names(hidden), _ONE if len(hidden) == 1 else _SEVERAL
+        raise StoreFormatError(
+            f"there are images in the hidden {folder} {names}, and torchvision counts {them} among the classes. Remove "
+            f"{them}, or name the classes: {_advise_classes(found)} leaves {them} out, and a list with {names} reads "
+            f"{them}",
+            store=url,
+        )
+
+
+def warn_of_similar(classes: Iterable[str]) -> None:
+    """Warn of classes whose names differ only in spaces, or in how characters are encoded."""
+    seen: dict[str, str] = {}
+    for name in classes:
+        other = seen.setdefault(unicodedata.normalize("NFC", " ".join(name.split())), name)
+        if other != name:
+            warnings.warn(
+                f"the class folders {other!r} and {name!r} differ only in spaces or in the encoding of their "
+                "characters, and are two classes; rename one if they are meant to be one",
+                stacklevel=5,  # who calls `penstock.open`
+            )
+
+
+def advise_without_images(root: Path, entries: Sequence[Skipped], suffixes: Mapping[str, int]) -> str:
+    """What to do with a folder without images that contains a container, videos or sounds: the end of a sentence.
+
+    Parameters
+    ----------
+    root : Path
+        The folder.
+    entries : sequence of Skipped
+        What is in it.
+    suffixes : mapping of str to int
+        Number of files of each ending, in lower case.
+    """
+    from penstock import stores  # only where the folder is refused
+
+    for key, _ in entries[:_PROBED_ENTRIES]:
+        with contextlib.suppress(PenstockError, OSError):
+            kind, _ = stores.find(root / key)
+            if kind.kind != "files":
+                return f"; {key!r} in it looks like a store of kind {kind.kind!r}: give its path"
+    suffix = max(suffixes, key=suffixes.__getitem__, default="")
+    if suffix not in _VIDEO_SUFFIXES | SOUND_SUFFIXES:
+        return ""
+    what = "video" if suffix in _VIDEO_SUFFIXES else "audio"
+    frames = f"extract the frames, a folder for each (ffmpeg -i a{suffix} a/%06d.jpg), or " if what == "video" else ""
+    return (
+        f". {suffix} is {what}, which is not decoded: {frames}pack the files as bytes: "
+        f'ps.pack(({{"{what}": path}} for path in sorted(Path(folder).rglob("*{suffix}"))), "{what}.lmdb")'
+    )
+
+
+def _advise_classes(found: Sequence[str]) -> str:
+    option = f"--classes {','.join(found)}" if len(found) <= _FEW_CLASSES else "--classes"
+    return f"classes=[{quote_names(found)}] ({option})"
+
+
+def _has_image(folder: Path, suffixes: Collection[str]) -> bool:
+    """Whether a file below a folder is an image by its name."""
+    return any(os.path.splitext(name)[1].lower() in suffixes for _, _, names in os.walk(folder) for name in names)  # noqa: PTH122  # names of a text

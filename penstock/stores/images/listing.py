@@ -1,0 +1,360 @@
+"""Lists a folder of images: which files are records, of which class, and what else is there.
+
+::
+
+    photos/10/img2.jpg      class 0 ("10")     classes in plain string order, as torchvision numbers them
+    photos/10/img10.jpg     class 0            records inside a class in natural order: img2 before img10
+    photos/2/a/7.png        class 1 ("2")      folders below a class belong to it, after the files of the class
+    photos/README.md        ignored            not an image by its name
+    photos/2/gone.jpg       unreadable         a broken symbolic link
+
+Called by :class:`~penstock.stores.images.store.FilesStore`. No file is opened: a file is an image by the ending of its
+name. Only a folder without images is searched for containers, which the error then names.
+Every entry that is left out is listed, except names that begin with a dot. A pickled store carries its listing to a
+worker, which does not list again.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import zlib
+from array import array
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from penstock.errors import StoreFormatError
+from penstock.paths import IMAGE_SUFFIXES, UNREAD_SUFFIXES
+from penstock.plurals import counted
+from penstock.stores.common.keys import KeyList
+from penstock.stores.fields.record_names import make_natural_key, quote_names
+from penstock.stores.images.folder_checks import (
+    advise_without_images,
+    refuse_empty,
+    refuse_hidden,
+    refuse_unnamed,
+    warn_of_similar,
+)
+from penstock.stores.writing import Skipped
+
+__all__ = ["CompressedListing", "Listing", "describe_file_type", "is_system_folder", "list_folder"]
+
+_SYSTEM_FOLDERS: Final = frozenset(
+    {"__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found", "__pycache__"}
+)
+"""Folders that operating systems and tools create; some contain thumbnails."""
+
+_MAX_IGNORED_NAMES: Final = 1000
+_NO_IMAGE: Final = "a folder without images"
+_FILE_TYPES: Final = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFBLK: "a device",
+    stat.S_IFCHR: "a device",
+}
+
+CompressedListing = tuple[
+    bytes,
+    tuple[list[int], list[int]],
+    tuple[str, bytes],
+    tuple[str, ...],
+    tuple[Skipped, ...],
+    tuple[Skipped, ...],
+    str,
+]
+"""What :meth:`Listing.compress` returns: keys, runs of labels, sizes, and the other attributes as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The contents of a folder of images, at the time when it was listed.
+
+    Parameters
+    ----------
+    keys : KeyList
+        Paths of the records below the folder, with forward slashes.
+    labels, sizes : ndarray of int64
+        The class number of each record, and its size in bytes; read-only.
+    classes : tuple of str
+        Names of the classes, by number.
+    problems : tuple of Skipped
+        Every entry that is not a record, with the reason.
+    unreadable : tuple of Skipped
+        Those of the problems that may be images, or contain some.
+    digest : str
+        A hash of the records, their times of change, the classes and the unreadable entries.
+    """
+
+    keys: KeyList
+    labels: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    classes: tuple[str, ...]
+    problems: tuple[Skipped, ...]
+    unreadable: tuple[Skipped, ...]
+    digest: str
+
+    def compress(self) -> CompressedListing:
+        """A form for pickles of some eight bytes a file; :meth:`decompress` is the inverse."""
+        starts = np.flatnonzero(np.diff(self.labels, prepend=-1))
+        runs = self.labels[starts].tolist(), np.diff(starts, append=len(self.labels)).tolist()
+        dtype = "<u4" if self.sizes.max(initial=0) < 1 << 32 else "<i8"
+        sizes = dtype, zlib.compress(self.sizes.astype(dtype).tobytes(), 1)
+        names = zlib.compress(self.keys.joined, 1)
+        return names, runs, sizes, self.classes, self.problems, self.unreadable, self.digest
+
+    @classmethod
+    def decompress(cls, compressed: CompressedListing) -> Listing:
+        """The listing whose :meth:`compress` returned ``compressed``."""
+        names, (labels, counts), (dtype, sizes), classes, problems, unreadable, digest = compressed
+        return cls(
+            KeyList(zlib.decompress(names)),
+            _make_read_only(np.repeat(np.array(labels, np.int64), counts)),
+            _make_read_only(np.frombuffer(zlib.decompress(sizes), dtype).astype(np.int64)),
+            classes,
+            problems,
+            unreadable,
+            digest,
+        )
+
+
+def is_system_folder(name: str) -> bool:
+    """Whether folders of this name are made by operating systems and tools, and are not listed."""
+    return name in _SYSTEM_FOLDERS
+
+
+def list_folder(root: Path, url: str, classes: tuple[str, ...] | None = None) -> Listing:
+    """List a folder: first the files directly in it, then each class folder.
+
+    Parameters
+    ----------
+    root : Path
+        The folder.
+    url : str
+        The store, for errors.
+    classes : tuple of str, optional
+        Names of the classes, by number; by default the sub-folders' names in plain string order.
+
+    Raises
+    ------
+    StoreFormatError
+        If there is no image, if images are both beside and inside the class folders, or if a class folder has no image
+        and ``classes`` is not given.
+    ArgumentError
+        If ``classes`` does not name a folder that contains images.
+    """
+    scan = _FolderScan(root, classes or ())
+    folders = scan.list_entries("", ())
+    loose = len(scan.keys)
+    found: dict[str, int] = {}
+    for folder, ancestors in sorted(folders):
+        before = len(scan.keys)
+        scan.add_folder(folder, ancestors)
+        if len(scan.keys) > before:
+            found[folder] = len(scan.keys) - before
+        elif folder not in scan.cycles and folder not in scan.unlisted:
+            scan.ignore(f"{folder}/", _NO_IMAGE)
+    scan.close()
+    if loose and found:
+        raise StoreFormatError(
+            f"{counted(loose, 'image')} beside the class folders ({quote_names(scan.keys[:loose])}); every image must "
+            "be inside a class folder, or all must be directly in the folder",
+            store=url,
+        )
+    if loose:
+        found = {root.resolve().name or "root": loose}
+    if not found:
+        others = [*scan.unreadable, *scan.problems][:1]
+        advice = advise_without_images(root, scan.problems, scan.suffixes)
+        raise StoreFormatError(
+            f"there is no image in this folder: {counted(len(scan.problems), 'other entry')}"
+            f"{''.join(f', such as {key!r} ({reason})' for key, reason in others)}; images end in "
+            f"{', '.join(sorted(IMAGE_SUFFIXES))}{advice}",
+            store=url,
+        )
+    if classes is None:
+        if not loose:
+            refuse_empty(scan.list_empty(folder for folder, _ in folders if folder not in found), list(found), url)
+            refuse_hidden((root / name for name in scan.hidden), list(found), IMAGE_SUFFIXES, url)
+        classes = tuple(found)
+        warn_of_similar(classes)
+    refuse_unnamed(found, classes, url)
+    return _make_listing(scan, found, classes)
+
+
+def _make_listing(scan: _FolderScan, found: Mapping[str, int], classes: tuple[str, ...]) -> Listing:
+    numbers = {name: number for number, name in enumerate(classes)}
+    labels = np.repeat(np.array([numbers[name] for name in found], np.int64), list(found.values()))
+    keys, sizes = KeyList.from_names(scan.keys), np.array(scan.sizes, np.int64)
+    state = xxhash.xxh3_128(keys.joined)
+    for column in (labels, sizes, np.array(scan.times, np.int64)):
+        state.update(column.astype("<i8").tobytes())
+    state.update(repr((classes, scan.unreadable)).encode())
+    return Listing(
+        keys,
+        _make_read_only(labels),
+        _make_read_only(sizes),
+        classes,
+        tuple(scan.problems),
+        tuple(scan.unreadable),
+        state.hexdigest(),
+    )
+
+
+def _make_read_only(column: NDArray[np.int64]) -> NDArray[np.int64]:
+    column.flags.writeable = False
+    return column
+
+
+def describe_file_type(mode: int) -> str:
+    """The type of a file by its mode, in words: "a folder", "a FIFO"."""
+    return "a folder" if stat.S_ISDIR(mode) else _FILE_TYPES.get(stat.S_IFMT(mode), "something")
+
+
+_Ancestors = tuple[tuple[int, int], ...]
+
+
+class _FolderScan:
+    """Collects the contents of a folder.
+
+    ``keys`` are the records, with their ``sizes`` and ``times`` of change. ``problems`` are the other entries, and
+    ``unreadable`` those of them that may be images or contain some. ``unlisted`` maps entries that may be folders of
+    images and cannot be listed to the reason. ``cycles`` are links to a folder that contains them. ``hidden`` are the
+    names at the top that begin with a dot. ``suffixes`` count the files that are no images by their names.
+    """
+
+    def __init__(self, root: Path, classes: Collection[str]) -> None:
+        self.keys: list[str] = []
+        self.sizes, self.times = array("q"), array("q")
+        self.problems: list[Skipped] = []
+        self.unreadable: list[Skipped] = []
+        self.unlisted: dict[str, str] = {}
+        self.cycles: set[str] = set()
+        self.hidden: list[str] = []
+        self._root, self._classes = root, frozenset(classes)
+        self.suffixes: Counter[str] = Counter()
+
+    def add_folder(self, folder: str, ancestors: _Ancestors) -> None:
+        """Add all entries below a folder, its files before its sub-folders; not recursive: folders may be deep."""
+        pending = [(folder, ancestors)]
+        while pending:
+            pending.extend(reversed(self.list_entries(*pending.pop())))
+
+    def list_entries(self, folder: str, ancestors: _Ancestors) -> list[tuple[str, _Ancestors]]:
+        """Add the images directly in ``folder``, in natural order; returns the folders in it."""
+        folders: list[tuple[str, _Ancestors]] = []
+        path = self._root / folder
+        try:
+            seen = path.stat()
+            if (seen.st_dev, seen.st_ino) in ancestors:
+                self.ignore(f"{folder}/", "a symbolic link to a folder that contains it")
+                self.cycles.add(folder)
+                return folders
+            with os.scandir(path) as entries:
+                ordered = sorted((each for each in entries if self._is_listed(each, folder)), key=_entry_sort_key)
+        except OSError as error:
+            self.unlisted[folder] = f"a folder that cannot be listed: {error.strerror}"
+            self._refuse(f"{folder}/", self.unlisted[folder])
+            return folders
+        ancestors = (*ancestors, (seen.st_dev, seen.st_ino))
+        for entry in ordered:
+            key = f"{folder}/{entry.name}" if folder else entry.name
+            if self._is_folder(entry, key):
+                folders.append((key, ancestors))
+        return folders
+
+    def list_empty(self, folders: Iterable[str]) -> dict[str, str]:
+        """Those of some folders without images that may be classes, and other entries that may be; with the reason."""
+        empty = {name: self.unlisted.get(name, "") for name in folders if name not in self.cycles}
+        return empty | {name: reason for name, reason in self.unlisted.items() if "/" not in name}
+
+    def close(self) -> None:
+        """Add one entry for each suffix of which not every file was named."""
+        for suffix, count in self.suffixes.items():
+            if count > _MAX_IGNORED_NAMES:
+                more = f"{counted(count - _MAX_IGNORED_NAMES, 'more file')} that are not images by their names"
+                self.problems.append(Skipped(f"*{suffix}", more))
+
+    def ignore_by_name(self, key: str, suffix: str) -> None:
+        """Note a file that is no image by its name; of a suffix, at most 1,000 files are named."""
+        self.suffixes[suffix] += 1
+        if self.suffixes[suffix] <= _MAX_IGNORED_NAMES:
+            self.ignore(key, "not an image by its name")
+
+    def ignore(self, key: str, reason: str) -> None:
+        """Note an entry that is no image and contains none."""
+        self.problems.append(Skipped(key, reason))
+
+    def _refuse(self, key: str, reason: str) -> None:
+        """Note an entry that may be an image, or contain some."""
+        self.problems.append(Skipped(key, reason))
+        self.unreadable.append(self.problems[-1])
+
+    def _is_listed(self, entry: os.DirEntry[str], folder: str) -> bool:
+        """Whether an entry is not hidden, or a class that was named; others of the top are kept in ``hidden``."""
+        is_listed = not entry.name.startswith(".") or (not folder and entry.name in self._classes)
+        if not is_listed and not folder:
+            self.hidden.append(entry.name)
+        return is_listed
+
+    def _is_folder(self, entry: os.DirEntry[str], key: str) -> bool:
+        """Whether an entry is a folder to list; any other entry is added as a record or noted as a problem."""
+        suffix = entry.name[entry.name.rfind(".") :].lower()
+        is_image = suffix in IMAGE_SUFFIXES
+        is_folder = False
+        try:
+            is_folder = entry.is_dir()
+            entry.name.encode()
+            if not is_folder and suffix in UNREAD_SUFFIXES and entry.is_file():
+                self._refuse(key, f"an image of a format that cannot be decoded ({suffix}); convert it to PNG or JPEG")
+            elif not is_folder and not is_image and entry.is_file():
+                self.ignore_by_name(key, suffix if suffix.startswith(".") else "")
+            elif not is_folder:
+                self._add_record(entry, key, is_image=is_image)
+            elif entry.name in _SYSTEM_FOLDERS:
+                self.ignore(f"{key}/", "a folder that an operating system or a tool created")
+                return False
+        except UnicodeEncodeError:
+            if is_folder or is_image:
+                self._refuse_unlisted(_escape_name(key), "a name that is not UTF-8", is_image=not is_folder)
+            else:
+                self.ignore(_escape_name(key), "a name that is not UTF-8")
+            return False
+        except FileNotFoundError:
+            reason = "a broken symbolic link" if entry.is_symlink() else "it vanished during listing"
+            self._refuse_unlisted(key, reason, is_image=is_image)
+            return False
+        except OSError as error:
+            self._refuse_unlisted(key, f"cannot be looked at: {error.strerror}", is_image=is_image)
+            return False
+        return is_folder
+
+    def _add_record(self, entry: os.DirEntry[str], key: str, *, is_image: bool) -> None:
+        """Add an image as a record; note an entry that is no regular file."""
+        seen = entry.stat()
+        if stat.S_ISREG(seen.st_mode):
+            self.keys.append(key)
+            self.sizes.append(seen.st_size)
+            self.times.append(seen.st_mtime_ns)
+        else:
+            reason = f"{describe_file_type(seen.st_mode)}, which is never opened"
+            (self._refuse if is_image else self.ignore)(key, reason)
+
+    def _refuse_unlisted(self, key: str, reason: str, *, is_image: bool) -> None:
+        self._refuse(key, reason)
+        if not is_image:
+            self.unlisted[key] = reason
+
+
+def _escape_name(key: str) -> str:
+    return key.encode(errors="backslashreplace").decode()
+
+
+def _entry_sort_key(entry: os.DirEntry[str]) -> tuple[tuple[str | int, ...], str]:
+    return make_natural_key(entry.name)

@@ -1,0 +1,243 @@
+"""The ``files`` store: a folder of images as it is, a class per sub-folder.
+
+::
+
+    photos/cats/img2.jpg    key "cats/img2.jpg"   label 0 (cats)      natural order: img2 before img10
+    photos/cats/img10.jpg   key "cats/img10.jpg"  label 0
+    photos/dogs/a/7.png     key "dogs/a/7.png"    label 1 (dogs)      folders below a class belong to it
+
+A folder without sub-folders is one class named like the folder. The folder is listed once, when the store is opened
+(:mod:`.images.listing`); files are read anew each time. Only regular files are ever opened, also through symbolic
+links, since people link data sets together. A file that is no image is never dropped silently: it is in
+:attr:`FilesStore.problems` (names that begin with a dot are the exception). No image is decoded here: a file is an
+image by its suffix, until packing checks it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import xxhash
+
+from penstock.errors import ArgumentError, IncompleteStoreError, StoreError, StoreNotFoundError
+from penstock.sample import Array, Field, Record, Schema
+from penstock.stores.base import Indices, PathLike, Skipped, Store
+from penstock.stores.fields.record_names import check_classes
+from penstock.stores.images.listing import CompressedListing, Listing, describe_file_type, list_folder
+from penstock.stores.location import Location
+from penstock.stores.origin import Origin, read_finished
+from penstock.stores.writing import UNFINISHED, CommittedRecords, Writer
+
+__all__ = ["FilesStore"]
+
+
+class FilesStore(Store):
+    """A folder of image files.
+
+    Parameters
+    ----------
+    path : str, path or Location
+        The folder.
+    classes : sequence of str, optional
+        Names of the classes in the order of their numbers, such as ``store.schema["label"].classes`` of the training
+        set. A class without a folder, or without images, keeps its number. By default the names of the sub-folders in
+        plain string order ("10" before "2"), which is torchvision's; each must then hold an image.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If there is no such folder.
+    StoreFormatError
+        If it holds no image, or images both beside and inside its class folders, or a class folder without images and
+        ``classes`` is not given.
+    ArgumentError
+        If ``classes`` does not name a folder that holds images.
+
+    Notes
+    -----
+    The order of the records does not depend on ``classes``: folders stand in plain string order, files inside one in
+    natural order (``2.jpg`` before ``10.jpg``).
+
+    The records are those that the folder held when it was listed. A pickled store carries the listing: a worker that
+    opens it does not list again. A file that is missing by then, is no longer a regular file or has another size is an
+    error when its record is read. Another time of change alone is no error; nor is another content of the same size,
+    which only the checksums of a pack detect.
+    """
+
+    kind: ClassVar[str] = "files"
+    keeps_order: ClassVar[bool] = False
+
+    def __init__(self, path: PathLike, *, classes: Sequence[str] | None = None) -> None:
+        names = None if classes is None else check_classes(classes)
+        super().__init__(path, **({} if names is None else {"classes": names}))
+        self._refuse_missing()
+        if os.path.lexists(f"{self.location.path}/{UNFINISHED}"):
+            raise IncompleteStoreError(
+                "this folder was never finished; write it as before to resume it", store=self.url
+            )
+        self._set_listing(list_folder(self.location.local_path, self.url, names))
+
+    @classmethod
+    def storable(cls, schema: Schema) -> Schema:
+        """``image``, and ``label``, whose classes are read back in plain string order."""
+        if "image" not in schema or schema["image"].kind != "image":
+            raise ArgumentError(
+                f"a folder of images needs a field 'image' of encoded images, got {', '.join(schema.fields)}"
+            )
+        fields = {"image": schema["image"]}
+        if "label" in schema and schema["label"].kind == "label":
+            fields["label"] = Field("label", tuple(sorted(schema["label"].classes)))
+        return Schema(fields)
+
+    @classmethod
+    def stored_key(cls, key: str, fields: Mapping[str, Any], schema: Schema) -> str:
+        """The path of the file: see :func:`penstock.stores.images.writer.file_name`."""
+        from penstock.stores.images.writer import file_name  # readers need not load it
+
+        return file_name(key, fields, schema)
+
+    @classmethod
+    def writer(  # type: ignore[override]  # it has no options
+        cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False
+    ) -> Writer[Any]:
+        """Begin or resume a folder; see :class:`.images.writer.FilesWriter`."""
+        from penstock.stores.images.writer import FilesWriter  # readers need not load it
+
+        return FilesWriter(location, schema, source, overwrite=overwrite)
+
+    @classmethod
+    def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
+        """What the finished folder holds, if it was written from ``source``; see :meth:`Store.finished`."""
+        del schema
+        if not location.sidecar("source").is_file():
+            return None
+        try:
+            with cls(location) as store:
+                return read_finished(location, store.fingerprint(), Origin.from_text(source))
+        except StoreError:
+            return None  # it is unfinished, or no longer a folder of images
+
+    def _set_listing(self, listing: Listing) -> None:
+        self._listing = listing
+        self._folder = self.location.path
+        self._keys, self._labels, self._sizes = listing.keys, listing.labels, listing.sizes.data
+        self._schema = Schema({"image": Field("image"), "label": Field("label", listing.classes)})
+        self._compressed: CompressedListing | None = None
+        self._fingerprint = ""
+
+    @property
+    def schema(self) -> Schema:
+        """``image`` (the file's bytes) and ``label`` (the number of its class folder)."""
+        return self._schema
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def read(self, indices: Indices) -> list[Record]:
+        """The files at ``indices``, each read whole from disk; see :meth:`Store.read`."""
+        self._refuse_closed()
+        return [self._read(int(index)) for index in indices]
+
+    def column(self, field: str) -> Array:
+        """The labels; images have no column."""
+        self._refuse_closed()
+        if self.schema[field].is_blob:
+            raise ArgumentError(f"field {field!r} holds encoded bytes, not a column; the columns are: label")
+        return self._labels
+
+    def keys(self) -> Sequence[str]:
+        """Paths below the folder, with forward slashes."""
+        self._refuse_closed()
+        return self._keys
+
+    def digest(self) -> str:
+        """A hash of names, labels, sizes and times of change, as they were when the folder was listed."""
+        self._refuse_closed()
+        return self._listing.digest
+
+    def fingerprint(self) -> str:
+        """A hash of names and labels, computed at the first call; the same for a copy of the folder."""
+        if not self._fingerprint:
+            state = xxhash.xxh3_128(repr(self._schema.to_json()).encode())
+            state.update(self._keys.joined)
+            state.update(self._labels.astype("<i8").tobytes())
+            self._fingerprint = state.hexdigest()
+        return self._fingerprint
+
+    @classmethod
+    def recognises(cls, path: str) -> bool:
+        """Every folder."""
+        return Path(path).is_dir()
+
+    @property
+    def problems(self) -> tuple[Skipped, ...]:
+        """Files that are no images, folders without images, broken links, links in circles; each with the reason."""
+        return self._listing.problems
+
+    @property
+    def unreadable(self) -> tuple[Skipped, ...]:
+        """Those of them that may be images or contain some: broken links, entries without permission to read."""
+        return self._listing.unreadable
+
+    def __reduce__(self) -> tuple[object, ...]:
+        self._refuse_closed()
+        if self._compressed is None:  # once, however many workers there are
+            self._compressed = self._listing.compress()
+        return _reopen, (type(self), self.location, self._options, self._compressed)
+
+    def _refuse_missing(self) -> None:
+        if not self.location.local_path.is_dir():
+            raise StoreNotFoundError("there is no such folder", store=self.url)
+
+    def _read(self, index: int) -> Record:
+        self._refuse_outside(index)
+        key = self._keys[index]
+        try:
+            content = _read_file(f"{self._folder}/{key}", self._sizes[index])
+        except FileNotFoundError as error:
+            raise StoreNotFoundError(
+                "this file vanished after the folder was listed", store=self.url, key=key, index=index
+            ) from error
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise StoreError(f"this file cannot be read: {reason}", store=self.url, key=key, index=index) from error
+        return Record(index, key, {"image": content, "label": int(self._labels[index])})
+
+
+def _reopen(
+    cls: type[FilesStore], location: Location, options: Mapping[str, Any], compressed: CompressedListing
+) -> FilesStore:
+    """Open a pickled store with the listing that it carries."""
+    store = cls.__new__(cls)
+    Store.__init__(store, location, **options)
+    store._refuse_missing()  # noqa: SLF001  # a constructor of the class
+    store._set_listing(Listing.decompress(compressed))  # noqa: SLF001  # a constructor of the class
+    return store
+
+
+def _read_file(path: str, listed: int) -> bytes:
+    """All bytes of a regular file of the size that was listed; refuses a file that changes while it is read."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO put in the file's place must not block
+    try:
+        before = os.fstat(file)
+        if not stat.S_ISREG(before.st_mode):
+            raise OSError(errno.EINVAL, f"it is {describe_file_type(before.st_mode)}, no longer a regular file")
+        if before.st_size != listed:
+            raise OSError(
+                errno.ESTALE,
+                f"it was changed after the folder was listed ({listed} bytes then, {before.st_size} now); open the "
+                "store again to take it as it is",
+            )
+        content = os.read(file, before.st_size + 1)  # one byte more: a short read has met the end of the file
+        while 0 < len(content) < before.st_size and (part := os.read(file, before.st_size + 1 - len(content))):
+            content += part  # one read gives 2 GiB at most
+        if len(content) != before.st_size:
+            raise OSError(errno.EAGAIN, f"it changed while it was read ({before.st_size} bytes when opened)")
+        return content
+    finally:
+        os.close(file)

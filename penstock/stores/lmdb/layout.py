@@ -1,0 +1,286 @@
+"""What the stores of LMDB environments of other programs share: the file, its entries, keys, options.
+
+::
+
+    LmdbLayoutStore ──opened once──> LmdbEntries (places in the file)     layout of the subclass: which entry is what
+                    ──per process──> the file, mapped
+    .layout         options that the file does not say, where this package wrote it; beside the environment
+
+A subclass is one layout. It says by a few entries whether an environment has it (:meth:`LmdbLayoutStore.fits`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import ArgumentError, PenstockError, StoreError
+from penstock.sample import Schema
+from penstock.stores.base import Indices, PathLike, Skipped
+from penstock.stores.common.keys import KeyList, LazyKeys
+from penstock.stores.common.mapped_files import MappedFiles
+from penstock.stores.common.regular_file import open_regular
+from penstock.stores.container import DAMAGE, ContainerStore, fingerprint_files
+from penstock.stores.indices import list_indices
+from penstock.stores.lmdb.entries import LmdbEntries, find_environment_file, peek_entries, scan_entries
+from penstock.stores.location import Location
+from penstock.stores.origin import Origin, read_origin
+from penstock.stores.writing import CommittedRecords
+
+__all__ = [
+    "LAYOUT_FILE",
+    "EntryKeys",
+    "LmdbLayoutStore",
+    "NumberKeys",
+    "decode_key",
+    "describe_environment",
+    "list_sampled",
+    "name_numbers",
+]
+
+LAYOUT_FILE: Final = "layout"
+"""Purpose of the file beside an environment that says how it was written; see :meth:`Location.sidecar`."""
+
+_WRITTEN_OPTIONS: Final = frozenset(
+    {"shape", "channels", "dtype", "columns", "units", "classes", "expected_count"}
+)  # what a file beside an environment may say
+_SAMPLED: Final = 16
+_MAX_LAYOUT_NBYTES: Final = 64 << 20
+_LAYOUTS: Final = (
+    "pickle-index: __keys__ or __len__, and pickled values; pairs: keys i (pixels) and i_ (text); names: keys NAME.jpg "
+    "and NAME.txt, or images alone; datum: messages of Caffe"
+)
+
+
+def refuse_other(name: str, value: object, allowed: Sequence[str]) -> None:
+    """Raise ArgumentError if an option was given and is none of the allowed values."""
+    if value is not None and (type(value) is not str or value not in allowed):
+        raise ArgumentError(f"{name} must be one of {', '.join(allowed)}, got {value!r:.80}")
+
+
+def list_sampled(count: int) -> list[int]:
+    """The records by which the fields are found: the first ones, one in the middle and the last one."""
+    return sorted({*range(min(count, _SAMPLED)), count // 2, count - 1} if count else ())
+
+
+def decode_key(key: bytes) -> str:
+    """A key as the name of a record; bytes that are no text are escaped."""
+    return key.decode("utf-8", "backslashreplace")
+
+
+def describe_environment(path: str | os.PathLike[str]) -> str:
+    """Why no layout fits the environment at ``path``: what was looked for, and a few of its keys."""
+    entries = peek_entries(path)
+    if entries is None:
+        return "it contains named databases, or is damaged"
+    rows = [*range(min(len(entries), 4)), *range(max(4, len(entries) - 2), len(entries))]
+    keys = ", ".join(ascii(entries.key(row))[1:][:60] for row in rows)
+    return f"no layout fits it ({_LAYOUTS}); its keys are such as {keys}" if rows else "it has no entries"
+
+
+class LmdbLayoutStore(ContainerStore[memoryview]):
+    """An LMDB environment of another program, as a folder or as one file.
+
+    Parameters
+    ----------
+    path : str, path or Location
+        The folder with ``data.mdb``, or the file.
+    **options
+        Options of the layout; None where one was not given. Options that were not given are taken from the file
+        ``.layout`` beside an environment that :mod:`.lmdb.layout_writer` wrote.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If nothing is there.
+    StoreFormatError
+        If it is truncated, damaged, or has another layout.
+    """
+
+    looked_up: ClassVar[tuple[bytes, ...]] = ()
+    """Keys that :meth:`fits` must see, wherever they are."""
+
+    def __init__(self, path: PathLike, **options: object) -> None:
+        location = self.locate(path)
+        file = find_environment_file(location.local_path)
+        super().__init__(
+            location, files=[file], **{name: value for name, value in options.items() if value is not None}
+        )
+        written = _read_layout(location, self.layout, file)
+        self._skipped = tuple(Skipped(str(key), str(reason)) for key, reason in written.get("skipped", ()))
+        self._stated: Mapping[str, Any] = {**written.get("options", {}), **self.options}
+        self._entries = scan_entries(file, self.get_opened(), self.url)
+        self._problems: list[Skipped] = []
+        self._schema: Schema | None = None
+        self._keys: Sequence[str] = ()
+        try:
+            self._arrange()
+        except PenstockError as error:
+            error.locate(store=self.url)
+            self.close()
+            raise
+
+    @abstractmethod
+    def _arrange(self) -> None:
+        """Find the records among the entries; set what the other methods need."""
+
+    @classmethod
+    @abstractmethod
+    def fits(cls, entries: LmdbEntries) -> bool:
+        """Whether the first, the last and the looked-up entries are those of this layout."""
+
+    @classmethod
+    def recognises(cls, path: str) -> bool:
+        """An LMDB environment whose first and last entries have this layout."""
+        try:
+            entries = peek_entries(path, cls.looked_up)
+            return entries is not None and len(entries) > 0 and cls.fits(entries)
+        except (ValueError, IndexError):
+            return False
+
+    @property
+    def schema(self) -> Schema:
+        """Fields of the records, in order."""
+        assert self._schema is not None, "set when the store was opened"
+        return self._schema
+
+    @property
+    def entries(self) -> LmdbEntries:
+        """The entries of the environment."""
+        return self._entries
+
+    @property
+    def problems(self) -> tuple[Skipped, ...]:
+        """Entries that are no records, and records that are missing."""
+        return tuple(self._problems)
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """Entries of the source that were left out when this package wrote the environment."""
+        return self._skipped
+
+    @abstractmethod
+    def read_image(self, opened: memoryview, index: int) -> Any:
+        """The image of a record, as :meth:`read_record` gives it."""
+
+    def blobs(self, field: str, indices: Indices) -> list[Any]:
+        """Images without labels and keys; see :meth:`Store.blobs`."""
+        if field != "image":
+            return super().blobs(field, indices)
+        numbers = list_indices(indices)
+        count = len(self)
+        for number in numbers:
+            if not 0 <= number < count:
+                self._refuse_outside(number)
+        opened, read = self.get_opened(), self.read_image
+        try:
+            return [read(opened, number) for number in numbers]
+        except (PenstockError, *DAMAGE):
+            return super().blobs(field, numbers)  # says which record it is
+
+    def open_files(self) -> memoryview:
+        """Map the file."""
+        try:
+            return MappedFiles(self._files).whole(0)
+        except OSError as error:
+            raise StoreError(f"{self._files[0]} cannot be read: {error.strerror or error}", store=self.url) from error
+
+    def close(self) -> None:
+        """Close the file. It stays mapped as long as a view of it is referenced."""
+        super().close()
+        self._entries = LmdbEntries.empty()
+        self._keys = ()
+
+    @classmethod
+    def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
+        """What the finished environment holds, if this package wrote it of this source; else None."""
+        file = find_environment_file(location.path)
+        written = _read_layout(location, cls.layout, file)
+        try:
+            wanted = cls.storable(schema).to_json()
+            if not written or written["schema"] != wanted:
+                return None
+            if read_origin(location, written["content"]) != Origin.from_text(source):
+                return None
+            skipped = tuple(Skipped(str(key), str(reason)) for key, reason in written["skipped"])
+            return CommittedRecords(int(written["records"]), int(written["nbytes"]), skipped)
+        except (PenstockError, KeyError, TypeError, ValueError):
+            return None
+
+
+def _read_layout(location: Location, layout: str, file: Path) -> dict[str, Any]:
+    """What the file beside an environment says; empty without one, or where it is of another content."""
+    try:
+        with os.fdopen(open_regular(location.sidecar(LAYOUT_FILE)), "rb") as sidecar:
+            written = json.loads(sidecar.read(_MAX_LAYOUT_NBYTES))
+        if written["layout"] != layout or written["content"] != fingerprint_files([file]):
+            return {}
+        written["options"] = {name: written["options"][name] for name in _WRITTEN_OPTIONS & written["options"].keys()}
+        written["skipped"] = [(key, reason) for key, reason in written["skipped"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+    return dict(written)
+
+
+class EntryKeys(LazyKeys):
+    """The keys of some entries as names, decoded when they are asked for."""
+
+    def __init__(self, entries: LmdbEntries, rows: NDArray[np.int64] | None = None) -> None:
+        chosen: Any = slice(None) if rows is None else rows
+        self._whole = entries.whole
+        self._begins, self._sizes = entries.key_offsets[chosen].data, entries.key_sizes[chosen].data
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    def get(self, number: int) -> str:
+        """The key of the entry as text."""
+        begin = self._begins[number]
+        return decode_key(bytes(self._whole[begin : begin + self._sizes[number]]))
+
+
+class NumberKeys(LazyKeys):
+    """Keys that are numbers in decimal.
+
+    Parameters
+    ----------
+    numbers : ndarray of int64, (n,)
+        The numbers.
+    width : int
+        Digits to which all are padded with zeros; 0 for none.
+    """
+
+    def __init__(self, numbers: NDArray[np.int64], width: int = 0) -> None:
+        self._numbers = numbers.data
+        self._format: Callable[[int], str] = f"{{:0{width}d}}".format if width else str
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def get(self, number: int) -> str:
+        """The number in decimal."""
+        return self._format(self._numbers[number])
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self._format, self._numbers)
+
+
+def name_numbers(numbers: NDArray[np.int64], digits: NDArray[np.int64]) -> Sequence[str]:
+    """The keys of some records: numbers, of which each is stored with a count of digits."""
+    if not len(numbers):
+        return NumberKeys(numbers)
+    least = np.ones(len(numbers), np.int64)
+    for exponent in range(1, 18):
+        least += numbers >= 10**exponent
+    if (digits == least).all():
+        return NumberKeys(numbers)
+    if (digits == digits[0]).all():
+        return NumberKeys(numbers, int(digits[0]))
+    return KeyList.from_names(f"{number:0{width}d}" for number, width in zip(numbers, digits, strict=True))

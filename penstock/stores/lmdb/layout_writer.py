@@ -1,0 +1,347 @@
+"""Writes LMDB environments in the layouts of other programs, so that their old readers go on working.
+
+::
+
+    set.lmdb.partial/data.mdb    transactions of bounded size; each also puts the journal, under a key of its own
+    set.lmdb.partial/finished    what was written, just before the transaction that deletes the journal
+    finish ──> set.lmdb/data.mdb, .layout (the options with which it is read), .source (its origin)
+
+A kill loses the pending records at most, and a new writer continues after the journal. A finished environment has no
+key that the layout does not have. :class:`LmdbLayoutWriter` is what the layouts share; :mod:`.lmdb.written_entries` has
+the layouts.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import lmdb
+
+from penstock.errors import ArgumentError, PackError, StoreError, StoreFormatError
+from penstock.plurals import counted
+from penstock.sample import Schema
+from penstock.stores.common.mapped_files import MappedFiles
+from penstock.stores.common.seek_table_file import seek_table_path
+from penstock.stores.container import fingerprint_files
+from penstock.stores.lmdb.commit_limits import CommitLimits
+from penstock.stores.lmdb.entries import find_environment_file, scan_entries
+from penstock.stores.lmdb.files import FILE, HASHES, LOCK, looks_like_lmdb
+from penstock.stores.lmdb.layout import LAYOUT_FILE
+from penstock.stores.lmdb.pages import fsync_path, newest_meta
+from penstock.stores.lmdb.writer_lock import lock_pack
+from penstock.stores.location import Location
+from penstock.stores.origin import ORIGIN_FILE, Origin, write_origin
+from penstock.stores.writing import CommittedRecords, Skipped, Writer
+
+__all__ = ["EncodedEntries", "LmdbLayoutWriter"]
+
+_logger = logging.getLogger(__name__)
+_JOURNAL: Final = b"\xff\xffpenstock journal"
+_FINISHED: Final = "finished"
+_LOCK_OF_LMDB: Final = "lock.mdb"
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedEntries:
+    """The entries of one record: ends of keys and values, and the bytes of the image."""
+
+    entries: tuple[tuple[bytes, bytes], ...]
+    nbytes: int
+
+
+class LmdbLayoutWriter(Writer[EncodedEntries]):
+    """Writes one environment, as a folder.
+
+    Parameters
+    ----------
+    location : Location
+        The folder.
+    schema : Schema
+        Fields of the records; only those that :meth:`choose` returns are written.
+    source : str
+        The text of the origin; only an environment of the same origin is resumed.
+    overwrite : bool
+        Whether to replace an environment that is there.
+    options : mapping of str to object, optional
+        What else decides which bytes are written.
+    limits : CommitLimits, optional
+        For tests.
+
+    Raises
+    ------
+    ArgumentError
+        If the layout has no place for such images, or something is there that is not to be replaced.
+    StoreFormatError
+        If something else than an LMDB environment is there; it is never removed.
+    StoreError
+        If another process writes here, or an unfinished environment of another origin is here.
+    """
+
+    layout: ClassVar[str]
+
+    def __init__(
+        self,
+        location: Location,
+        schema: Schema,
+        source: str,
+        *,
+        overwrite: bool = False,
+        options: Mapping[str, object] | None = None,
+        limits: CommitLimits | None = None,
+    ) -> None:
+        self.location, self.schema = location, self.choose(schema)
+        self._source, self._options = source, dict(options or {})
+        self._url = str(location)
+        self._path = location.local_path
+        self._folder = Path(f"{self._path}.partial")
+        self._limits = limits or CommitLimits()
+        self._map_nbytes = self._limits.map_nbytes
+        self._committed = CommittedRecords()
+        self._records = self._nbytes = 0
+        self._skipped: list[Skipped] = []
+        self._pending: list[tuple[bytes, bytes]] = []
+        self._pending_nbytes = self._pending_records = 0
+        self._environment: Any = None
+        self._is_complete = False
+        self._refuse_existing(overwrite=overwrite)
+        self._lock, _ = lock_pack(self._folder, self._url)
+        try:
+            if overwrite:
+                self._remove_partial()
+            self._resume()
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    @abstractmethod
+    def choose(cls, schema: Schema) -> Schema:
+        """The fields that the layout has a place for, as they are read back.
+
+        Raises
+        ------
+        ArgumentError
+            If it has no place for the image.
+        """
+
+    @abstractmethod
+    def encode(self, key: str, fields: Mapping[str, object]) -> EncodedEntries:
+        """The entries of a record; thread-safe."""
+
+    @abstractmethod
+    def name_entry(self, index: int, end: bytes) -> bytes:
+        """The key of an entry of record ``index``."""
+
+    @abstractmethod
+    def describe_reading(self) -> dict[str, object]:
+        """The options with which the environment is read, as JSON can hold them."""
+
+    def list_last_entries(self) -> list[tuple[bytes, bytes]]:
+        """What is put behind the last record; by default nothing."""
+        return []
+
+    @property
+    def records(self) -> int:
+        """Number of records appended so far, by earlier runs too."""
+        return self._records
+
+    @property
+    def committed(self) -> CommittedRecords:
+        """What is on disk."""
+        return self._committed
+
+    def prepare(self, key: str, fields: Mapping[str, object]) -> EncodedEntries:
+        """Encode a record; thread-safe."""
+        return self.encode(key, fields)
+
+    def append(self, prepared: EncodedEntries) -> None:
+        """Add the next record; commit if enough is pending."""
+        for end, value in prepared.entries:
+            self._pending.append((self.name_entry(self._records, end), value))
+            self._pending_nbytes += len(value)
+        self._records += 1
+        self._nbytes += prepared.nbytes
+        self._pending_records += 1
+        if self._limits.is_due(self._pending_records, self._pending_nbytes, self._committed.nbytes):
+            self._commit(_JOURNAL)
+
+    def skip(self, skipped: Skipped) -> None:
+        """Note a record that is left out; on disk with the next commit."""
+        self._skipped.append(skipped)
+
+    def finish(self, problems: Sequence[Skipped] = ()) -> None:
+        """Commit what is pending and move the environment to its place."""
+        self._skipped += problems
+        try:
+            if not self._is_complete:
+                self._write_json(self._folder / _FINISHED, self._describe())
+                self._pending += self.list_last_entries()
+                self._commit(None)
+            self._close_environment()
+            self._move()
+        except StoreError:
+            raise
+        except OSError as error:
+            raise StoreError(
+                f"the environment could not be completed: {error.strerror or error}; write again to resume",
+                store=self._url,
+            ) from error
+        self.close()
+
+    def close(self) -> None:
+        """Release the environment and the lock. What was committed stays."""
+        self._close_environment()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        self._close_environment()
+        try:
+            self._remove_partial()
+            (self._folder / LOCK).unlink(missing_ok=True)
+            self._folder.rmdir()
+        except OSError as error:
+            _logger.warning("%s: what was written cannot be removed: %s", self._url, error)
+        finally:
+            self.close()
+
+    def _describe(self) -> dict[str, object]:
+        return {
+            "version": _VERSION,
+            "layout": self.layout,
+            "source": self._source,
+            "schema": self.schema.to_json(),
+            "written with": json.loads(json.dumps(self._options)),
+            "records": self._records,
+            "nbytes": self._nbytes,
+            "skipped": [list(entry) for entry in self._skipped],
+        }
+
+    def _refuse_existing(self, *, overwrite: bool) -> None:
+        path = self._path
+        if not os.path.lexists(path) or (path.is_dir() and not path.is_symlink() and not any(path.iterdir())):
+            return
+        if not overwrite:
+            raise ArgumentError(f"{self._url} exists; it is replaced with overwrite=True (--overwrite)")
+        names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
+        ours = {FILE, _LOCK_OF_LMDB, LOCK, HASHES, ORIGIN_FILE, f".{LAYOUT_FILE}"}
+        ours |= {seek_table_path(self.location, "image").name}
+        if path.is_symlink() or not (names <= ours if path.is_dir() else looks_like_lmdb(path)):
+            others = ", ".join(sorted(names - ours)[:5]) or "a file that is no LMDB environment"
+            raise StoreFormatError(f"this path has other content ({others}); nothing was changed", store=self._url)
+
+    def _resume(self) -> None:
+        """Continue after the last commit of an earlier run, if there is one."""
+        file = self._folder / FILE
+        if not file.exists() or not newest_meta(file, self._url).transaction:
+            self._remove_partial()
+            return
+        entries = scan_entries(file, MappedFiles([file]).whole(0), self._url)
+        row = entries.find(_JOURNAL)
+        try:
+            content = (self._folder / _FINISHED).read_bytes() if row is None else bytes(entries.value(row))
+            entry = json.loads(content)
+            begun = {name: entry[name] for name in ("version", "layout", "source", "schema", "written with")}
+            self._records, self._nbytes = int(entry["records"]), int(entry["nbytes"])
+            self._skipped = [Skipped(str(key), str(reason)) for key, reason in entry["skipped"]]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StoreError(
+                f"the unfinished environment in {self._folder.name} is damaged; write with overwrite=True "
+                "(--overwrite) to start anew",
+                store=self._url,
+            ) from error
+        wanted = self._describe()
+        if any(wanted[name] != value for name, value in begun.items()):
+            raise StoreError(
+                f"an unfinished environment of {counted(self._records, 'record')} of another source, or with other "
+                f"options, is in {self._folder.name}; write as before to resume it, or with overwrite=True "
+                "(--overwrite) to start anew",
+                store=self._url,
+            )
+        self._map_nbytes = max(self._map_nbytes, newest_meta(file, self._url).map_nbytes)
+        self._is_complete = row is None
+        self._committed = CommittedRecords(self._records, self._nbytes, tuple(self._skipped))
+
+    def _commit(self, journal: bytes | None) -> None:
+        while True:
+            try:
+                self._transact(journal)
+                break
+            except lmdb.MapFullError:
+                self._map_nbytes *= 2
+                self._environment.set_mapsize(self._map_nbytes)
+            except lmdb.Error as error:
+                raise StoreError(
+                    f"LMDB could not write: {error}; {counted(self._committed.records, 'record')} so far are safe",
+                    store=self._url,
+                ) from error
+        self._committed = CommittedRecords(self._records, self._nbytes, tuple(self._skipped))
+        self._pending.clear()
+        self._pending_nbytes = self._pending_records = 0
+
+    def _transact(self, journal: bytes | None) -> None:
+        if self._environment is None:
+            self._environment = lmdb.open(
+                str(self._folder), map_size=self._map_nbytes, lock=False, metasync=False, meminit=True
+            )
+        with self._environment.begin(write=True) as transaction:
+            for key, value in self._pending:
+                if not transaction.put(key, value, overwrite=False):
+                    raise PackError("two records have this key; keys must be unique", key=key.decode(errors="replace"))
+            if journal is None:
+                transaction.delete(_JOURNAL)
+            else:
+                transaction.put(journal, json.dumps(self._describe()).encode())
+
+    def _move(self) -> None:
+        """Move the file to its place, and write what belongs beside it."""
+        file = self._folder / FILE
+        want = newest_meta(file, self._url).nbytes
+        with file.open("r+b") as opened:
+            if os.fstat(opened.fileno()).st_size < want:  # LMDB leaves free pages at the end unwritten
+                opened.truncate(want)
+            os.fsync(opened.fileno())
+        if self._path.is_file():
+            self._path.unlink()
+        self._path.mkdir(parents=True, exist_ok=True)
+        stale = (_LOCK_OF_LMDB, LOCK, HASHES, ORIGIN_FILE, seek_table_path(self.location, "image").name)
+        for name in stale:
+            (self._path / name).unlink(missing_ok=True)
+        file.replace(self._path / FILE)
+        content = fingerprint_files([find_environment_file(self._path)])
+        described = self._describe() | {"content": content, "options": self.describe_reading()}
+        self._write_json(self.location.sidecar(LAYOUT_FILE), described)
+        write_origin(self.location, content, Origin.from_text(self._source))
+        fsync_path(self._path)
+        self._remove_partial()
+        (self._folder / LOCK).unlink(missing_ok=True)
+        self._folder.rmdir()
+        self._committed = CommittedRecords(self._records, self._nbytes, tuple(self._skipped))
+
+    def _remove_partial(self) -> None:
+        for name in (FILE, _LOCK_OF_LMDB, _FINISHED):
+            (self._folder / name).unlink(missing_ok=True)
+
+    def _close_environment(self) -> None:
+        if self._environment is not None:
+            self._environment.close()
+            self._environment = None
+
+    @staticmethod
+    def _write_json(path: Path, entry: Mapping[str, object]) -> None:
+        partial = Path(f"{path}.new")
+        with partial.open("w", encoding="utf-8") as file:
+            json.dump(entry, file)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)

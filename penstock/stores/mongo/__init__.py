@@ -1,0 +1,1 @@
+"""Collections of documents and GridFS buckets on a MongoDB server."""

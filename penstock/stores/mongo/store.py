@@ -1,0 +1,368 @@
+"""The store of documents in a MongoDB collection: read in batches by id, as they lie, or as penstock wrote them.
+
+::
+
+    opening       ids and keys of the documents, once ──> DocumentListing    fields: given, or from the first documents
+    read([7, 3])  find({_id: {$in: [id 7, id 3]}}, only the needed fields) ──> records in the asked order
+    prefetch      the same, ahead, in one thread a process
+
+:mod:`.mongo.gridfs` reads files in the same way; :mod:`.mongo.opening` looks at a collection; :mod:`.mongo.writer`
+writes. A collection is no snapshot: documents that are inserted later are not seen, deleted ones are errors, and what
+is changed in a document is read as it is then. Images that penstock wrote have checksums: a changed one is an error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final, TypeVar
+
+import numpy as np
+import xxhash
+
+from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, StoreError
+from penstock.plurals import counted
+from penstock.sample import Array, Record, Schema
+from penstock.stores.base import Indices, PathLike, Store
+from penstock.stores.common.read_ahead import ReadAhead
+from penstock.stores.container import make_column
+from penstock.stores.location import Location
+from penstock.stores.mongo.connection import RECONNECT_TIMEOUT_S, MongoConnection
+from penstock.stores.mongo.descriptor import read_descriptor
+from penstock.stores.mongo.listing import to_hashable
+from penstock.stores.mongo.opening import CollectionContents, Selection, look_at_collection, make_selection
+from penstock.stores.mongo.records import RecordMaker
+from penstock.stores.mongo.values import count_bytes, make_projection
+from penstock.stores.writing import CommittedRecords, Skipped, Writer
+
+__all__ = ["MongoStore"]
+
+T = TypeVar("T")
+_READ_AHEAD_NBYTES: Final = 256 << 20
+_COLUMN_BATCH: Final = 5000
+
+
+class MongoStore(Store):
+    """The documents of a collection.
+
+    Parameters
+    ----------
+    path : str or Location
+        ``mongodb://user:password@host:27017/database/collection?options``, or ``mongodb+srv://``. The options are those
+        of MongoDB's connection strings. As there, the user is one of ``database``, unless ``authSource`` says another.
+    fields : mapping of str to str, optional
+        The fields of a record, and the dotted path of each in a document: ``{"image": "img.data", "label": "cls"}``. By
+        default all values of the first documents: bytes that begin as an image file are the ``image``, and ``label``,
+        ``cls``, ``class``, ``category`` ... is the ``label``.
+    key : str, optional
+        The path of the key. By default ``img_name``, ``filename``, ``name`` ... where each document has one, else
+        ``_id``.
+    ids : sequence, optional
+        The ``_id`` of each record, in order; those without a document are in :attr:`problems`.
+    query : mapping, optional
+        MongoDB's filter: ``{"split": "train"}``. By default all documents.
+    sort : str or sequence of (str, int), optional
+        Paths by which the documents are ordered, with 1 or -1; by default, and among equal ones, by ``_id``.
+    manifest : str or path, optional
+        A table, CSV, TSV, JSON or JSONL: its rows are the records, in order; its columns are fields, in place of those
+        of the same name in the documents. Rows without a document, or with several, are in :attr:`problems`.
+    join : str or mapping of str to str
+        The column of the manifest that names the documents, and the path where the documents have that name:
+        ``{"file": "img_name"}``; a text is both.
+    classes : sequence of str, optional
+        Names of the classes in the order of their numbers. Labels that are texts are numbered so, by default in
+        alphabetical order.
+    reconnect_timeout : float
+        Seconds for which a read is repeated while the server does not answer.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If there is no such collection.
+    StoreError
+        If the server does not answer, or refuses.
+    ArgumentError
+        If an argument is invalid, or cannot be known: which of several values is the image.
+    OptionalPackageError
+        If pymongo is not installed.
+
+    Notes
+    -----
+    Each process has one client, made at its first use, which its threads share. The digest is that of ids, keys and
+    fields, and of the checksums that penstock writes: an image that another program replaces in its document leaves it
+    unchanged.
+    """
+
+    kind: ClassVar[str] = "mongodb"
+    is_remote: ClassVar[bool] = True
+    noun: ClassVar[str] = "document"
+    """What a record is on the server."""
+    _connection: MongoConnection
+    _contents: CollectionContents
+
+    def __init__(
+        self,
+        path: PathLike,
+        *,
+        fields: Mapping[str, str] | None = None,
+        key: str | None = None,
+        ids: Sequence[Any] | None = None,
+        query: Mapping[str, Any] | None = None,
+        sort: str | Sequence[tuple[str, int]] | None = None,
+        manifest: str | os.PathLike[str] | None = None,
+        join: str | Mapping[str, str] | None = None,
+        classes: Sequence[str] | None = None,
+        reconnect_timeout: float = RECONNECT_TIMEOUT_S,
+    ) -> None:
+        selection, options = make_selection(
+            fields=fields, key=key, ids=ids, query=query, sort=sort, manifest=manifest, join=join, classes=classes
+        )
+        if reconnect_timeout != RECONNECT_TIMEOUT_S:
+            options["reconnect_timeout"] = reconnect_timeout
+        super().__init__(path, **options)
+        connection = MongoConnection(self.location, reconnect_timeout)
+        try:
+            self._begin(connection, self.look(connection, selection))
+        except BaseException:
+            connection.close()
+            raise
+        self._checked_process = os.getpid()
+
+    @classmethod
+    def look(cls, connection: MongoConnection, selection: Selection) -> CollectionContents:
+        """What the records are: the documents' layout and ids."""
+        return look_at_collection(connection, selection, connection.collection)
+
+    @property
+    def description(self) -> str:
+        """How many documents there are, and which values are fields."""
+        writer = ", written by penstock" if self._contents.descriptor is not None else ""
+        return f"{counted(len(self), self.noun)}{writer}: {self._contents.layout.describe()}"
+
+    @property
+    def schema(self) -> Schema:
+        """Fields of the records."""
+        return self._contents.schema
+
+    def __len__(self) -> int:
+        return len(self._contents.listing.ids)
+
+    def read(self, indices: Indices) -> list[Record]:
+        """The records at ``indices``, with one query; see :meth:`Store.read`."""
+        numbers = self._check_indices(indices)
+        documents = self._get_documents(numbers, None)
+        made = {number: self._records.make(number, document) for number, document in documents.items()}
+        return [made[number] for number in numbers]
+
+    def blobs(self, field: str, indices: Indices) -> list[Any]:
+        """One encoded field of the records at ``indices``; only that one is sent. See :meth:`Store.blobs`."""
+        self.schema.refuse_small(field)
+        numbers = self._check_indices(indices)
+        documents = self._get_documents(numbers, field)
+        return [self._records.read_field(field, number, documents[number]) for number in numbers]
+
+    def prefetch(self, indices: Indices) -> None:
+        """Begin to read records in a thread of this process; see :meth:`Store.prefetch`."""
+        count = len(self)
+        if not self._closed:
+            self._ahead.submit([number for number in map(int, indices) if 0 <= number < count])
+
+    def column(self, field: str) -> Array:
+        """A small field of all records, read at the first call; see :meth:`Store.column`."""
+        self._refuse_closed()
+        kind = self.schema[field]
+        if kind.is_blob or kind.kind == "json" or (kind.array is not None and kind.array.shape is None):
+            raise ArgumentError(f"field {field!r} is {kind.kind}, which has no column; read the records instead")
+        if field not in self._columns:
+            try:
+                self._columns[field] = make_column(list(self._read_column(field)), kind)
+            except PenstockError as error:
+                error.locate(store=self.url)
+                raise
+            except (ValueError, TypeError) as error:
+                raise CorruptRecordError(
+                    f"the column of field {field!r} is damaged: {error}", store=self.url
+                ) from error
+        return self._columns[field]
+
+    def _iter_values(self, field: str) -> Iterator[Any]:
+        """Only this field is sent."""
+        return iter(self._read_column(field))
+
+    def keys(self) -> Sequence[str]:
+        """The names of the records, in order of index."""
+        self._refuse_closed()
+        return self._keys
+
+    def digest(self) -> str:
+        """Of ids, keys, fields and columns, and of all records where penstock wrote them; see the class."""
+        return self._digest
+
+    @property
+    def problems(self) -> tuple[Skipped, ...]:
+        """Ids, or rows of the manifest, without a document."""
+        return self._contents.listing.problems
+
+    @property
+    def unreadable(self) -> tuple[Skipped, ...]:
+        """The same: each may have been a record."""
+        return self.problems
+
+    @property
+    def skipped(self) -> tuple[Skipped, ...]:
+        """Entries that were left out when penstock wrote the collection."""
+        return () if self._contents.descriptor is None else self._contents.descriptor.skipped
+
+    @classmethod
+    def recognises(cls, path: str) -> bool:
+        """False: what is at a path on this machine is no server."""
+        del path
+        return False
+
+    @classmethod
+    def writer(
+        cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False, **options: object
+    ) -> Writer[Any]:
+        """Begin or resume a collection; see :class:`~penstock.stores.mongo.writer.DocumentWriter`."""
+        from penstock.stores.mongo.writer import DocumentWriter
+
+        assert not options, "there are none"
+        return DocumentWriter(location, schema, source, overwrite=overwrite)
+
+    @classmethod
+    def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
+        """See :meth:`Store.finished`."""
+        connection = MongoConnection(location)
+        try:
+            held = connection.run(lambda database: read_descriptor(database, connection.collection, connection.url))
+        except StoreError:
+            return None
+        finally:
+            connection.close()
+        if held is None or not held.complete or (held.schema, held.source) != (schema, source):
+            return None
+        return held.committed
+
+    def close(self) -> None:
+        """Close the client of this process."""
+        super().close()
+        self._ahead.close()
+        self._connection.close()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        self._refuse_closed()
+        return _restore, (type(self), self.location, self._options, self._contents)
+
+    def fetch(self, database: Any, ids: list[Any], field: str | None) -> Iterable[dict[str, Any]]:
+        """The documents of some ids, in any order, with the values of one field, or of all.
+
+        Called again if the server did not answer.
+        """
+        query = {"_id": {"$in": ids}}
+        collection = database[self._connection.collection]
+        found: Iterable[dict[str, Any]] = collection.find(query, self._projections[field], batch_size=len(ids) + 1)
+        return found
+
+    def _begin(self, connection: MongoConnection, contents: CollectionContents) -> None:
+        self._connection, self._contents = connection, contents
+        self._keys = contents.listing.keys
+        self._columns: dict[str, Array] = {}
+        self._records = RecordMaker(contents, self.url)
+        paths = contents.layout.paths
+        self._projections = {
+            name: make_projection([contents.layout.key, *((paths[name],) if name is not None else paths.values())])
+            for name in (None, *paths)
+        }
+        self._wanted: str | None = None  # the field that was asked for last: what is read ahead
+        self._ahead = ReadAhead(self._load_ahead, _measure, _READ_AHEAD_NBYTES)
+        self._checked_process = -1
+        state = xxhash.xxh3_128(contents.listing.digest().encode())
+        content = "" if contents.descriptor is None else contents.descriptor.content
+        state.update(repr((self.schema.to_json(), sorted(paths.items()), content)).encode())
+        self._digest = state.hexdigest()
+
+    def _check_indices(self, indices: Indices) -> list[int]:
+        numbers = indices.tolist() if isinstance(indices, np.ndarray) else [int(index) for index in indices]
+        for number in numbers:
+            self._refuse_outside(number)
+        self._refuse_closed()
+        return numbers
+
+    def _get_documents(self, numbers: Sequence[int], field: str | None) -> dict[int, dict[str, Any]]:
+        """The documents of some records, those that were read ahead included."""
+        self._wanted = field
+        taken = self._ahead.take(numbers)
+        documents = {number: document for number, (wanted, document) in taken.items() if wanted in {field, None}}
+        missing = [number for number in dict.fromkeys(numbers) if number not in documents]
+        if missing:
+            documents.update(self._load(missing, field))
+        for number in missing:
+            if number not in documents:
+                raise self._records.make_absence_error(number)
+        return documents
+
+    def _load_ahead(self, numbers: Sequence[int]) -> dict[int, tuple[str | None, dict[str, Any]]]:
+        wanted = self._wanted
+        return {number: (wanted, document) for number, document in self._load(numbers, wanted).items()}
+
+    def _load(self, numbers: Sequence[int], field: str | None) -> dict[int, dict[str, Any]]:
+        ids = self._contents.listing.ids
+        asked = {to_hashable(ids[number]): number for number in numbers}
+        values = [ids[number] for number in numbers]
+
+        def load(database: Any) -> dict[int, dict[str, Any]]:
+            found = self.fetch(database, values, field)
+            return {asked[to_hashable(document["_id"])]: document for document in found}
+
+        try:
+            documents = self._run(load)
+        except StoreError as error:
+            error.locate(key=self._keys[numbers[0]], index=numbers[0])
+            raise
+        self._records.refuse_others(documents)
+        return documents
+
+    def _run(self, work: Callable[[Any], T]) -> T:
+        if self._checked_process != os.getpid():
+            self._refuse_changed()
+            self._checked_process = os.getpid()
+        return self._connection.run(work)
+
+    def _refuse_changed(self) -> None:
+        """In a process that did not open the store: compare what penstock noted of the collection."""
+        held, name = self._contents.descriptor, self._connection.collection
+        if held is None:
+            return
+        now = self._connection.run(lambda database: read_descriptor(database, name, self.url))
+        if now is None or (now.content, now.complete) != (held.content, True):
+            raise StoreError(
+                "this collection was changed since it was pickled, or since this process was forked; open it again",
+                store=self.url,
+            )
+
+    def _read_column(self, field: str) -> Iterable[Any]:
+        column = self._contents.listing.columns.get(field)
+        if column is not None:
+            yield from map(column.get, range(len(self)))
+            return
+        for begin in range(0, len(self), _COLUMN_BATCH):
+            numbers = range(begin, min(begin + _COLUMN_BATCH, len(self)))
+            documents = self._load(numbers, field)
+            for number in numbers:
+                if number not in documents:
+                    raise self._records.make_absence_error(number)
+                yield self._records.read_field(field, number, documents[number])
+
+
+def _measure(loaded: tuple[str | None, Mapping[str, Any]]) -> int:
+    """The bytes of a document that was read ahead, about."""
+    return 200 + count_bytes(loaded[1])
+
+
+def _restore(
+    cls: type[MongoStore], location: Location, options: Mapping[str, Any], contents: CollectionContents
+) -> MongoStore:
+    store = cls.__new__(cls)
+    Store.__init__(store, location, **options)
+    store._begin(MongoConnection(location, options.get("reconnect_timeout", RECONNECT_TIMEOUT_S)), contents)  # noqa: SLF001  # a constructor of the class
+    return store

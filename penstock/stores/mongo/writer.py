@@ -1,0 +1,366 @@
+"""Writes documents to a MongoDB collection, such that a writer that was killed is resumed.
+
+::
+
+    append, append, ... ──16 MB or 1000 documents──> insert_many (_id = number of the record), then the description
+    resumed             documents from the last description on are deleted, and written again
+
+:class:`ServerWriter` is what this kind and GridFS (:mod:`.mongo.gridfs_writer`) share. What is written of a record:
+``_id``, ``key``, ``xxh3`` (of each encoded field), and its fields under their names.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import xxhash
+
+from penstock.errors import ArgumentError, PackError, StoreError, StoreFormatError
+from penstock.plurals import counted
+from penstock.registry import require
+from penstock.sample import ArrayKind, Field, Schema
+from penstock.stores.fields.small_fields import pack_small
+from penstock.stores.location import Location
+from penstock.stores.mongo.connection import MongoConnection, import_bson
+from penstock.stores.mongo.descriptor import Descriptor, name_descriptors, read_descriptor
+from penstock.stores.mongo.values import PIXELS, SHAPE, VALUES, hash_blob, to_bytes
+from penstock.stores.writing import CommittedRecords, Skipped, Writer
+
+__all__ = ["MAX_DOCUMENT_NBYTES", "DocumentWriter", "PreparedDocument", "ServerWriter", "to_document_value"]
+
+MAX_DOCUMENT_NBYTES: Final = 16 << 20
+"""MongoDB's own limit."""
+_COMMIT_NBYTES: Final = 16 << 20
+_ID_NBYTES: Final = 64  # what `_id` and a time add to a document, at most
+_RESERVED: Final = frozenset({"_id", "key", "xxh3", "filename", "length", "metadata"})
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedDocument:
+    """A record as it is sent: BSON without ``_id``, the content of its GridFS file, number of bytes of its blobs."""
+
+    body: bytes
+    content: bytes
+    nbytes: int
+
+
+class ServerWriter(Writer[PreparedDocument]):
+    """Writes records to collections of a database.
+
+    Parameters
+    ----------
+    location : Location
+        The server, database and collection or bucket.
+    schema : Schema
+        Fields of the records.
+    source : str
+        The origin, as :meth:`~penstock.stores.origin.Origin.to_text` returns it; only a collection of the same origin
+        is resumed.
+    overwrite : bool
+        Whether to drop the collection first, whoever wrote it.
+
+    Raises
+    ------
+    ArgumentError
+        If a finished collection is there.
+    StoreFormatError
+        If the collection has documents that penstock did not write; nothing is changed.
+    StoreError
+        If the server does not answer or refuses, or an unfinished collection of another origin is there.
+    """
+
+    commit_records: int = 1000
+    """Most records that are sent at once."""
+
+    def __init__(self, location: Location, schema: Schema, source: str, *, overwrite: bool = False) -> None:
+        self.location, self.schema = location, schema
+        self._connection = MongoConnection(location)
+        self._url = str(location)
+        self._names = _name_values(schema)
+        self._pending: list[PreparedDocument] = []
+        self._pending_nbytes = 0
+        self._skipped: list[Skipped] = []
+        self._descriptor = Descriptor(schema, self.make_paths(self._names), source)
+        try:
+            self._begin(overwrite=overwrite)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    @property
+    def committed(self) -> CommittedRecords:
+        """What is on the server."""
+        return self._descriptor.committed
+
+    @property
+    def bucket(self) -> str:
+        """The name of the collection, or of the bucket."""
+        return self._connection.collection
+
+    @abstractmethod
+    def make_paths(self, names: Mapping[str, str]) -> dict[str, str]:
+        """The path of each field in a document, from the names of their values."""
+
+    @property
+    @abstractmethod
+    def collections(self) -> Sequence[tuple[str, str]]:
+        """The collections that are written, the documents first; and the value of each that numbers the records."""
+
+    @abstractmethod
+    def insert(self, database: Any, first: int, records: Sequence[PreparedDocument]) -> None:
+        """Send records; the first one has number ``first``."""
+
+    @abstractmethod
+    def create_indexes(self, database: Any) -> None:
+        """Create what the server finds documents by; again without effect."""
+
+    @abstractmethod
+    def make_document(self, key: str, fields: Mapping[str, Any], hashes: Sequence[Any]) -> tuple[dict[str, Any], bytes]:
+        """The document of a record, without ``_id``, and the content of its GridFS file; raises as :meth:`prepare`."""
+
+    def make_values(self, fields: Mapping[str, Any], *, without: str = "") -> dict[str, Any]:
+        """The values of a record's fields under their names in a document, but for one field."""
+        return {
+            stored: to_document_value(name, self.schema[name], fields[name])
+            for name, stored in self._names.items()
+            if name != without
+        }
+
+    def prepare(self, key: str, fields: Mapping[str, Any]) -> PreparedDocument:
+        """Convert and encode a record; thread-safe.
+
+        Raises
+        ------
+        PackError
+            If a field is missing, is not of its kind, or is no value of BSON; or if the document has more than 16 MiB.
+        """
+        bson = import_bson()
+        if not key or "\0" in key:
+            raise PackError(f"a key must be text without zero characters, got {key!r:.200}")
+        try:
+            blobs = [fields[name] for name in self.schema.blobs]
+            hashes = [bson.Int64(hash_blob(blob)) for blob in blobs]
+            document, content = self.make_document(key, fields, hashes)
+            body = bson.encode(document)
+        except KeyError as error:
+            raise PackError(f"the record has no field {error.args[0]!r}", key=key) from error
+        except (bson.errors.BSONError, OverflowError, TypeError, ValueError) as error:  # a UnicodeError is a ValueError
+            if isinstance(error, PackError):
+                raise
+            raise PackError(f"the record is no document: {error}", key=key) from error
+        if len(body) + _ID_NBYTES > MAX_DOCUMENT_NBYTES:
+            raise PackError(
+                f"a document must have at most {MAX_DOCUMENT_NBYTES:,} bytes (MongoDB), got {len(body):,}; write to "
+                "gridfs://host/database/bucket, where images may be larger",
+                key=key,
+            )
+        return PreparedDocument(body, content, sum(0 if blob is None else _count_bytes(blob) for blob in blobs))
+
+    def append(self, prepared: PreparedDocument) -> None:
+        """Add the next record; commit if enough are pending."""
+        self._pending.append(prepared)
+        self._pending_nbytes += len(prepared.body) + len(prepared.content)
+        if len(self._pending) >= self.commit_records or self._pending_nbytes >= _COMMIT_NBYTES:
+            self._commit()
+
+    def skip(self, skipped: Skipped) -> None:
+        """Note a record that is left out; on the server with the next commit."""
+        self._skipped.append(skipped)
+
+    def finish(self, problems: Sequence[Skipped] = ()) -> None:
+        """Send the remaining records, create the indexes, and mark the collection as complete."""
+        self._commit()
+        self._connection.run(self.create_indexes)
+        self._describe(replace(self._descriptor, skipped=(*self._skipped, *problems), complete=True))
+
+    def close(self) -> None:
+        """Close the client. What was committed stays, and is resumed by a writer of the same origin."""
+        self._connection.close()
+
+    def discard(self) -> None:
+        """Drop the collections."""
+        self._connection.run(self._drop)
+        self.close()
+
+    def _begin(self, *, overwrite: bool) -> None:
+        held = None if overwrite else self._connection.run(self._read_descriptor)
+        if held is None:
+            if overwrite:
+                self._connection.run(self._drop)
+            elif self._connection.run(self._has_documents):
+                raise StoreFormatError(
+                    "this collection has documents that penstock did not write; nothing was changed. overwrite=True "
+                    "(--overwrite) drops the collection",
+                    store=self._url,
+                )
+            self._connection.run(self.create_indexes)
+            self._describe(self._descriptor)
+            return
+        if held.complete:
+            raise ArgumentError(
+                f"{self._url} is a finished collection of {counted(held.count, 'record')}; it is replaced with "
+                "overwrite=True (--overwrite)"
+            )
+        if (held.source, held.schema, held.paths) != (
+            self._descriptor.source,
+            self._descriptor.schema,
+            self._descriptor.paths,
+        ):
+            raise StoreError(
+                f"an unfinished collection of {counted(held.count, 'record')} of another source, or with other fields, "
+                "is here; write as before to resume it, or with overwrite=True (--overwrite) to start anew",
+                store=self._url,
+            )
+        self._connection.run(lambda database: self._delete_from(database, held.count))
+        name = self.collections[0][0]
+        found = self._connection.run(lambda database: database[name].count_documents({}))
+        if found != held.count:
+            raise StoreError(
+                f"the unfinished collection must have {held.count} documents, and {found} are there; write with "
+                "overwrite=True (--overwrite) to start anew",
+                store=self._url,
+            )
+        self._descriptor, self._skipped = held, list(held.skipped)
+
+    def _read_descriptor(self, database: Any) -> Descriptor | None:
+        return read_descriptor(database, self._connection.collection, self._url)
+
+    def _has_documents(self, database: Any) -> bool:
+        return any(database[name].find_one({}, {"_id": 1}) is not None for name, _ in self.collections)
+
+    def _drop(self, database: Any) -> None:
+        database.drop_collection(name_descriptors(self._connection.collection))
+        for name, _ in self.collections:
+            database.drop_collection(name)
+
+    def _delete_from(self, database: Any, first: int) -> None:
+        for name, number in self.collections:
+            database[name].delete_many({number: {"$gte": first}})
+
+    def _commit(self) -> None:
+        first, records = self._descriptor.count, self._pending
+        attempts = 0
+
+        def send(database: Any) -> None:
+            nonlocal attempts
+            attempts += 1
+            if attempts > 1:  # the server went away: some of them may be there
+                self._delete_from(database, first)
+            self.insert(database, first, records)
+
+        if records:
+            self._connection.run(send)
+        content = bytes.fromhex(self._descriptor.content)
+        for record in records:
+            content = xxhash.xxh3_128_digest(content + xxhash.xxh3_128_digest(record.body + record.content))
+        self._describe(
+            replace(
+                self._descriptor,
+                count=first + len(records),
+                nbytes=self._descriptor.nbytes + sum(record.nbytes for record in records),
+                content=content.hex(),
+                skipped=tuple(self._skipped),
+            )
+        )
+        self._pending = []
+        self._pending_nbytes = 0
+
+    def _describe(self, descriptor: Descriptor) -> None:
+        self._connection.run(lambda database: descriptor.write(database, self._connection.collection))
+        self._descriptor = descriptor
+
+
+class DocumentWriter(ServerWriter):
+    """Writes one document a record."""
+
+    @property
+    def collections(self) -> Sequence[tuple[str, str]]:
+        """The collection; its documents are numbered by ``_id``."""
+        return ((self._connection.collection, "_id"),)
+
+    def insert(self, database: Any, first: int, records: Sequence[PreparedDocument]) -> None:
+        """Send documents, in order."""
+        documents = [add_id(first + number, record.body) for number, record in enumerate(records)]
+        database[self._connection.collection].insert_many(documents, ordered=True)
+
+    def create_indexes(self, database: Any) -> None:
+        """Of the keys: a manifest is joined by them."""
+        database[self._connection.collection].create_index("key")
+
+    def make_document(self, key: str, fields: Mapping[str, Any], hashes: Sequence[Any]) -> tuple[dict[str, Any], bytes]:
+        """Key, hashes, and the values under their names."""
+        return {"key": key, "xxh3": list(hashes), **self.make_values(fields)}, b""
+
+    def make_paths(self, names: Mapping[str, str]) -> dict[str, str]:
+        """The values are at the top of a document."""
+        return dict(names)
+
+
+def add_id(number: int, body: bytes, **more: Any) -> Any:
+    """A document of BSON with an ``_id`` (and ``more``) in front, as pymongo sends it without encoding it again."""
+    bson = import_bson()
+    head = bson.encode({"_id": bson.Int64(number), **more})
+    whole = struct.pack("<i", len(head) + len(body) - 5) + head[4:-1] + body[4:]
+    return require("bson.raw_bson", extra="mongo").RawBSONDocument(whole)
+
+
+def to_document_value(name: str, field: Field, value: Any) -> Any:
+    """The value of a field in a document. Numbers and texts are themselves, vectors are lists, JSON is a document.
+
+    An array of several axes is ``{"shape": [...], "values": [...]}``, pixels are ``{"shape": [...], "pixels": bytes}``.
+
+    Parameters
+    ----------
+    name, field : str and Field
+        The field.
+    value : object
+        Its value; None is stored as null.
+
+    Raises
+    ------
+    PackError
+        If the value is not of the kind of the field.
+    """
+    if value is None:
+        return None
+    if field.pixels is not None:
+        return _to_pixels(name, field.pixels, value)
+    if field.is_blob:
+        return bytes(value)
+    packed = pack_small(name, field, value)
+    if field.array is None:
+        return json.loads(str(packed)) if field.kind == "json" else packed
+    array = np.asarray(value).astype(field.array.dtype, copy=False)
+    if array.shape == (0,) and field.array.empty_shape is not None:
+        array = array.reshape(field.array.empty_shape)
+    if array.ndim == 1:
+        return array.tolist()
+    return {SHAPE: list(array.shape), VALUES: array.ravel().tolist()}
+
+
+def _to_pixels(name: str, kind: ArrayKind, value: Any) -> dict[str, Any]:
+    pixels = np.asarray(value)
+    if pixels.dtype != kind.dtype or not kind.allows(pixels.shape):
+        raise PackError(f"field {name!r} must be {kind}, got {pixels.dtype} of shape {pixels.shape}")
+    return {SHAPE: list(pixels.shape), PIXELS: to_bytes(pixels)}
+
+
+def _count_bytes(blob: Any) -> int:
+    return int(blob.nbytes) if isinstance(blob, np.ndarray) else len(blob)
+
+
+def _name_values(schema: Schema) -> dict[str, str]:
+    """Names of the values in a document: those of the fields, unless MongoDB or penstock reserves one."""
+    names = {}
+    for number, name in enumerate(schema.fields):
+        is_free = name not in _RESERVED and "." not in name and not name.startswith("$") and "\0" not in name
+        names[name] = name if is_free else f"field_{number}"
+    if len(set(names.values())) < len(names):
+        names = {name: f"field_{number}" for number, name in enumerate(schema.fields)}
+    return names

@@ -1,0 +1,1 @@
+"""Packs: the LMDB files that penstock writes."""

@@ -1,0 +1,246 @@
+"""From records of one fixed size to the entries of a pack: blocks of rows, which are filled array by array.
+
+::
+
+    prepare_batch: columns of values ──> PreparedRows: rows, hashes, keys ──add_batch──> blocks, each an entry
+
+:mod:`.pack.blocks` lays out a block; :mod:`.pack.entries` has the entries of records that are no rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from penstock.errors import PackError
+from penstock.sample import Array, DType, Field, Schema
+from penstock.stores.fields.small_fields import check_small
+from penstock.stores.pack.blocks import (
+    BlockLayout,
+    ParsedBlock,
+    choose_block_records,
+    hash_rows,
+    missing_value,
+    pack_block,
+)
+from penstock.stores.pack.entries import PackEntries, RecordEntries, refuse_other_lengths
+from penstock.stores.pack.format import MAX_KEY_NBYTES, EncodedRecord, encode_column, get_column_dtype
+from penstock.stores.pack.pixels import as_stored_pixels
+
+__all__ = ["BlockEntries", "PreparedRows", "as_one_array", "make_entries"]
+
+
+def make_entries(schema: Schema) -> PackEntries:
+    """The entries of a new pack of records of a schema."""
+    layout = BlockLayout.of(schema)
+    return RecordEntries(schema) if layout is None else BlockEntries(layout)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRows:
+    """Some records as rows of blocks.
+
+    Parameters
+    ----------
+    rows : ndarray, shape (n, nbytes), uint8
+        The rows.
+    hashes : ndarray, shape (n,), uint64
+        Of each row.
+    keys : list of bytes
+        Of each record.
+    nones : ndarray, shape (n, none_nbytes), uint8, optional
+        None: every field has a value.
+    """
+
+    rows: NDArray[np.uint8]
+    hashes: NDArray[np.uint64]
+    keys: list[bytes]
+    nones: NDArray[np.uint8] | None
+
+
+class BlockEntries(PackEntries):
+    """Records of one fixed size, in blocks: an entry is pending as soon as its block is full."""
+
+    def __init__(self, layout: BlockLayout) -> None:
+        super().__init__(layout.schema)
+        self._layout = layout
+        self.block_records = choose_block_records(layout)
+        self._parts: list[PreparedRows] = []
+        self._held = 0
+        self._columns: dict[str, list[Array]] = {name: [] for name in self.column_fields}
+
+    def prepare(self, key: str, fields: Mapping[str, object]) -> PreparedRows:
+        """See :meth:`PackEntries.prepare`."""
+        try:
+            return self.prepare_batch([key], {name: [fields[name]] for name in self.schema.fields})
+        except KeyError as error:
+            raise PackError(f"the record has no field {error.args[0]!r}", key=key) from error
+
+    def prepare_batch(self, keys: Sequence[str], fields: Mapping[str, Any]) -> PreparedRows:
+        """See :meth:`PackEntries.prepare_batch`."""
+        refuse_other_lengths(keys, fields)
+        count = len(keys)
+        rows = np.zeros((count, self._layout.nbytes), np.uint8)
+        nones = np.zeros((count, self._layout.none_nbytes), np.uint8)
+        structured = rows.view(self._layout.row)[:, 0]
+        for name, field in self.schema.fields.items():
+            if name not in fields:
+                raise PackError(f"the records have no field {name!r}")
+            missing = self._write_field(structured[name], name, field, fields[name])
+            if missing is not None:
+                at = self.schema.small.index(name)
+                nones[:, at // 8] |= missing << np.uint8(at % 8)
+        return PreparedRows(rows, hash_rows(rows), [*map(_as_key, keys)], nones if nones.any() else None)
+
+    def add(self, prepared: PreparedRows) -> None:
+        """See :meth:`PackEntries.add`."""
+        for _ in self.add_batch(prepared):
+            pass
+
+    def add_batch(self, prepared: PreparedRows) -> Iterator[None]:
+        """See :meth:`PackEntries.add_batch`."""
+        begin, count = 0, len(prepared.rows)
+        while begin < count:
+            end = min(count, begin + self.block_records - self._held)
+            self._parts.append(_slice(prepared, begin, end))
+            self._held += end - begin
+            begin = end
+            if self._held == self.block_records:
+                self.complete()
+                yield
+
+    def complete(self) -> None:
+        """Make a block of the records that are left."""
+        if not self._held:
+            return
+        rows, hashes = (np.concatenate([getattr(part, name) for part in self._parts]) for name in ("rows", "hashes"))
+        first, count = self.count, self._held
+        keys: list[bytes] | None = [key for part in self._parts for key in part.keys]
+        if keys == [b"%d" % number for number in range(first, first + count)]:
+            keys = None
+        nones = None
+        if any(part.nones is not None for part in self._parts):
+            nones = np.concatenate([_get_nones(part, self._layout.none_nbytes) for part in self._parts])
+        self._parts, self._held = [], 0
+        value, salted = pack_block(first, rows, hashes, keys, nones)
+        self._note(rows.view(self._layout.row)[:, 0], salted, has_none=nones is not None, count=count)
+        self._push(EncodedRecord(bytearray(value)))
+
+    def restore(self, value: bytes, total: int) -> None:
+        """See :meth:`PackEntries.restore`."""
+        count = min(self.block_records, total - self.count)
+        block = ParsedBlock.parse(self._layout, memoryview(value), self.count, count)
+        if not block.is_intact():
+            raise ValueError(f"the checksum of the block of record {self.count} does not match")
+        salted = bytes(block.stored_hashes)
+        self._note(block.rows(), salted, has_none=bool(block.none_part), count=block.count)
+        self.first += 1
+
+    def key_entries(self) -> list[tuple[bytes, bytes]]:
+        """Nothing: keys are in the blocks."""
+        return []
+
+    def columns(self) -> dict[str, bytes]:
+        """See :meth:`PackEntries.columns`."""
+        empty = {name: np.zeros(0, get_column_dtype(self.schema[name])) for name in self.column_fields}
+        return {name: encode_column(np.concatenate([empty[name], *values])) for name, values in self._columns.items()}
+
+    def _note(self, rows: Array, salted: bytes, *, has_none: bool, count: int) -> None:
+        self.content = xxhash.xxh3_128_digest(self.content + salted)
+        for name, values in self._columns.items():
+            values.append(rows[name].copy())
+        self.has_none = self.has_none or has_none
+        self.count += count
+        self.nbytes += count * self._layout.blob_nbytes
+
+    def _write_field(self, out: Array, name: str, field: Field, values: Any) -> NDArray[np.uint8] | None:
+        """Write the values of one field; returns which of them are missing, or None."""
+        array = as_one_array(values)
+        if array is not None:
+            out[...] = _check_array(name, field, array)
+            return None
+        missing = np.zeros(len(out), np.uint8)
+        for at, value in enumerate(values):
+            if field.pixels is not None:
+                out[at] = as_stored_pixels(name, field.pixels, value)
+                continue
+            small = check_small(name, field, value)
+            if small is None:
+                missing[at] = 1
+                small = _get_missing(name, field)
+            out[at] = small
+        return missing if missing.any() else None
+
+
+def as_one_array(values: Any) -> Array | None:
+    """The values of a field of some records as one array; None where they must be checked one by one."""
+    if isinstance(values, np.ndarray):
+        return None if values.dtype == object else values
+    types = set(map(type, values))
+    if types == {np.ndarray} and len({(value.shape, value.dtype) for value in values}) == 1:
+        return np.stack(values)
+    if types == {int} or (len(types) == 1 and issubclass(next(iter(types)), np.number)):
+        try:
+            return np.array(values, np.int64 if types == {int} else None)
+        except OverflowError:
+            return None
+    return None
+
+
+def _check_array(name: str, field: Field, values: Array) -> Array:
+    """Values of a field of some records, of the kind of the field."""
+    pixels = field.pixels
+    if pixels is not None:
+        if values.dtype != pixels.dtype or not pixels.allows(values.shape[1:]):
+            raise PackError(f"field {name!r} must be pixels ({pixels}), got {values.dtype} of shape {values.shape[1:]}")
+        return values
+    kind = field.array
+    dtype, shape = _get_dtype(field), () if kind is None else kind.shape
+    if not np.can_cast(values.dtype, dtype, "same_kind") or values.shape[1:] != shape:
+        raise PackError(
+            f"field {name!r} must be of kind {field.kind}, got {values.dtype} of shape {values.shape[1:]} a record"
+        )
+    if values.dtype == np.uint64 and dtype == np.int64 and len(values) and values.max() >= 1 << 63:
+        raise PackError(f"field {name!r} must be numbers of 64 bits, got {values.max()}")
+    return values
+
+
+def _as_key(key: str) -> bytes:
+    try:
+        encoded = key.encode()
+    except UnicodeEncodeError as error:
+        raise PackError("a key or text must be valid UTF-8", key=ascii(key)) from error
+    if not 0 < len(encoded) <= MAX_KEY_NBYTES:
+        raise PackError(f"a key must have 1 to {MAX_KEY_NBYTES} bytes of UTF-8, got {len(encoded)}")
+    return encoded
+
+
+def _get_missing(name: str, field: Field) -> Any:
+    try:
+        return missing_value(_get_dtype(field))
+    except ValueError as error:
+        raise PackError(f"field {name!r} must have a value in each record: {error}") from error
+
+
+def _get_dtype(field: Field) -> DType:
+    dtype = get_column_dtype(field) if field.array is None else field.array.dtype
+    assert dtype is not None, "a small field of fixed size"
+    return dtype
+
+
+def _slice(prepared: PreparedRows, begin: int, end: int) -> PreparedRows:
+    return PreparedRows(
+        prepared.rows[begin:end],
+        prepared.hashes[begin:end],
+        prepared.keys[begin:end],
+        None if prepared.nones is None else prepared.nones[begin:end],
+    )
+
+
+def _get_nones(part: PreparedRows, nbytes: int) -> NDArray[np.uint8]:
+    return np.zeros((len(part.rows), nbytes), np.uint8) if part.nones is None else part.nones

@@ -1,0 +1,192 @@
+"""From records to the entries of a pack's database of records: one entry a record.
+
+::
+
+    prepare (any thread) ──> add ──> pending entries ──commit──> clear_pending
+                              └────> columns, keys, hash over all records      all in memory until the pack is finished
+
+:class:`~penstock.stores.pack.writer.LmdbWriter` commits what is pending. Blocks of small
+records are :mod:`.pack.block_entries`. Nothing here writes to a file.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from penstock.errors import PackError
+from penstock.sample import Array, Field, Schema
+from penstock.stores.pack.blocks import missing_value
+from penstock.stores.pack.format import EncodedRecord, RecordCodec, encode_column, get_column_dtype, make_record_key
+
+__all__ = ["PackEntries", "RecordEntries", "refuse_other_lengths"]
+
+PreparedRecord = tuple[str, EncodedRecord, list[object]]
+"""Key, encoded value, and the values of its columns."""
+
+
+class PackEntries(ABC):
+    """The entries of one pack that is being written.
+
+    Attributes
+    ----------
+    pending : list of EncodedRecord
+        Entries that are not committed.
+    first : int
+        Number of the first of them.
+    count, nbytes : int
+        Number of records in all entries, and of bytes of their blobs.
+    content : bytes
+        Hash over all of them, in order.
+    has_none : bool
+        Whether a small field of one of them has no value.
+    """
+
+    block_records = 0
+    """Records of each block; 0 where each record is an entry."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.column_fields = tuple(name for name in schema.small if get_column_dtype(schema[name]) is not None)
+        self.pending: list[EncodedRecord] = []
+        self.pending_nbytes = 0
+        self.first = self.count = self.nbytes = 0
+        self.content = b""
+        self.has_none = False
+
+    @abstractmethod
+    def prepare(self, key: str, fields: Mapping[str, object]) -> Any:
+        """Encode and hash a record; thread-safe. Raises PackError if it cannot be stored."""
+
+    @abstractmethod
+    def prepare_batch(self, keys: Sequence[str], fields: Mapping[str, Any]) -> Any:
+        """Encode and hash some records; see :meth:`penstock.stores.writing.Writer.prepare_batch`."""
+
+    @abstractmethod
+    def add(self, prepared: Any) -> None:
+        """Add a record, as :meth:`prepare` returned it."""
+
+    @abstractmethod
+    def add_batch(self, prepared: Any) -> Iterator[None]:
+        """Add some records, as :meth:`prepare_batch` returned them; yields wherever a commit may be made."""
+
+    @abstractmethod
+    def restore(self, value: bytes, total: int) -> None:
+        """Add an entry that an earlier run has committed, of ``total`` records; ValueError if it is damaged."""
+
+    @abstractmethod
+    def complete(self) -> None:
+        """Make an entry of the records that are left."""
+
+    @abstractmethod
+    def key_entries(self) -> list[tuple[bytes, bytes]]:
+        """What the database of keys holds, in order: each key once, with the numbers of its records, 8 bytes each."""
+
+    @abstractmethod
+    def columns(self) -> dict[str, bytes]:
+        """The stored columns by field."""
+
+    def repeats_last(self, prepared: Any) -> bool:
+        """Whether a prepared record equals the last one that was added; True where blocks hide the record."""
+        del prepared
+        return True
+
+    def clear_pending(self) -> None:
+        """Forget the pending entries: they are committed."""
+        self.first += len(self.pending)
+        self.pending.clear()
+        self.pending_nbytes = 0
+
+    def _push(self, value: EncodedRecord) -> None:
+        self.pending.append(value)
+        self.pending_nbytes += value.nbytes
+
+
+class RecordEntries(PackEntries):
+    """Each record is an entry."""
+
+    def __init__(self, schema: Schema) -> None:
+        super().__init__(schema)
+        self._codec = RecordCodec(schema)
+        self._columns: dict[str, list[Any]] = {name: [] for name in self.column_fields}
+        self._keys: list[bytes] = []
+        self._content_before = b""
+
+    def prepare(self, key: str, fields: Mapping[str, object]) -> PreparedRecord:
+        """See :meth:`PackEntries.prepare`."""
+        return key, self._codec.encode(key, fields), [fields[name] for name in self.schema.small]
+
+    def prepare_batch(self, keys: Sequence[str], fields: Mapping[str, Any]) -> list[PreparedRecord]:
+        """See :meth:`PackEntries.prepare_batch`."""
+        refuse_other_lengths(keys, fields)
+        return [self.prepare(key, {name: values[at] for name, values in fields.items()}) for at, key in enumerate(keys)]
+
+    def add(self, prepared: PreparedRecord) -> None:
+        """See :meth:`PackEntries.add`."""
+        key, value, small = prepared
+        self._note(key, value.begin, small, self._codec.add_number(value.begin, self.count))
+        self._push(value)
+
+    def add_batch(self, prepared: list[PreparedRecord]) -> Iterator[None]:
+        """See :meth:`PackEntries.add_batch`."""
+        for record in prepared:
+            self.add(record)
+            yield
+
+    def restore(self, value: bytes, total: int) -> None:
+        """See :meth:`PackEntries.restore`."""
+        del total
+        key, fields = self._codec.decode(memoryview(value), self.count)
+        small = [fields[name] for name in self.schema.small]
+        self._note(key, bytearray(value), small, value[: self._codec.head_nbytes])
+        self.first += 1
+
+    def complete(self) -> None:
+        """Nothing is left."""
+
+    def key_entries(self) -> list[tuple[bytes, bytes]]:
+        """All keys, in order of their bytes, with the numbers of their records."""
+        places: dict[bytes, list[bytes]] = {}
+        for index, key in enumerate(self._keys):
+            places.setdefault(key, []).append(make_record_key(index))
+        return [(key, b"".join(places[key])) for key in sorted(places)]
+
+    def columns(self) -> dict[str, bytes]:
+        """See :meth:`PackEntries.columns`."""
+        return {name: encode_column(_as_column(values, self.schema[name])) for name, values in self._columns.items()}
+
+    def repeats_last(self, prepared: PreparedRecord) -> bool:
+        """See :meth:`PackEntries.repeats_last`."""
+        head = self._codec.add_number(bytearray(prepared[1].begin), self.count - 1)
+        return bool(xxhash.xxh3_128_digest(self._content_before + head) == self.content)
+
+    def _note(self, key: str, value: bytearray, small: Sequence[object], head: bytes) -> None:
+        self._content_before = self.content
+        self.content = xxhash.xxh3_128_digest(self.content + head)
+        self._keys.append(key.encode())
+        for name, item in zip(self.schema.small, small, strict=True):
+            if name in self._columns:
+                self._columns[name].append(item)
+            self.has_none = self.has_none or (item is None and self.schema[name].kind != "json")
+        self.count += 1
+        self.nbytes += self._codec.blob_nbytes(value)
+
+
+def refuse_other_lengths(keys: Sequence[str], fields: Mapping[str, Any]) -> None:
+    """Raise PackError unless all fields of a batch have as many values as there are keys."""
+    for name, values in fields.items():
+        if len(values) != len(keys):
+            raise PackError(
+                f"field {name!r} of a batch of {len(keys)} records must have as many values, got {len(values)}"
+            )
+
+
+def _as_column(values: Sequence[Any], field: Field) -> Array:
+    dtype = get_column_dtype(field)
+    assert dtype is not None, "a field with a column"
+    missing = missing_value(dtype)
+    return np.array([missing if value is None else value for value in values], dtype)

@@ -1,0 +1,275 @@
+"""Opens packs for reading: their size is checked before they are mapped, and their structure when it is read.
+
+::
+
+    branch pages ──> first number of each leaf                   when the pack is opened
+    leaf page ──hash? bounds?──> offsets of its records          once, when one of its records is first read
+    offset ──> window[begin : begin + nbytes]                    a view of the map; the record's checksums are compared
+
+LMDB's library writes packs and could read them. It trusts the file that it maps: a flipped bit in a page of a tree
+makes it access memory outside the map, which kills the process. This module detects such a page (decision 0005).
+A finished pack does not change: offsets are kept, and views stay valid as long as they are referenced.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock import _native
+from penstock.errors import CorruptRecordError, IncompleteStoreError, StoreError, StoreFormatError, StoreNotFoundError
+from penstock.pixel_rows import EncodedRows
+from penstock.plurals import counted
+from penstock.stores.lmdb.files import FILE, HASHES, LOCK
+from penstock.stores.lmdb.pages import BTree, PageFile
+from penstock.stores.pack.format import COLUMNS, KEYS, RECORDS
+from penstock.stores.pack.meta import DAMAGED_META, META, META_ENTRY, META_HASH, PackMeta
+from penstock.stores.pack.page_hashes import PageHashFile
+
+__all__ = ["READ_AHEAD_NBYTES", "PackMap", "load_page_hashes", "make_missing_error", "read_meta"]
+
+READ_AHEAD_NBYTES: Final = 256 << 20
+"""Bytes of a batch that are read ahead, at most: they are in memory until the batch is built."""
+
+_LEAST_NBYTES: Final = 2 + 8 + 8 + 8  # the entry of a record in a leaf: its offset in the page, head, number, page
+
+
+class PackMap:
+    """The file of one pack, mapped in this process and shared by all stores on it; use :meth:`open`.
+
+    Thread-safe. After a fork, the child maps the file again (:attr:`process`).
+    """
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.process = os.getpid()
+        self._path = folder / FILE
+        self._path_text = str(self._path)
+        self._pages = PageFile(self._path, url, load_page_hashes(folder, url))
+        self.meta = read_meta(self._pages, url)
+        self._trees = self._pages.trees()
+        records = self._trees.get(RECORDS, BTree.empty())
+        entries = self.meta.entries
+        if records.entries != entries:
+            what = "block" if self.meta.block_records else "record"
+            raise CorruptRecordError(f"it must have {counted(entries, what)}, got {records.entries}", store=url)
+        if entries * _LEAST_NBYTES > self._pages.nbytes:
+            raise StoreFormatError(
+                f"its {self._pages.nbytes} bytes are too few for {counted(self.meta.count, 'record')}", store=url
+            )
+        leaves = list(self._pages.leaf_numbers(records))
+        self._firsts = [int.from_bytes(key, "big") for key, _ in leaves]
+        self._leaves = [number for _, number in leaves]
+        self._places = np.zeros(entries, np.int64), np.zeros(entries, np.int64)
+        self._begins, self._sizes = (values.data for values in self._places)
+        self._identity = _identity(self._path)
+        self.window = self._pages.map()
+
+    @classmethod
+    def open(cls, folder: Path, url: str) -> PackMap:
+        """The map of the pack in ``folder``; the file is mapped if this process has no map of it."""
+        with _opening:
+            try:
+                identity = _identity(folder / FILE)
+            except FileNotFoundError as error:
+                raise make_missing_error(folder, url) from error
+            except NotADirectoryError as error:
+                raise StoreFormatError(
+                    f"a pack must be a folder with data.mdb in it, got an LMDB file; {_describe_other(folder)}",
+                    store=url,
+                ) from error
+            except OSError as error:
+                raise StoreError(f"{folder / FILE} cannot be read: {error.strerror}", store=url) from error
+            found = _maps.get(identity)
+            if found is None or found.process != os.getpid():
+                try:
+                    found = _maps[identity] = cls(folder, url)
+                except StoreFormatError:
+                    if (folder / LOCK).exists():
+                        raise make_missing_error(folder, url) from None
+                    raise
+                except StoreError:
+                    raise
+                except ValueError as error:
+                    raise StoreFormatError(f"its structure is damaged: {error}", store=url) from error
+            return found
+
+    def record(self, index: int) -> memoryview:
+        """The value of record ``index``, or block ``index``; ValueError if its leaf page is damaged."""
+        begin = self._begins[index]
+        if not begin:
+            self._load_leaf(index)
+            begin = self._begins[index]
+        return self.window[begin : begin + self._sizes[index]]
+
+    def offset(self, index: int) -> int:
+        """The offset in the file of a value that :meth:`record` has returned."""
+        return self._begins[index]
+
+    def read_ahead(self, numbers: NDArray[np.int64]) -> int:
+        """Have the system read these records, if they are not in its page cache; does not wait for the disk.
+
+        Returns the bytes that it is asked for, at most :data:`READ_AHEAD_NBYTES`. Damaged pages are left out.
+        """
+        nbytes: int = _native.read_ahead(self.window, *self._locate(numbers), most_nbytes=READ_AHEAD_NBYTES)
+        return nbytes
+
+    def find_blobs(self, numbers: NDArray[np.int64], blobs: int, part: int, *, check: bool) -> EncodedRows | None:
+        """Blob ``part``, 1 to ``blobs``, of some records.
+
+        None if a record is not in the pack, or is damaged, or if the file was changed.
+        """
+        for _ in range(2):
+            places, sizes, is_complete = _native.find_blobs(
+                self.window, *self._places, numbers, blobs=blobs, part=part, check=check,
+                path=self._path_text, identity=self._identity,
+            )  # fmt: skip
+            if is_complete:
+                return EncodedRows(self.window, places, sizes)
+            if numbers.min() < 0 or numbers.max() >= len(self._begins) or not self._load_leaves(numbers):
+                break
+        return None
+
+    def _locate(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Offsets and sizes of the values of records; 0 for those in damaged pages."""
+        self._load_leaves(numbers)
+        begins, sizes = (values[numbers] for values in self._places)
+        return begins, sizes
+
+    def _load_leaves(self, numbers: NDArray[np.int64]) -> bool:
+        """Read the leaf pages of records that were not read yet; whether there were any. Damage is left to `record`."""
+        unknown = numbers[self._places[0][numbers] == 0].tolist()
+        for number in unknown:
+            with contextlib.suppress(ValueError):
+                self.record(number)
+        return bool(unknown)
+
+    def column(self, field: str) -> bytes | None:
+        """The stored bytes of a column; None if there is none."""
+        for _, nodes in self._pages.leaves(self._trees.get(COLUMNS, BTree.empty())):
+            for node in nodes:
+                if node.key == field.encode():
+                    return self._pages.value(node.extent)
+        return None
+
+    def key_entries(self) -> Iterator[tuple[str, int]]:
+        """All (key, index) pairs, in order of the bytes of the keys; ValueError if that database is damaged."""
+        for _, nodes in self._pages.leaves(self._trees.get(KEYS, BTree.empty())):
+            for node in nodes:
+                key = node.key.decode()
+                for number in self._pages.numbers(node):
+                    yield key, number
+
+    def refuse_changed(self, url: str) -> None:
+        """Raise StoreError if the file was replaced, truncated or written to while it was mapped."""
+        try:
+            if _identity(self._path) == self._identity:
+                return
+        except OSError:
+            pass
+        raise StoreError("this store's file was replaced or changed while it was open; open it again", store=url)
+
+    def _load_leaf(self, index: int) -> None:
+        """Store the offsets of all records in the leaf page of one record."""
+        if not self._leaves:
+            raise ValueError("the tree of records is empty")
+        number = self._leaves[bisect.bisect_right(self._firsts, index) - 1]
+        for node in self._pages.leaf(number):
+            at = int.from_bytes(node.key, "big")
+            if len(node.key) == 8 and at < len(self._begins):
+                self._sizes[at] = node.extent.nbytes  # before the offset: a thread that sees the offset reads both
+                self._begins[at] = node.extent.offset
+        if not self._begins[index]:
+            raise ValueError(f"it is missing from page {number}")
+
+
+def read_meta(pages: PageFile, url: str, *, unfinished_ok: bool = False) -> PackMeta:
+    """The description of a pack, from its database ``meta``.
+
+    Raises
+    ------
+    StoreFormatError
+        If it is not a pack, or of an unknown version, or the entry is damaged.
+    IncompleteStoreError
+        If the pack was never finished, unless ``unfinished_ok``.
+    """
+    trees = pages.trees()
+    entries = {}
+    for _, nodes in pages.leaves(trees.get(META, BTree.empty())):
+        entries.update({node.key: pages.value(node.extent) for node in nodes if node.key in {META_ENTRY, META_HASH}})
+    if META_ENTRY not in entries:
+        if META in trees and RECORDS in trees:
+            raise StoreFormatError(DAMAGED_META, store=url)
+        raise StoreFormatError(f"this LMDB environment is not a pack, and {_describe_other(pages.path)}", store=url)
+    try:
+        meta = PackMeta.from_bytes(entries[META_ENTRY], entries.get(META_HASH))
+    except StoreFormatError as error:
+        error.locate(store=url)
+        raise
+    if not meta.complete and not unfinished_ok:
+        raise IncompleteStoreError(
+            f"this pack was never finished ({counted(meta.count, 'record')} so far); pack the same source again to "
+            "resume",
+            store=url,
+        )
+    return meta
+
+
+def make_missing_error(folder: Path, url: str) -> StoreError:
+    """The error for a folder without a data file: a pack killed before its first commit, or no pack."""
+    if (folder / LOCK).exists():
+        return IncompleteStoreError(
+            "this pack was never finished (it has no record yet); pack the same source again", store=url
+        )
+    if folder.is_dir():
+        return StoreNotFoundError(
+            f"{FILE} is missing from this folder; copy the pack again, or pack the source again", store=url
+        )
+    return StoreNotFoundError("there is no pack at this path", store=url)
+
+
+def load_page_hashes(folder: Path, url: str) -> PageHashFile | None:
+    """The page hashes beside the file; None if they are missing or damaged, which `penstock verify` reports."""
+    try:
+        hashes = PageHashFile(folder / HASHES)
+    except (FileNotFoundError, ValueError):
+        return None
+    have, want = (folder / FILE).stat().st_size, hashes.count * hashes.page_nbytes
+    if have < want:
+        raise StoreFormatError(
+            f"{folder / FILE} is truncated: it has {have} bytes of {want} ({want - have} are missing); copy it again, "
+            "or pack the source again",
+            store=url,
+        )
+    return hashes
+
+
+def _describe_other(path: Path) -> str:
+    from penstock.stores.lmdb.layout import describe_environment  # packs do not need it
+
+    return describe_environment(path)
+
+
+def _identity(path: Path) -> tuple[int, int, int, int]:
+    seen = path.stat()
+    return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns
+
+
+_maps: weakref.WeakValueDictionary[tuple[int, int, int, int], PackMap] = weakref.WeakValueDictionary()
+_opening = threading.Lock()
+
+
+def _renew_lock() -> None:
+    global _opening  # noqa: PLW0603  # a forked child inherits it locked if another thread held it
+    _opening = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)

@@ -1,0 +1,139 @@
+"""The hashes of the pages of an LMDB file, in a file beside it: is each page the one that was written.
+
+::
+
+    pages.xxh3   ┌ header ┬ xxh3_64 of page 0, 1, 2, ...
+                 └─ page size, count, hash of the hashes
+
+The file is written once, when a pack is finished. :class:`~penstock.stores.lmdb.pages.PageFile` compares each page of a
+tree that it reads with its hash; verification compares all pages. See docs/decisions/0002-page-seals.md.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from penstock.stores.common.regular_file import open_regular
+from penstock.stores.lmdb.files import HASHES
+from penstock.stores.lmdb.pages import PageFile, is_page_size
+
+__all__ = ["PageHashFile", "hash_pages"]
+
+_HEADER: Final = struct.Struct("<8sIIQ8s")  # magic, page size, 0, count, xxh3_64 of the header so far and all hashes
+_MAGIC: Final = b"PSSEAL\x01\n"
+_PART_NBYTES: Final = 1 << 20  # a whole number of pages of every size; two parts fit into a processor's cache
+
+
+class PageHashFile:
+    """The hashes of the pages of a file, in ``pages.xxh3`` beside it.
+
+    Parameters
+    ----------
+    path : Path
+        The file of hashes.
+
+    Raises
+    ------
+    FileNotFoundError
+        If it is missing.
+    ValueError
+        If it is no file of hashes, is truncated, or cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            file = os.fdopen(open_regular(path), "rb")
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise ValueError(f"it cannot be read: {error.strerror}") from error
+        with file:
+            head = file.read(_HEADER.size)
+            if len(head) < _HEADER.size or not head.startswith(_MAGIC):
+                raise ValueError("its header is not of this format")
+            _, self.page_nbytes, _, self.count, self._hashed = _HEADER.unpack(head)
+            if not is_page_size(self.page_nbytes):
+                raise ValueError(f"its page size must be one of LMDB, got {self.page_nbytes} bytes")
+            if os.fstat(file.fileno()).st_size != _HEADER.size + 8 * self.count:
+                raise ValueError(f"its size must be that of {self.count} hashes")
+            self._bytes = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        self._hashes = np.frombuffer(self._bytes, "<u8", offset=_HEADER.size)
+
+    def is_damaged(self) -> bool:
+        """Whether the hashes do not match their own checksum; reads all of them."""
+        state = xxhash.xxh3_64(self._bytes[: _HEADER.size - 8])
+        for at in range(_HEADER.size, len(self._bytes), 1 << 20):
+            state.update(self._bytes[at : at + (1 << 20)])
+        return bool(state.digest() != self._hashed)
+
+    def load(self, first: int, count: int) -> NDArray[np.uint64]:
+        """The hashes of pages ``first`` and following."""
+        return self._hashes[first : first + count]
+
+    def matches(self, number: int, page: bytes) -> bool:
+        """Whether the hash of page ``number`` is that of ``page``."""
+        return number < self.count and bool(self._hashes[number] == xxhash.xxh3_64_intdigest(page))
+
+    @staticmethod
+    def write(folder: Path, file_name: str) -> Path:
+        """Write the hashes of ``file_name`` to a synced temporary file; the caller renames it to ``HASHES``."""
+        temporary = folder / f"{HASHES}.tmp"
+        temporary.unlink(missing_ok=True)  # a file, or a symbolic link, from before
+        with PageFile(folder / file_name, str(folder)) as pages, temporary.open("wb") as file:
+            head = _HEADER.pack(_MAGIC, pages.page_nbytes, 0, pages.pages, bytes(8))[:-8]
+            state = xxhash.xxh3_64(head)
+            file.write(head + bytes(8))
+            for content in _read_parts(folder / file_name, pages.nbytes):
+                hashes = hash_pages(content, pages.page_nbytes).tobytes()
+                state.update(hashes)
+                file.write(hashes)
+            file.seek(len(head))
+            file.write(state.digest())
+            file.flush()
+            os.fsync(file.fileno())
+        return temporary
+
+
+def _read_parts(path: Path, nbytes: int) -> Iterator[memoryview]:
+    """The first ``nbytes`` of a file, some pages at a time; a part is valid until the next one is asked for.
+
+    The next part is read while the caller works on one. Their memory is used again, such that it stays in the cache of
+    the processor: to allocate it anew takes longer than to read it.
+    """
+    descriptor = open_regular(path)
+    buffers = [memoryview(bytearray(min(nbytes, _PART_NBYTES))) for _ in range(2)]
+    try:
+        with ThreadPoolExecutor(1, thread_name_prefix="penstock-pages") as pool:
+            pending = pool.submit(_read_at, descriptor, buffers[0], 0, nbytes)
+            for offset in range(_PART_NBYTES, nbytes + _PART_NBYTES, _PART_NBYTES):
+                part = pending.result()
+                buffers.reverse()
+                pending = pool.submit(_read_at, descriptor, buffers[0], offset, nbytes)
+                yield part
+    finally:
+        os.close(descriptor)
+
+
+def _read_at(descriptor: int, out: memoryview, offset: int, end: int) -> memoryview:
+    """The bytes of a file from ``offset`` to ``end``, as many as fit; OSError if the file ends before."""
+    part = out[: max(0, min(len(out), end - offset))]
+    if part and (count := os.preadv(descriptor, [part], offset)) != len(part):
+        raise OSError(f"the file ends at byte {offset + count}, and had {end} bytes")
+    return part
+
+
+def hash_pages(content: bytes | memoryview, page_nbytes: int) -> NDArray[np.uint64]:
+    """xxh3_64 of each page; the last page may be shorter."""
+    view = memoryview(content)
+    digest = xxhash.xxh3_64_intdigest
+    return np.array([digest(view[at : at + page_nbytes]) for at in range(0, len(view), page_nbytes)], "<u8")

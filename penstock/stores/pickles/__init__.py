@@ -1,0 +1,1 @@
+"""Pickles of plain values, read without running code."""

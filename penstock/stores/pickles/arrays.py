@@ -1,0 +1,133 @@
+"""NumPy's arrays, dtypes and scalars as pickles describe them, made without NumPy's own unpickling functions.
+
+::
+
+    numpy.dtype("u1", False, True)  BUILD (3, "<", None, ...)        ──> PickledDtype
+    _reconstruct(ndarray, (0,), b"b")  BUILD (1, shape, dtype, ...)   ──> PickledArray.build ──> view of the bytes
+    _frombuffer(bytes, dtype, shape, "C")                             ──> view of the bytes
+    scalar(dtype, bytes)                                              ──> bool, int, float, str
+
+:mod:`.pickles.unpickler` calls these. They take numbers, booleans and strings; dtypes of objects, records and dates are
+refused. No array has more bytes than the pickle gives.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.sample import Array, DType
+
+__all__ = ["PickledArray", "PickledDtype", "make_array", "make_scalar"]
+
+_DTYPE: Final = re.compile(r"[|<>=]?(?:([?biuf])([0-9]{0,2})|([SU])([0-9]{1,9}))")
+_NUMERIC: Final = {
+    "b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8",
+}  # fmt: skip
+_MAX_AXES: Final = 32
+_MAX_STRING_NBYTES: Final = 1 << 20
+
+
+class PickledDtype:
+    """A dtype in a pickle: its code, then its byte order.
+
+    Parameters
+    ----------
+    code : object
+        The first argument of ``numpy.dtype``.
+
+    Raises
+    ------
+    ValueError
+        If it is no dtype of numbers, booleans or strings.
+    """
+
+    __slots__ = ("dtype",)
+
+    def __init__(self, code: object, align: object = False, copy: object = True) -> None:
+        text = code.decode("ascii", "replace") if isinstance(code, bytes) else code
+        match = _DTYPE.fullmatch(text) if type(text) is str else None
+        if match is None or type(align) not in {bool, int} or type(copy) not in {bool, int}:
+            raise ValueError(f"the dtype {_show(code)} is refused; only numbers, booleans and strings are read")
+        name = f"{match[1]}{match[2]}"
+        if match[3]:
+            name = f"{match[3]}{match[4]}"
+            if int(match[4]) > _MAX_STRING_NBYTES:
+                raise ValueError(f"the dtype {name} has more than {_MAX_STRING_NBYTES} characters")
+        elif name == "?":
+            name = "b1"
+        elif name not in _NUMERIC:
+            raise ValueError(f"the dtype {_show(code)} is refused; only numbers, booleans and strings are read")
+        self.dtype: DType = np.dtype("bool" if name == "b1" else f"<{name}")
+
+    def build(self, state: object) -> None:
+        """Set the byte order, from the state that NumPy pickles."""
+        if type(state) is not tuple or not 3 <= len(state) <= 9:
+            raise ValueError("the state of a dtype must be a tuple of 3 to 9 values")
+        order, shape, names = state[1], state[2], state[3:5]
+        order = order.decode("ascii", "replace") if type(order) is bytes else order
+        if shape is not None or any(each is not None for each in names):
+            raise ValueError("dtypes with fields or of arrays are refused; only numbers, booleans and strings are read")
+        if type(order) is not str or order not in {"<", ">", "=", "|"}:
+            raise ValueError(f"the byte order of a dtype must be one of < > = |, got {_show(order)}")
+        self.dtype = self.dtype.newbyteorder(">" if order == ">" else "<")
+
+
+class PickledArray:
+    """An array in a pickle that has no shape and no bytes yet."""
+
+    __slots__ = ("memo_key",)
+
+    def __init__(self) -> None:
+        self.memo_key: int | None = None
+        """Where the pickle remembers it: there the array takes its place."""
+
+    @staticmethod
+    def build(state: object) -> Array:
+        """The array, from the state that NumPy pickles: version, shape, dtype, Fortran order, bytes."""
+        if type(state) is not tuple or len(state) not in {4, 5}:
+            raise ValueError("the state of an array must be a tuple of 4 or 5 values")
+        shape, dtype, is_fortran, content = state[-4:]
+        if type(is_fortran) not in {bool, int}:
+            raise ValueError(f"the order of an array must be true or false, got {_show(is_fortran)}")
+        return make_array(content, dtype, shape, "F" if is_fortran else "C")
+
+
+def make_array(content: object, dtype: object, shape: object, order: object) -> Array:
+    """An array of these bytes: a read-only view of them.
+
+    Raises
+    ------
+    ValueError
+        If the bytes are not those of an array of this shape.
+    """
+    if not isinstance(content, bytes | memoryview):
+        raise ValueError(f"the content of an array must be bytes, got {type(content).__name__}")  # noqa: TRY004  # damage
+    if type(dtype) is not PickledDtype:
+        raise ValueError(f"an array must have a dtype, got {_show(dtype)}")
+    axes: tuple[Any, ...] = (shape,) if type(shape) is int else shape if type(shape) is tuple else (None,)
+    if len(axes) > _MAX_AXES or not all(type(length) is int and 0 <= length < 1 << 40 for length in axes):
+        raise ValueError(f"the shape of an array must be a tuple of lengths, got {_show(shape)}")
+    if order not in {"C", "F"}:
+        raise ValueError(f"the order of an array must be C or F, got {_show(order)}")
+    if math.prod(axes) * dtype.dtype.itemsize != len(content):
+        raise ValueError(f"the {len(content)} bytes of an array are not those of shape {axes} and {dtype.dtype}")
+    if not len(content):
+        array = np.empty(axes, dtype.dtype)
+        array.flags.writeable = False
+        return array
+    flat = np.frombuffer(content, dtype.dtype)
+    flat.flags.writeable = False
+    return flat.reshape(axes, order="F" if order == "F" else "C")
+
+
+def make_scalar(dtype: object, content: object) -> object:
+    """A NumPy scalar as Python's own: bool, int, float, str or bytes."""
+    return make_array(content, dtype, (1,), "C")[0].item()
+
+
+def _show(value: object) -> str:
+    return ascii(value)[:80] if isinstance(value, str | bytes | bool | float) or value is None else type(value).__name__

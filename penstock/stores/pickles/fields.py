@@ -1,0 +1,220 @@
+"""Which fields a container's pickled values have, and how each is read.
+
+::
+
+    (bytes, 3)   (array, None)   array   bytes   {"image": ..., "label": ...}     ──name_values──> values by name
+    values of a few records ──infer──> kind of each field, and a function that converts one value and checks it
+
+Called by the ``pickle-index`` layout. Names and kinds follow from the values; the order of channels does not, and is
+stated.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from penstock.errors import ArgumentError
+from penstock.sample import Field
+from penstock.stores.fields.pixels import PIXEL_DTYPES, PixelLayout
+from penstock.stores.fields.usual_names import IMAGE_NAMES, LABEL_NAMES, WEAK_IMAGE_NAMES
+
+__all__ = ["ValueReader", "describe_value", "infer_field", "name_values"]
+
+ValueReader = Callable[[Any], Any]
+"""Converts a stored value to that of its field; ValueError or TypeError if it is of another kind."""
+
+_DEFAULT_NAMES: Final = ("image", "label")
+_MAX_ITEMS: Final = 64
+
+
+def name_values(value: Any, names: Sequence[str] | None) -> dict[str, Any]:
+    """The values of one record by the names of their fields.
+
+    Parameters
+    ----------
+    value : object
+        What is pickled.
+    names : sequence of str, optional
+        Names of the items of a tuple or list; by default image and label. For a dict, which of its keys are fields.
+
+    Raises
+    ------
+    ArgumentError
+        If a tuple has more items than there are names.
+    ValueError
+        If the value has another form.
+    """
+    if isinstance(value, tuple | list):
+        given = _DEFAULT_NAMES if names is None else names
+        if len(value) > len(given) or (names is not None and len(value) != len(names)):
+            raise ArgumentError(
+                f"fields must name the {len(value)} items of each value, such as "
+                f'fields=("image", "label", "boxes"), got {names!r}; the items are '
+                f"{describe_value(value)}"
+            )
+        return dict(zip(given, value, strict=False))
+    if isinstance(value, dict):
+        return _name_items(value, names)
+    if isinstance(value, np.ndarray | bytes | memoryview):
+        return {"image" if names is None else names[0]: value}
+    raise ValueError(f"its value must be a tuple, dict, array or bytes, got {describe_value(value)}")
+
+
+def _name_items(value: Mapping[Any, Any], names: Sequence[str] | None) -> dict[str, Any]:
+    texts = {key.decode("utf-8", "backslashreplace") if type(key) is bytes else str(key): key for key in value}
+    if names is not None:
+        return {name: value[texts[name]] for name in names}
+    if len(texts) > _MAX_ITEMS:
+        raise ValueError(f"its value is a dict of {len(texts)} items, more than {_MAX_ITEMS}")
+    renamed = {}
+    for name, synonyms in (("image", IMAGE_NAMES + WEAK_IMAGE_NAMES), ("label", LABEL_NAMES)):
+        found = next((text for text in synonyms if text in texts), None)
+        if found is not None:
+            renamed[found] = name
+    return {renamed.get(text, text): value[key] for text, key in texts.items()}
+
+
+def infer_field(
+    name: str, values: Sequence[Any], layout: PixelLayout, classes: tuple[str, ...]
+) -> tuple[Field, ValueReader]:
+    """The field of some values, and the function that reads each.
+
+    Raises
+    ------
+    ArgumentError
+        If the values are pixels, and the order of their channels is not stated.
+    ValueError
+        If the values differ in kind, or have none.
+    """
+    known = [value for value in values if value is not None]
+    kinds = {_kind_of(name, value) for value in known} or {"label"}
+    if kinds == {"label", "float"}:
+        kinds = {"float"}
+    if len(kinds) != 1:
+        raise ValueError(f"field {name!r} must have values of one kind, got {', '.join(sorted(kinds))}")
+    kind = kinds.pop()
+    if kind == "pixels":
+        return _read_pixels(layout.make_kind(known), layout)
+    if kind == "array":
+        return _read_arrays([np.asarray(value) for value in known])
+    if kind == "label" and name != "label":
+        kind = "int"
+    return Field(kind, classes if kind == "label" else ()), _READERS[kind]
+
+
+def describe_value(value: Any) -> str:
+    """The form of a value, in words: ``tuples (bytes, int)``."""
+    if isinstance(value, tuple | list):
+        return f"{type(value).__name__}s ({', '.join(map(_describe_item, value[:8]))})"
+    if isinstance(value, dict):
+        return f"dicts ({', '.join(f'{key!s:.40}: {_describe_item(each)}' for key, each in [*value.items()][:8])})"
+    return _describe_item(value)
+
+
+def _describe_item(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} array of shape {value.shape}"
+    return "bytes" if isinstance(value, memoryview) else type(value).__name__
+
+
+def _kind_of(name: str, value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        is_pixels = name == "image" and value.ndim in {2, 3} and value.dtype.newbyteorder("=").name in PIXEL_DTYPES
+        if not value.ndim:
+            return _kind_of(name, value.item())
+        return "pixels" if is_pixels else "array"
+    kind = _KINDS.get(type(value))
+    if kind is not None:
+        return "image" if kind == "bytes" and name == "image" else kind
+    is_numeric = isinstance(value, list | tuple) and all(type(item) in {int, float, bool} for item in value)
+    return "array" if is_numeric else "json"
+
+
+def _read_pixels(kind: str, layout: PixelLayout) -> tuple[Field, ValueReader]:
+    field = Field(kind)
+    pixels = field.pixels
+    assert pixels is not None, "its kind begins so"
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, np.ndarray) or value.ndim not in {2, 3}:
+            raise ValueError(f"its pixels must be an array of 2 or 3 axes, got {describe_value(value)}")
+        return layout.read(value, pixels)
+
+    return field, read
+
+
+def _read_arrays(samples: Sequence[Any]) -> tuple[Field, ValueReader]:
+    dtypes = {sample.dtype.newbyteorder("=") for sample in samples}
+    dtype = np.result_type(*dtypes)
+    if len({sample.ndim for sample in samples}) != 1 or dtype.kind not in "biuf":
+        raise ValueError(f"arrays must have one number of axes and be numeric, got {', '.join(map(str, dtypes))}")
+    shapes = {sample.shape for sample in samples}
+    lengths = [str(axis.pop()) if len(axis) == 1 else "*" for axis in map(set, zip(*shapes, strict=True))]
+    field = Field(f"{dtype.name}[{','.join(lengths)}]")
+    array = field.array
+    assert array is not None, "its kind is one of an array"
+
+    def read(value: Any) -> Any:
+        converted = np.asarray(value)
+        if not np.can_cast(converted.dtype, array.dtype, "same_kind") or not array.allows(converted.shape):
+            raise ValueError(f"an array is {converted.dtype} of shape {converted.shape}; the store's are {array}")
+        converted = np.ascontiguousarray(converted, array.dtype)
+        converted.flags.writeable = False
+        return converted
+
+    return field, read
+
+
+def _read_whole(value: Any) -> int:
+    if type(value) is int and -(2**63) <= value < 2**63:  # the usual ones first: these are called for each record
+        return value
+    if isinstance(value, int | np.ndarray) and not getattr(value, "ndim", 0):
+        number = int(value)
+        if -(2**63) <= number < 2**63:
+            return number
+    raise ValueError(f"a number must be a whole number of 64 bits, got {describe_value(value)}")
+
+
+def _read_float(value: Any) -> float:
+    if isinstance(value, int | float | np.ndarray) and not getattr(value, "ndim", 0):
+        return float(value)
+    raise ValueError(f"a number must be a float, got {describe_value(value)}")
+
+
+def _read_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    raise ValueError(f"a text must be text, got {describe_value(value)}")
+
+
+def _read_bytes(value: Any) -> Any:
+    if type(value) in _BYTES_TYPES:
+        return value
+    raise ValueError(f"an encoded field must be bytes, got {describe_value(value)}")
+
+
+def _read_json(value: Any) -> Any:
+    try:
+        json.dumps(value)
+    except (TypeError, RecursionError) as error:
+        raise ValueError(f"a value must be one that JSON can hold: {error}") from error
+    return value
+
+
+_BYTES_TYPES: Final = frozenset({bytes, memoryview})
+_READERS: Final[Mapping[str, ValueReader]] = {
+    "image": _read_bytes,
+    "bytes": _read_bytes,
+    "label": _read_whole,
+    "int": _read_whole,
+    "float": _read_float,
+    "text": _read_text,
+    "json": _read_json,
+}
+_KINDS: Final[Mapping[type, str]] = {
+    bytes: "bytes", memoryview: "bytes", bool: "label", int: "label", float: "float", str: "text",
+}  # fmt: skip

@@ -1,0 +1,239 @@
+"""The format of RecordIO files (dmlc-core, MXNet): frames, records in parts, headers of images, the text of an index.
+
+::
+
+    0xced7230a │ part << 29 | nbytes │ payload │ zeros up to a multiple of 4        one frame
+    part: 0 a whole record; 1, 2, 3 the first, a middle, the last part of a record that contains the magic number at a
+          multiple of 4 bytes, which is left out between its parts
+
+    flag │ label (float32) │ id │ id2 │ flag numbers (float32) │ image        the payload of an image: 24 bytes first
+
+Called by :mod:`.recordio.store` and :mod:`.recordio.writer`. Lengths in a file are compared with what the file has
+before they are used. Sources: dmlc-core's ``recordio.h`` and MXNet's ``recordio.py`` (the format; no code of theirs
+is here).
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "HEADER_NBYTES",
+    "MAGIC_BYTES",
+    "MAX_RECORD_NBYTES",
+    "Frames",
+    "ImageHeaders",
+    "encode_record",
+    "find_magic",
+    "join_parts",
+    "parse_index",
+    "read_headers",
+    "scan_frames",
+]
+
+_MAGIC: Final = 0xCED7230A
+MAGIC_BYTES: Final = struct.pack("<I", _MAGIC)
+HEADER_NBYTES: Final = 24
+"""Bytes of the header of an image, without the numbers of its label."""
+MAX_RECORD_NBYTES: Final = (1 << 29) - 1
+"""Most bytes of a record: 29 bits hold its length."""
+
+_FRAME: Final = struct.Struct("<II")
+_FRAME_NBYTES: Final = 8
+_WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
+_CHUNK_RECORDS: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Frames:
+    """Where the records of a file lie.
+
+    Parameters
+    ----------
+    starts : ndarray of int64
+        Offset of the first frame of each record.
+    lengths : ndarray of int64
+        Bytes of each payload, its parts joined.
+    split : ndarray of bool
+        Whether the record lies in several parts.
+    """
+
+    starts: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    split: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class ImageHeaders:
+    """The headers of images: one value for each record in every array."""
+
+    flags: NDArray[np.uint32]
+    labels: NDArray[np.float32]
+    ids: NDArray[np.uint64]
+    ids2: NDArray[np.uint64]
+
+
+def scan_frames(content: memoryview) -> Frames:
+    """Find the records of a file.
+
+    Raises
+    ------
+    ValueError
+        If a frame does not begin with the magic number, is longer than the rest of the file, or the parts of a record
+        are not in order.
+    """
+    offsets, words = array("q"), array("I")
+    append_offset, append_word, unpack = offsets.append, words.append, _FRAME.unpack_from
+    at, nbytes, last = 0, len(content), len(content) - _FRAME_NBYTES
+    while at <= last:
+        magic, word = unpack(content, at)
+        if magic != _MAGIC:
+            raise ValueError(f"record {_count_records(words)} must begin with the magic number at byte {at}")
+        append_offset(at)
+        append_word(word)
+        at += _FRAME_NBYTES + ((word & MAX_RECORD_NBYTES) + 3 & ~3)
+    if at != nbytes:
+        raise ValueError(
+            f"the file of {nbytes} bytes ends inside record {_count_records(words)}; it was truncated, or its writer "
+            "was not closed"
+        )
+    return _group_parts(np.frombuffer(offsets, np.int64), np.frombuffer(words, np.uint32))
+
+
+def _count_records(words: Sequence[int]) -> int:
+    return sum(word >> 29 in {_WHOLE, _LAST} for word in words)
+
+
+def _group_parts(offsets: NDArray[np.int64], words: NDArray[np.uint32]) -> Frames:
+    if not len(words):
+        return Frames(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
+    parts, lengths = words >> 29, (words & MAX_RECORD_NBYTES).astype(np.int64)
+    begins = (parts == _WHOLE) | (parts == _FIRST)
+    is_open = (parts == _FIRST) | (parts == _MIDDLE)
+    wrong = np.flatnonzero((parts > _LAST) | (begins == np.append(False, is_open[:-1])))
+    if len(wrong) or is_open[-1]:
+        where = offsets[wrong[0]] if len(wrong) else len(offsets) - 1
+        number = int(np.count_nonzero(begins[: wrong[0]])) if len(wrong) else int(np.count_nonzero(begins)) - 1
+        raise ValueError(f"the parts of record {number} must be a first, middle ones and a last one (byte {where})")
+    first = np.flatnonzero(begins)
+    counts = np.diff(first, append=len(parts))
+    joined = np.add.reduceat(lengths, first) + len(MAGIC_BYTES) * (counts - 1)
+    return Frames(offsets[first], joined, counts > 1)
+
+
+def join_parts(content: memoryview, start: int) -> bytes:
+    """The payload of the record in several parts whose first frame is at ``start``.
+
+    Raises
+    ------
+    ValueError
+        If the parts are not those of a record.
+    """
+    pieces: list[memoryview] = []
+    part, nbytes = _FIRST, len(content)
+    while part != _LAST:
+        if start + _FRAME_NBYTES > nbytes:
+            raise ValueError(f"the file ends inside its part at byte {start}")
+        magic, word = _FRAME.unpack_from(content, start)
+        part, length = word >> 29, word & MAX_RECORD_NBYTES
+        allowed = (_MIDDLE, _LAST) if pieces else (_FIRST,)
+        if magic != _MAGIC or part not in allowed or start + _FRAME_NBYTES + length > nbytes:
+            raise ValueError(f"there is no part of it at byte {start}")
+        pieces.append(content[start + _FRAME_NBYTES : start + _FRAME_NBYTES + length])
+        start += _FRAME_NBYTES + (length + 3 & ~3)
+    return MAGIC_BYTES.join(pieces)
+
+
+def read_headers(content: memoryview, frames: Frames) -> ImageHeaders | None:
+    """The headers of the images; None if a record is too short for its header and the label that the header declares.
+
+    Raises
+    ------
+    ValueError
+        As :func:`join_parts`.
+    """
+    count = len(frames.starts)
+    if (frames.lengths < HEADER_NBYTES).any():
+        return None
+    words = np.frombuffer(content, "<u4", len(content) // 4)
+    heads = np.empty((count, HEADER_NBYTES // 4), np.uint32)
+    first = (frames.starts + _FRAME_NBYTES) // 4  # frames begin at multiples of 4
+    whole = np.flatnonzero(~frames.split)
+    for begin in range(0, len(whole), _CHUNK_RECORDS):
+        rows = whole[begin : begin + _CHUNK_RECORDS]
+        heads[rows] = words[first[rows, None] + np.arange(heads.shape[1])]
+    for row in np.flatnonzero(frames.split).tolist():  # a part may end inside the header
+        heads[row] = np.frombuffer(join_parts(content, int(frames.starts[row])), "<u4", heads.shape[1])
+    flags = heads[:, 0].copy()
+    if (HEADER_NBYTES + 4 * flags.astype(np.int64) > frames.lengths).any():
+        return None
+    labels = heads[:, 1].copy().view(np.float32)
+    ids = heads[:, 2:].copy().view("<u8").astype(np.uint64)
+    return ImageHeaders(flags, labels, ids[:, 0].copy(), ids[:, 1].copy())
+
+
+def find_magic(payload: bytes | memoryview) -> list[int]:
+    """The multiples of 4 at which a payload contains the magic number."""
+    words = np.frombuffer(payload, "<u4", len(payload) // 4)
+    places: list[int] = (np.flatnonzero(words == _MAGIC) * 4).tolist()
+    return places
+
+
+def encode_record(head: bytes, rest: bytes | memoryview, magics: Sequence[int]) -> list[bytes | memoryview]:
+    """The frames of a record, as pieces to be written one after the other.
+
+    Parameters
+    ----------
+    head, rest : bytes
+        The payload in two pieces, the first one of a multiple of 4 bytes.
+    magics : sequence of int
+        What :func:`find_magic` found in ``rest``.
+
+    Raises
+    ------
+    ValueError
+        If the payload has more than :data:`MAX_RECORD_NBYTES` bytes.
+    """
+    nbytes = len(head) + len(rest)
+    if nbytes > MAX_RECORD_NBYTES:
+        raise ValueError(f"a record must have at most {MAX_RECORD_NBYTES} bytes, got {nbytes}")
+    padding = bytes(-nbytes % 4)
+    if not magics and MAGIC_BYTES not in head:
+        return [_FRAME.pack(_MAGIC, nbytes) + head, rest, padding]
+    payload = head + bytes(rest)
+    pieces: list[bytes | memoryview] = []
+    begin = 0
+    for at in [*find_magic(head), *(at + len(head) for at in magics)]:
+        part = _MIDDLE if pieces else _FIRST
+        pieces += [_FRAME.pack(_MAGIC, part << 29 | at - begin), payload[begin:at]]
+        begin = at + len(MAGIC_BYTES)
+    part = _LAST if pieces else _WHOLE
+    return [*pieces, _FRAME.pack(_MAGIC, part << 29 | nbytes - begin), payload[begin:], padding]
+
+
+def parse_index(text: str) -> tuple[list[str], NDArray[np.int64]]:
+    """Keys and offsets of an ``.idx`` file: a line ``key, tab, offset`` for each record.
+
+    Raises
+    ------
+    ValueError
+        If a line is something else.
+    """
+    keys: list[str] = []
+    offsets = array("q")
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        key, tab, offset = line.rstrip().partition("\t")
+        if not (tab and key and offset.isascii() and offset.isdigit() and len(offset) < 19) or "\0" in key:
+            raise ValueError(f"line {number} must be a key, a tab and an offset, got {line!r:.80}")
+        keys.append(key)
+        offsets.append(int(offset))
+    return keys, np.array(offsets, np.int64)

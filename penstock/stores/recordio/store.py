@@ -1,0 +1,352 @@
+"""The ``recordio`` store: MXNet's ``.rec`` files of images, with or without an ``.idx`` file.
+
+::
+
+    set.rec ──one scan of the frames──> offsets, labels, ids, kept in set.rec.index.npz
+    set.idx ──────────────────────────> keys
+
+A whole record is a view of the mapped file; one in several parts is joined. The records are in the order of the file.
+:mod:`.recordio.format` knows the frames, :mod:`.recordio.labels` the labels, :mod:`.recordio.writer` writes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import ArgumentError, StoreError, StoreFormatError
+from penstock.plurals import counted
+from penstock.sample import Array, Field, Record, Schema
+from penstock.stores.base import Indices, PathLike
+from penstock.stores.common.file_writer import find_finished
+from penstock.stores.common.mapped_files import MappedFiles
+from penstock.stores.common.record_index import load_or_scan
+from penstock.stores.common.regular_file import open_regular
+from penstock.stores.container import ContainerStore
+from penstock.stores.fields.image_signatures import are_images
+from penstock.stores.indices import list_indices
+from penstock.stores.location import Location
+from penstock.stores.recordio.format import HEADER_NBYTES, MAGIC_BYTES, join_parts
+from penstock.stores.recordio.labels import find_boxes, find_label_field, is_detection_label
+from penstock.stores.recordio.scan import RecordTable, scan_files
+from penstock.stores.recordio.writer import RecordioWriter, find_storable
+from penstock.stores.writing import CommittedRecords, Writer
+
+__all__ = ["RecordioStore"]
+
+_VERSION: Final = "recordio-1"
+_FRAME_NBYTES: Final = 8
+_INDEX_LINE: Final = re.compile(rb"[^\t\n\0]+\t[0-9]{1,18}\r?\n")
+_RECOGNISED_NBYTES: Final = 300
+_LABEL_FORMATS: Final = ("auto", "array", "detection")
+_SAMPLED_RECORDS: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What the records hold."""
+
+    schema: Schema
+    blob: str  # the field of the image, or of the bytes
+    label: str  # "", "number", "array" or "detection"
+    description: str
+
+
+class RecordioStore(ContainerStore[MappedFiles]):
+    """RecordIO files of images.
+
+    Parameters
+    ----------
+    path : str, path, Location or sequence of paths
+        The ``.rec`` file, several of them, or ``.rec`` and ``.idx`` files. An ``.idx`` file that is not given is
+        found by its name.
+    index : bool
+        False: ``.idx`` files are not read; keys are the numbers of the records.
+    image_header : bool
+        False: the records have no header of an image (24 bytes); each is one field of bytes.
+    empty_records : bool
+        True: records without an image are records too, in a file of InsightFace (whose first and last records describe
+        the identities; by default, they are left out).
+    label_format : {"auto", "array", "detection"}
+        What an array of labels is. ``"detection"``: boxes and their classes, which are read as the fields ``boxes``
+        and ``classes``; the array stays in ``label``. ``"auto"``: detection if each label has this structure.
+
+    Raises
+    ------
+    StoreFormatError
+        If a file is truncated or no RecordIO file, or an ``.idx`` file does not belong to its ``.rec`` file.
+
+    Notes
+    -----
+    Labels are class numbers if all of them are whole numbers, else ``float``; NaN is None. ``id`` and ``id2`` are
+    fields where they differ from the key, or from 0.
+    """
+
+    kind: ClassVar[str] = "recordio"
+    suffixes: ClassVar[tuple[str, ...]] = (".rec",)
+    takes_shards: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        path: PathLike,
+        *,
+        index: bool = True,
+        image_header: bool = True,
+        empty_records: bool = False,
+        label_format: str = "auto",
+    ) -> None:
+        if label_format not in _LABEL_FORMATS:
+            raise ArgumentError(f"label_format must be one of {', '.join(_LABEL_FORMATS)}, got {label_format!r}")
+        options = {"index": index, "image_header": image_header, "empty_records": empty_records}
+        defaults = {"index": True, "image_header": True, "empty_records": False, "label_format": "auto"}
+        given = {
+            name: value for name, value in {**options, "label_format": label_format}.items() if value != defaults[name]
+        }
+        location = self.locate(path)
+        self._records, indexes = _pair_files(location.paths, find_indexes=index, store=str(location))
+        files = [*self._records, *(each for each in indexes if each is not None)]
+        super().__init__(location, files=files, **given)
+        mapped = MappedFiles(self._records)
+        explicit = {each for each in location.paths if each.suffix == ".idx"}
+
+        def scan() -> dict[str, Array]:
+            return scan_files(mapped, indexes, explicit, image_header=image_header).to_arrays()
+
+        try:
+            table = RecordTable.from_arrays(load_or_scan(self.location, f"{_VERSION}:{self.digest()}", scan))
+            if table is None or table.shards.max(initial=0) >= len(self._records):  # the kept index is damaged
+                table = scan_files(mapped, indexes, explicit, image_header=image_header)
+            if not empty_records:
+                table, left_out = _leave_out_identities(table)
+            else:
+                left_out = 0
+            self._set_table(table)
+            self._layout = self._find_layout(mapped, label_format, image_header, left_out)
+        except StoreError:
+            raise
+        except ValueError as error:
+            raise StoreFormatError(f"this is no RecordIO file, or it is damaged: {error}", store=self.url) from error
+        except OSError as error:
+            raise StoreError(f"the file cannot be read: {error.strerror or error}", store=self.url) from error
+
+    def _set_table(self, table: RecordTable) -> None:
+        if not len(table.starts):
+            raise StoreFormatError("this file has no records", store=self.url)
+        self._table = table
+        self._keys: Sequence[str] = table.keys
+        # views give Python numbers, faster than arrays do
+        self._shards, self._starts, self._lengths = table.shards.data, table.starts.data, table.lengths.data
+        self._heads, self._split = table.heads.data, table.split.data
+        self._flags, self._labels = table.flags.data, table.labels.data
+        self._ids, self._ids2 = table.ids.data, table.ids2.data
+
+    @property
+    def schema(self) -> Schema:
+        """``image``, ``label`` where labels are stored, and ``boxes``, ``classes``, ``id``, ``id2`` where there are."""
+        return self._layout.schema
+
+    @property
+    def description(self) -> str:
+        """How many records and files, what the labels are, and what was left out."""
+        return self._layout.description
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def keys(self) -> Sequence[str]:
+        """The keys of the ``.idx`` file, or the numbers of the records in the file."""
+        self._refuse_closed()
+        return self._keys
+
+    def open_files(self) -> MappedFiles:
+        """Map the files when they are first read."""
+        return MappedFiles(self._records)
+
+    def files_of(self, indices: Sequence[int]) -> Iterable[int]:
+        """The files of these records."""
+        return {self._shards[index] for index in indices}
+
+    def read_record(self, opened: MappedFiles, index: int) -> Record:
+        """One record; the image is a view."""
+        layout = self._layout
+        payload = self._read_payload(opened, index)
+        image = payload[self._heads[index] :]
+        fields: dict[str, Any] = {layout.blob: image if len(image) or layout.blob != "image" else None}
+        if layout.label == "number":
+            fields["label"] = self._read_number(index)
+        elif layout.label:
+            label = self._read_array(payload, index)
+            fields["label"] = label
+            if layout.label == "detection":
+                fields["boxes"], fields["classes"] = (None, None) if label is None else find_boxes(label, image)
+        if "id" in layout.schema.fields:
+            fields["id"] = self._ids[index]
+        if "id2" in layout.schema.fields:
+            fields["id2"] = self._ids2[index]
+        return Record(index, self._keys[index], fields)
+
+    def blobs(self, field: str, indices: Indices) -> list[Any]:
+        """Views of one field; labels are not read. See :meth:`Store.blobs`."""
+        self.schema.refuse_small(field)
+        numbers = list_indices(indices)
+        for number in numbers:
+            self._refuse_outside(number)
+        opened = self.get_opened(self.files_of(numbers))
+        views: list[Any] = []
+        for number in numbers:
+            try:
+                image = self._read_payload(opened, number)[self._heads[number] :]
+            except ValueError as error:
+                raise self.make_damage_error(number, error) from error
+            views.append(image if len(image) or field != "image" else None)
+        return views
+
+    def read_column(self, opened: MappedFiles, field: str) -> Iterable[object]:
+        """Values from the index, without the file, but for arrays."""
+        if field in {"id", "id2"}:
+            return self._ids if field == "id" else self._ids2
+        if field == "label" and self._layout.label == "number":
+            return (self._read_number(index) for index in range(len(self)))
+        return super().read_column(opened, field)
+
+    @classmethod
+    def recognises(cls, path: str) -> bool:
+        """A file that begins with the magic number, or an ``.idx`` file that begins with a key and an offset."""
+        try:
+            with os.fdopen(open_regular(path), "rb") as opened:
+                head = opened.read(_RECOGNISED_NBYTES)
+        except OSError:
+            return False
+        if path.endswith(".idx"):
+            return _INDEX_LINE.match(head) is not None
+        return head[:4] == MAGIC_BYTES and len(head) >= _FRAME_NBYTES and head[7] >> 5 in {0, 1}
+
+    @classmethod
+    def storable(cls, schema: Schema) -> Schema:
+        """``image``, ``label`` (a number, or float32 numbers), ``id`` and ``id2``; no names of classes."""
+        return find_storable(schema)
+
+    @classmethod
+    def writer(  # type: ignore[override]  # this kind has no options
+        cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False
+    ) -> Writer[Any]:
+        """Begin or resume a ``.rec`` file and its ``.idx`` file; see :class:`RecordioWriter`."""
+        return RecordioWriter(location, schema, source, overwrite=overwrite)
+
+    @classmethod
+    def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
+        """See :meth:`Store.finished`."""
+        del schema
+        return find_finished(location, source)
+
+    def _read_payload(self, opened: MappedFiles, index: int) -> memoryview:
+        file, start = self._shards[index], self._starts[index]
+        if self._split[index]:
+            return memoryview(join_parts(opened.whole(file), start))
+        return opened.view(file, start + _FRAME_NBYTES, self._lengths[index])
+
+    def _read_number(self, index: int) -> float | None:
+        number = self._labels[index]
+        if math.isnan(number):
+            return None
+        return int(number) if self._layout.schema["label"].kind == "label" else number
+
+    def _read_array(self, payload: memoryview, index: int) -> NDArray[np.float32] | None:
+        count = self._flags[index]
+        if not count:
+            number = self._labels[index]
+            return None if math.isnan(number) else np.array([number], np.float32)
+        return np.frombuffer(payload, "<f4", count, HEADER_NBYTES)
+
+    def _find_layout(self, mapped: MappedFiles, label_format: str, image_header: bool, left_out: int) -> _Layout:
+        blob = "image" if image_header and self._holds_images(mapped) else "bytes"
+        fields = {blob: Field(blob)}
+        label = ""
+        found = find_label_field(self._table.flags, self._table.labels) if image_header else None
+        if found is not None:
+            fields["label"] = found
+            label = "number" if found.array is None else "array"
+        if label == "array" and label_format != "array":
+            if label_format == "detection" or is_detection_label(self._read_arrays(mapped)):
+                label = "detection"
+                fields |= {"boxes": Field("boxes"), "classes": Field("int64[*]")}
+        elif label_format == "detection":
+            raise ArgumentError(
+                "label_format='detection' needs labels of several numbers; there are none", store=self.url
+            )
+        if image_header:
+            fields |= self._find_id_fields()
+        words = {"": "no labels", "array": "labels are arrays", "detection": "labels are boxes (detection)"}
+        what = words.get(label) or ("labels are " + ("class numbers" if fields["label"].kind == "label" else "numbers"))
+        return _Layout(Schema(fields), blob, label, self._describe(what if image_header else "bytes", left_out))
+
+    def _describe(self, what: str, left_out: int) -> str:
+        split = int(np.count_nonzero(self._table.split))
+        parts = [
+            f"RecordIO: {counted(len(self), 'record')} in {counted(len(self._records), 'file')}",
+            "keys of the index file" if self._table.has_index else "keys are numbers",
+            what,
+            *([f"{split} in several parts"] if split else []),
+            *(
+                [f"InsightFace: {counted(left_out, 'record')} of identities without an image left out"]
+                if left_out
+                else []
+            ),
+        ]
+        return ", ".join(parts)
+
+    def _find_id_fields(self) -> dict[str, Field]:
+        """``id`` where an id is not the key; ``id2`` where one is not 0."""
+        ids, ids2 = self._table.ids, self._table.ids2
+        fields: dict[str, Field] = {}
+        if any(key != str(number) for key, number in zip(self._keys, ids.tolist(), strict=True)):
+            fields["id"] = Field("int")
+        if ids2.any():
+            fields["id2"] = Field("int")
+        return fields
+
+    def _holds_images(self, mapped: MappedFiles) -> bool:
+        filled = np.flatnonzero(self._table.lengths > self._table.heads)
+        sampled = filled[np.linspace(0, len(filled) - 1, min(len(filled), _SAMPLED_RECORDS), dtype=np.int64)]
+        return are_images(self._read_payload(mapped, index)[self._heads[index] :] for index in sampled.tolist())
+
+    def _read_arrays(self, mapped: MappedFiles) -> Iterator[NDArray[np.float32]]:
+        for index in range(len(self)):
+            label = self._read_array(self._read_payload(mapped, index), index)
+            yield np.empty(0, np.float32) if label is None else label
+
+
+def _pair_files(
+    paths: Sequence[Path], *, find_indexes: bool, store: str
+) -> tuple[tuple[Path, ...], tuple[Path | None, ...]]:
+    """The files of records, and for each its index."""
+    records = tuple(path for path in paths if path.suffix != ".idx") or tuple(p.with_suffix(".rec") for p in paths)
+    given = {path.with_suffix(""): path for path in paths if path.suffix == ".idx"}
+    if others := given.keys() - {path.with_suffix("") for path in records}:
+        if len(given) == len(records) == 1:
+            return records, (next(iter(given.values())) if find_indexes else None,)
+        raise ArgumentError(f"the file {min(others).name}.idx belongs to no .rec file that is given", store=store)
+    if not find_indexes:
+        return records, (None,) * len(records)
+    beside = (path.with_suffix(".idx") for path in records)
+    return records, tuple(path if path in given.values() or path.is_file() else None for path in beside)
+
+
+def _leave_out_identities(table: RecordTable) -> tuple[RecordTable, int]:
+    """The table without the records of a file of InsightFace that have no image, and how many these are.
+
+    There, the first record has no image, and a label of two numbers: the records of identities from the first number to
+    the second.
+    """
+    empty = table.lengths == table.heads
+    if not (len(empty) > 1 and empty[0] and table.flags[0] == 2 and not empty.all()):
+        return table, 0
+    return table.select(np.flatnonzero(~empty)), int(np.count_nonzero(empty))

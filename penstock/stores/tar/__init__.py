@@ -1,0 +1,1 @@
+"""Tar shards as WebDataset has them: a stream, a store, a writer."""

@@ -1,0 +1,316 @@
+"""What the files of a sample in a tar shard mean: suffixes become fields, bytes become values.
+
+::
+
+    jpg, png, webp ...      "image"      of a record that has one of them; others of the same record keep their suffix
+    cls                     "label"      a class number; a float or a text where the files hold those
+    index, id, count        int          by the last part of the suffix, as the decoders of webdataset choose
+    txt, json               text, json
+    npy                     a small array, where all of them have one dtype; pickles in them are never read
+    others                  bytes
+
+A shard that penstock wrote declares its fields in a member ``__penstock__``, which other readers leave out: it has no
+suffix. Called by the store, the stream and the writer of tar shards.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.errors import ArgumentError
+from penstock.paths import IMAGE_SUFFIXES
+from penstock.sample import Array, ArrayKind, Field, Schema, refuse_field_name
+from penstock.stores.fields.npy_arrays import find_array_kind, read_array
+
+__all__ = [
+    "DECLARATION",
+    "Content",
+    "FieldPlan",
+    "StoredField",
+    "find_kind_by_contents",
+    "is_valid_suffix",
+    "parse_declaration",
+    "plan_fields",
+]
+
+DECLARATION: Final = b"__penstock__"
+"""The name of the member that declares the fields of a shard."""
+
+_VERSION: Final = 1
+_PROBED: Final = 16
+"""Files whose values say what a suffix of numbers holds."""
+_MAX_NUMBER: Final = 400  # bytes
+_KINDS: Final = {
+    **dict.fromkeys(("cls", "cls2", "class"), "label"),
+    **dict.fromkeys(("index", "inx", "id", "count"), "int"),
+    **dict.fromkeys(("txt", "text", "transcript"), "text"),
+    **dict.fromkeys(("json", "jsn"), "json"),
+}
+Content = bytes | memoryview
+Parser = Callable[[Content], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredField:
+    """Where a field is stored: in the files of a suffix, or under its name in the JSON object of these files."""
+
+    name: str
+    field: Field
+    suffix: str
+    in_object: bool = False
+
+
+class FieldPlan:
+    """The fields of records, and how they are read from the files of a record.
+
+    Parameters
+    ----------
+    fields : sequence of StoredField
+        In the order of the schema.
+    images : sequence of str
+        The suffixes of the field ``image``, if its suffix differs from record to record.
+    """
+
+    def __init__(self, fields: Sequence[StoredField], images: Sequence[str] = ()) -> None:
+        self.fields, self.images = tuple(fields), tuple(images)
+        self.schema = Schema({each.name: each.field for each in fields})
+        self._readers: dict[str, list[tuple[str, Parser, bool]]] = {}
+        for each in fields:
+            parse = _find_parser(each.field)
+            suffixes = self.images if each.suffix == "" else (each.suffix,)
+            for suffix in suffixes:
+                self._readers.setdefault(suffix, []).append((each.name, parse, each.in_object))
+        self._empty = dict.fromkeys(self.schema.fields)
+
+    def read(self, files: Iterable[tuple[str, Content]]) -> dict[str, Any]:
+        """The values of a record; None where it has no file of a field.
+
+        Raises
+        ------
+        ValueError, KeyError, TypeError
+            If the bytes of a file are not those of a value of its field.
+        """
+        values = self._empty.copy()
+        for suffix, content in files:
+            for name, parse, in_object in self._readers.get(suffix, ()):
+                if not in_object:
+                    values[name] = parse(content)
+                elif name not in (parsed := _parse_object(content)):
+                    values[name] = None
+                else:
+                    values[name] = _from_json(parsed[name], self.schema[name])
+        return values
+
+    def find_suffixes(self, name: str) -> tuple[str, ...]:
+        """The suffixes of the files that hold a field."""
+        each = next(each for each in self.fields if each.name == name)
+        return self.images if each.suffix == "" else (each.suffix,)
+
+    def knows(self, suffix: str) -> bool:
+        """Whether the files of a suffix hold a field."""
+        return suffix in self._readers
+
+    def is_plain(self, name: str) -> bool:
+        """Whether the value of a field is the bytes of its file."""
+        return self.schema[name].is_blob and self.schema[name].pixels is None
+
+    def to_declaration(self) -> bytes:
+        """The content of the member :data:`DECLARATION`; :func:`parse_declaration` is the inverse."""
+        fields = [
+            {
+                "name": each.name,
+                "kind": each.field.kind,
+                **({"classes": list(each.field.classes)} if each.field.classes else {}),
+                **({"suffix": each.suffix} if each.suffix else {}),
+                **({"in_object": True} if each.in_object else {}),
+            }
+            for each in self.fields
+        ]
+        return json.dumps({"version": _VERSION, "fields": fields}, ensure_ascii=False, indent=1).encode()
+
+
+def parse_declaration(content: Content) -> tuple[StoredField, ...]:
+    """The fields that a shard declares.
+
+    Raises
+    ------
+    ValueError
+        If it is no declaration, or one of another version.
+    """
+    try:
+        parsed = json.loads(bytes(content))
+        if parsed["version"] != _VERSION:
+            raise ValueError(f"version {parsed['version']!r:.20} is not known")  # noqa: TRY301  # one handler
+        entries = parsed["fields"]
+        schema = Schema.from_json({entry["name"]: entry for entry in entries})
+        fields = tuple(
+            StoredField(name, schema[name], str(entry.get("suffix", "")), bool(entry.get("in_object", False)))
+            for name, entry in zip(schema.fields, entries, strict=True)
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"the member {DECLARATION.decode()} declares no fields: {error}") from error
+    for each in fields:
+        if each.in_object and (each.field.is_blob or each.field.array is not None):
+            raise ValueError(f"the field {each.name!r} of kind {each.field.kind} cannot be in an object")
+    return fields
+
+
+def plan_fields(
+    suffixes: Sequence[str],
+    groups: Iterable[Sequence[str]],
+    kinds: Mapping[str, str],
+    declared: Sequence[StoredField] = (),
+) -> FieldPlan:
+    """How the fields of records are read.
+
+    Parameters
+    ----------
+    suffixes : sequence of str
+        All suffixes, in the order of their first files; each is a valid name of a field.
+    groups : iterable of sequences of str
+        The suffixes that occur in one record together.
+    kinds : mapping of str to str
+        Kinds of suffixes by what their files hold, such as ``{"npy": "float32[*]"}``; the others have their usual one.
+    declared : sequence of StoredField
+        What the shards declare; they have no other fields then.
+    """
+    others = {each.suffix for each in declared}
+    images = _find_images([suffix for suffix in suffixes if suffix not in others], groups)
+    if declared:
+        return FieldPlan(declared, images)
+    fields: dict[str, StoredField] = {}
+    for suffix in suffixes:
+        if suffix in images:
+            if "image" not in fields:
+                fields["image"] = StoredField("image", Field("image"), "")
+            continue
+        kind = kinds.get(suffix) or _KINDS.get(suffix.rpartition(".")[2], "bytes")
+        name = "label" if suffix == "cls" and "label" not in suffixes else suffix
+        while name in fields or (name == "image" and images):
+            name += "_"
+        fields[name] = StoredField(name, Field(kind), suffix)
+    return FieldPlan(tuple(fields.values()), images)
+
+
+def _find_images(suffixes: Sequence[str], groups: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """The suffixes that are the field ``image``: no two of them occur in one record."""
+    candidates = [suffix for suffix in suffixes if f".{suffix}" in IMAGE_SUFFIXES]
+    if not candidates:
+        return tuple(suffix for suffix in suffixes if f".{suffix.rpartition('.')[2]}" in IMAGE_SUFFIXES)[:1]
+    if len(candidates) == 1:
+        return tuple(candidates)
+    together: dict[str, set[str]] = {suffix: set() for suffix in candidates}
+    for group in groups:
+        both = together.keys() & set(group)
+        for suffix in both:
+            together[suffix] |= both
+    images: list[str] = []
+    for suffix in candidates:
+        if not together[suffix] & set(images):
+            images.append(suffix)
+    return tuple(images)
+
+
+def is_valid_suffix(suffix: str) -> bool:
+    """Whether a suffix can name a field."""
+    try:
+        refuse_field_name(suffix)
+    except ArgumentError:
+        return False
+    return True
+
+
+# ---------------------------------------------------------------- values
+
+
+def _find_parser(field: Field) -> Parser:
+    if field.kind in {"label", "int"}:
+        return _parse_int
+    if field.kind == "float":
+        return _parse_float
+    if field.kind == "text":
+        return lambda content: str(content, "utf-8")
+    if field.kind == "json":
+        return _parse_json
+    kind = field.pixels or field.array
+    if kind is None:
+        return lambda content: content
+    return lambda content: _read_array_of(content, kind)
+
+
+def _parse_float(content: Content) -> float | None:
+    text = bytes(content).strip()
+    return float(text) if text else None
+
+
+def _parse_int(content: Content) -> int | None:
+    text = bytes(content).strip()
+    if not text:
+        return None
+    number = int(text)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError(f"a number must have at most 64 bits, got {bytes(content)[:40]!r}")
+    return number
+
+
+def _parse_json(content: Content) -> Any:
+    try:
+        return json.loads(bytes(content))
+    except RecursionError as error:
+        raise ValueError("its JSON is nested too deeply") from error
+
+
+def _parse_object(content: Content) -> dict[str, Any]:
+    parsed = _parse_json(content)
+    if not isinstance(parsed, dict):
+        raise ValueError(f"its JSON must be an object, got {type(parsed).__name__}")  # noqa: TRY004  # what the bytes say
+    return parsed
+
+
+def _from_json(value: Any, field: Field) -> Any:
+    """A value of an object, checked against the kind of its field."""
+    if value is None or field.kind == "json":
+        return value
+    allowed = {"float": (float, int), "text": (str,)}.get(field.kind, (int,))
+    if type(value) not in allowed or (field.kind in {"label", "int"} and not -(1 << 63) <= value < 1 << 63):
+        raise ValueError(f"a value of kind {field.kind} is {value!r:.80}")
+    return float(value) if field.kind == "float" else value
+
+
+def _read_array_of(content: Content, kind: ArrayKind) -> Array:
+    array = read_array(content)
+    if array.dtype != kind.dtype or not kind.allows(array.shape):
+        raise ValueError(f"an array must be {kind}, got {array.dtype} of shape {array.shape}")
+    return array
+
+
+def find_kind_by_contents(suffix: str, contents: Iterable[Content]) -> str:
+    """The kind of a suffix by what its files hold; empty: the usual one.
+
+    Of arrays, see :func:`find_array_kind`. A suffix of whole numbers is ``text`` or ``float`` where none of its first
+    files has another value: a single damaged file changes nothing.
+    """
+    last = suffix.rpartition(".")[2]
+    if last == "npy":
+        return find_array_kind(contents)
+    if _KINDS.get(last) not in {"label", "int"}:
+        return ""
+    texts = [text for content in itertools.islice(contents, _PROBED) if (text := bytes(content[:_MAX_NUMBER]).strip())]
+    kinds = set(map(_find_number_kind, texts))
+    if kinds == {"text"}:
+        return "text"
+    return "float" if "float" in kinds and "text" not in kinds else ""
+
+
+def _find_number_kind(text: bytes) -> str:
+    for kind, parse in (("int", int), ("float", float)):
+        try:
+            parse(text)
+        except ValueError:
+            continue
+        return kind
+    return "text"

@@ -1,0 +1,345 @@
+"""The index of tar shards: where the files of each record lie, found by one scan, kept as arrays.
+
+::
+
+    shard 0    a.jpg  a.cls │ b.jpg  b.cls │ c.jpg          records 0, 1, 2     groups (jpg, cls), (jpg, cls), (jpg,)
+    shard 1    c.jpg  c.cls                                 record 3: the same key in another shard is another record
+
+The files of a record follow one another, and have one key. Called by the store of tar shards; the stream groups its
+files by :func:`group_members`, too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import CorruptRecordError, StoreError
+from penstock.sample import Array
+from penstock.stores.common.keys import KeyList
+from penstock.stores.tar.fields import (
+    DECLARATION,
+    FieldPlan,
+    find_kind_by_contents,
+    is_valid_suffix,
+    parse_declaration,
+    plan_fields,
+)
+from penstock.stores.tar.format import Member, MemberScan, is_metadata, split_name
+from penstock.stores.writing import Skipped
+
+__all__ = ["RecordFiles", "TarIndex", "TarScan", "group_members", "scan_shards"]
+
+_MAX_SUFFIXES: Final = 1000
+_MAX_PROBLEMS: Final = 1000
+_RESERVED: Final = frozenset({"__key__", "__url__", "__local_path__"})  # what webdataset calls its own values
+_MAX_DECLARATION_NBYTES: Final = 1 << 24
+_TRAILING_NBYTES: Final = 1 << 20
+
+
+class RecordFiles(NamedTuple):
+    """The files of a record: key, and by suffix in lower case where the bytes of each file are."""
+
+    key: bytes
+    files: dict[str, Member]
+
+
+@dataclass(slots=True)
+class TarScan:
+    """What the scan of shards finds beside their records: entries that are none, and what declares their fields."""
+
+    problems: list[Skipped] = field(default_factory=list)
+    unreadable: list[Skipped] = field(default_factory=list)
+    declaration: Member | None = None
+    declared: bytes | None = None
+
+    def note(self, name: str, reason: str, *, may_be_record: bool = False) -> None:
+        """Keep an entry that is no file of a record."""
+        if len(self.problems) < _MAX_PROBLEMS:
+            self.problems.append(Skipped(name, reason))
+        if may_be_record and len(self.unreadable) < _MAX_PROBLEMS:
+            self.unreadable.append(Skipped(name, reason))
+
+
+def group_members(members: Iterable[Member], found: TarScan, first: int = 0) -> Iterator[RecordFiles]:
+    """Group the files of a shard into records, as webdataset does; ``first``: the number of its first record.
+
+    Raises
+    ------
+    CorruptRecordError
+        If a record has two files of one suffix.
+    """
+    key: bytes | None = None
+    index = first - 1
+    files: dict[str, Member] = {}
+    suffixes: dict[bytes, str] = {}
+    for member in members:
+        name = member.name
+        if member.problem:
+            found.note(_show(name), member.problem, may_be_record="sparse" in member.problem)
+            continue
+        if name == DECLARATION:
+            found.declaration = found.declaration or member
+            continue
+        split = split_name(name)
+        if split is None or (name[:2] == b"__" and is_metadata(name)):
+            if split is None and not is_metadata(name):
+                found.note(_show(name), "its name has no suffix")
+            continue
+        if split[0] != key:
+            if key is not None:
+                yield RecordFiles(key, files)
+            key, files, index = split[0], {}, index + 1
+        suffix = suffixes.get(split[1])
+        if suffix is None:
+            suffix = suffixes[split[1]] = split[1].decode(errors="surrogateescape").lower()
+        if suffix in files or suffix in _RESERVED:
+            raise CorruptRecordError(
+                f"a record must have one file of each suffix, got {suffix!r} twice", key=_show(split[0]), index=index
+            )
+        files[suffix] = member
+    if key is not None:
+        yield RecordFiles(key, files)
+
+
+def _show(name: bytes) -> str:
+    return name.decode(errors="backslashreplace")
+
+
+@dataclass(frozen=True, slots=True)
+class TarIndex:
+    """Where the files of all records lie.
+
+    Parameters
+    ----------
+    offsets, sizes : ndarray of int64
+        Of the files, record by record.
+    begins : ndarray of int64
+        The first file of each record, and behind the last.
+    groups : ndarray of uint32
+        The group of suffixes of each record.
+    shards : ndarray of uint32
+        The shard of each record.
+    keys : KeyList
+    suffixes : tuple of tuple of str
+        The groups: suffixes of the files, in their order.
+    kinds : mapping of str to str
+        Kinds of suffixes by what their files hold.
+    declared : str
+        What the shards declare of their fields, in JSON; empty if nothing.
+    problems, unreadable : tuple of Skipped
+        Entries that are not files of records; those of them that may be.
+    """
+
+    offsets: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    begins: NDArray[np.int64]
+    groups: NDArray[np.uint32]
+    shards: NDArray[np.uint32]
+    keys: KeyList
+    suffixes: tuple[tuple[str, ...], ...]
+    kinds: Mapping[str, str]
+    declared: str
+    problems: tuple[Skipped, ...]
+    unreadable: tuple[Skipped, ...]
+
+    def make_plan(self) -> FieldPlan:
+        """How the fields are read.
+
+        Raises
+        ------
+        ValueError
+            If the declaration is damaged.
+        """
+        suffixes = dict.fromkeys(itertools.chain.from_iterable(self.suffixes))
+        declared = parse_declaration(self.declared.encode()) if self.declared else ()
+        return plan_fields(tuple(filter(is_valid_suffix, suffixes)), self.suffixes, self.kinds, declared)
+
+    def to_arrays(self) -> dict[str, Array]:
+        """The index for :func:`~penstock.stores.common.record_index.load_or_scan`."""
+        texts = json.dumps([self.suffixes, dict(self.kinds), self.declared, self.problems, self.unreadable])
+        return {
+            "offsets": self.offsets,
+            "sizes": self.sizes,
+            "groups": self.groups,
+            "shards": self.shards,
+            "keys": np.frombuffer(self.keys.joined, np.uint8),
+            "texts": np.frombuffer(texts.encode(), np.uint8),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> TarIndex | None:
+        """The index whose :meth:`to_arrays` returned ``arrays``; None for other arrays."""
+        try:
+            suffixes, kinds, declared, problems, unreadable = json.loads(arrays["texts"].tobytes())
+            groups = tuple(map(tuple, suffixes))
+            counts = np.array([len(group) for group in groups], np.int64)
+            begins = np.append(0, np.cumsum(counts[arrays["groups"]]))
+            index = cls(
+                _check_array(arrays["offsets"], np.int64),
+                _check_array(arrays["sizes"], np.int64),
+                begins,
+                _check_array(arrays["groups"], np.uint32),
+                _check_array(arrays["shards"], np.uint32),
+                KeyList(arrays["keys"].tobytes()),
+                groups,
+                kinds,
+                declared,
+                tuple(Skipped(*each) for each in problems),
+                tuple(Skipped(*each) for each in unreadable),
+            )
+        except (ValueError, KeyError, IndexError, TypeError):
+            return None
+        is_whole = len(index.offsets) == len(index.sizes) == begins[-1] and (
+            len(index.groups) == len(index.shards) == len(index.keys)
+        )
+        return index if is_whole else None
+
+
+def _check_array(values: Array, dtype: Any) -> Array:
+    if values.dtype != dtype or values.ndim != 1:
+        raise ValueError("another dtype")
+    return values
+
+
+def scan_shards(names: Sequence[str], get_content: Callable[[int], memoryview]) -> TarIndex:
+    """Scan some shards.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Names of the shards, for messages.
+    get_content : callable
+        Returns the bytes of a shard by its number.
+
+    Raises
+    ------
+    ValueError
+        If a shard is damaged, or the shards declare different fields.
+    """
+    builder = _IndexBuilder()
+    for number, name in enumerate(names):
+        try:
+            builder.add_shard(number, name, get_content(number))
+        except StoreError:
+            raise
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}" if len(names) > 1 else str(error)) from error
+    return builder.build(get_content)
+
+
+class _IndexBuilder:
+    """Collects the records of shards."""
+
+    def __init__(self) -> None:
+        self._offsets, self._sizes = array("q"), array("q")
+        self._groups, self._shards = array("I"), array("I")
+        self._keys = bytearray()
+        self._known: dict[tuple[str, ...], int] = {}
+        self._suffixes: set[str] = set()
+        self._declared: str | None = None
+        self._found = TarScan()
+
+    def add_shard(self, number: int, name: str, content: memoryview) -> None:
+        """Scan one shard."""
+        scan = MemberScan(lambda at, nbytes: content[at : at + nbytes], len(content))
+        found = self._found
+        found.declaration = None
+        known, groups, keys = self._known, self._groups, self._keys
+        offsets, sizes = self._offsets, self._sizes
+        before = len(groups)
+        for key, files in group_members(scan, found, before):
+            keys += (key if key.isascii() else _encode_key(key)) + b"\0"
+            suffixes = tuple(files)
+            group = known.get(suffixes)
+            if group is None:
+                group = self._add_group(suffixes)
+            groups.append(group)
+            for member in files.values():
+                offsets.append(member.offset)
+                sizes.append(member.nbytes)
+        self._shards.extend(itertools.repeat(number, len(groups) - before))
+        self._note_end(name, scan, content)
+        self._note_declaration(found.declaration, content)
+
+    def _add_group(self, suffixes: tuple[str, ...]) -> int:
+        self._suffixes.update(suffixes)
+        if len(self._suffixes) > _MAX_SUFFIXES:
+            raise ValueError(
+                f"there are more than {_MAX_SUFFIXES} suffixes, such as {suffixes[-1]!r:.100}; a key ends at the first "
+                "dot of a file's name: names with dots make no records of their own"
+            )
+        for suffix in suffixes:
+            if not is_valid_suffix(suffix):
+                shown = suffix.encode(errors="backslashreplace").decode()
+                self._found.note(shown, "a suffix that names no field")
+        return self._known.setdefault(suffixes, len(self._known))
+
+    def _note_end(self, name: str, scan: MemberScan, content: memoryview) -> None:
+        if not scan.has_end:
+            reason = "the archive has no end: it may have been truncated behind its last file"
+            self._found.note(name, reason, may_be_record=True)
+        for at in range(scan.end, len(content), _TRAILING_NBYTES):
+            if np.frombuffer(content, np.uint8, min(_TRAILING_NBYTES, len(content) - at), at).any():
+                reason = f"{len(content) - scan.end} bytes follow the end of the archive, such as another archive"
+                self._found.note(name, reason, may_be_record=True)
+                break
+
+    def _note_declaration(self, member: Member | None, content: memoryview) -> None:
+        declared = ""
+        if member is not None and member.nbytes <= _MAX_DECLARATION_NBYTES:
+            declared = bytes(content[member.offset : member.offset + member.nbytes]).decode()
+            parse_declaration(declared.encode())
+        if self._declared is not None and self._declared != declared:
+            raise ValueError(f"it declares other fields ({DECLARATION.decode()}) than the shards before it")
+        self._declared = declared
+
+    def build(self, get_content: Callable[[int], memoryview]) -> TarIndex:
+        """The index of all shards."""
+        groups = tuple(self._known)
+        counts = np.array([len(group) for group in groups], np.int64)
+        chosen = np.frombuffer(self._groups, np.uint32)
+        kinds: dict[str, str] = {}
+        index = TarIndex(
+            np.frombuffer(self._offsets, np.int64),
+            np.frombuffer(self._sizes, np.int64),
+            np.append(0, np.cumsum(counts[chosen])) if groups else np.zeros(1, np.int64),
+            chosen,
+            np.frombuffer(self._shards, np.uint32),
+            KeyList(bytes(self._keys)),
+            groups,
+            kinds,
+            self._declared or "",
+            tuple(self._found.problems),
+            tuple(self._found.unreadable),
+        )
+        if not self._declared:
+            for suffix in self._suffixes:
+                kinds[suffix] = find_kind_by_contents(suffix, _contents(index, suffix, get_content))
+        return index
+
+
+def _contents(index: TarIndex, suffix: str, get_content: Callable[[int], memoryview]) -> Iterator[memoryview]:
+    """The bytes of all files of a suffix."""
+    for number, group in enumerate(index.suffixes):
+        if suffix not in group:
+            continue
+        rows = np.flatnonzero(index.groups == number)
+        files = index.begins[rows] + group.index(suffix)
+        places = zip(
+            index.shards[rows].tolist(), index.offsets[files].tolist(), index.sizes[files].tolist(), strict=True
+        )
+        for shard, offset, nbytes in places:
+            yield get_content(shard)[offset : offset + nbytes]
+
+
+def _encode_key(key: bytes) -> bytes:
+    """A key in UTF-8; other bytes are replaced by their numbers."""
+    return key.decode(errors="backslashreplace").encode()

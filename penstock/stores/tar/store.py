@@ -1,0 +1,295 @@
+"""The ``tar`` store: records of WebDataset's shards by index, views of the mapped files.
+
+::
+
+    train-{000..099}.tar ──one scan──> where the files of each record lie, kept in train-000.tar.index.npz
+    read([3, 1]) ──────────────────> views of the mapped shards: nothing is extracted or copied
+
+Records are those that webdataset yields, in its order, with its keys. Compressed shards are decompressed once
+(:mod:`.common.decompressed`). :class:`~penstock.stores.tar.stream.TarStream` reads the same shards from their
+beginning.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from penstock.errors import StoreError, StoreFormatError
+from penstock.paths import IMAGE_SUFFIXES
+from penstock.plurals import counted
+from penstock.sample import Record, Schema
+from penstock.stores.base import Indices, PathLike
+from penstock.stores.common.compression import PROGRAMS, DecompressedFile, find_codec
+from penstock.stores.common.decompressed import DecompressedCopies, select_cache_options
+from penstock.stores.common.file_writer import find_finished
+from penstock.stores.common.keys import KeyList
+from penstock.stores.common.mapped_files import MappedFiles
+from penstock.stores.common.record_index import load_or_scan
+from penstock.stores.container import ContainerStore
+from penstock.stores.fields.record_names import make_natural_key
+from penstock.stores.indices import list_indices
+from penstock.stores.location import Location
+from penstock.stores.tar.format import BLOCK_NBYTES, is_header
+from penstock.stores.tar.index import TarIndex, scan_shards
+from penstock.stores.tar.shards_writer import ShardedTarWriter, list_written_shards
+from penstock.stores.tar.writer import TarWriter
+from penstock.stores.writing import CommittedRecords, Skipped, Writer
+
+__all__ = ["TarStore"]
+
+_VERSION: Final = "tar-2"
+_SHARD_SUFFIXES: Final = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
+
+
+class TarStore(ContainerStore[MappedFiles]):
+    """Tar shards with random access.
+
+    Parameters
+    ----------
+    path : str, path, Location or sequence of paths
+        The shards, in order; or a folder that contains only shards, which are then in the natural order of their names.
+    cache : str or path, optional
+        The folder for decompressed copies of compressed shards.
+    cache_nbytes : int, optional
+        The most bytes of these copies. See :class:`~penstock.stores.common.decompressed.DecompressedCopies`.
+    shard_keys : bool
+        True: a key begins with the name of its shard (``train-000/0001``), for shards that have the same keys.
+
+    Raises
+    ------
+    StoreFormatError
+        If a shard is truncated or no tar file, there is no record, or a record has two files of one suffix.
+
+    Notes
+    -----
+    A key ends at the first dot of the last part of a file's name; the rest, in lower case, is the suffix. The files of
+    a record follow one another. The image is the field ``image`` whatever its suffix, ``cls`` is ``label``; the other
+    fields are named by their suffix. A record that lacks a file has None. Entries that are not files of records (links,
+    names without a suffix) are in :attr:`problems`.
+    """
+
+    kind: ClassVar[str] = "tar"
+    suffixes: ClassVar[tuple[str, ...]] = (".tar",)
+    takes_shards: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        path: PathLike,
+        *,
+        cache: str | os.PathLike[str] | None = None,
+        cache_nbytes: int | None = None,
+        shard_keys: bool = False,
+    ) -> None:
+        options: dict[str, object] = {**select_cache_options(cache, cache_nbytes)}
+        if shard_keys:
+            options["shard_keys"] = True
+        location = self.locate(path)
+        shards = tuple(shard for each in location.paths for shard in _list_shards(each))
+        super().__init__(location, files=shards, **options)
+        self._copies = DecompressedCopies(shards, cache, cache_nbytes)
+        try:
+            self._codecs = tuple(map(find_codec, shards))
+            mapped = self.open_files()
+            names = [shard.name for shard in shards]
+            arrays = load_or_scan(
+                location, f"{_VERSION}:{self.digest()}", lambda: scan_shards(names, mapped.whole).to_arrays()
+            )
+            index = TarIndex.from_arrays(arrays)
+            if index is None or index.shards.max(initial=0) >= len(shards):  # the kept index is damaged
+                index = scan_shards(names, mapped.whole)
+            if not len(index.groups):
+                raise StoreFormatError("there is no record in these shards", store=self.url)
+            self._set_index(index)
+            if shard_keys:
+                stems = [name.partition(".")[0] for name in names]
+                pairs = zip(index.shards.tolist(), index.keys, strict=True)
+                self._keys = KeyList.from_names(f"{stems[shard]}/{key}" for shard, key in pairs)
+        except StoreError as error:
+            error.locate(store=self.url)
+            raise
+        except ValueError as error:
+            raise StoreFormatError(f"this is no tar file, or it is damaged: {error}", store=self.url) from error
+        except OSError as error:
+            raise StoreError(f"the shards cannot be read: {error.strerror or error}", store=self.url) from error
+
+    def _set_index(self, index: TarIndex) -> None:
+        self._index, self._plan, self._keys = index, index.make_plan(), index.keys
+        self._places: dict[str, list[int]] = {}
+        self._groups, self._shards, self._begins = index.groups.data, index.shards.data, index.begins.data
+        self._offsets, self._sizes = index.offsets.data, index.sizes.data
+
+    @property
+    def schema(self) -> Schema:
+        """The fields that any record has, in the order in which they first occur."""
+        return self._plan.schema
+
+    @property
+    def description(self) -> str:
+        """How many records and shards, and what is compressed."""
+        parts = [f"tar (WebDataset): {counted(len(self), 'record')} in {counted(len(self._files), 'shard')}"]
+        if codecs := set(self._codecs) - {""}:
+            names = ", ".join(sorted(PROGRAMS.get(codec, codec) for codec in codecs))
+            parts.append(f"compressed with {names}, read from decompressed copies")
+        if self._index.declared:
+            parts.append("fields as declared in the shards")
+        if self.problems:
+            parts.append(f"{counted(len(self.problems), 'entry')} left out")
+        return ", ".join(parts)
+
+    @property
+    def problems(self) -> tuple[Skipped, ...]:
+        """Links, names without a suffix, sparse files, archives without an end: each with the reason."""
+        return self._index.problems
+
+    @property
+    def unreadable(self) -> tuple[Skipped, ...]:
+        """Sparse files, and archives that may have been truncated."""
+        return self._index.unreadable
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def keys(self) -> Sequence[str]:
+        """The keys of the records. Records of different shards may have the same key: see ``shard_keys``."""
+        self._refuse_closed()
+        return self._keys
+
+    def open_files(self) -> MappedFiles:
+        """Map the shards, or their decompressed copies, when they are first read."""
+        pairs = zip(self._files, self._codecs, strict=True)
+        return MappedFiles([self._copies.find(path, codec) if codec else path for path, codec in pairs])
+
+    def files_of(self, indices: Sequence[int]) -> Iterable[int]:
+        """The shards of these records."""
+        shards = self._shards
+        return {shards[index] for index in indices}
+
+    def read_record(self, opened: MappedFiles, index: int) -> Record:
+        """One record; encoded bytes are views."""
+        shard, at = self._shards[index], self._begins[index]
+        offsets, sizes, view = self._offsets, self._sizes, opened.view
+        files = [
+            (suffix, view(shard, offsets[number], sizes[number]))
+            for number, suffix in enumerate(self._index.suffixes[self._groups[index]], at)
+        ]
+        return Record(index, self._keys[index], self._plan.read(files))
+
+    def blobs(self, field: str, indices: Indices) -> list[Any]:
+        """Views of one field; the other files are not read. See :meth:`Store.blobs`."""
+        self.schema.refuse_small(field)
+        if not self._plan.is_plain(field):
+            return super().blobs(field, indices)
+        numbers = list_indices(indices)
+        for number in numbers:
+            self._refuse_outside(number)
+        view = self.get_opened(self.files_of(numbers)).view
+        places = self._places_of(field)
+        views: list[Any] = []
+        for number in numbers:
+            place = places[self._groups[number]]
+            file = self._begins[number] + place
+            try:
+                found = None if place < 0 else view(self._shards[number], self._offsets[file], self._sizes[file])
+            except ValueError as error:
+                raise self.make_damage_error(number, error) from error
+            views.append(found)
+        return views
+
+    def read_column(self, opened: MappedFiles, field: str) -> Iterable[object]:
+        """The values of a field, from its files only."""
+        suffixes = self._plan.find_suffixes(field)
+        places = self._places_of(field)
+        for index in range(len(self)):
+            place = places[self._groups[index]]
+            if place < 0:
+                yield None
+                continue
+            file = self._begins[index] + place
+            content = opened.view(self._shards[index], self._offsets[file], self._sizes[file])
+            suffix = suffixes[0] if len(suffixes) == 1 else self._index.suffixes[self._groups[index]][place]
+            yield self._plan.read([(suffix, content)])[field]
+
+    @classmethod
+    def recognises(cls, path: str) -> bool:
+        """A tar file, compressed or not; a folder that contains such files, and neither images nor folders."""
+        place = Path(path)
+        try:
+            if place.is_dir():
+                return _contains_shards(place)
+            with DecompressedFile(place, find_codec(place)) as file:
+                return is_header(file.read(BLOCK_NBYTES))
+        except (OSError, ValueError, EOFError):
+            return False
+
+    @classmethod
+    def writer(  # type: ignore[override]  # the options of this kind, by name
+        cls,
+        location: Location,
+        schema: Schema,
+        source: str,
+        *,
+        overwrite: bool = False,
+        shard_nbytes: int | None = None,
+        shard_records: int | None = None,
+    ) -> Writer[Any]:
+        """Begin or resume a tar file (:class:`TarWriter`), or with a limit shards (:class:`ShardedTarWriter`)."""
+        if shard_nbytes is None and shard_records is None:
+            return TarWriter(location, schema, source, overwrite=overwrite)
+        return ShardedTarWriter(
+            location, schema, source, overwrite=overwrite, shard_nbytes=shard_nbytes, shard_records=shard_records
+        )
+
+    @classmethod
+    def locate_written(cls, location: Location, **options: object) -> Location:
+        """The shards, if they were written with a limit; see :meth:`Store.locate_written`."""
+        if all(options.get(name) is None for name in ("shard_nbytes", "shard_records")):
+            return location
+        shards = list_written_shards(location)
+        return Location.from_paths(cls.kind, shards) if shards else location
+
+    @classmethod
+    def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
+        """See :meth:`Store.finished`."""
+        del schema
+        return find_finished(location, source)
+
+    def _places_of(self, field: str) -> list[int]:
+        """For each group of suffixes, which of its files holds a field; -1: none."""
+        places = self._places.get(field)
+        if places is None:
+            suffixes = set(self._plan.find_suffixes(field))
+            groups = self._index.suffixes
+            places = [next((i for i, each in enumerate(group) if each in suffixes), -1) for group in groups]
+            self._places[field] = places
+        return places
+
+
+def _list_shards(path: Path) -> list[Path]:
+    """The shards in a folder, by name; for a file, itself."""
+    if not path.is_dir():
+        return [path]
+    found = [each for each in path.iterdir() if each.name.endswith(_SHARD_SUFFIXES) and each.name[0] != "."]
+    shards = sorted(found, key=lambda shard: make_natural_key(shard.name))
+    if not shards:
+        raise StoreFormatError(f"there is no shard in this folder; their names end in {', '.join(_SHARD_SUFFIXES)}")
+    return shards
+
+
+def _is_sidecar(name: str) -> bool:
+    """Whether a file or folder lies beside a shard and has its name: an index, or what a conversion wrote."""
+    return not name.endswith(_SHARD_SUFFIXES) and any(f"{suffix}." in name for suffix in _SHARD_SUFFIXES)
+
+
+def _contains_shards(folder: Path) -> bool:
+    has_shard = False
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.startswith(".") or _is_sidecar(entry.name):
+                continue
+            if entry.is_dir() or os.path.splitext(entry.name)[1].lower() in IMAGE_SUFFIXES:  # noqa: PTH122  # a text
+                return False
+            has_shard = has_shard or entry.name.endswith(_SHARD_SUFFIXES)
+    return has_shard

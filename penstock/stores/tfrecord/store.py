@@ -1,0 +1,330 @@
+"""TFRecord files of ``tf.train.Example``, read where they are, without TensorFlow.
+
+::
+
+    train.tfrecord-00000-of-00002 ─┐ scan, once: frames, names and kinds of features, keys ──> .index.npz beside them
+    train.tfrecord-00001-of-00002 ─┘ mapped ──record──> checksum ──> features ──> image (a view), label, boxes, ...
+
+Files that are compressed as a whole (gzip, zlib) are decompressed once
+(:mod:`penstock.stores.common.decompressed`). Which feature is which field: :mod:`penstock.stores.tfrecord.example`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import xxhash
+
+from penstock.errors import ArgumentError, PenstockError, StoreError, StoreFormatError
+from penstock.plurals import counted
+from penstock.sample import Array, Field, Record, Schema
+from penstock.stores.base import PathLike
+from penstock.stores.common.compression import PROGRAMS
+from penstock.stores.common.decompressed import DecompressedCopies, select_cache_options
+from penstock.stores.common.keys import RowKeys
+from penstock.stores.common.mapped_files import MappedFiles
+from penstock.stores.common.record_index import load_or_scan
+from penstock.stores.container import ContainerStore
+from penstock.stores.fields.column_names import find_image, name_columns, select_columns
+from penstock.stores.tfrecord.example import (
+    INTEGERS,
+    FeaturePixels,
+    ReadFeature,
+    exceeds,
+    find_boxes,
+    find_feature_field,
+    make_box_reader,
+    make_pixel_reader,
+    make_reader,
+    parse_example,
+)
+from penstock.stores.tfrecord.frames import CRC_NBYTES, is_intact
+from penstock.stores.tfrecord.index import (
+    RecordIndex,
+    find_codec,
+    find_key,
+    find_shards,
+    is_tfrecord,
+    parse_index,
+    scan_files,
+)
+
+__all__ = ["TFRecordStore"]
+
+_VERSION: Final = 3  # of the index
+_BOXES: Final = "\0boxes"
+_CLASSES: Final = "\0classes"
+_CLASS_FEATURES: Final = ("image/object/class/label", "objects/label")
+_UNITS: Final = ("relative", "pixels")
+_MOST_RELATIVE: Final = 2.0
+"""Edges of boxes above this are pixels, not fractions."""
+_PROBED: Final = 16
+
+
+class TFRecordStore(ContainerStore[MappedFiles]):
+    """TFRecord files with one ``tf.train.Example`` in each record.
+
+    Parameters
+    ----------
+    path : str, path, Location or sequence of paths
+        A file, the shards of a set in order, or a folder with the shards of one set.
+    image, label, key : str, optional
+        The features of the image, the label and the keys. By default: ``image/encoded``, ``image``, or the only one
+        with images; ``image/class/label``, ``label`` or another usual name; ``image/filename``, ``image/source_id`` or
+        another usual name. A record without a key has the number of its row.
+    fields : sequence of str, optional
+        The features that are read, by default all.
+    shape : tuple of (int or str, int or str, int), optional
+        Height, width and channels of an image that is stored as its pixels; a text names the feature with the length.
+    dtype : {"uint8", "uint16", "float32"}
+        The type of such pixels.
+    channels : {"RGB", "BGR"}, optional
+        The order of three channels of such pixels; needed with ``shape``.
+    units : {"relative", "pixels"}, optional
+        Whether the edges of boxes are fractions of the image's size, which is the convention, or pixels. Edges that are
+        whole numbers are pixels.
+    check : bool
+        Whether the checksum of each record is compared when it is read.
+    cache : str or path, optional
+        The folder for decompressed copies of compressed files.
+    cache_nbytes : int, optional
+        The most bytes of these copies. See :class:`~penstock.stores.common.decompressed.DecompressedCopies`.
+
+    Raises
+    ------
+    StoreFormatError
+        If a file is truncated or damaged, or its records are no ``tf.train.Example``.
+    ArgumentError
+        If a feature cannot be a field, or what only a person knows is not stated.
+
+    Notes
+    -----
+    Boxes (``image/object/bbox/xmin`` and so on, or ``objects/bbox`` of TensorFlow Datasets) are the field ``boxes``,
+    their classes ``classes``, as they are stored. ``image/class/text`` is ``text``. Other features keep their names,
+    with dots for slashes: a number where no record has more than one, else an array. A feature that a record lacks is
+    None, or an empty array.
+    """
+
+    kind: ClassVar[str] = "tfrecord"
+    takes_shards: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        path: PathLike,
+        *,
+        image: str | None = None,
+        label: str | None = None,
+        key: str | None = None,
+        fields: Sequence[str] | None = None,
+        shape: Sequence[int | str] | None = None,
+        dtype: str | None = None,
+        channels: str | None = None,
+        units: str | None = None,
+        check: bool = True,
+        cache: str | os.PathLike[str] | None = None,
+        cache_nbytes: int | None = None,
+    ) -> None:
+        stated = {"image": image, "label": label, "key": key}
+        given: dict[str, Any] = {**stated, "dtype": dtype, "channels": channels, "units": units}
+        given |= {name: tuple(value) for name, value in (("fields", fields), ("shape", shape)) if value is not None}
+        if isinstance(fields, str):
+            given["fields"] = fields
+        options = {name: value for name, value in given.items() if value is not None}
+        options |= select_cache_options(cache, cache_nbytes)
+        if not check:
+            options["check"] = False
+        if units is not None and units not in _UNITS:
+            raise ArgumentError(f"units must be one of {', '.join(_UNITS)}, got {units!r:.100}")
+        location = self.locate(path)
+        super().__init__(location, files=find_shards(location), **options)
+        self._check = check
+        self._copies = DecompressedCopies(self._files, cache, cache_nbytes)
+        self._index = self._find_index(key)
+        counts = self._index.counts.tolist()
+        self._ends = list(itertools.accumulate(counts))
+        self._offsets, self._lengths = self._index.offsets.data, self._index.lengths.data
+        layout = _parse_layout(shape, dtype or "uint8", channels)
+        self._plan(stated, options.get("fields"), layout, units)
+
+    @classmethod
+    def recognises(cls, path: str) -> bool:
+        """Whether a file, or the first TFRecord file of a folder, begins with a length and its checksum."""
+        return is_tfrecord(Path(path))
+
+    @property
+    def schema(self) -> Schema:
+        """Fields of the records, in the order in which features occur first; boxes and classes are the last."""
+        return self._schema
+
+    @property
+    def description(self) -> str:
+        """Number of files, compression, and the features."""
+        codec = next(filter(None, self._codecs), "")
+        compressed = f" (compressed with {PROGRAMS.get(codec, codec)})" if codec else ""
+        named = f"keys are those of {self._index.key!r}" if self._index.key else "records have no keys"
+        names = ", ".join(self._index.summaries)
+        return f"tfrecord: {counted(len(self._files), 'file')}{compressed} of tf.train.Example with {names}; {named}"
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def open_files(self) -> MappedFiles:
+        """Map the files; those that are compressed are decompressed if that was not done yet."""
+        pairs = zip(self._files, self._codecs, strict=True)
+        return MappedFiles([self._copies.find(path, codec) if codec else path for path, codec in pairs])
+
+    def files_of(self, indices: Sequence[int]) -> Iterable[int]:
+        """The files of some records."""
+        return {bisect_right(self._ends, index) for index in indices}
+
+    def read_record(self, opened: MappedFiles, index: int) -> Record:
+        """One record; its image is a view of the mapped file."""
+        record = self._view(opened, index, check=self._check)
+        features = parse_example(record)
+        key = find_key(features, record, self._index.key, index)
+        return Record(index, key, {name: read(features, record) for name, read in self._readers})
+
+    def read_column(self, opened: MappedFiles, field: str) -> Iterable[object]:
+        """The values of one field; images are not touched, and checksums not compared."""
+        read = dict(self._readers)[field]
+        for index in range(len(self)):
+            record = self._view(opened, index, check=False)
+            yield read(parse_example(record), record)
+
+    def keys(self) -> Sequence[str]:
+        """The keys that the scan found; else the numbers of the rows."""
+        self._refuse_closed()
+        return RowKeys(len(self)) if self._index.keys is None else self._index.keys
+
+    def _view(self, opened: MappedFiles, index: int, *, check: bool) -> memoryview:
+        offset, nbytes = self._offsets[index], self._lengths[index]
+        content = opened.view(bisect_right(self._ends, index), offset, nbytes + CRC_NBYTES)
+        if check and not is_intact(content, 0, nbytes):
+            raise ValueError("its checksum is wrong")
+        return content[:nbytes]
+
+    def _find_index(self, key: str | None) -> RecordIndex:
+        try:
+            self._codecs = [self._find_codec(path) for path in self._files]
+            digest = xxhash.xxh3_128(f"{_VERSION} {key!r}".encode())
+            for path, identity in zip(self._files, self._identities, strict=True):
+                digest.update(
+                    f"{path.name}\0{identity.nbytes}\0{identity.changed_ns}\0".encode(errors="surrogateescape")
+                )
+            arrays = load_or_scan(self.location, digest.hexdigest(), lambda: self._scan(key))
+            index = parse_index(arrays)
+        except PenstockError as error:
+            error.locate(store=self.url)
+            raise
+        except OSError as error:
+            raise StoreError(f"the files cannot be read: {error.strerror or error}", store=self.url) from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreFormatError(
+                f"the index beside the files is damaged; delete it: {error}", store=self.url
+            ) from error
+        if not len(index.offsets) or not index.summaries:
+            raise StoreFormatError("there are no records with features", store=self.url)
+        return index
+
+    def _find_codec(self, path: Path) -> str:
+        codec = find_codec(path)
+        if codec is None and path.stat().st_size:
+            raise StoreFormatError(f"{path.name} is no TFRecord file: it does not begin with a length and its checksum")
+        return codec or ""
+
+    def _scan(self, key: str | None) -> dict[str, Array]:
+        opened = self._opened.get()
+        contents = [opened.whole(number) for number in range(len(self._files))]
+        return scan_files(contents, self._files, key)
+
+    def _plan(
+        self,
+        stated: dict[str, str | None],
+        fields: Sequence[str] | None,
+        layout: FeaturePixels | None,
+        units: str | None,
+    ) -> None:
+        """Decide which feature is which field, and how it is read."""
+        summaries, renamed = self._index.summaries, {_BOXES: "boxes", _CLASSES: "classes"}
+        wanted = select_columns(list(summaries), fields, stated=stated)
+        boxes = find_boxes({name: summaries[name] for name in wanted})
+        classes = next((n for n in _CLASS_FEATURES if boxes and n in wanted and summaries[n].kinds == INTEGERS), None)
+        kinds = {
+            name: find_feature_field(name, summaries[name], self._index.parsed)
+            for name in wanted
+            if name not in {*boxes, classes}
+        }
+        image, label = self._find_image(kinds, stated["image"], layout), stated["label"]
+        if label is None and "image/class/label" in kinds:
+            label = "image/class/label"
+        readers: dict[str, ReadFeature] = {name: make_reader(name, field) for name, field in kinds.items()}
+        if layout is not None and image is not None:
+            axes = ",".join("*" if isinstance(axis, str) else str(axis) for axis in layout.shape)
+            kinds[image] = Field(f"pixels:{layout.dtype}[{axes}]")
+            readers[image] = make_pixel_reader(image, layout)
+        if "image/class/text" in kinds:
+            renamed["image/class/text"] = "text"
+        if boxes:
+            kinds[_BOXES] = Field("boxes")
+            readers[_BOXES] = self._make_box_reader(boxes, image, units)
+        if classes is not None:
+            kinds[_CLASSES] = Field("int64[*]")
+            readers[_CLASSES] = make_reader(classes, kinds[_CLASSES])
+        named = name_columns(kinds, image=image, label=label, renamed=renamed, store=self.url)
+        self._schema = named.schema
+        self._readers = [(field, readers[name]) for field, name in zip(named.schema.fields, named.columns, strict=True)]
+
+    def _find_image(self, kinds: dict[str, Field], stated: str | None, layout: FeaturePixels | None) -> str | None:
+        """The feature of the image; one that holds no encoded images needs a layout."""
+        image = stated
+        if image is None:
+            image = "image/encoded" if "image/encoded" in kinds else find_image(kinds)
+        if layout is not None and image is None:
+            raise ArgumentError(f"image= must name the feature that shape= describes, one of {', '.join(kinds):.500}")
+        if image is not None and kinds[image].kind != "image" and layout is None:
+            raise ArgumentError(
+                f"feature {image!r} holds no encoded images; give shape=(height, width, channels) if it holds pixels, "
+                "or leave it out with fields="
+            )
+        return image
+
+    def _make_box_reader(self, names: Sequence[str], image: str | None, units: str | None) -> ReadFeature:
+        stored = make_box_reader(names, None, is_relative=False)
+        if units is None and self._index.summaries[names[0]].kinds == INTEGERS:
+            return stored
+        if units is None:
+            values, opened = [], self._opened.get()
+            for index in sorted(set(np.linspace(0, len(self) - 1, _PROBED, dtype=np.int64).tolist())):
+                try:
+                    record = self._view(opened, index, check=False)
+                    values.append(stored(parse_example(record), record))
+                except ValueError:
+                    continue  # raised again when the record is read
+            if exceeds(values, _MOST_RELATIVE):
+                raise ArgumentError(
+                    f"edges of boxes are larger than {_MOST_RELATIVE}, so they seem to be pixels and not fractions; "
+                    "give units='pixels' or units='relative'"
+                )
+        return stored if units == "pixels" else make_box_reader(names, image, is_relative=True)
+
+
+def _parse_layout(shape: Sequence[int | str] | None, dtype: str, channels: str | None) -> FeaturePixels | None:
+    if shape is None:
+        return None
+    axes = tuple(shape)
+    is_valid = len(axes) == 3 and all(isinstance(a, str) or (type(a) is int and 0 < a < 1 << 31) for a in axes)
+    if not is_valid or not isinstance(axes[2], int) or axes[2] > 9999:
+        raise ArgumentError(f"shape must be (height, width, channels), with a number of channels, got {shape!r:.200}")
+    if dtype not in {"uint8", "uint16", "float32"}:
+        raise ArgumentError(f"dtype must be one of uint8, uint16, float32, got {dtype!r:.100}")
+    if axes[2] == 3 and channels is None:
+        raise ArgumentError("channels must be 'RGB' or 'BGR' for pixels of three channels; the files do not say it")
+    if channels not in {None, "RGB", "BGR"}:
+        raise ArgumentError(f"channels must be 'RGB' or 'BGR', got {channels!r:.100}")
+    return FeaturePixels((axes[0], axes[1], axes[2]), dtype, is_bgr=channels == "BGR" and axes[2] == 3)

@@ -1,0 +1,398 @@
+"""Decoding by Pillow: what the native decoders (JPEG, PNG, WebP) do not read or refuse; by tifffile what it lacks.
+
+Pillow defines the results of decoding: *the pixels are those of Pillow, and what Pillow refuses is refused*. In
+addition to Pillow, this module checks limits before pixels are allocated, has a fixed list of parsers (no Ghostscript,
+no FLI, none chosen by file name), converts 16 bits to 8 by ``>> 8`` (Pillow clips), suppresses warnings, and raises
+errors of one kind. The global settings of Pillow (``MAX_IMAGE_PIXELS``, ``LOAD_TRUNCATED_IMAGES``) are not changed: the
+parsers are called directly, and not by ``Image.open``, which reads these settings (the parsers of WebP and TIFF read
+them too, so that a lower limit of the user holds for these).
+
+Two kinds of images are read that Pillow refuses, or reads with 8 bits only: colour PNGs of 16 bits
+(:mod:`.decoding.deep_colour`), and TIFFs of many layouts (:mod:`.decoding.tiff_pages`).
+
+Called by :mod:`penstock.transforms.decoding.decode` and the fused fill; thread-safe; Pillow is imported at first use.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, PenstockError, UnsupportedImageError
+from penstock.plurals import counted
+from penstock.sample import Array
+from penstock.transforms.decoding import jpeg_markers
+from penstock.transforms.decoding.color_profiles import convert_to_srgb, may_have_profile
+from penstock.transforms.decoding.deep_colour import is_deep_png, loses_bits, read_deep_png
+from penstock.transforms.decoding.image_formats import HELD_NBYTES, PICTURE_NBYTES, find_parser, sniff
+from penstock.transforms.decoding.jxl_header import read_jxl_size
+from penstock.transforms.decoding.modes import KEEPING_DEPTH, DecodedForm, from_picture, from_stored
+from penstock.transforms.decoding.orientation import Region
+from penstock.transforms.decoding.pillow_warnings import quiet
+from penstock.transforms.decoding.tiff_pages import check_nbytes, check_pixels, read_page, read_page_size
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from PIL.ImageFile import ImageFile
+
+__all__ = [
+    "FRAME_BUDGET",
+    "FRAME_LIMIT",
+    "MAX_NBYTES",
+    "PROFILE_LIMIT",
+    "SCAN_BUDGET",
+    "SCAN_LIMIT",
+    "channel_pixels",
+    "image_size",
+    "pil_channel",
+    "pil_pixels",
+    "read_orientation",
+    "read_pixels",
+    "read_profile",
+    "sniff",
+]
+
+SCAN_LIMIT: Final = 100
+"""Scans that a JPEG of any size may have; encoders write up to about twelve."""
+
+SCAN_BUDGET: Final = 1 << 28
+"""Pixels x scans that a JPEG with more scans than :data:`SCAN_LIMIT` may cost (about 0.3 s of libjpeg-turbo)."""
+
+PROFILE_LIMIT: Final = 32
+"""Profiles that a PNG may have; one is valid."""
+
+FRAME_LIMIT: Final = 100
+"""Frames before the one that is asked for, in an image of any size."""
+
+FRAME_BUDGET: Final = 1 << 30
+"""Pixels x frames before the one that is asked for, if they are more than :data:`FRAME_LIMIT`."""
+
+MAX_NBYTES: Final = 5 << 28
+"""Default cap on the bytes that decoding a picture may take: its pixels, and what the decoder holds of it."""
+
+_RGB: Final = DecodedForm()
+T_found = TypeVar("T_found")
+_LOSSLESS, _JPEG_LS = 0xC3, 0xF7
+
+
+def image_size(encoded: bytes, max_pixels: int, frame: int = 0) -> tuple[int, int]:
+    """Width and height in the header of the image, or of one of its frames; not of an Exif thumbnail."""
+    if sniff(encoded[:32]) == "JPEG XL":
+        return _jxl_size(encoded, max_pixels)
+    try:
+        with _open(encoded, max_pixels) as image:
+            _seek_frame(image, frame, max_pixels)
+            return image.size
+    except DecodeError as error:
+        return _try_tifffile(error, encoded, lambda: read_page_size(encoded, frame, max_pixels))
+
+
+def read_orientation(encoded: bytes, max_pixels: int) -> int:
+    """Exif orientation, 1 to 8; 1 if there is none, if it is damaged, and where decoding applies it (TIFF, JPEG XL)."""
+    if encoded.startswith(b"\xff\xd8") and not jpeg_markers.has_metadata(encoded):
+        return 1
+    with _open(encoded, max_pixels) as image:
+        if image.format in {"TIFF", "JXL"}:  # a JPEG XL is turned by its own header, whatever the Exif tag says
+            return 1
+        try:
+            orientation = image.getexif().get(0x0112, 1)
+        except Exception:  # noqa: BLE001  # any error of Pillow's Exif parser on hostile tags; pixels do not depend on it
+            return 1
+        return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
+
+
+def read_profile(encoded: bytes, max_pixels: int, *, is_gray: bool) -> bytes | None:
+    """The ICC profile of a file, if it is one of gray, or of RGB, pixels as is asked for; else None."""
+    if encoded.startswith(b"\xff\xd8") and not may_have_profile(encoded):
+        return None
+    with _open(encoded, max_pixels) as image:
+        profile = image.info.get("icc_profile")
+        fits = image.mode in ({"1", "L", "LA", "I;16"} if is_gray else {"P", "RGB", "RGBA"})
+        return profile if fits and isinstance(profile, bytes) and profile else None
+
+
+def read_pixels(
+    encoded: bytes,
+    max_pixels: int,
+    region: Region | None = None,
+    scale: int = 1,
+    max_nbytes: int = MAX_NBYTES,
+    form: DecodedForm = _RGB,
+) -> Array:
+    """Decode to pixels, by default HWC RGB.
+
+    Parameters
+    ----------
+    encoded : bytes
+        The whole file.
+    max_pixels : int
+        Cap on the declared width x height.
+    region : tuple of four int, optional
+        Inside the image, already checked; pixels of the full-size raw image.
+    scale : int
+        1, 2, 4 or 8; the region is mapped outward.
+    max_nbytes : int
+        Cap on the memory that decoding takes: the pixels, and what Pillow and the decoder hold of the picture.
+    form : DecodedForm
+        The mode, and the frame.
+
+    Returns
+    -------
+    ndarray, shape (height, width, channels) or (height, width)
+        A new C-contiguous array.
+
+    Raises
+    ------
+    DecodeError, UnsupportedImageError, ImageTooLargeError
+    ArgumentError
+        If the file has no such frame.
+    """
+    try:
+        pixels, factor = _load_picture(encoded, max_pixels, scale, max_nbytes, form)
+    except DecodeError as error:
+        if form.to_srgb:
+            raise
+        page = _try_tifffile(error, encoded, lambda: read_page(encoded, form.frame, max_pixels, max_nbytes))
+        pixels, factor = from_stored(page, form.mode), scale
+    if factor > 1:
+        pixels = _reduce(pixels, factor)
+    if region is not None:
+        x0, y0, x1, y1 = region
+        pixels = pixels[y0 // scale : -(-y1 // scale), x0 // scale : -(-x1 // scale)]
+    return np.array(pixels, dtype=pixels.dtype.newbyteorder("="), order="C")  # Pillow's arrays cannot be written to
+
+
+def _load_picture(encoded: bytes, max_pixels: int, scale: int, max_nbytes: int, form: DecodedForm) -> tuple[Array, int]:
+    """The whole image, and the factor by which it must still be reduced."""
+    with _open(encoded, max_pixels, max_nbytes) as image:
+        _check_jpeg(encoded, image)
+        _seek_frame(image, form.frame, max_pixels)
+        check_nbytes(_picture_nbytes(encoded, image, form.mode), max_nbytes)
+        if form.mode in KEEPING_DEPTH and form.frame == 0 and is_deep_png(image):
+            return from_stored(read_deep_png(image, encoded), form.mode), scale
+        if form.mode in KEEPING_DEPTH and loses_bits(image):
+            if image.format == "TIFF":
+                return from_stored(read_page(encoded, form.frame, max_pixels, max_nbytes), form.mode), scale
+            raise UnsupportedImageError(
+                f"a {image.format} image of more than 8 bits for each of several channels cannot be decoded in mode "
+                f"{form.mode!r} without loss; decode it with mode='RGB' (8 bits), or convert it to PNG"
+            )
+        factor = _shrink_on_load(image, encoded, scale)
+        image.load()
+        return from_picture(convert_to_srgb(image) if form.to_srgb else image, form.mode), factor
+
+
+def _try_tifffile(error: DecodeError, encoded: bytes, read: Callable[[], T_found]) -> T_found:
+    """What ``read`` finds in a TIFF of a layout that Pillow does not know; ``error`` is raised for other images."""
+    if not isinstance(error.__cause__, SyntaxError | ValueError) or sniff(encoded[:32]) != "TIFF":
+        raise error  # damaged data are other errors
+    try:
+        return read()
+    except DecodeError as second:
+        second.add_note(f"Pillow: {error.message}")
+        raise second from error
+
+
+def _jxl_size(encoded: bytes, max_pixels: int) -> tuple[int, int]:
+    size = read_jxl_size(encoded)
+    if size is None:
+        raise DecodeError("this JPEG XL image cannot be decoded: its header is damaged or missing")
+    check_pixels(size, max_pixels)
+    return size
+
+
+def channel_pixels(encoded: bytes, max_pixels: int, max_nbytes: int = MAX_NBYTES) -> NDArray[np.generic]:
+    """Decode a single-channel image (a mask) to HW with its values as stored, also palette indices.
+
+    Raises
+    ------
+    DecodeError
+        If it cannot be decoded.
+    UnsupportedImageError
+        If the image has several channels.
+    """
+    with _open(encoded, max_pixels, max_nbytes) as image:
+        if image.format == "PPM" and image.mode in {"L", "I"}:
+            _refuse_stretched(image)
+        _check_jpeg(encoded, image)
+        check_nbytes(_picture_nbytes(encoded, image, "unchanged"), max_nbytes)
+        image.load()
+        return pil_channel(image)
+
+
+def pil_pixels(image: Image) -> NDArray[np.uint8]:
+    """The pixels of a PIL image, HWC RGB, as :func:`read_pixels` gives them for its file; the image is not changed."""
+    return np.array(image if image.mode == "RGB" else from_picture(image.copy(), "RGB"), order="C")
+
+
+def pil_channel(image: Image) -> NDArray[np.generic]:
+    """The values of a PIL image of one channel, HW, as :func:`channel_pixels` gives them for its file."""
+    if len(image.getbands()) != 1:
+        raise UnsupportedImageError(
+            f"a mask must have one channel, got a {image.format or 'PIL'} image of mode {image.mode} with "
+            f"{len(image.getbands())}"
+        )
+    values: NDArray[np.generic] = np.array(image.convert("L") if image.mode == "1" else image)
+    return values.astype(values.dtype.newbyteorder("="), copy=False)
+
+
+def _refuse_stretched(graymap: ImageFile) -> None:
+    """Refuse a PGM whose values Pillow would scale to the range of 8 or 16 bits."""
+    codec, *_, args = graymap.tile[0]
+    largest = args[-1] if codec != "raw" and isinstance(args, tuple) else 255
+    if largest not in {255, 65535}:
+        raise UnsupportedImageError(
+            f"a mask as PGM must have 255 or 65535 as its largest value, got {largest}, because Pillow scales other "
+            "values; write the mask as PNG"
+        )
+
+
+@contextmanager
+def _open(encoded: bytes, max_pixels: int, max_nbytes: int | None = None) -> Iterator[ImageFile]:
+    """Parse the header and check the limits; errors in the body of the ``with`` become DecodeError."""
+    name = sniff(encoded[:32])
+    if name in {"WebP", "JPEG XL"}:  # libwebp allocates the canvas when the file is opened; JPEG XL is decoded then
+        size = _webp_size(encoded) if name == "WebP" else _jxl_size(encoded, max_pixels)
+        check_pixels(size, max_pixels)
+        if max_nbytes is not None:
+            check_nbytes(size[0] * size[1] * (HELD_NBYTES[name] + 4), max_nbytes)
+    if name == "PNG" and encoded.count(b"iCCP") > PROFILE_LIMIT:  # Pillow inflates each, up to 1 MiB
+        raise DecodeError(
+            f"a PNG must have at most {PROFILE_LIMIT} profiles (iCCP chunks), got more: it is refused as a "
+            "decompression bomb"
+        )
+    parser = find_parser(name)
+    try:
+        with quiet(), parser(io.BytesIO(encoded), "") as image:
+            check_pixels(image.size, max_pixels)
+            if name == "JPEG":
+                _check_scans(encoded, image.size)
+            yield image
+    except (PenstockError, MemoryError):
+        raise
+    except Exception as error:  # Pillow's parsers raise exceptions of any type on hostile bytes
+        raise _refusal(name, encoded, error) from error
+
+
+def _check_scans(jpeg: bytes, size: tuple[int, int]) -> None:
+    allowed = max(SCAN_LIMIT, SCAN_BUDGET // (size[0] * size[1]))
+    if jpeg_markers.count_scans(jpeg, allowed) > allowed:
+        raise DecodeError(
+            f"a JPEG of {size[0]} x {size[1]} must have at most {allowed} scans, got more: it is refused as a "
+            "decompression bomb"
+        )
+
+
+def _check_jpeg(encoded: bytes, image: ImageFile) -> None:
+    """Refuse a JPEG that has too little data for its size."""
+    if image.format == "JPEG" and jpeg_markers.lacks_data(encoded):
+        raise DecodeError(
+            f"truncated JPEG: {len(encoded)} bytes are too few for the {image.width} x {image.height} pixels that its "
+            "header declares"
+        )
+
+
+def _picture_nbytes(encoded: bytes, image: ImageFile, mode: str) -> int:
+    """Bytes that decoding takes at most: Pillow's picture, its bytes, the result, and what the decoder holds."""
+    stored = PICTURE_NBYTES.get(image.mode, 4)
+    if mode in KEEPING_DEPTH:  # of a deep PNG: both bytes of the samples, their words, shifted, the result
+        each = 4 + 4 + 3 * 8 if is_deep_png(image) else 3 * stored
+    else:
+        each = stored + 4 * (image.mode != mode) + 2 * (1 if mode == "L" else 4 if mode == "RGBA" else 3)
+    held = HELD_NBYTES.get(sniff(encoded[:32]), 0)
+    coefficients = jpeg_markers.coefficient_nbytes(encoded) if image.format == "JPEG" else 0
+    return image.width * image.height * (each + held) + coefficients
+
+
+def _seek_frame(image: ImageFile, frame: int, max_pixels: int) -> None:
+    """Go to a frame of an animated image, or to a page; each frame before it may have to be decoded."""
+    if frame == 0:
+        return
+    count = getattr(image, "n_frames", 1)
+    if frame >= count:
+        raise ArgumentError(
+            f"frame must be in [0, {count - 1}], since this {image.format} image has {counted(count, 'frame')}, "
+            f"got {frame}"
+        )
+    allowed = max(FRAME_LIMIT, FRAME_BUDGET // (image.width * image.height))
+    if frame > allowed:
+        raise ImageTooLargeError(
+            f"frame {frame} of an image of {image.width} x {image.height} needs all frames before it, above the cap "
+            f"of {allowed}"
+        )
+    try:
+        image.seek(frame)
+    except EOFError as error:
+        raise DecodeError(
+            f"this {image.format} image declares {counted(count, 'frame')} and ends before frame {frame}"
+        ) from error
+    check_pixels(image.size, max_pixels)
+
+
+def _webp_size(webp: bytes) -> tuple[int, int]:
+    """The canvas size from a WebP header (RFC 9649); (0, 0) if it is damaged; libwebp then refuses the file."""
+    chunk, body = webp[12:16], webp[20:30]
+    if len(body) < 10:
+        return 0, 0
+    if chunk == b"VP8X":
+        return int.from_bytes(body[4:7], "little") + 1, int.from_bytes(body[7:10], "little") + 1
+    if chunk == b"VP8L":
+        bits = int.from_bytes(body[1:5], "little")
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    return int.from_bytes(body[6:8], "little") & 0x3FFF, int.from_bytes(body[8:10], "little") & 0x3FFF
+
+
+def _shrink_on_load(image: ImageFile, encoded: bytes, scale: int) -> int:
+    """Let libjpeg decode at a reduced size, if it can; returns the factor that remains."""
+    width, height = image.size
+    if scale == 1 or image.format != "JPEG" or min(width, height) < scale:
+        return scale
+    if (frame := jpeg_markers.frame(encoded)) is None or frame[0] == _LOSSLESS:  # no DCT, nothing to scale
+        return scale
+    # width // (width // scale) lies in [scale, 2 * scale), so that Pillow picks exactly this scale.
+    asked = image.draft(None, (width // scale, height // scale))  # None keeps the mode
+    return scale if asked is None else 1
+
+
+def _reduce(pixels: Array, factor: int) -> Array:
+    """Averages of factor x factor pixels, of each channel alone."""
+    from PIL import Image
+
+    if pixels.ndim == 3 and (pixels.shape[2] != 3 or pixels.dtype != np.uint8):
+        return np.dstack([_reduce(pixels[:, :, channel], factor) for channel in range(pixels.shape[2])])
+    if pixels.dtype == np.uint8:
+        return np.asarray(Image.fromarray(pixels).reduce(factor))
+    with np.errstate(over="ignore", invalid="ignore"):  # float64 beyond the range of float32, and NaN
+        reduced = np.asarray(Image.fromarray(pixels.astype(np.float32)).reduce(factor))
+        return (reduced if pixels.dtype.kind == "f" else np.rint(reduced)).astype(pixels.dtype)
+
+
+def _refusal(name: str, encoded: bytes, error: Exception) -> DecodeError:
+    reason = str(error) or type(error).__name__
+    if type(error).__name__ == "DecompressionBombError":  # a user's own MAX_IMAGE_PIXELS, where a parser asks it itself
+        return ImageTooLargeError(f"Pillow's MAX_IMAGE_PIXELS refuses this {name} image: {reason}")
+    if name == "JPEG" and (kind := _exotic(encoded)):
+        return UnsupportedImageError(f"unsupported JPEG: {kind} ({reason})")
+    if "support not installed" in reason:
+        return UnsupportedImageError(f"the installed Pillow is built without {name}: {reason}")
+    offset = len(encoded) if "truncated" in reason.lower() else None
+    return DecodeError(f"this {name} image cannot be decoded: {reason}", offset=offset)
+
+
+def _exotic(jpeg: bytes) -> str | None:
+    """The property of a refused JPEG that is not supported, by its frame header; None if there is none."""
+    if (frame := jpeg_markers.frame(jpeg)) is None:
+        return None
+    marker, bits, components = frame
+    if marker == _JPEG_LS:
+        return "JPEG-LS"
+    if bits in {12, 16}:
+        return f"{bits}-bit samples"
+    if marker in {0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF}:
+        return "hierarchical"
+    return None if components in {1, 3, 4} else f"{components} components"

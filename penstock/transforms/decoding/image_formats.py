@@ -1,0 +1,120 @@
+"""Formats of images by their first bytes, and the class of Pillow that reads each.
+
+The list is fixed: no Ghostscript, no FLI, and none that is chosen by the name of a file. Called by
+:mod:`penstock.transforms.decoding.fallback`; nothing here reads more of a file than its first bytes.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from penstock.errors import DecodeError, OptionalPackageError, UnsupportedImageError
+from penstock.registry import require
+
+__all__ = ["HELD_NBYTES", "PICTURE_NBYTES", "find_parser", "sniff"]
+
+_PARSERS: Final = {
+    "JPEG": ("PIL.JpegImagePlugin", "JpegImageFile"),
+    "PNG": ("PIL.PngImagePlugin", "PngImageFile"),
+    "GIF": ("PIL.GifImagePlugin", "GifImageFile"),
+    "WebP": ("PIL.WebPImagePlugin", "WebPImageFile"),
+    "BMP": ("PIL.BmpImagePlugin", "BmpImageFile"),
+    "TIFF": ("PIL.TiffImagePlugin", "TiffImageFile"),
+    "PPM": ("PIL.PpmImagePlugin", "PpmImageFile"),
+    "AVIF": ("PIL.AvifImagePlugin", "AvifImageFile"),
+    "HEIC": ("pillow_heif", "HeifImageFile"),
+    "JPEG XL": ("pillow_jxl.JpegXLImagePlugin", "JXLImageFile"),
+}
+HELD_NBYTES: Final[Mapping[str, int]] = {"WebP": 16, "GIF": 4, "PNG": 4, "AVIF": 12, "HEIC": 16, "JPEG XL": 16}
+"""Bytes per pixel that a decoder holds beside Pillow's picture: canvases, frames before, planes."""
+
+PICTURE_NBYTES: Final[Mapping[str, int]] = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2}
+"""Bytes per pixel of Pillow's pictures of these modes; of all others 4."""
+
+_EXTRAS: Final = {"HEIC": "heif", "JPEG XL": "jxl"}
+"""Formats that Pillow reads by a package of its own, and the extra that installs it."""
+
+_MAGIC: Final = {
+    b"\xff\xd8\xff": "JPEG",
+    b"\x89PNG\r\n\x1a\n": "PNG",
+    b"GIF87a": "GIF",
+    b"GIF89a": "GIF",
+    b"BM": "BMP",
+    b"II*\x00": "TIFF",
+    b"MM\x00*": "TIFF",
+    b"II+\x00": "TIFF",
+    b"MM\x00+": "TIFF",
+    b"\x00\x00\x00\x0cJXL ": "JPEG XL",
+    b"\xff\x0a": "JPEG XL",
+    **{b"P%d%c" % (kind, space): "PPM" for kind in range(1, 7) for space in b" \t\n\x0b\x0c\r"},
+}
+_NOT_READ: Final = {
+    b"\x00\x00\x00\x0cjP  ": "JPEG 2000",
+    b"\xff\x4f\xff\x51": "JPEG 2000",
+    b"8BPS": "Photoshop",
+    b"%PDF": "PDF",
+    b"\x00\x00\x01\x00": "icon",
+    b"v/1\x01": "OpenEXR",
+    b"#?RADIANCE": "Radiance HDR",
+    b"qoif": "QOI",
+    b"DDS ": "DDS",
+}
+_AVIF_BRANDS: Final = (b"avif", b"avis")
+_HEIC_BRANDS: Final = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs")
+_IMAGE_BRANDS: Final = (b"mif1", b"msf1")  # of any codec; the following brands tell which
+
+
+def sniff(head: bytes) -> str:
+    """The format by the first bytes of a file, one of :data:`_PARSERS`; its name is not used.
+
+    Raises
+    ------
+    UnsupportedImageError
+        If it is an image format that is not supported.
+    DecodeError
+        If it is no known format.
+    """
+    for magic, name in _MAGIC.items():
+        if head.startswith(magic):
+            return name
+    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
+        return "WebP"
+    other = next((name for magic, name in _NOT_READ.items() if head.startswith(magic)), None)
+    if head[4:8] == b"ftyp":
+        brand = head[8:12]
+        if brand in _AVIF_BRANDS or (brand in _IMAGE_BRANDS and any(each in head[16:32] for each in _AVIF_BRANDS)):
+            return "AVIF"
+        if brand in {*_HEIC_BRANDS, *_IMAGE_BRANDS}:
+            return "HEIC"
+        other = "Canon raw" if brand == b"crx " else "of a video, or of another kind of HEIF,"
+    if other is not None:
+        raise UnsupportedImageError(
+            f"the format {other} is not supported; convert the image to one of {', '.join(_PARSERS)}", offset=0
+        )
+    if not head:
+        raise DecodeError("an image must have at least one byte, got none", offset=0)
+    raise DecodeError(
+        f"not an image: the first bytes are {head[:16]!r}; the format must be one of {', '.join(_PARSERS)}", offset=0
+    )
+
+
+def find_parser(name: str) -> Any:
+    """Pillow's class that reads a format, or that of a package for Pillow.
+
+    Raises
+    ------
+    UnsupportedImageError
+        If the installed Pillow does not read it, or the package is missing; the message names the extra.
+    """
+    module, attribute = _PARSERS[name]
+    if name in _EXTRAS:
+        try:
+            require(module.partition(".")[0], extra=_EXTRAS[name], purpose=f"to decode {name}")
+        except OptionalPackageError as error:
+            raise UnsupportedImageError(error.message) from error
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except ImportError as error:
+        raise UnsupportedImageError(f"the installed Pillow does not read {name}; install a newer Pillow") from error

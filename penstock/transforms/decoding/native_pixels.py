@@ -1,0 +1,200 @@
+"""Files to pixels by the native decoders: by Pillow where they refuse, and as far as they go where JPEGs are broken.
+
+Called by :mod:`penstock.transforms.decoding.decode` and the fused fill.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock import _native
+from penstock.errors import BrokenImageError, DecodeError, ImageTooLargeError, UnsupportedImageError
+from penstock.repairs import get_policy, note_repair
+from penstock.sample import Array
+from penstock.transforms.decoding import fallback, jpeg_markers
+from penstock.transforms.decoding.color_profiles import may_have_profile
+from penstock.transforms.decoding.fallback import MAX_NBYTES
+from penstock.transforms.decoding.modes import DecodedForm, from_rgb, from_stored, to_sixteen
+from penstock.transforms.decoding.orientation import Region
+
+__all__ = [
+    "NATIVE_MODES",
+    "decode_natively",
+    "decode_values",
+    "decode_with_pillow",
+    "in_mode",
+    "refuse_broken",
+    "repair_or_raise",
+]
+
+NATIVE_MODES: Final = frozenset({"RGB", "BGR", "L", "RGBA"})
+"""Modes of the native decoders."""
+
+_PNG: Final = b"\x89PNG\r\n\x1a\n"
+_PNG_DEPTH: Final = 24
+"""Where the depth of a PNG's samples is, before its type of colours."""
+
+_PNG_MODES: Final[Mapping[bytes, str]] = {b"\x00": "L", b"\x02": "RGB", b"\x03": "RGB", b"\x06": "RGBA"}
+"""By type of colours, the mode that changes nothing in a PNG of at most 8 bits without transparent colours."""
+
+_DEEP: Final = "samples"
+"""Instead of a native mode: samples of 16 bits."""
+
+_JPEG: Final = b"\xff\xd8"
+_NOT_BROKEN: Final = (UnsupportedImageError, ImageTooLargeError)
+"""Refusals of images that may be whole."""
+
+
+def decode_natively(
+    encoded: bytes, region: Region | None, max_pixels: int, scale: int, max_nbytes: int, form: DecodedForm
+) -> Array | None:
+    """Decode a JPEG in any mode, a PNG or WebP where it becomes a native one; what is refused, by Pillow.
+
+    None for other files.
+    """
+    is_jpeg = encoded.startswith(_JPEG)
+    mode = form.mode if form.mode in NATIVE_MODES else "RGB" if is_jpeg else _find_mode(encoded, form.mode)
+    if mode is None or not _is_read_natively(encoded, scale, form):
+        return None
+    if region is not None and is_jpeg and jpeg_markers.is_cut(encoded):
+        return fallback.read_pixels(encoded, max_pixels, region, scale, max_nbytes, form)
+    try:
+        if mode == _DEEP:
+            return _read_samples(encoded, region, max_pixels, max_nbytes, form.mode)
+        pixels: NDArray[np.uint8] = _native.decode(encoded, region, max_pixels, scale, max_nbytes=max_nbytes, mode=mode)
+    except _native.TooLargeError as error:
+        raise ImageTooLargeError(str(error)) from error
+    except (_native.UnsupportedError, _native.CorruptError) as refusal:
+        if not is_jpeg:
+            return _read_refused(encoded, str(refusal), max_pixels, region, max_nbytes, form)
+        mode, pixels = "RGB", decode_with_pillow(encoded, str(refusal), max_pixels, region, scale, max_nbytes)
+    if is_jpeg and mode != form.mode:
+        return in_mode(pixels, encoded, form.mode)
+    return to_sixteen(pixels) if form.mode == "I;16" else pixels
+
+
+def _read_samples(encoded: bytes, region: Region | None, max_pixels: int, max_nbytes: int, mode: str) -> Array:
+    """The samples of a PNG of 16 bits in a mode that keeps them."""
+    samples: NDArray[np.uint16] = _native.decode_samples(encoded, region, max_pixels, max_nbytes=max_nbytes)
+    pixels = from_stored(samples[:, :, 0] if samples.shape[2] == 1 else samples, mode)
+    return np.ascontiguousarray(pixels)
+
+
+def _find_mode(encoded: bytes, mode: str) -> str | None:
+    """The native mode whose pixels are those of a PNG or WebP in a mode that keeps its depth; None if none is."""
+    if not encoded.startswith(_PNG):
+        return "L" if mode == "I;16" else None
+    if encoded[_PNG_DEPTH : _PNG_DEPTH + 1] == b"\x10":
+        return _DEEP
+    if mode == "I;16":
+        return "L"
+    has_colour_key = b"tRNS" in encoded  # or bytes in the data that look so, of a file that Pillow then reads
+    return None if has_colour_key else _PNG_MODES.get(encoded[_PNG_DEPTH + 1 : _PNG_DEPTH + 2])
+
+
+def _is_read_natively(encoded: bytes, scale: int, form: DecodedForm) -> bool:
+    """Whether a native decoder is asked first."""
+    if encoded.startswith(_JPEG):
+        if form.frame or (form.to_srgb and may_have_profile(encoded)):
+            return False
+        return scale == 1 or bool(_native.sizes([encoded]).min() >= scale)
+    is_known = encoded.startswith(_PNG) or encoded[8:12] == b"WEBP"
+    return is_known and scale == 1 and not form.frame and not form.to_srgb
+
+
+def _read_refused(
+    encoded: bytes, refusal: str, max_pixels: int, region: Region | None, max_nbytes: int, form: DecodedForm
+) -> Array:
+    """Decode a PNG or WebP by Pillow; if Pillow refuses it too, its error also has our reason."""
+    try:
+        return fallback.read_pixels(encoded, max_pixels, region, 1, max_nbytes, form)
+    except DecodeError as error:
+        error.add_note(f"the native decoder: {refusal}")
+        raise
+
+
+def in_mode(pixels: NDArray[np.uint8], jpeg: bytes, mode: str) -> Array:
+    """The RGB pixels of a JPEG in a mode."""
+    if mode == "RGB":
+        return pixels
+    frame = jpeg_markers.frame(jpeg) if mode == "unchanged" else None
+    return from_rgb(pixels, mode, is_gray=frame is not None and frame[2] == 1)
+
+
+def decode_values(encoded: bytes, max_pixels: int, max_nbytes: int) -> NDArray[np.generic]:
+    """The values of an image of one channel (a mask), by the native decoder where it reads them."""
+    if encoded.startswith(_PNG):
+        try:
+            values: NDArray[np.generic] = _native.decode_values(encoded, max_pixels, max_nbytes=max_nbytes)
+        except _native.TooLargeError as error:
+            raise ImageTooLargeError(str(error)) from error
+        except (_native.UnsupportedError, _native.CorruptError):
+            pass  # Pillow decides, and its error says more
+        else:
+            return values
+    return fallback.channel_pixels(encoded, max_pixels, max_nbytes)
+
+
+def repair_or_raise(
+    encoded: bytes,
+    error: DecodeError,
+    on_truncated: str | None,
+    max_pixels: int,
+    region: Region | None,
+    scale: int,
+    max_nbytes: int,
+) -> NDArray[np.uint8]:
+    """Decode an image that cannot be decoded, if that is asked for; else raise the error."""
+    if (on_truncated or get_policy()) != "repair" or isinstance(error, _NOT_BROKEN):
+        raise refuse_broken(error, on_truncated)
+    whole = jpeg_markers.add_huffman_tables(encoded) or encoded
+    try:
+        pixels: NDArray[np.uint8] = _native.decode_damaged(whole, region, max_pixels, scale, max_nbytes=max_nbytes)
+    except _native.TooLargeError as too_large:
+        raise ImageTooLargeError(str(too_large)) from error
+    except (_native.UnsupportedError, _native.CorruptError) as refusal:
+        error.add_note(f"not repaired: {refusal}")
+        raise error from refusal
+    note_repair(encoded, error.message)
+    return pixels
+
+
+def refuse_broken(error: DecodeError, on_truncated: str | None) -> DecodeError:
+    """The error to raise: where broken images are left out, a :class:`BrokenImageError` caused by ``error``."""
+    if (on_truncated or get_policy()) != "skip" or isinstance(error, (BrokenImageError, *_NOT_BROKEN)):
+        return error
+    broken = BrokenImageError(error.message, **error.where)
+    broken.__cause__ = error
+    return broken
+
+
+def decode_with_pillow(
+    encoded: bytes,
+    refusal: str,
+    max_pixels: int,
+    region: Region | None = None,
+    scale: int = 1,
+    max_nbytes: int = MAX_NBYTES,
+) -> NDArray[np.uint8]:
+    """Decode by Pillow what the native decoder refused; if Pillow refuses it too, its error also has our reason.
+
+    A frame of a motion JPEG, which has no Huffman tables, gets the standard ones and is decoded natively.
+    """
+    is_cut = region is not None and jpeg_markers.is_cut(
+        encoded
+    )  # refused, also where the part that is asked for is whole
+    completed = None if is_cut else jpeg_markers.add_huffman_tables(encoded)
+    if completed is not None:
+        try:
+            return _native.decode(completed, region, max_pixels, scale, max_nbytes=max_nbytes)
+        except (_native.UnsupportedError, _native.CorruptError, _native.TooLargeError):
+            pass  # Pillow has the last word, and libjpeg adds the same tables
+    try:
+        return fallback.read_pixels(encoded, max_pixels, region, scale, max_nbytes)
+    except DecodeError as error:
+        error.add_note(f"the native decoder: {refusal}")
+        raise

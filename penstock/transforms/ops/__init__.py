@@ -1,0 +1,1 @@
+"""The ops of a pipeline, one module a family."""

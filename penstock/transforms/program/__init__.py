@@ -1,0 +1,1 @@
+"""Compiled pipelines: one native call for a chunk of rows."""

@@ -1,0 +1,180 @@
+"""A chunk of encoded images, and their properties before they are decoded: sizes, orientations, seek tables.
+
+::
+
+    images ──headers──> sizes ──Exif──> sizes after orientation          read if the caller does not give them
+
+Used by :mod:`penstock.transforms.program.program`, by one thread at a time. Nothing here decodes or draws random
+numbers.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock import _native
+from penstock.pixel_rows import EncodedRows
+from penstock.sample import SampleKeys
+from penstock.transforms.base import ImageLike
+from penstock.transforms.decoding.decode import fill_missing_sizes, read_orientations
+from penstock.transforms.decoding.orientation import FIRST_TRANSPOSED
+from penstock.transforms.targets.moved_targets import Step
+
+__all__ = ["Chunk", "ChunkSeekTables", "seek_table_arguments"]
+
+_LARGE_PIXELS: Final = 4 << 20
+"""Least number of pixels of an image that, alone in its chunk, is decoded on several threads."""
+
+
+class StoredTables(Protocol):
+    """Seek tables in a file: see :class:`penstock.stores.common.seek_table_file.TablesInFile`."""
+
+    def __iter__(self) -> Iterator[bytes | None]: ...
+
+    def take(self, positions: NDArray[np.int64]) -> StoredTables:
+        """Those at some positions."""
+        ...
+
+
+@dataclass(slots=True)
+class ChunkSeekTables:
+    """Seek tables of the images of a chunk, and those that are made while the images are decoded.
+
+    Parameters
+    ----------
+    entries : list of bytes or None, or StoredTables
+        The table of each image, from ``penstock._native.build_index``; None if it has none. Or where they are in a
+        file, from which the native core reads them.
+    learn : {"rows", "tiles"}, optional
+        The kind of tables to make while decoding.
+    found : list of tuple
+        ``(position, damaged, entry)``, appended by ``fill``: whether the given table is wrong (bool), and the table
+        to use in future (bytes or None).
+    any_kind : bool
+        Whether tables of the other kind are kept as well.
+    """
+
+    entries: list[bytes | None] | StoredTables
+    learn: str | None = None
+    found: list[tuple[int, bool, bytes | None]] = field(default_factory=list)
+    any_kind: bool = False
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Images that a program fills together.
+
+    Parameters
+    ----------
+    images : sequence of bytes-like
+        Encoded (arrays, if the pipeline does not begin with Decode).
+    keys : SampleKeys
+        The samples', in the same order.
+    sizes : ndarray, shape (n, 2), int32, optional
+        Widths and heights as stored; (0, 0) where one is unknown. After :meth:`read_orientations`, those of the
+        oriented images.
+    seek_tables : ChunkSeekTables, optional
+        The seek tables of the images.
+    steps : sequence of list of Step, optional
+        For each image, a list to which the ops that move it are appended.
+    boxes : sequence of array_like, optional
+        Boxes of each image, if an op reads them.
+    orientations : ndarray, shape (n,), uint8, optional
+        Set by :meth:`read_orientations`; None: no image has one.
+    """
+
+    images: Sequence[ImageLike]
+    keys: SampleKeys
+    sizes: NDArray[np.int32] | None
+    seek_tables: ChunkSeekTables | None = None
+    steps: Sequence[list[Step]] | None = None
+    boxes: Sequence[object] | None = None
+    orientations: NDArray[np.uint8] | None = None
+
+    def one(self, i: int) -> Chunk:
+        """Image ``i`` alone, without its seek table."""
+        return Chunk(
+            self.images[i : i + 1],
+            self.keys[i : i + 1],
+            None if self.sizes is None else self.sizes[i : i + 1],
+            steps=None if self.steps is None else self.steps[i : i + 1],
+            boxes=None if self.boxes is None else self.boxes[i : i + 1],
+            orientations=None if self.orientations is None else self.orientations[i : i + 1],
+        )
+
+    def take_images(self, positions: NDArray[np.int64]) -> Sequence[ImageLike]:
+        """The images at some positions."""
+        images = self.images
+        return images.take(positions) if isinstance(images, EncodedRows) else [images[i] for i in positions.tolist()]
+
+    def steps_of(self, i: int) -> list[Step] | None:
+        """The list of ops of image ``i``; None if ops are not noted."""
+        return None if self.steps is None else self.steps[i]
+
+    def boxes_of(self, i: int) -> object:
+        """The boxes of image ``i``; None if no op reads them."""
+        return None if self.boxes is None else self.boxes[i]
+
+    @property
+    def known_sizes(self) -> NDArray[np.int32]:
+        """The sizes, after :meth:`read_sizes`."""
+        assert self.sizes is not None
+        return self.sizes
+
+    def find_sizes(self) -> NDArray[np.int32]:
+        """The sizes that the native core reads in the headers; (0, 0) where it does not."""
+        if self.sizes is None:
+            self.sizes = self.images.sizes if isinstance(self.images, EncodedRows) else _native.sizes(self.images)
+        return self.sizes
+
+    def read_sizes(self, max_pixels: int) -> None:
+        """Read missing sizes in the headers of the images."""
+        sizes = self.find_sizes()
+        if np.count_nonzero(sizes) < 2 * len(self.images):
+            self.sizes = fill_missing_sizes(self.images, sizes.copy(), max_pixels)
+
+    def read_orientations(self, max_pixels: int) -> None:
+        """Read Exif orientations, after :meth:`read_sizes`, and swap the sizes of images that are transposed."""
+        if self.orientations is not None:
+            return
+        orientations = read_orientations(self.images, max_pixels)
+        if (orientations != 1).any():
+            self.orientations = orientations
+            self.sizes = self._swap_transposed(self.known_sizes)
+
+    @property
+    def stored_sizes(self) -> NDArray[np.int32]:
+        """The sizes before orientation, after :meth:`read_sizes`."""
+        return self.known_sizes if self.orientations is None else self._swap_transposed(self.known_sizes)
+
+    def _swap_transposed(self, sizes: NDArray[np.int32]) -> NDArray[np.int32]:
+        assert self.orientations is not None
+        return np.where(self.orientations[:, None] >= FIRST_TRANSPOSED, sizes[:, ::-1], sizes)
+
+    def orientation_of(self, i: int) -> int:
+        """The orientation of image ``i``; 1 if none was read."""
+        return 1 if self.orientations is None else int(self.orientations[i])
+
+    def count_threads(self) -> int:
+        """Threads for one native call: all cores for one large image, else one."""
+        if len(self.images) > 1 or self.known_sizes.prod() < _LARGE_PIXELS:
+            return 1
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def seek_table_arguments(
+    seek_tables: ChunkSeekTables | None, fused: NDArray[np.int64] | None, found: list[tuple[int, bool, bytes | None]]
+) -> dict[str, Any]:
+    """Arguments of ``_native.fill`` for the tables; ``fused``: positions of the images that are given to it."""
+    if seek_tables is None:
+        return {}
+    entries = seek_tables.entries
+    if fused is not None:
+        entries = [entries[i] for i in fused.tolist()] if isinstance(entries, list) else entries.take(fused)
+    return {"indices": entries, "learn": seek_tables.learn, "found": found}

@@ -1,0 +1,1 @@
+"""Boxes, keypoints and masks, moved with the pixels."""

@@ -1,0 +1,263 @@
+"""Values that follow an image through ops, moved by the numbers that the image's ops drew: boxes, keypoints, masks.
+
+::
+
+    program.fill(images, ..., steps=steps)      the pixels; what each op drew is noted, sample by sample
+    move(kind, value, steps[i])                 the same ops, applied to a value of sample i
+    move_objects(..., removals)                 the same, where an op removed objects: find_removals(boxes, steps[i])
+
+The result equals what :class:`~penstock.transforms.Pipeline` makes of the whole sample. Nothing here draws a number.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.sample import Array, Index
+from penstock.transforms.base import Op, Params, Sizes
+from penstock.transforms.inputs import as_mask
+from penstock.transforms.targets.object_masks import ObjectMasks
+from penstock.transforms.targets.objects import Objects, is_of_objects, keep_rows
+from penstock.transforms.targets.target_forms import (
+    apply_to_rows,
+    as_boxes,
+    as_collatable,
+    as_keypoints,
+    refuse_other_size,
+)
+
+__all__ = [
+    "FOLLOWERS",
+    "ChunkSteps",
+    "Removal",
+    "Step",
+    "append_steps",
+    "find_removals",
+    "follow_objects",
+    "move",
+    "move_objects",
+]
+
+FOLLOWERS: Final = frozenset({"boxes", "keypoints", "mask", "instances"})
+"""Kinds of values that follow the image."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An op that was applied to an image.
+
+    Parameters
+    ----------
+    op : Op
+        The op.
+    params : ndarray
+        What it drew for the image.
+    size : (int, int)
+        Width and height of the image before the op; (0, 0) before it is decoded.
+    """
+
+    op: Op
+    params: Params
+    size: tuple[int, int]
+
+
+class ChunkSteps(Sequence[list[Step]]):
+    """The ops that were applied to each image of a chunk: a list for each, which is made when it is asked for.
+
+    Parameters
+    ----------
+    count : int
+        Images.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._first: Op | None = None
+        self._drawn: Sequence[tuple[Op, Params, Sizes]] | None = None
+        self._lists: list[list[Step]] | None = None
+
+    def note(self, first: Op, drawn: Sequence[tuple[Op, Params, Sizes]]) -> None:
+        """Add the ops of a plan: ``first`` decodes, the others have drawn for each image of the chunk."""
+        if self._lists is None:
+            self._first, self._drawn = first, drawn
+        else:
+            append_steps(self._lists, first, drawn)
+
+    def shared(self) -> Sequence[tuple[Op, Params, Sizes]] | None:
+        """The ops that move targets, if they are those of one plan for all images; else None."""
+        if self._drawn is None or self._lists is None:
+            return self._drawn
+        begun = 1 + len(self._drawn)
+        later = {type(step.op) for steps in self._lists for step in steps[begun:]}
+        return None if any(_moves_targets(op) for op in later) else self._drawn
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> list[Step]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[list[Step]]: ...
+    def __getitem__(self, index: int | slice) -> list[Step] | list[list[Step]]:
+        """The list of an image, which may be appended to; a slice, those of images that leave the common plan."""
+        if self._lists is None:
+            self._lists = [[] for _ in range(self._count)]
+            if self._first is not None and self._drawn is not None:
+                append_steps(self._lists, self._first, self._drawn)
+        if isinstance(index, slice):
+            self._drawn = None
+        return self._lists[index]
+
+
+def append_steps(steps: Sequence[list[Step]], first: Op, drawn: Sequence[tuple[Op, Params, Sizes]]) -> None:
+    """Append the ops of a plan to the list of each image: ``first`` decodes, the others have drawn for each."""
+    for i, of_image in enumerate(steps):
+        of_image.append(Step(first, np.empty(0), (0, 0)))
+        for op, params, sizes in drawn:
+            of_image.append(Step(op, params[i], (int(sizes[i, 0]), int(sizes[i, 1]))))
+
+
+def _moves_targets(op: type[Op]) -> bool:
+    moves = op.boxes, op.keypoints, op.mask, op.reorder
+    return op.removes_objects or moves != (Op.boxes, Op.keypoints, Op.mask, Op.reorder)
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """The objects of a sample that an op left: whether each, of those before the op, stays."""
+
+    op: Op
+    kept: NDArray[np.bool_]
+
+
+def find_removals(boxes: object, steps: Sequence[Step]) -> list[Removal]:
+    """What each op that removes objects left, by the boxes of a sample and the ops that were applied to its image."""
+    return follow_objects(boxes, steps)[1]
+
+
+def follow_objects(boxes: object, steps: Sequence[Step]) -> tuple[NDArray[np.float32], list[Removal]]:
+    """:func:`find_removals`, and the boxes after all ops: those that :func:`move_objects` gives."""
+    objects = Objects.start(boxes)
+    removals: list[Removal] = []
+    for step in steps:
+        if step.op.removes_objects:
+            removals.append(Removal(step.op, objects.remove(step.op, step.size)))
+        else:
+            objects.move(step.op, step.params, step.size)
+    return objects.boxes, removals
+
+
+def move_objects(
+    name: Index, kind: str | None, value: Any, steps: Sequence[Step], removals: Sequence[Removal]
+) -> Array:
+    """:func:`move` for a field of a sample from which objects were removed, of any kind.
+
+    Parameters
+    ----------
+    name : object
+        The name of the field in the sample.
+    kind : str, optional
+        Its kind: boxes, keypoints and instances move; other arrays stay as they are.
+    value : ndarray, or list of run-length encodings
+        The value.
+    steps, removals
+        What was applied to the image, and what :func:`find_removals` found for it.
+
+    Returns
+    -------
+    ndarray
+        The rows of the objects that are left.
+    """
+    left = iter(removals)
+    begun = 0
+    if kind == "instances":
+        value = _open_instances(value, steps)
+    for position, step in enumerate(steps):
+        if not step.op.removes_objects:
+            continue
+        removal = next(left)
+        if is_of_objects(name, kind, value, removal.op):
+            value = _move(kind, value, steps[begun:position]) if kind in FOLLOWERS else value
+            value, begun = keep_rows(name, value, removal.kept, removal.op, kind), position
+    return move(kind, value, steps[begun:]) if kind in FOLLOWERS else value
+
+
+def move(kind: str, value: object, steps: Sequence[Step]) -> Array:
+    """Apply to ``value`` the ops that were applied to its image.
+
+    Parameters
+    ----------
+    kind : {"boxes", "keypoints", "mask", "instances"}
+        What the value is.
+    value : array_like or bytes
+        Boxes (n, 4) or (4,); keypoints (n, 2), (n, 3), (2,) or (3,); a mask (H, W), or encoded where the first op is
+        Decode; instances: a list of run-length encodings, or an array (n, H, W).
+    steps : sequence of Step
+        All ops of the pipeline, in order; those that leave targets in place may be left out.
+
+    Returns
+    -------
+    ndarray
+        Boxes and keypoints are float32; a mask keeps its dtype; instances are uint8, (n, H, W).
+
+    Raises
+    ------
+    ArgumentError
+        If the value has another shape than its kind, or a mask another size than its image.
+    """
+    moved = _move(kind, value, steps)
+    return moved.dense() if isinstance(moved, ObjectMasks) else as_collatable(moved)
+
+
+def _move(kind: str, value: Any, steps: Sequence[Step]) -> Any:
+    if kind == "mask":
+        return _move_mask(value, steps)
+    if kind == "instances":
+        masks = _open_instances(value, steps)
+        for step in steps:
+            masks = masks.move(step.op, step.params)
+        return masks
+    as_target = as_boxes if kind == "boxes" else as_keypoints
+    array = as_target(value)
+    for step in steps:
+        apply = step.op.boxes if kind == "boxes" else step.op.keypoints
+        if getattr(type(step.op), kind) is not getattr(Op, kind):
+            array = apply_to_rows(functools.partial(apply, params=step.params, size=step.size), as_target(array))
+            if kind == "keypoints":
+                array = step.op.reorder(array, step.params)
+    return array
+
+
+def _open_instances(value: object, steps: Sequence[Step]) -> ObjectMasks:
+    """The masks of objects, in the size of the image before the first op on pixels."""
+    if isinstance(value, ObjectMasks):
+        return value
+    size = next((step.size for step in steps if step.op.takes_pixels), None)
+    return ObjectMasks.of(value, size or _own_size(value))
+
+
+def _own_size(value: Any) -> tuple[int, int]:
+    """Width and height of masks that nothing moves; without any it does not matter."""
+    if getattr(value, "ndim", 0) == 3:
+        return value.shape[2], value.shape[1]
+    sizes = [each["size"] for each in value or () if isinstance(each, Mapping) and "size" in each]
+    return tuple(sizes[0][::-1]) if sizes else (0, 0)
+
+
+def _move_mask(mask: object, steps: Sequence[Step]) -> Array:
+    compared = False
+    for step in steps:
+        if step.op.takes_pixels:
+            mask = as_mask(mask, step.op)
+            if not compared or type(step.op).mask is not Op.mask:
+                refuse_other_size(mask, step.size)
+                compared = True
+        mask = step.op.mask(mask, step.params)
+    moved: Array = as_collatable(mask)
+    return moved
