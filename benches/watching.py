@@ -26,8 +26,8 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from penstock.doctor.watcher import Limits, Watcher
-from penstock.doctor.watching import install_all
+from penstock.doctor.watching.block import install_all
+from penstock.doctor.watching.watcher import Limits, Watcher
 
 
 class Photographs(Dataset[torch.Tensor]):

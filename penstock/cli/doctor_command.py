@@ -107,8 +107,8 @@ def _name(path: Path | None) -> str | None:
 
 
 def _compare(a: Path, b: Path) -> None:
-    from penstock.doctor.comparing import compare
-    from penstock.doctor.json_report import read_json
+    from penstock.doctor.reports.comparing import compare
+    from penstock.doctor.reports.json_report import read_json
 
     results: list[Any] = []
     for path in (a, b):

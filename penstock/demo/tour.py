@@ -24,9 +24,9 @@ from penstock.demo import rivals
 from penstock.demo.learn import Learner, count_correct, digest, digest_all
 from penstock.demo.photographs import write_photographs
 from penstock.doctor import watch
-from penstock.doctor.html_report import write_html
-from penstock.doctor.thumbnails import make_thumbnails
-from penstock.doctor.watching import WatchReport
+from penstock.doctor.reports.html_report import write_html
+from penstock.doctor.reports.thumbnails import make_thumbnails
+from penstock.doctor.watching.block import WatchReport
 from penstock.errors import ArgumentError, StoreError
 from penstock.escapes import escape_unprintable
 from penstock.plurals import counted

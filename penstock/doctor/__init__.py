@@ -19,24 +19,24 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from penstock.doctor.checking import RULES, check
-    from penstock.doctor.diagnosis import Diagnosis
-    from penstock.doctor.findings import Finding, Report
-    from penstock.doctor.tuning import Tuning, tune
-    from penstock.doctor.watching import WatchReport, watch
+    from penstock.doctor.checks.checking import RULES, check
+    from penstock.doctor.checks.findings import Finding, Report
+    from penstock.doctor.judge.diagnosis import Diagnosis
+    from penstock.doctor.trials.tuning import Tuning, tune
+    from penstock.doctor.watching.block import WatchReport, watch
 
 __all__ = ["RULES", "Diagnosis", "Finding", "Report", "Tuning", "WatchReport", "check", "tune", "watch"]
 
 _HOMES: Final = {
-    "RULES": "checking",
-    "check": "checking",
-    "tune": "tuning",
-    "Diagnosis": "diagnosis",
-    "Finding": "findings",
-    "Report": "findings",
-    "Tuning": "tuning",
-    "WatchReport": "watching",
-    "watch": "watching",
+    "RULES": "checks.checking",
+    "check": "checks.checking",
+    "tune": "trials.tuning",
+    "Diagnosis": "judge.diagnosis",
+    "Finding": "checks.findings",
+    "Report": "checks.findings",
+    "Tuning": "trials.tuning",
+    "WatchReport": "watching.block",
+    "watch": "watching.block",
 }
 
 

@@ -26,12 +26,12 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.doctor.import_hooks import INSTALLERS, when_imported
-from penstock.doctor.script import Ending, EnoughStepsError, ScriptNotFoundError, run_script
+from penstock.doctor.watching.import_hooks import INSTALLERS, when_imported
+from penstock.doctor.watching.script import Ending, EnoughStepsError, ScriptNotFoundError, run_script
 
 if TYPE_CHECKING:
-    from penstock.doctor.script_report import Examination
-    from penstock.doctor.watcher import Watcher
+    from penstock.doctor.reports.script_report import Examination
+    from penstock.doctor.watching.watcher import Watcher
 
 __all__ = ["RunOptions", "main"]
 
@@ -88,7 +88,7 @@ class _Session:
 
     def _install(self, home: str, function: str) -> None:
         if self.watcher is None:
-            from penstock.doctor.watcher import Limits, Watcher
+            from penstock.doctor.watching.watcher import Limits, Watcher
 
             alone = os.environ.get("WORLD_SIZE", "1") == "1"
             steps = self.options.steps
@@ -111,7 +111,7 @@ class _Session:
         raise EnoughStepsError
 
     def _examine(self, ending: Ending) -> None:
-        from penstock.doctor.script_report import examine_script
+        from penstock.doctor.reports.script_report import examine_script
 
         self._is_examined = True
         try:
@@ -121,7 +121,7 @@ class _Session:
 
     def report(self, ending: Ending) -> int:
         """Print and write what was found in the script that has ended; returns the exit code."""
-        from penstock.doctor.script_report import report
+        from penstock.doctor.reports.script_report import report
 
         if not self._is_examined:
             self._examine(ending)

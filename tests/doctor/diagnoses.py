@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.doctor.diagnosis import Advice, Diagnosis, Measured, SlowSample, StageCost, Verdict
-from penstock.doctor.findings import Finding
-from penstock.doctor.recording import (
+from penstock.doctor.checks.findings import Finding
+from penstock.doctor.judge.diagnosis import Advice, Diagnosis, Measured, SlowSample, StageCost, Verdict
+from penstock.doctor.watching.recording import (
     BATCH,
     EVENT,
     SAMPLE,

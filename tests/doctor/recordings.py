@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.doctor.recording import EVENT, LoaderSettings, Recording, StepTimes
+from penstock.doctor.watching.recording import EVENT, LoaderSettings, Recording, StepTimes
 
 EventRow = tuple[int, int, int, int, int, int, int, int, int]
 """Stage, worker, batch, index, start, end, cpu, nbytes, samples."""

@@ -1,6 +1,6 @@
 """The truth for tests of the model: a loader and a trainer in time slices, and recordings of what they do.
 
-Written in another way than :mod:`penstock.doctor.queueing`: time passes in small slices, in each of which every thread
+Written in another way than :mod:`.queueing`: time passes in small slices, in each of which every thread
 that can run gets its part of the cores; a sample is built after the other.
 """
 
@@ -11,7 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.doctor.recording import BATCH, EVENT, SAMPLE, STAGES, LoaderSettings, ProcessUsage, Recording, StepTimes
+from penstock.doctor.watching.recording import (
+    BATCH,
+    EVENT,
+    SAMPLE,
+    STAGES,
+    LoaderSettings,
+    ProcessUsage,
+    Recording,
+    StepTimes,
+)
 
 
 @dataclass

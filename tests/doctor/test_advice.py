@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.doctor.advice import CANDIDATES, Candidate
-from penstock.doctor.analysis import _is_faster, diagnose
-from penstock.doctor.diagnosis import Measured
-from penstock.doctor.recording import Recording
-from penstock.doctor.situation import examine
+from penstock.doctor.judge.advice import CANDIDATES, Candidate
+from penstock.doctor.judge.analysis import _is_faster, diagnose
+from penstock.doctor.judge.diagnosis import Measured
+from penstock.doctor.judge.situation import examine
+from penstock.doctor.watching.recording import Recording
 from tests.doctor.simulator import Script, simulate
 
 READING = Script(2, cores=4, read_idle=6.0, read=0.5, step_idle=5)

@@ -10,15 +10,15 @@ import pytest
 import torch.utils.data
 
 from penstock import doctor
-from penstock.doctor import watching
-from penstock.doctor.brief_steps import BriefSteps, ScriptStep, fill_cpu_of_steps
-from penstock.doctor.detail_choice import DetailChoice
-from penstock.doctor.event_file import EventList
-from penstock.doctor.recorded_events import fill_cpu
-from penstock.doctor.recording import BATCH, EVENT, SAMPLE, STAGES
-from penstock.doctor.stack_sampling import SampledThread
-from penstock.doctor.stage_costs import cost_batches, cost_stages
-from penstock.doctor.work_recorder import WorkRecorder
+from penstock.doctor.judge.stage_costs import cost_batches, cost_stages
+from penstock.doctor.watching import block as watching
+from penstock.doctor.watching.brief_steps import BriefSteps, ScriptStep, fill_cpu_of_steps
+from penstock.doctor.watching.detail_choice import DetailChoice
+from penstock.doctor.watching.event_file import EventList
+from penstock.doctor.watching.recorded_events import fill_cpu
+from penstock.doctor.watching.recording import BATCH, EVENT, SAMPLE, STAGES
+from penstock.doctor.watching.stack_sampling import SampledThread
+from penstock.doctor.watching.work_recorder import WorkRecorder
 from tests.doctor.recordings import EventRow, make_recording, make_steps
 from tests.doctor.test_watching import OWN, TORCH, Numbers, draw, events_of, seed, to_lists, watch_epochs
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.doctor.comparing import compare
-from penstock.doctor.machine import describe_machine
+from penstock.doctor.machine.machine import describe_machine
+from penstock.doctor.reports.comparing import compare
 
 FAST: dict[str, Any] = {
     "verdict": {"stage": "decode", "text": ""},

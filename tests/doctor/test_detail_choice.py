@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.doctor.detail_choice import DetailChoice
+from penstock.doctor.watching.detail_choice import DetailChoice
 
 
 def passed_over(batch_ns: float, cost_ns: float, count: int) -> list[int]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.doctor.diagnosis import Measured
-from penstock.doctor.gains import estimate_gain
+from penstock.doctor.judge.diagnosis import Measured
+from penstock.doctor.judge.gains import estimate_gain
 
 
 def test_runs_that_agree_count_more_than_the_model() -> None:

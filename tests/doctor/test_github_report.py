@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from penstock.doctor.exit_codes import exit_code
-from penstock.doctor.findings import Finding
-from penstock.doctor.github_report import format_summary, list_annotations, print_annotations
+from penstock.doctor.checks.findings import Finding
+from penstock.doctor.reports.exit_codes import exit_code
+from penstock.doctor.reports.github_report import format_summary, list_annotations, print_annotations
 from tests.doctor.diagnoses import HOSTILE, make_diagnosis, make_healthy
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.doctor.gpu import DeviceSampler
+from penstock.doctor.machine.gpu import DeviceSampler
 
 
 class FakeNvml:

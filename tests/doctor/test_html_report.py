@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.doctor.html_report import format_html, write_html
-from penstock.doctor.json_report import to_json
-from penstock.doctor.page_events import PAGE_STAGES, draw_batches, draw_queue, draw_timeline
-from penstock.doctor.recording import BATCH, SAMPLE, STAGES, Recording
+from penstock.doctor.reports.html_report import format_html, write_html
+from penstock.doctor.reports.json_report import to_json
+from penstock.doctor.reports.page_events import PAGE_STAGES, draw_batches, draw_queue, draw_timeline
+from penstock.doctor.watching.recording import BATCH, SAMPLE, STAGES, Recording
 from tests.doctor.diagnoses import HOSTILE, make_diagnosis, make_healthy, make_recording
 
 JPEG = b"\xff\xd8\xff" + bytes(100)
@@ -75,7 +75,7 @@ def test_a_key_cannot_leave_its_script_element(key: str) -> None:
 @given(st.text())
 def test_any_text_comes_back(text: str) -> None:
     """Keys are in the page as they were."""
-    from penstock.doctor.html_report import _to_script_text
+    from penstock.doctor.reports.html_report import _to_script_text
 
     encoded = _to_script_text({"key": text})
 

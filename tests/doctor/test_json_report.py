@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.doctor.diagnosis import VERDICTS
-from penstock.doctor.json_report import read_json, to_json, write_json
+from penstock.doctor.judge.diagnosis import VERDICTS
+from penstock.doctor.reports.json_report import read_json, to_json, write_json
 from penstock.errors import ArgumentError
 from tests.doctor.diagnoses import HOSTILE, make_diagnosis, make_healthy
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from penstock.doctor.control_group import find_control_group
-from penstock.doctor.core_speed import measure_speed
-from penstock.doctor.machine import count_usable, describe_machine
-from penstock.doctor.mounts import describe_disk, find_mount, read_mounts
-from penstock.doctor.system_files import SystemFiles, parse_cores
+from penstock.doctor.machine.control_group import find_control_group
+from penstock.doctor.machine.core_speed import measure_speed
+from penstock.doctor.machine.machine import count_usable, describe_machine
+from penstock.doctor.machine.mounts import describe_disk, find_mount, read_mounts
+from penstock.doctor.machine.system_files import SystemFiles, parse_cores
 from tests.doctor.fake_system import make_system
 
 CPUINFO = """\
@@ -139,7 +139,7 @@ def test_a_machine_without_such_files_is_described_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "\x00\xff ::: - , -1 [", "max\nname\n: 1\n\n"])
 def test_no_content_of_a_file_raises(tmp_path: Path, path: str, content: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each file in turn is empty or holds something else."""
-    monkeypatch.setattr("penstock.doctor.machine.measure_speed", lambda size: {})
+    monkeypatch.setattr("penstock.doctor.machine.machine.measure_speed", lambda size: {})
     system = make_system(tmp_path, {**WHOLE, path: content})
 
     machine = describe_machine(["/data", "/archive", "/cloud"], files=system)

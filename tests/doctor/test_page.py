@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from penstock.doctor.diagnosis import Diagnosis
-from penstock.doctor.html_report import write_html
-from penstock.doctor.page_events import draw_timeline
+from penstock.doctor.judge.diagnosis import Diagnosis
+from penstock.doctor.reports.html_report import write_html
+from penstock.doctor.reports.page_events import draw_timeline
 from tests.doctor.chromium import Chromium, find_chromium
 from tests.doctor.diagnoses import HOSTILE, make_diagnosis, make_healthy
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.doctor.observed_pipeline import observe_pipeline
-from penstock.doctor.queueing import TrainingPipeline, Work, predict
-from penstock.doctor.recording import BATCH, SAMPLE, Recording
-from penstock.doctor.stage_costs import summarize_steps
+from penstock.doctor.judge.observed_pipeline import observe_pipeline
+from penstock.doctor.judge.queueing import TrainingPipeline, Work, predict
+from penstock.doctor.judge.stage_costs import summarize_steps
+from penstock.doctor.watching.recording import BATCH, SAMPLE, Recording
 from tests.doctor.simulator import Script, simulate
 
 

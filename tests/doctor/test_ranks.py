@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.doctor.ranks import compare_ranks, merge_ranks, summarize_rank
-from penstock.doctor.recording import BATCH, EVENT, SAMPLE, LoaderSettings, ProcessUsage, Recording, StepTimes
-from penstock.doctor.recording_file import load_recording, save_recording
+from penstock.doctor.watching.ranks import compare_ranks, merge_ranks, summarize_rank
+from penstock.doctor.watching.recording import BATCH, EVENT, SAMPLE, LoaderSettings, ProcessUsage, Recording, StepTimes
+from penstock.doctor.watching.recording_file import load_recording, save_recording
 
 ROOT = Path(__file__).resolve().parents[2]
 MS = 1_000_000
@@ -123,7 +123,7 @@ def test_ranks_of_one_run_find_one_another(tmp_path: Path) -> None:
         """
         import os, sys
         sys.path.insert(0, os.environ["ROOT"])
-        from penstock.doctor.ranks import merge_ranks
+        from penstock.doctor.watching.ranks import merge_ranks
         from tests.doctor.test_ranks import make_recording
         rank = int(os.environ["RANK"])
         ranks = merge_ranks(make_recording(30 if rank == 2 else 1, 10 if rank == 2 else 39, rank=rank))

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.doctor.event_file import make_row
-from penstock.doctor.recording import BATCH, EVENT, SAMPLE
-from penstock.doctor.sample_events import divide_sample, pack_samples, unpack_samples
+from penstock.doctor.watching.event_file import make_row
+from penstock.doctor.watching.recording import BATCH, EVENT, SAMPLE
+from penstock.doctor.watching.sample_events import divide_sample, pack_samples, unpack_samples
 
 durations = st.lists(st.integers(0, 10**9), min_size=1, max_size=20)
 weights = st.tuples(*[st.integers(0, 1000)] * 3).filter(any)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.doctor.import_hooks import when_imported
-from penstock.doctor.rerunning import parse_change
 from penstock.doctor.run import RunOptions
+from penstock.doctor.trials.rerunning import parse_change
+from penstock.doctor.watching.import_hooks import when_imported
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from penstock.doctor import watch
-from penstock.doctor.findings import Finding
-from penstock.doctor.script_checking import SCRIPT_RULES
-from penstock.doctor.watcher import Limits, Watcher, blocks
-from penstock.doctor.watching import install_all
+from penstock.doctor.checks.findings import Finding
+from penstock.doctor.checks.script_checking import SCRIPT_RULES
+from penstock.doctor.watching.block import install_all
+from penstock.doctor.watching.watcher import Limits, Watcher, blocks
 from tests.doctor.stranger_scripts import COMMON, LIBRARY, SCRIPTS
 
 MACHINE = {"loader-setting", "thread-crowd"}

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from penstock.doctor.stack_sampling import Activity, SampledThread, StackSampler
-from penstock.doctor.stack_stages import Kind, classify
-from penstock.doctor.stage_names import (
+from penstock.doctor.watching.stack_sampling import Activity, SampledThread, StackSampler
+from penstock.doctor.watching.stack_stages import Kind, classify
+from penstock.doctor.watching.stage_names import (
     Called,
     is_copy_call,
     stage_of_call,

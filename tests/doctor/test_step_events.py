@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.doctor.step_events import StepEvents
+from penstock.doctor.machine.step_events import StepEvents
 
 
 class Device:

@@ -7,8 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from penstock.doctor.diagnosis import Measured, Verdict
-from penstock.doctor.text_report import describe_ending, format_gain, format_measured, format_report, format_time_us
+from penstock.doctor.judge.diagnosis import Measured, Verdict
+from penstock.doctor.reports.text_report import (
+    describe_ending,
+    format_gain,
+    format_measured,
+    format_report,
+    format_time_us,
+)
 from tests.doctor.diagnoses import HOSTILE, make_diagnosis, make_healthy, make_recording
 
 

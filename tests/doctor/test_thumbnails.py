@@ -16,14 +16,14 @@ import pytest
 import torch
 from PIL import Image
 
-from penstock.doctor import forked_child
-from penstock.doctor.thumbnails import find_image, make_thumbnails
+from penstock.doctor.reports.thumbnails import find_image, make_thumbnails
+from penstock.doctor.trials import forked_child
 
 
 @pytest.fixture(autouse=True)
 def _say_how_children_ended(caplog: pytest.LogCaptureFixture) -> None:
     """Where a test fails, the log says why there is no picture."""
-    caplog.set_level(logging.DEBUG, "penstock.doctor.forked_child")
+    caplog.set_level(logging.DEBUG, "penstock.doctor.trials.forked_child")
 
 
 RED = np.full((40, 60, 3), (200, 30, 20), np.uint8)

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.doctor.recording import BATCH, EVENT, SAMPLE, STAGES, Recording
-from penstock.doctor.trace_file import list_trace_events, write_trace
+from penstock.doctor.reports.trace_file import list_trace_events, write_trace
+from penstock.doctor.watching.recording import BATCH, EVENT, SAMPLE, STAGES, Recording
 from tests.doctor.recordings import EventRow, make_recording, make_steps
 
 READ, DECODE, COLLATE, TRANSPORT = (STAGES.index(name) for name in ("read", "decode", "collate", "transport"))

@@ -20,11 +20,17 @@ from torch.utils import data as td  # noqa: E402  # it needs torch
 
 import penstock as ps  # noqa: E402  # as above
 import penstock.torch  # noqa: E402  # as above
-from penstock.doctor.changed_loader import Change, JoiningCollate, NarrowingCollate, NotApplicableError, apply_change  # noqa: E402
-from penstock.doctor.emulated_trainer import EmulatedTrainer, StepShape  # noqa: E402
-from penstock.doctor.trial_child import TrialOrder  # noqa: E402
-from penstock.doctor.trials import Trial, run_trial  # noqa: E402
-from penstock.doctor.turns import Turns  # noqa: E402
+from penstock.doctor.trials.changed_loader import (  # noqa: E402
+    Change,
+    JoiningCollate,
+    NarrowingCollate,
+    NotApplicableError,
+    apply_change,
+)
+from penstock.doctor.trials.emulated_trainer import EmulatedTrainer, StepShape  # noqa: E402
+from penstock.doctor.trials.trial_child import TrialOrder  # noqa: E402
+from penstock.doctor.trials.trials import Trial, run_trial  # noqa: E402
+from penstock.doctor.trials.turns import Turns  # noqa: E402
 
 
 class Waiting(td.Dataset[Any]):
@@ -153,7 +159,7 @@ def test_no_process_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
         groups.append(group)
         return 0
 
-    monkeypatch.setattr("penstock.doctor.trials._measure_worker_pss", note)
+    monkeypatch.setattr("penstock.doctor.trials.trials._measure_worker_pss", note)
     run(td.DataLoader(Waiting(), batch_size=1, num_workers=2))
     deadline = time.perf_counter() + 10
     while group_members(groups[0]) and time.perf_counter() < deadline:

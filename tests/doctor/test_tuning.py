@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 from torch.utils import data as td  # noqa: E402  # it needs torch
 
 from penstock import doctor  # noqa: E402  # as above
-from penstock.doctor.tuning import TunedSetting, _Tuner  # noqa: E402  # as above
+from penstock.doctor.trials.tuning import TunedSetting, _Tuner  # noqa: E402  # as above
 from penstock.errors import ArgumentError  # noqa: E402  # as above
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.doctor.process_counters import ProcessCounters, list_children, read_pss
-from penstock.doctor.sampling_thread import SamplingThread
-from penstock.doctor.system_counters import SystemCounters
-from penstock.doctor.system_files import SystemFiles
-from penstock.doctor.usage import UsageSampler
+from penstock.doctor.machine.process_counters import ProcessCounters, list_children, read_pss
+from penstock.doctor.machine.sampling_thread import SamplingThread
+from penstock.doctor.machine.system_counters import SystemCounters
+from penstock.doctor.machine.system_files import SystemFiles
+from penstock.doctor.machine.usage import UsageSampler
 from tests.doctor.fake_system import make_system
 
 

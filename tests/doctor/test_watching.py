@@ -22,12 +22,12 @@ import torch.utils.data.dataloader as torch_dataloader
 import penstock
 import penstock.torch
 from penstock import doctor
-from penstock.doctor import watching
-from penstock.doctor.batch_copies import ReplayedBatch
-from penstock.doctor.event_file import Control, EventFile, is_any_busy, make_row, read_events, read_state
-from penstock.doctor.recording import BATCH, EVENT, SAMPLE, STAGES, Recording
-from penstock.doctor.sample_names import name_sample
-from penstock.doctor.watcher import Limits, Watcher
+from penstock.doctor.watching import block as watching
+from penstock.doctor.watching.batch_copies import ReplayedBatch
+from penstock.doctor.watching.event_file import Control, EventFile, is_any_busy, make_row, read_events, read_state
+from penstock.doctor.watching.recording import BATCH, EVENT, SAMPLE, STAGES, Recording
+from penstock.doctor.watching.sample_names import name_sample
+from penstock.doctor.watching.watcher import Limits, Watcher
 from penstock.errors import ArgumentError
 from penstock.loader.iteration import LoaderIterator
 from penstock.trace import Trace
@@ -586,7 +586,7 @@ def test_a_killed_process_loses_no_event(tmp_path: Path) -> None:
     path = tmp_path / "0-0-1.events"
     code = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from penstock.doctor.event_file import EventFile, make_row\n"
+        "from penstock.doctor.watching.event_file import EventFile, make_row\n"
         "file = EventFile(Path(sys.argv[1]), 0)\n"
         "for number in range(500): file.add([make_row('read', 0, number, 1, 2)])\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

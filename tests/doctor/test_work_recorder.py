@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.doctor.event_file import EventList
-from penstock.doctor.recording import SAMPLE
-from penstock.doctor.sample_events import unpack_samples
-from penstock.doctor.stack_sampling import SampledThread
-from penstock.doctor.work_recorder import WorkRecorder
+from penstock.doctor.watching.event_file import EventList
+from penstock.doctor.watching.recording import SAMPLE
+from penstock.doctor.watching.sample_events import unpack_samples
+from penstock.doctor.watching.stack_sampling import SampledThread
+from penstock.doctor.watching.work_recorder import WorkRecorder
 
 MS = 1_000_000
 

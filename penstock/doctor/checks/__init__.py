@@ -1,0 +1,1 @@
+"""Known mistakes in a loader, its dataset and the script that uses it."""

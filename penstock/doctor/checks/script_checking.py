@@ -1,0 +1,54 @@
+"""Known mistakes in training scripts: found in the source of the loops that take batches, when a script was watched.
+
+One rule is one file in ``script_rules/`` and one line here. A rule is a function ``find`` that takes a
+:class:`~penstock.doctor.checks.script_subject.ScriptSubject` and yields findings.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.doctor.checks.batch_places import BatchPlaces
+from penstock.doctor.checks.findings import Finding
+from penstock.doctor.checks.script_subject import read_script
+from penstock.doctor.watching.recording import Recording
+from penstock.registry import Registry
+
+__all__ = ["SCRIPT_RULES", "check_script"]
+
+SCRIPT_RULES = Registry("rule")
+SCRIPT_RULES.register("blocking-copy", "penstock.doctor.checks.script_rules.blocking_copy:find")
+SCRIPT_RULES.register("cast-before-copy", "penstock.doctor.checks.script_rules.cast_before_copy:find")
+SCRIPT_RULES.register("wait-each-step", "penstock.doctor.checks.script_rules.wait_each_step:find")
+SCRIPT_RULES.register("cleanup-each-step", "penstock.doctor.checks.script_rules.cleanup_each_step:find")
+SCRIPT_RULES.register("tensor-copies", "penstock.doctor.checks.script_rules.tensor_copies:find")
+SCRIPT_RULES.register("copy-each-sample", "penstock.doctor.checks.script_rules.copy_each_sample:find")
+SCRIPT_RULES.register("collate-in-loop", "penstock.doctor.checks.script_rules.collate_in_loop:find")
+SCRIPT_RULES.register("loader-each-epoch", "penstock.doctor.checks.script_rules.loader_each_epoch:find")
+SCRIPT_RULES.register("iterator-each-step", "penstock.doctor.checks.script_rules.iterator_each_step:find")
+SCRIPT_RULES.register("held-batches", "penstock.doctor.checks.script_rules.held_batches:find")
+
+
+def check_script(
+    loader: Any, places: BatchPlaces, recording: Recording | None = None, *, trial_s: float = 0.0
+) -> list[Finding]:
+    """Look for known mistakes in the loops that take batches of a loader. Nothing of the script is executed.
+
+    Parameters
+    ----------
+    loader : DataLoader
+        The loader that was watched.
+    places : BatchPlaces
+        Where its batches were taken.
+    recording : Recording, optional
+        What was measured, for the costs.
+    trial_s : float
+        Most seconds in which costs are measured in child processes; 0: none is.
+
+    Returns
+    -------
+    list of Finding
+        In the order of the rules.
+    """
+    subject = read_script(loader, places, recording, trial_s=trial_s)
+    return [finding for name in SCRIPT_RULES for finding in SCRIPT_RULES.get(name)(subject)]

@@ -1,0 +1,82 @@
+"""Another number of workers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from penstock.doctor.judge.advice.candidate import Candidate
+from penstock.doctor.judge.queueing import TrainingPipeline, Work, predict
+from penstock.doctor.judge.situation import Situation
+from penstock.doctor.trials.changed_loader import Change
+
+__all__ = ["fewest_near_best", "find", "with_workers"]
+
+_TOLERANCE: Final = 0.02
+_SEND_NS: Final = 0.3e6
+_RECEIVE_NS: Final = 0.2e6
+"""Costs of a small batch, where there are no workers to observe."""
+_CROWD: Final = 2
+"""Workers per core above which fewer are tried although the model sees no gain: a change of thread is free in it."""
+
+
+def find(situation: Situation) -> Iterator[Candidate]:
+    """The fewest workers that are near the best, and no more than cores where there are many more."""
+    pipeline = situation.pipeline
+    cores = max(math.ceil(pipeline.cores), 1)
+    best = fewest_near_best(situation, most=max(2 * cores, 4 * cores if _waits_for_disks(situation) else 0, 4))
+    numbers = {"num_workers": best} if best != pipeline.workers else {}
+    if pipeline.workers > _CROWD * cores:
+        numbers["fewer-workers"] = cores
+    for rule, number in numbers.items():
+        changed = with_workers(pipeline, number)
+        if number > pipeline.workers:
+            reason = f"Workers are busy, and {cores} cores are not: {number} workers build more at the same time."
+            if pipeline.workers == 0:
+                reason = "Without workers, the trainer waits for each sample; workers build while it trains."
+            if situation.idle_share("read") > 0.5:
+                reason = "Workers wait for the disk or the network: more of them wait at the same time."
+        else:
+            reason = f"{pipeline.workers} workers compete with the trainer for {cores} cores; {number} give as much."
+        arguments = {"num_workers": number}
+        # Against other programs more workers get more of the cores by their number alone: that is not promised.
+        gain = situation.gain_of(changed)
+        if number > pipeline.workers:
+            gain = min(gain, situation.quiet_gain_of(changed))
+        yield Candidate(
+            rule, f"num_workers={number}", reason, gain, Change(arguments),
+            f"DataLoader(..., num_workers={number})", doubt=0.5 if rule == "fewer-workers" else 0.2,
+        )  # fmt: skip
+
+
+def with_workers(pipeline: TrainingPipeline, number: int) -> TrainingPipeline:
+    """The pipeline with another number of workers; without workers now, sending and receiving are assumed."""
+    if pipeline.workers or not number:
+        startup_ns = pipeline.startup_ns * number / max(pipeline.workers, 1)
+        return replace(pipeline, workers=number, startup_ns=startup_ns)
+    count = max((len(work.cpu_ns) for work in pipeline.build.values()), default=0)
+    build = (
+        {**pipeline.build, "transport": Work(np.full(count, _SEND_NS), np.zeros(count))} if count else pipeline.build
+    )
+    return replace(pipeline, workers=number, prefetch=2, build=build, receive_ns=_RECEIVE_NS)
+
+
+def fewest_near_best(situation: Situation, most: int) -> int:
+    """The fewest workers whose predicted speed is within 2 % of the best of up to ``most``."""
+    present = situation.pipeline.workers
+    numbers: list[int] = sorted({1, *range(2, min(most, 8) + 1), *range(8, most + 1, 4), max(present, 1)})
+    # Other programs are left out: against them, more workers would get more of the cores by their number alone.
+    quiet = replace(situation.pipeline, background=0.0)
+    gains = {number: predict(with_workers(quiet, number)).batches_per_s for number in numbers}
+    best = max(gains.values())
+    return min(number for number, gain in gains.items() if gain >= (1 - _TOLERANCE) * best)
+
+
+def _waits_for_disks(situation: Situation) -> bool:
+    works = situation.pipeline.build.values()
+    idle, cpu = (sum(float(getattr(work, name).sum()) for work in works) for name in ("idle_ns", "cpu_ns"))
+    return idle > cpu

@@ -1,0 +1,39 @@
+"""One thread for libraries in each worker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from penstock.doctor.judge.advice.candidate import Candidate
+from penstock.doctor.judge.situation import Situation
+from penstock.doctor.trials.changed_loader import Change
+
+__all__ = ["find"]
+
+
+def find(situation: Situation) -> Iterator[Candidate]:
+    """If workers compute with several threads each, and all of them are more than the cores."""
+    pipeline = situation.pipeline
+    if pipeline.workers == 0 or pipeline.threads <= 1 or crowd(situation) <= pipeline.cores:
+        return
+    # The thread that builds would compute all of it; what the others computed was mostly waiting in a loop.
+    build = {stage: work.scaled(1.0) for stage, work in pipeline.build.items()}
+    build = {stage: replace(work, cpu_ns=work.cpu_ns / pipeline.threads) for stage, work in build.items()}
+    changed = replace(pipeline, build=build, threads=1.0)
+    yield Candidate(
+        "worker-threads",
+        "one thread for OpenMP, BLAS, OpenCV and torch in each worker",
+        f"{pipeline.workers} workers compute with {pipeline.threads:.1f} threads each on {pipeline.cores:g} cores.",
+        situation.gain_of(changed),
+        Change(worker_threads=1),
+        "DataLoader(..., worker_init_fn=lambda worker: torch.set_num_threads(1))  # and OMP_NUM_THREADS=1, "
+        "cv2.setNumThreads(0)",
+        doubt=0.5,
+    )
+
+
+def crowd(situation: Situation) -> float:
+    """Threads of all workers that want to compute."""
+    usage = [usage.threads for usage in situation.recording.usage if usage.role.startswith("worker")]
+    return situation.pipeline.workers * max(situation.pipeline.threads, max(usage, default=1) / 2)

@@ -1,0 +1,232 @@
+"""From a recording to a diagnosis: stages, model, advice, trials, verdict.
+
+::
+
+    Recording ─> examine ─> Situation ─> find_limit ─> candidates, predicted by the model
+                                                            │ tried in child processes, while there is time
+                                                            v
+                                        decide ─> Verdict, Advice ─> Diagnosis
+
+Called by :func:`penstock.doctor.watch` and ``penstock doctor`` when the script has ended.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from penstock.doctor.checks.batch_places import BatchPlaces
+from penstock.doctor.checks.traps import find_traps, name_in_verdict
+from penstock.doctor.judge.advice import CANDIDATES
+from penstock.doctor.judge.advice.candidate import Candidate
+from penstock.doctor.judge.diagnosis import Advice, Diagnosis, Measured
+from penstock.doctor.judge.situation import Situation, examine, rename_copies
+from penstock.doctor.judge.stage_costs import find_slow_samples
+from penstock.doctor.judge.verdict import decide, find_limit
+from penstock.doctor.trials.changed_loader import Change, NotApplicableError
+from penstock.doctor.trials.emulated_trainer import StepShape
+from penstock.doctor.trials.trial_child import TrialOrder
+from penstock.doctor.trials.trials import run_trial
+from penstock.doctor.trials.turns import Turns
+from penstock.doctor.watching.recording import Recording
+
+__all__ = ["diagnose"]
+
+_WORTH: Final = 1.05
+"""Least gain of an advice."""
+_MOST_TRIALS: Final = 5
+_TURNS: Final = 5
+_ALWAYS_TRIED: Final = frozenset({"worker-threads", "fewer-workers"})
+"""Candidates that are tried although the model sees no gain: it knows no cost of many threads."""
+_UNTRIED: Final = 3
+_TRAPS_S: Final = 6.0
+"""Most seconds in which the cost of known mistakes is measured."""
+_IMPOSSIBLE: Final = 1.5
+"""More than so many times what a loader that costs nothing gains: the run was too short for its rare slow batches."""
+_OVERHEAD_S: Final = 1.0
+"""Of a run: its workers start, and it takes a first round and a last batch."""
+_CONCENTRATED: Final = 0.5
+"""Part of the waiting that falls on few steps, from which on rare batches are slow."""
+
+
+def diagnose(
+    recording: Recording,
+    loader: Any = None,
+    *,
+    places: BatchPlaces | None = None,
+    budget_s: float = 60.0,
+    trials: bool = True,
+    progress: Callable[[str], None] | None = None,
+) -> Diagnosis:
+    """Say what limits a script, what to change, and what that brings.
+
+    Parameters
+    ----------
+    recording : Recording
+        What was observed.
+    loader : DataLoader, optional
+        The loader that was watched, of torch or penstock. It is iterated in forked children only. Without it nothing is
+        tried.
+    places : BatchPlaces, optional
+        Where the script took batches of the loader: the source there is examined for known mistakes.
+    budget_s : float
+        Most seconds for trials.
+    trials : bool
+        Whether to try changes.
+    progress : callable, optional
+        Told in words what is tried.
+
+    Returns
+    -------
+    Diagnosis
+        With ``advice`` that brings 5 % or more: measured where it could be tried, else predicted.
+    """
+    deadline = time.perf_counter() + budget_s
+    situation = examine(recording, loader)
+    work = _Work(situation, deadline if trials and loader is not None else 0.0, progress)
+    work.drain_alone()
+    situation = work.situation
+    limit = find_limit(situation)
+    if limit not in {"trainer", "nothing"}:
+        work.find_candidates(limit)
+        work.try_candidates()
+    verdict = decide(situation, limit, work.candidates, work.tried)
+    advice = [] if verdict.stage in {"none", "step"} else work.choose_advice()
+    findings = find_traps(loader, places, recording, work.notes, trial_s=min(_TRAPS_S, work.left_s))
+    verdict = replace(verdict, text=verdict.text + name_in_verdict(verdict, findings))
+    return Diagnosis(
+        verdict,
+        situation.stages,
+        advice,
+        find_slow_samples(recording),
+        findings,
+        work.notes,
+        recording,
+    )
+
+
+@dataclass(slots=True)
+class _Work:
+    """What is done for one diagnosis, and what came of it."""
+
+    situation: Situation
+    deadline: float
+    progress: Callable[[str], None] | None
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+    tried: dict[str, Advice] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    unreadable: str = ""
+    """Why the loader gave nothing when it was drained alone."""
+
+    @property
+    def left_s(self) -> float:
+        """Seconds that are left for trials."""
+        return max(self.deadline - time.perf_counter(), 0.0)
+
+    def drain_alone(self) -> None:
+        """Measure the loader without a trainer."""
+        situation = self.situation
+        if not situation.steps.delivered or self.left_s < 2:
+            return
+        if self.progress is not None:
+            self.progress("the loader alone")
+        run_s = min(2.0, self.left_s / 8)
+        trial = run_trial(situation.loader, TrialOrder(Change(), StepShape(), run_s, min(self.left_s, 15.0 + run_s)))
+        if trial.error:
+            self.unreadable = trial.error
+            ended = "The script has ended, and its" if situation.recording.ended == "finished" else "The"
+            self.notes.append(f"{ended} dataset could not be read again, so nothing was tried: {trial.error}")
+        elif not trial.batches:
+            self.unreadable = "the loader delivers nothing in a child process"
+            self.notes.append("The loader delivered nothing in a child process of the script, so nothing was tried.")
+        elif trial.batches_per_s:
+            situation.alone, situation.nbytes = trial.batches_per_s * situation.steps.samples, trial.batch_nbytes
+            self.situation = rename_copies(situation)
+
+    def find_candidates(self, limit: str) -> None:
+        """Ask every file of advice what may help."""
+        for rule in CANDIDATES:
+            for candidate in CANDIDATES.get(rule)(self.situation):
+                if limit == "copy" and candidate.rule not in {"pin_memory", "uint8"}:
+                    continue
+                self.candidates.setdefault(candidate.rule, candidate)
+
+    def try_candidates(self) -> None:
+        """Try the most promising, and keep what was measured."""
+        situation = self.situation
+        promising = [
+            candidate
+            for candidate in self.candidates.values()
+            if candidate.trial is not None and (candidate.predicted >= _WORTH or candidate.rule in _ALWAYS_TRIED)
+        ]
+        promising.sort(key=lambda candidate: (candidate.rule not in _ALWAYS_TRIED, -candidate.predicted))
+        promising = promising[:_MOST_TRIALS]
+        if self.unreadable:
+            self.errors = {candidate.rule: self.unreadable for candidate in promising}
+        if not promising or self.left_s < 3 or self.unreadable:
+            return
+        run_s = self._choose_run_s(len(promising))
+        changes = [candidate.trial for candidate in promising if candidate.trial is not None]
+        turns = Turns(situation.loader, changes, situation.shape, run_s, self.left_s, self.progress)
+        turns.run(_TURNS)
+        most = _IMPOSSIBLE * max(situation.most, 1.0)
+        for candidate, ratio, error in zip(promising, turns.measured(most), turns.errors, strict=True):
+            if ratio is None and NotApplicableError.__name__ in error:
+                del self.candidates[candidate.rule]
+            elif ratio is None:
+                self.errors[candidate.rule] = error
+            else:
+                self.tried[candidate.rule] = _make_advice(candidate, ratio)
+        if turns.present:
+            speeds = [trial.batches_per_s for trial in turns.present]
+            self._compare_with_script(statistics.median(speeds) * situation.steps.samples)
+
+    def _choose_run_s(self, count: int) -> float:
+        """Seconds of one run: some rounds of all workers, and three turns within the budget.
+
+        Where rare batches are slow, twice as long as was watched, so that a run has several of them, and two turns.
+        """
+        situation = self.situation
+        rounds = 4 * max(situation.pipeline.workers, 2) / max(situation.now.batches_per_s, 1e-3)
+        wanted, turns = max(1.0, rounds), 3
+        if situation.steps.concentration > _CONCENTRATED:
+            watched = int((~situation.recording.steps.replayed).sum()) * situation.steps.samples
+            wanted, turns = max(wanted, 2 * watched / max(situation.steps.delivered, 1e-9)), 2
+        return min(wanted, max(self.left_s / (turns * (count + 1)) - _OVERHEAD_S, 0.5))
+
+    def _compare_with_script(self, present: float) -> None:
+        delivered = self.situation.steps.delivered
+        if not 0.67 <= present / delivered <= 1.5:
+            self.notes.append(
+                f"The present loader gave {present:,.0f} samples/s in the trials, and {delivered:,.0f} in the script: "
+                "files may now be in the page cache, or other programs may run. Gains are ratios of trials."
+            )
+
+    def choose_advice(self) -> list[Advice]:
+        """What brings enough, the most useful first."""
+        kept, untried = [], []
+        for rule, candidate in self.candidates.items():
+            advice = self.tried.get(rule)
+            if advice is not None:
+                ratio = advice.measured
+                if ratio is not None and _is_faster(ratio) and candidate.estimate(ratio) >= _WORTH:
+                    kept.append(advice)
+            elif candidate.predicted >= _WORTH:
+                untried.append(_make_advice(candidate, None, self.errors.get(rule, "")))
+        kept.sort(key=lambda advice: -self.candidates[advice.rule].estimate(advice.measured))
+        untried.sort(key=lambda advice: -advice.predicted)
+        return [*kept, *untried[:_UNTRIED]]
+
+
+def _is_faster(ratio: Measured) -> bool:
+    """Whether runs with a change were faster: one in which the typical run was slower is no advice."""
+    return ratio.median >= 1 and ratio.highest >= _WORTH
+
+
+def _make_advice(candidate: Candidate, measured: Measured | None, error: str = "") -> Advice:
+    reason = f"{candidate.reason} Not tried: {error}." if error else candidate.reason
+    return Advice(candidate.rule, candidate.change, reason, candidate.predicted, measured, candidate.code)

@@ -1,0 +1,364 @@
+"""What each stage costs, and the slowest samples: sums over the events of a recording.
+
+The first batches of each worker are left out, where there are enough others: they open files, import modules and fill
+caches. Parts of a sample (read, decode, augment) are estimates of the recording; they are scaled to the sample's time,
+which is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.doctor.judge.diagnosis import SlowSample, StageCost
+from penstock.doctor.watching.recording import BATCH, SAMPLE, STAGES, WORK_STAGES, Recording
+
+__all__ = [
+    "BatchCosts",
+    "StepSummary",
+    "core_share",
+    "cost_batches",
+    "cost_stages",
+    "find_idle",
+    "find_slow_samples",
+    "stages_of_samples",
+    "summarize_steps",
+]
+
+_IN_SAMPLE: Final = ("read", "decode", "augment")
+_CODES: Final = {name: code for code, name in enumerate(STAGES)}
+_MARGIN: Final = 1.25
+"""While a thread builds, it may get less of a core than on average, by so much."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCosts:
+    """What building costs a worker, for each batch observed.
+
+    Parameters
+    ----------
+    wall_ns, cpu_ns : dict of str to float64[k]
+        Time and processor time of the building thread, by stage of :data:`~.recording.WORK_STAGES`.
+    samples : float64[k]
+        Samples of each batch.
+    numbers : int64[k]
+        Of the batches, over all epochs.
+    receive_ns : float64[m]
+        Time of the main process to receive single batches.
+    is_detailed : bool[k]
+        Whether the stages of a batch were observed; of the others only the time was, and it is divided as theirs.
+    """
+
+    wall_ns: dict[str, npt.NDArray[np.float64]]
+    cpu_ns: dict[str, npt.NDArray[np.float64]]
+    samples: npt.NDArray[np.float64]
+    numbers: npt.NDArray[np.int64]
+    receive_ns: npt.NDArray[np.float64]
+    is_detailed: npt.NDArray[np.bool_]
+
+    @property
+    def mean_receive_ns(self) -> float:
+        """Of one batch; 0 if it was not observed."""
+        return float(self.receive_ns.mean()) if len(self.receive_ns) else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepSummary:
+    """The script's steps, without those in which its loader started.
+
+    Parameters
+    ----------
+    waiting : float
+        Part of the time that it waits for batches.
+    waiting_for_loader : float
+        The same without what it waits for a core while a batch is ready: other programs cause that, not the loader. It
+        is at most what the main process has waited for a core in all.
+    delivered : float
+        Samples per second.
+    trainer : float
+        Samples per second if it never waited: of the steps with the batch before once more, where there are enough of
+        them. Without a device, whose work a step may only begin, at least that of the steps that were seen.
+    is_replayed : bool
+        Whether there were.
+    step_ns, cpu_ns : float
+        Of one step that does not wait; processor time in it, all threads.
+    seen_step_ns : float
+        Of one step while the loader works.
+    copy_share : float
+        Part of the whole time that is spent in copies to the device.
+    samples : float
+        Of one batch.
+    concentration : float
+        Part of all waiting that falls on the twentieth of the steps that wait longest.
+    """
+
+    waiting: float
+    waiting_for_loader: float
+    delivered: float
+    trainer: float
+    is_replayed: bool
+    step_ns: float
+    cpu_ns: float
+    seen_step_ns: float
+    copy_share: float
+    samples: float
+    concentration: float
+
+
+def summarize_steps(recording: Recording) -> StepSummary:
+    """Sum over the steps of ``recording``; all zero if there are none."""
+    steps, settings = recording.steps, recording.settings
+    seen = np.flatnonzero(~steps.replayed)
+    if not len(seen):
+        return StepSummary(0.0, 0.0, 0.0, 0.0, False, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    ahead = max(1, settings.num_workers * max(settings.prefetch_factor, 1))
+    if not recording.warm_up:
+        seen = seen[min(ahead, len(seen) // 4) :]
+    wait, step = steps.wait_ns[seen].astype(float), steps.step_ns[seen].astype(float)
+    total = max(float((wait + step).sum()), 1.0)
+    samples = float(steps.samples[seen].sum())
+    replayed = np.flatnonzero(steps.replayed)
+    is_replayed = len(replayed) >= 3
+    own = replayed[1:] if is_replayed else seen  # the first one may still end what the step before has begun
+    own_ns, own_cpu_ns = float(steps.step_ns[own].mean()), float(steps.cpu_ns[own].clip(0).mean())
+    own_samples = float(steps.samples[own].mean())
+    if is_replayed and not recording.device and float(step.mean()) < own_ns:
+        own_ns, own_cpu_ns = float(step.mean()), float(steps.cpu_ns[seen].clip(0).mean())
+        own_samples = samples / len(seen)
+    longest = np.sort(wait)[::-1]
+    is_there = steps.ready[seen] > 0
+    # Batches that are ready may be later ones than that which is wanted: they do not say that a core is missing.
+    delayed = min(float(wait[is_there].sum()) * (1 - core_share(recording, "main")), _main_delay(recording) * total)
+    return StepSummary(
+        waiting=float(wait.sum()) / total,
+        waiting_for_loader=(float(wait.sum()) - delayed) / total,
+        delivered=samples * 1e9 / total,
+        trainer=own_samples * 1e9 / max(own_ns, 1.0),
+        is_replayed=is_replayed,
+        step_ns=own_ns,
+        cpu_ns=own_cpu_ns,
+        seen_step_ns=float(step.mean()),
+        copy_share=float(steps.copy_ns[seen].clip(0).sum()) / total,
+        samples=samples / len(seen),
+        concentration=float(longest[: max(1, len(longest) // 20)].sum() / max(float(wait.sum()), 1.0)),
+    )
+
+
+def core_share(recording: Recording, role: str) -> float:
+    """Part of the time in which threads of processes could compute that they had a core: 1 without other load.
+
+    Parameters
+    ----------
+    recording : Recording
+        With the processes' usage; 1 if that is not known.
+    role : str
+        The beginning of the processes' role: "main", "worker", or "" for all.
+    """
+    chosen = [usage for usage in recording.usage if usage.role.startswith(role) and usage.waiting_for_cpu_ns >= 0]
+    cpu, delay = sum(usage.cpu_ns for usage in chosen), sum(usage.waiting_for_cpu_ns for usage in chosen)
+    return cpu / (cpu + delay) if cpu > 0 else 1.0
+
+
+def _main_delay(recording: Recording) -> float:
+    """Part of the time in which threads of the main process could compute, but had no core; at most 1."""
+    chosen = [usage for usage in recording.usage if usage.role == "main" and usage.waiting_for_cpu_ns >= 0]
+    return min(1.0, max((usage.waiting_for_cpu_ns / max(usage.wall_ns, 1) for usage in chosen), default=0.0))
+
+
+def find_idle(
+    wall_ns: npt.NDArray[np.float64], cpu_ns: npt.NDArray[np.float64], share: float
+) -> npt.NDArray[np.float64]:
+    """Time that needs no processor: of all batches what a thread that gets ``share`` of a core does not explain."""
+    resting = (wall_ns - cpu_ns).clip(0)
+    total = float(resting.sum())
+    explained = _MARGIN * float(cpu_ns.sum()) * (1 / share - 1)
+    return np.asarray(resting * (max(total - explained, 0.0) / total if total else 0.0), np.float64)
+
+
+def cost_batches(recording: Recording) -> BatchCosts:
+    """Costs of each batch whose building was observed, by stage."""
+    events, settings = recording.events, recording.settings
+    is_serial = settings.num_workers == 0
+    durations = (events["end"] - events["start"]).astype(float)
+    known_cpu = events["cpu"] >= 0
+    share = core_share(recording, "worker" if settings.workers == "processes" else "main")
+    cpu = np.where(known_cpu, events["cpu"], share * durations).astype(float)
+    builds = (events["batch"] >= 0) & (is_serial | (events["worker"] >= 0))
+    received = (events["stage"] == _CODES["transport"]) & (events["worker"] < 0) & ~np.bool_(is_serial)
+    is_work = builds & ((events["stage"] < len(WORK_STAGES)) | (events["stage"] >= SAMPLE))
+    batches = np.unique(events["batch"][is_work])
+    if len(batches) > 3 * max(settings.num_workers, 1):
+        batches = batches[max(settings.num_workers, 1) :]
+    at = np.searchsorted(batches, events["batch"]).clip(0, max(len(batches) - 1, 0))
+    kept = is_work & (batches[at] == events["batch"] if len(batches) else False)
+
+    def sums(chosen: npt.NDArray[np.bool_], values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return np.bincount(at[chosen], values[chosen], minlength=len(batches)).astype(float)
+
+    wall_ns, cpu_ns = {}, {}
+    for stage in WORK_STAGES:
+        chosen = kept & (events["stage"] == _CODES[stage])
+        wall_ns[stage], cpu_ns[stage] = sums(chosen, durations), sums(chosen, np.minimum(cpu, durations))
+    batch, sample = kept & (events["stage"] == BATCH), kept & (events["stage"] == SAMPLE)
+    whole = batch if batch.any() else sample
+    samples = np.full(len(batches), summarize_steps(recording).samples)
+    is_detailed = _find_detailed(events, kept, at, len(batches))
+    if whole.any():
+        counted = sums(whole, events["samples"].astype(float))
+        samples = np.where(counted > 0, counted, samples)
+        for stage in ("collate", "transport"):
+            for times in (wall_ns, cpu_ns):
+                times[stage] = _fill_missing(times[stage], samples, is_detailed)
+        whole_ns = sums(whole, durations)
+        whole_cpu = sums(whole, np.minimum(cpu, durations)) if known_cpu[whole].any() else None
+        if batch.any():  # a batch's time includes the collation, and what is sent meanwhile
+            ends = np.zeros(len(batches))
+            ends[at[batch]] = events["end"][batch]
+            sent = kept & (events["stage"] == _CODES["transport"]) & (events["end"] <= ends[at])
+            sent_ns, sent_cpu = (
+                _fill_missing(sums(sent, values), samples, is_detailed)
+                for values in (durations, np.minimum(cpu, durations))
+            )
+            whole_ns = (whole_ns - wall_ns["collate"] - sent_ns).clip(0)
+            if whole_cpu is not None:
+                whole_cpu = np.clip(whole_cpu - cpu_ns["collate"] - sent_cpu, 0, whole_ns)
+        _fit_parts(wall_ns, cpu_ns, whole_ns, whole_cpu, share)
+    return BatchCosts(wall_ns, cpu_ns, samples, batches.astype(np.int64), durations[received], is_detailed)
+
+
+def _find_detailed(
+    events: npt.NDArray[Any], kept: npt.NDArray[np.bool_], at: npt.NDArray[np.int64], count: int
+) -> npt.NDArray[np.bool_]:
+    """Which of ``count`` batches have more events than the one of their time; all, if none has."""
+    stage = events["stage"]
+    is_detail = kept & ((stage == _CODES["collate"]) | (stage == _CODES["transport"]))
+    is_detail |= kept & (stage == SAMPLE) & (events["samples"] > 0)
+    found = np.zeros(count, bool)
+    found[at[is_detail]] = True
+    return found if found.any() else ~found
+
+
+def _fill_missing(
+    times: npt.NDArray[np.float64], samples: npt.NDArray[np.float64], is_detailed: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.float64]:
+    """Times of batches; those that were not observed in detail get the mean cost of a sample."""
+    per_sample = float(times[is_detailed].sum()) / max(float(samples[is_detailed].sum()), 1.0)
+    return np.where(is_detailed, times, per_sample * samples)
+
+
+def _fit_parts(
+    wall_ns: dict[str, npt.NDArray[np.float64]],
+    cpu_ns: dict[str, npt.NDArray[np.float64]],
+    whole_ns: npt.NDArray[np.float64],
+    whole_cpu_ns: npt.NDArray[np.float64] | None,
+    share: float,
+) -> None:
+    """Scale the parts of samples to the time of the whole samples, which is measured.
+
+    ``share`` is the part of a core that the building threads got when they could compute.
+    """
+    parts = np.array([wall_ns[stage] for stage in _IN_SAMPLE])
+    overall = parts.sum(axis=1)
+    shares = overall / overall.sum() if overall.sum() > 0 else np.array([0.0, 0.0, 1.0])
+    found = parts.sum(axis=0)
+    missing = (whole_ns - found).clip(0)
+    fitted = np.where(found > whole_ns, parts * (whole_ns / found.clip(1)), parts + missing * shares[:, None])
+    if whole_cpu_ns is None:
+        ratio = np.divide(fitted, parts, out=np.ones_like(fitted), where=parts > 0)
+        own = np.array([cpu_ns[stage] for stage in _IN_SAMPLE]) * ratio
+        own = np.where(parts > 0, own, fitted * own.sum() / max(float(parts.sum()), 1.0))
+    else:  # what does not compute is reading, if there is so much of it
+        computing = fitted - [[1.0], [0.0], [0.0]] * np.minimum(find_idle(whole_ns, whole_cpu_ns, share), fitted[0])
+        own = computing * (whole_cpu_ns / computing.sum(axis=0).clip(1))
+    for number, stage in enumerate(_IN_SAMPLE):
+        wall_ns[stage] = fitted[number]
+        cpu_ns[stage] = np.minimum(own[number], fitted[number])
+
+
+def cost_stages(recording: Recording, costs: BatchCosts | None = None) -> list[StageCost]:
+    """The cost of every stage that was observed, in the order a sample passes them."""
+    costs = cost_batches(recording) if costs is None else costs
+    events, per_batch = recording.events, max(summarize_steps(recording).samples, 1.0)
+    samples = max(float(costs.samples.sum()), 1.0)
+    means = {stage: float(costs.wall_ns[stage].sum()) / samples for stage in WORK_STAGES}
+    means["transport"] += costs.mean_receive_ns / per_batch
+    total = sum(means.values()) or 1.0
+    result = []
+    for stage in WORK_STAGES:
+        if means[stage] <= 0:
+            continue
+        single = _single_costs(events, stage, costs, per_batch)
+        scale = means[stage] / max(float(single.mean()), 1e-9) if stage in _IN_SAMPLE and len(single) else 1.0
+        result.append(_cost(stage, means[stage], single * scale, means[stage] / total))
+    for stage, values in _main_process_costs(recording, per_batch):
+        if len(values) and values.any():
+            result.append(_cost(stage, float(values.mean()), values, 0.0))
+    return result
+
+
+def _single_costs(events: npt.NDArray[Any], stage: str, costs: BatchCosts, per_batch: float) -> npt.NDArray[np.float64]:
+    """Costs of single samples; of batches divided by their samples for collate and transport."""
+    if stage in _IN_SAMPLE:
+        chosen = events[(events["stage"] == _CODES[stage]) & (events["index"] >= 0)]
+        if len(chosen):
+            keys = np.stack([chosen["batch"].astype(np.int64), chosen["index"]])
+            _, inverse = np.unique(keys, axis=1, return_inverse=True)
+            durations = (chosen["end"] - chosen["start"]).astype(float)
+            return np.bincount(inverse.ravel(), durations).astype(float)
+        whole = events[(events["stage"] == SAMPLE) & (events["samples"] > 0)]
+        share = float(costs.wall_ns[stage].sum()) / max(sum(float(costs.wall_ns[s].sum()) for s in _IN_SAMPLE), 1.0)
+        if len(whole):
+            return np.asarray((whole["end"] - whole["start"]) * share / whole["samples"], np.float64)
+    single = (costs.wall_ns[stage] / costs.samples.clip(1))[costs.is_detailed]
+    if stage == "transport":
+        single = single + costs.mean_receive_ns / per_batch
+    return np.asarray(single, np.float64)
+
+
+def _main_process_costs(recording: Recording, per_batch: float) -> list[tuple[str, npt.NDArray[np.float64]]]:
+    steps, events = recording.steps, recording.events
+    seen = ~steps.replayed
+    room = events[events["stage"] == _CODES["room"]]
+    copy = steps.copy_ns[seen].clip(0)
+    return [
+        ("wait", steps.wait_ns[seen] / per_batch),
+        ("room", (room["end"] - room["start"]) / per_batch),
+        ("copy", copy / per_batch),
+        ("step", (steps.step_ns[seen] - copy) / per_batch),
+    ]
+
+
+def _cost(stage: str, mean_ns: float, values_ns: npt.NDArray[np.float64], share: float) -> StageCost:
+    p50, p99 = np.percentile(values_ns, [50, 99]) / 1e3 if len(values_ns) else (0.0, 0.0)
+    return StageCost(stage, mean_ns / 1e3, float(p50), float(p99), share, is_estimated=stage in _IN_SAMPLE)
+
+
+def find_slow_samples(recording: Recording, count: int = 16) -> list[SlowSample]:
+    """The slowest samples, each index once, the slowest first."""
+    whole = recording.events[recording.events["stage"] == SAMPLE]
+    whole = whole[whole["index"] >= 0]
+    order = np.argsort(whole["start"] - whole["end"], kind="stable")
+    found: dict[int, SlowSample] = {}
+    for row in whole[order]:
+        index = int(row["index"])
+        if index not in found:
+            ms = float(row["end"] - row["start"]) / 1e6
+            found[index] = SlowSample(index, recording.keys.get(index, ""), ms, int(row["worker"]), recording.rank)
+        if len(found) == count:
+            break
+    return list(found.values())
+
+
+def stages_of_samples(recording: Recording, indices: Sequence[int]) -> dict[str, float]:
+    """Nanoseconds of the samples ``indices`` in each stage, for all of them together."""
+    events = recording.events
+    chosen = events[np.isin(events["index"], list(indices)) & (events["stage"] < len(_IN_SAMPLE))]
+    return {
+        stage: float((rows["end"] - rows["start"]).sum())
+        for stage in _IN_SAMPLE
+        for rows in (chosen[chosen["stage"] == _CODES[stage]],)
+    }

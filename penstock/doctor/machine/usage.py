@@ -1,0 +1,240 @@
+"""What the processes of a script use: processor time, memory, page faults, reads, files, waiting for a core.
+
+::
+
+    UsageSampler.start() ── a thread, every half second ── /proc/PID of the script and of its child processes
+                        └── a thread, every second or more ── memory of one of them, in turns
+                 stop()  ──> result(): one ProcessUsage each      system(): what the whole machine did meanwhile
+
+A process that ends loses what it used after the last sample of it, half a second as a rule. Sizes of memory cost more
+than all else (10 ms for a gigabyte of small pages), so that they are read rarely, and of all processes at the end.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import dataclass, fields
+from typing import Any, Final, Self
+
+from penstock.doctor.machine.control_group import find_control_group
+from penstock.doctor.machine.mounts import measure_space
+from penstock.doctor.machine.process_counters import TICK_NS, ProcessCounters, list_children, read_pss
+from penstock.doctor.machine.sampling_thread import SamplingThread
+from penstock.doctor.machine.system_counters import SystemCounters
+from penstock.doctor.machine.system_files import SystemFiles
+from penstock.doctor.watching.recording import ProcessUsage
+
+__all__ = ["UsageSampler"]
+
+_SHARE: Final = 0.0015
+_MEMORY_SHARE: Final = 0.0005
+"""Most processor time of samples, and of reading sizes of memory, as parts of a core."""
+
+_NAMES: Final = tuple(field.name for field in fields(ProcessCounters))
+
+
+@dataclass(slots=True)
+class _Watched:
+    """One process: its counters when watching began, and the largest since; times of ``time.perf_counter_ns``."""
+
+    role: str
+    first: ProcessCounters
+    last: ProcessCounters
+    began_ns: int
+    ended_ns: int
+    pss_bytes: int = -1
+    pss_read_ns: int = 0
+
+    def update(self, new: ProcessCounters, now_ns: int) -> None:
+        """Take new counters; none gets smaller, also if its file cannot be read any more."""
+        self.last = ProcessCounters(**{name: max(getattr(self.last, name), getattr(new, name)) for name in _NAMES})
+        self.ended_ns = now_ns
+
+    def describe(self, pid: int) -> ProcessUsage:
+        """What the process has used."""
+        first, last = self.first, self.last
+        delay_ns = last.waiting_for_cpu_ns
+        return ProcessUsage(
+            self.role,
+            pid,
+            cpu_ns=last.cpu_ns - first.cpu_ns,
+            wall_ns=self.ended_ns - self.began_ns,
+            threads=last.threads,
+            pss_bytes=self.pss_bytes,
+            major_faults=last.major_faults - first.major_faults,
+            minor_faults=last.minor_faults - first.minor_faults,
+            read_bytes=last.read_bytes - first.read_bytes,
+            read_calls_bytes=last.read_calls_bytes - first.read_calls_bytes,
+            descriptors=last.descriptors,
+            waiting_for_cpu_ns=delay_ns if delay_ns < 0 else delay_ns - max(0, first.waiting_for_cpu_ns),
+        )
+
+
+class UsageSampler:
+    """Samples a process and its child processes; a context manager.
+
+    The processor time of its threads is measured: periods grow so that they use at most 0.2 % of a core.
+    Thread-safe: :meth:`name_process` may be called by any thread.
+
+    Parameters
+    ----------
+    pid : int, optional
+        The main process; by default this one.
+    period_s : float
+        Seconds between samples, at least.
+    files : SystemFiles, optional
+        Reads the kernel's files.
+
+    Examples
+    --------
+    >>> import time
+    >>> with UsageSampler(period_s=0.01) as sampler:
+    ...     time.sleep(0.1)
+    >>> sampler.result()[0].role
+    'main'
+    """
+
+    def __init__(self, pid: int | None = None, *, period_s: float = 0.5, files: SystemFiles | None = None) -> None:
+        self.pid = os.getpid() if pid is None else pid
+        self._files = SystemFiles() if files is None else files
+        self._group = find_control_group(self._files, self.pid)
+        self._thread = SamplingThread(self.sample, period_s=period_s, most_share=_SHARE, name="penstock-usage")
+        self._memory_thread = SamplingThread(
+            self.sample_memory,
+            period_s=2 * period_s,
+            most_share=_MEMORY_SHARE,
+            name="penstock-memory",
+            samples_at_ends=False,
+        )
+        self._lock = threading.Lock()
+        self._processes: dict[tuple[int, int], _Watched] = {}
+        self._first: SystemCounters | None = None
+        self._last: SystemCounters | None = None  # when watching ended
+        self._is_stopped = False
+        self._sampled_ns = 0  # when the last sample began
+        self._uptime_ns = 0  # when watching began, on the clock of /proc/uptime
+        self._shm_bytes = 0
+
+    @property
+    def cpu_ns(self) -> int:
+        """Processor time of its own threads so far."""
+        return self._thread.cpu_ns + self._memory_thread.cpu_ns
+
+    def start(self) -> Self:
+        """Take a sample, and begin, or go on. Does nothing while the sampler is running."""
+        if self._thread.is_running:
+            return self
+        self._is_stopped, self._last = False, None
+        self._thread.start()
+        self._memory_thread.start()
+        return self
+
+    def stop(self) -> None:
+        """Take the last sample, and the memory of all processes that live. Idempotent."""
+        if self._is_stopped:
+            return
+        self.pause()
+        self._is_stopped = True
+        self._last = SystemCounters.read(self._files, self._group)
+        for _ in range(len(self._processes)):
+            self.sample_memory()
+
+    def pause(self) -> None:
+        """End the threads until :meth:`start`: a process that forks should have none."""
+        self._memory_thread.stop()
+        self._thread.stop()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def name_process(self, pid: int, role: str) -> None:
+        """Say what a child process is, such as "worker 0", while it lives; one without a name is "other"."""
+        counters = ProcessCounters.read(self._files, pid)
+        if counters is not None:
+            self._record(pid, counters, role)
+
+    def sample(self) -> None:
+        """Look at all processes once. Called by the thread; a caller with a thread of its own calls it instead."""
+        if self._first is None:
+            self._first = SystemCounters.read(self._files, self._group)
+            self._uptime_ns = _read_uptime_ns(self._files)
+        self._sampled_ns = time.perf_counter_ns()
+        space = measure_space(self._files.find("/dev/shm"))  # noqa: S108  # it is only measured
+        self._shm_bytes = max(self._shm_bytes, (space["size_bytes"] or 0) - (space["free_bytes"] or 0))
+        for pid in (self.pid, *list_children(self._files, self.pid)):
+            counters = ProcessCounters.read(self._files, pid)
+            if counters is not None:
+                self._record(pid, counters)
+
+    def sample_memory(self) -> None:
+        """Read the memory of one process: of those that lived in the last sample, that which was read longest ago."""
+        with self._lock:
+            alive = [item for item in self._processes.items() if item[1].ended_ns >= self._sampled_ns]
+            if not alive:
+                return
+            (pid, _), watched = min(alive, key=lambda item: item[1].pss_read_ns)
+            watched.pss_read_ns = time.perf_counter_ns()
+        nbytes = read_pss(self._files, pid)
+        watched.pss_bytes = max(watched.pss_bytes, nbytes)
+
+    def result(self) -> list[ProcessUsage]:
+        """What each process has used while it was watched: the main process, then workers, then others."""
+        with self._lock:
+            watched = [(pid, process) for (pid, _), process in self._processes.items()]
+        found = [process.describe(pid) for pid, process in watched]
+        return sorted(found, key=lambda usage: (usage.role != "main", usage.role == "other", _number_of(usage.role)))
+
+    def system(self) -> dict[str, Any]:
+        """What the whole machine did meanwhile.
+
+        Returns
+        -------
+        dict
+            See :meth:`~.system_counters.SystemCounters.since`; and ``shm_used_bytes``, the most of
+            ``/dev/shm`` at one time; ``samples`` and ``sampler_cpu_s``, what watching cost meanwhile. Empty before the
+            first sample.
+        """
+        if self._first is None:
+            return {}
+        last = SystemCounters.read(self._files, self._group) if self._last is None else self._last
+        cpu_s = sum(usage.cpu_ns for usage in self.result()) / 1e9
+        return {
+            **last.since(self._first, cpu_s),
+            "shm_used_bytes": self._shm_bytes,
+            "samples": self._thread.samples,
+            "sampler_cpu_s": self.cpu_ns / 1e9,
+        }
+
+    def _record(self, pid: int, counters: ProcessCounters, role: str | None = None) -> None:
+        now_ns = time.perf_counter_ns()
+        with self._lock:
+            watched = self._processes.get((pid, counters.began_ns))
+            if watched is None:
+                watched = self._processes[pid, counters.began_ns] = self._begin(pid, counters, now_ns)
+            watched.role = role or watched.role
+            watched.update(counters, now_ns)
+
+    def _begin(self, pid: int, counters: ProcessCounters, now_ns: int) -> _Watched:
+        role = "main" if pid == self.pid else "other"
+        age_ns = self._uptime_ns - counters.began_ns  # when watching began
+        if self._first is None or not self._uptime_ns or age_ns > TICK_NS:
+            began_ns = now_ns if self._first is None else self._first.now_ns
+            return _Watched(role, counters, counters, began_ns, now_ns)
+        # A process that began later counts from its beginning.
+        first = ProcessCounters(counters.began_ns)
+        return _Watched(role, first, counters, min(now_ns, self._first.now_ns - age_ns), now_ns)
+
+
+def _read_uptime_ns(files: SystemFiles) -> int:
+    words = (files.read("/proc/uptime") or "").split()
+    return int(float(words[0]) * 1e9) if words else 0
+
+
+def _number_of(role: str) -> int:
+    number = role.rpartition(" ")[2]
+    return int(number) if number.isdecimal() else -1

@@ -1,0 +1,1 @@
+"""A diagnosis as text, JSON, a page, a trace, annotations."""

@@ -1,0 +1,189 @@
+"""A diagnosis as JSON, for programs: ``penstock doctor --json FILE`` writes it, ``--compare`` reads it.
+
+The fields are documented in docs/doctor.md. A field may be added; one that changes or goes raises :data:`VERSION`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.doctor.checks.findings import Finding
+from penstock.doctor.judge.diagnosis import VERDICTS, Advice, Diagnosis, SlowSample, StageCost
+from penstock.doctor.watching.recording import Recording
+from penstock.errors import ArgumentError
+
+__all__ = ["FORMAT", "VERSION", "read_json", "replace_file", "to_json", "write_json"]
+
+FORMAT: Final = "penstock-doctor"
+VERSION: Final = 1
+
+
+def to_json(diagnosis: Diagnosis) -> dict[str, Any]:
+    """The diagnosis as dicts, lists, numbers and text, which ``json.dumps`` accepts.
+
+    Returns
+    -------
+    dict
+        As documented in docs/doctor.md. Numbers that are not finite become None.
+    """
+    verdict, recording = diagnosis.verdict, diagnosis.recording
+    report = {
+        "format": FORMAT,
+        "version": VERSION,
+        "verdict": {"stage": verdict.stage, "text": verdict.text},
+        "waiting": verdict.waiting,
+        "samples_per_s": {
+            "delivered": verdict.delivered, "trainer": verdict.trainer, "loader": verdict.loader or None,
+        },
+        "stages": {cost.stage: _describe_stage(cost) for cost in diagnosis.stages},
+        "advice": [_describe_advice(each) for each in diagnosis.advice],
+        "keys": [_describe_sample(each) for each in diagnosis.samples],
+        "traps": [_describe_finding(each) for each in diagnosis.findings],
+        "notes": diagnosis.notes,
+        "settings": asdict(recording.settings),
+        "steps": _describe_steps(recording),
+        "events": {"count": len(recording.events), "dropped": recording.dropped},
+        "command": recording.command,
+        "ended": recording.ended,
+        "rank": recording.rank,
+        "world_size": recording.world_size,
+        "ranks": diagnosis.ranks,
+        "usage": [asdict(each) for each in recording.usage],
+        "device": recording.device,
+        "machine": recording.machine,
+        "others": recording.others,
+    }  # fmt: skip
+    plain = _to_plain(report)
+    assert isinstance(plain, dict), "a dict stays a dict"
+    return plain
+
+
+def write_json(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
+    """Write :func:`to_json` to a file; it is there whole, or not at all.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be written.
+    """
+    replace_file(path, json.dumps(to_json(diagnosis), indent=1, allow_nan=False) + "\n")
+
+
+def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read what :func:`write_json` has written.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ArgumentError
+        If it is no such file, or one of a later version.
+    """
+    try:
+        report = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ArgumentError(f"{path} must be a file of `penstock doctor --json`, but is no JSON: {error}") from error
+    if not isinstance(report, dict) or report.get("format") != FORMAT:
+        raise ArgumentError(f"{path} must be a file of `penstock doctor --json`: its format must be {FORMAT!r}")
+    if report.get("version") != VERSION:
+        raise ArgumentError(
+            f"{path} has version {report.get('version')!r} of the format, and this penstock reads {VERSION}; write it "
+            "again with this penstock"
+        )
+    verdict = report.get("verdict")
+    if not isinstance(verdict, dict) or verdict.get("stage") not in VERDICTS:
+        raise ArgumentError(f"{path} is damaged: verdict.stage must be one of {', '.join(VERDICTS)}")
+    return report
+
+
+def replace_file(path: str | os.PathLike[str], text: str) -> None:
+    """Write text to a file that appears whole, or not at all."""
+    target = Path(path)
+    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+    try:
+        with part.open("x", encoding="utf-8") as file:
+            file.write(text)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _describe_stage(cost: StageCost) -> dict[str, Any]:
+    return {name: value for name, value in asdict(cost).items() if name != "stage"}
+
+
+def _describe_advice(advice: Advice) -> dict[str, Any]:
+    measured = advice.measured
+    return {
+        "rule": advice.rule,
+        "change": advice.change,
+        "reason": advice.reason,
+        "code": advice.code,
+        "predicted": advice.predicted,
+        "measured": None if measured is None else measured.median,
+        "spread": None if measured is None else [measured.lowest, measured.highest],
+        "runs": 0 if measured is None else measured.count,
+    }
+
+
+def _describe_sample(sample: SlowSample) -> dict[str, Any]:
+    return asdict(sample)
+
+
+def _describe_finding(finding: Finding) -> dict[str, Any]:
+    return {**asdict(finding), "page": finding.page}
+
+
+def _describe_steps(recording: Recording) -> dict[str, Any]:
+    """The steps after the warm-up; replayed ones are counted, and left out of the times."""
+    steps = recording.steps
+    kept = (np.arange(len(steps.step_ns)) >= recording.warm_up) & ~steps.replayed
+    on_device = kept & (steps.device_ns >= 0)
+    return {
+        "count": int(kept.sum()),
+        "warm_up": recording.warm_up,
+        "replayed": int(steps.replayed.sum()),
+        "samples": int(steps.samples[kept].sum()),
+        "wait_ms": _summarize(steps.wait_ns[kept]),
+        "step_ms": _summarize(steps.step_ns[kept]),
+        "copy_ms": _summarize(steps.copy_ns[kept]),
+        "cpu_ms": _summarize(steps.cpu_ns[kept]),
+        "device_ms": _summarize(steps.device_ns[on_device]),
+        "ready": _mean(steps.ready[kept & (steps.ready >= 0)]),
+    }
+
+
+def _summarize(times_ns: npt.NDArray[np.int64]) -> dict[str, float] | None:
+    if not len(times_ns):
+        return None
+    p50, p99 = np.percentile(times_ns, [50, 99]) / 1e6
+    return {"mean": round(float(times_ns.mean()) / 1e6, 6), "p50": round(p50, 6), "p99": round(p99, 6)}
+
+
+def _mean(values: npt.NDArray[np.int64]) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _to_plain(value: object) -> object:
+    """The value with Python's own numbers, finite or None."""
+    if isinstance(value, Mapping):
+        return {str(name): _to_plain(each) for name, each in value.items()}
+    if isinstance(value, np.ndarray):
+        return _to_plain(value.tolist())
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_to_plain(each) for each in value]
+    if isinstance(value, np.generic):
+        return _to_plain(value.item())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, (bool, int, str)) else str(value)

@@ -1,0 +1,226 @@
+"""A diagnosis as text: what ``penstock doctor`` prints.
+
+The verdict comes first, because it may be all that a person reads. Text of datasets (keys, paths) is escaped, so that
+it cannot change the terminal.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from penstock.doctor.checks.findings import Finding
+from penstock.doctor.judge.diagnosis import Advice, Diagnosis, Measured, SlowSample, StageCost
+from penstock.doctor.watching.recording import Recording
+from penstock.escapes import escape_unprintable
+from penstock.plurals import counted
+
+__all__ = ["describe_ending", "format_gain", "format_measured", "format_report", "format_time_us"]
+
+_SAMPLES_SHOWN = 5
+_ENDINGS = {
+    "steps": "It was ended after enough steps.",
+    "finished": "It ran to its end.",
+    "interrupted": "It was interrupted.",
+}
+
+
+def format_report(diagnosis: Diagnosis, *, width: int = 80) -> str:
+    """Format a diagnosis as plain text.
+
+    Parameters
+    ----------
+    diagnosis : Diagnosis
+        Of a script, or of a block.
+    width : int
+        Characters in a line; only text that has no spaces is longer.
+
+    Returns
+    -------
+    str
+        Without a newline at the end. If nothing can be gained and there is nothing else to say, two statements: the
+        verdict, and the speeds.
+    """
+    is_brief = diagnosis.verdict.stage in {"none", "step"} and not diagnosis.advice
+    parts = [
+        [*_wrap(diagnosis.verdict.text, width), *([] if is_brief else [""]), *_list_speeds(diagnosis, width, is_brief)],
+        [] if is_brief else _list_stages(diagnosis.stages),
+        _list_advice(diagnosis.advice, width),
+        [] if is_brief else _list_samples(diagnosis.samples, width),
+        _list_findings(diagnosis.findings, width),
+        _list_ranks(diagnosis, width),
+        _list_notes(diagnosis, width),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in parts if lines)
+
+
+def format_time_us(time_us: float) -> str:
+    """A time in the unit that leaves three digits.
+
+    Examples
+    --------
+    >>> format_time_us(0.42), format_time_us(1234.0), format_time_us(2_500_000.0)
+    ('0.42 us', '1.23 ms', '2.5 s')
+    """
+    for unit, size in (("s", 1e6), ("ms", 1e3)):
+        if time_us >= 0.9995 * size:
+            return f"{_round(time_us / size)} {unit}"
+    return f"{_round(time_us)} us"
+
+
+def format_gain(ratio: float) -> str:
+    """A ratio of speeds as a gain.
+
+    Examples
+    --------
+    >>> format_gain(1.25), format_gain(0.9), format_gain(3.4)
+    ('+25%', '-10%', '3.4 times')
+    """
+    return f"{ratio:.1f} times" if ratio >= 2.95 else f"{100 * (ratio - 1):+.0f}%"
+
+
+def format_measured(measured: Measured | None) -> str:
+    """A gain that was measured, with its spread; "not tried" without one."""
+    if measured is None:
+        return "not tried"
+    gain, lowest, highest = (format_gain(value) for value in (measured.median, measured.lowest, measured.highest))
+    if measured.count < 2:
+        return f"{gain} (once)"
+    return f"{gain} ({lowest} to {highest}, {counted(measured.count, 'run')})"
+
+
+def describe_ending(recording: Recording) -> str:
+    """How the script ended, in a sentence; empty if that is not known."""
+    if recording.ended.startswith("exit "):
+        return f"The script ended with exit code {recording.ended.removeprefix('exit ')}."
+    if recording.ended.startswith("error: "):
+        return f"The script crashed: {recording.ended.removeprefix('error: ')}"
+    return _ENDINGS.get(recording.ended, "")
+
+
+def _list_speeds(diagnosis: Diagnosis, width: int, is_brief: bool) -> list[str]:
+    verdict, recording = diagnosis.verdict, diagnosis.recording
+    alone = _count(verdict.loader) if verdict.loader else "not measured"
+    if is_brief:
+        speeds = f"delivered {_count(verdict.delivered)}, trainer {_count(verdict.trainer)}, loader alone {alone}"
+        return list(_wrap(f"Samples/s: {speeds}. Waiting: {verdict.waiting:.1%}.", width))
+    lines = [
+        f"The script takes      {_count(verdict.delivered):>10} samples/s",
+        f"The trainer can take  {_count(verdict.trainer):>10} samples/s",
+        f"The loader gives alone{alone if verdict.loader else '?':>11} samples/s",
+        f"Waiting for batches   {verdict.waiting:>10.0%} of the time",
+    ]
+    device = _describe_step(recording)
+    return [*lines, *([device] if device else [])]
+
+
+def _describe_step(recording: Recording) -> str:
+    """How long a step takes, and what it consists of."""
+    steps = recording.steps
+    kept = np.arange(len(steps.step_ns)) >= recording.warm_up
+    if not kept.any():
+        return ""
+    mean_ns = float(steps.step_ns[kept].mean())
+    parts = []
+    copy_ns = float(steps.copy_ns[kept].mean())
+    if copy_ns > 0:
+        parts.append(f"copies to the device {format_time_us(copy_ns / 1000)}")
+    seen = kept & (steps.device_ns >= 0)
+    if seen.any() and mean_ns > 0:
+        parts.append(f"device busy {min(float(steps.device_ns[seen].mean()) / mean_ns, 1.0):.0%}")
+    bound = recording.device.get("launch_bound")
+    if bound is not None and seen.any():
+        parts.append(f"{bound:.0%} of the steps wait for Python" if bound >= 0.05 else "Python is ahead of it")
+    of_it = f" ({', '.join(parts)})" if parts else ""
+    return f"One step takes        {format_time_us(mean_ns / 1000):>10}{of_it}"
+
+
+def _list_stages(stages: Iterable[StageCost]) -> list[str]:
+    stages = list(stages)
+    if not stages:
+        return []
+    lines = [f"{'stage':<12}{'per sample':>12}{'half below':>12}{'99% below':>12}{'share':>8}"]
+    for cost in stages:
+        name = f"{cost.stage}{' *' if cost.is_estimated else ''}"
+        times = "".join(f"{format_time_us(value):>12}" for value in (cost.us_per_sample, cost.p50_us, cost.p99_us))
+        lines.append(f"{name:<12}{times}{f'{cost.share:.0%}' if cost.share else '':>8}".rstrip())
+    if any(cost.is_estimated for cost in stages):
+        lines.append("* estimated: the whole sample is timed, its parts are found by stack sampling")
+    return lines
+
+
+def _list_advice(advice: Iterable[Advice], width: int) -> list[str]:
+    lines: list[str] = []
+    for number, each in enumerate(advice, 1):
+        if not lines:
+            lines.append("What to change, and what the whole training gains")
+        lines += _wrap(f"{number}. {each.change}", width, "  ", "     ")
+        lines.append(f"     predicted {format_gain(each.predicted)}, measured {format_measured(each.measured)}")
+        lines += _wrap(each.reason, width, "     ")
+        lines += [f"     {escape_unprintable(line)}" for line in each.code.splitlines()]
+    return lines
+
+
+def _list_samples(samples: Iterable[SlowSample], width: int) -> list[str]:
+    samples = list(samples)
+    lines = [f"{'ms':>10}{'index':>12}  key"] if samples else []
+    for each in samples[:_SAMPLES_SHOWN]:
+        head = f"{each.ms:>10,.1f}{each.index:>12}  "
+        key = escape_unprintable(each.key) or "-"
+        room = max(width - len(head), 20)
+        lines.append(head + (key if len(key) <= room else f"...{key[3 - room :]}"))
+    return ["Slowest samples", *lines] if samples else []
+
+
+def _list_findings(findings: Iterable[Finding], width: int) -> list[str]:
+    lines: list[str] = []
+    for each in findings:
+        if not lines:
+            lines.append("Found in the loader, the dataset and the script")
+        lines += _wrap(f"{each.severity}: {each.where}  [{each.rule}]", width, "  ", "    ")
+        lines += _wrap(each.what, width, "    ")
+        if each.cost:
+            lines += _wrap(f"costs {each.cost}", width, "    ")
+        lines += _wrap(f"-> {each.advice}", width, "    ", "       ")
+        lines.append(f"       see {each.page}")
+    return lines
+
+
+def _list_ranks(diagnosis: Diagnosis, width: int) -> list[str]:
+    lines: list[str] = []
+    for row in diagnosis.ranks:
+        if not lines:
+            lines.append(f"{'rank':>6}{'samples/s':>12}{'waiting':>9}  waits for rank")
+        speed, waiting, other = (row.get(name) for name in ("samples_per_s", "waiting", "waited_for"))
+        lines.append(
+            f"{row.get('rank', '?'):>6}{'?' if speed is None else _count(speed):>12}"
+            f"{'?' if waiting is None else f'{waiting:.0%}':>9}  {'-' if other is None else other}"[:width]
+        )
+    return lines
+
+
+def _list_notes(diagnosis: Diagnosis, width: int) -> list[str]:
+    notes = list(diagnosis.notes)
+    if diagnosis.recording.dropped:
+        notes.append(f"There was no room for {counted(diagnosis.recording.dropped, 'event')}.")
+    return [line for note in notes for line in _wrap(note, width, "- ", "  ")]
+
+
+def _wrap(text: str, width: int, first: str = "", further: str | None = None) -> Iterator[str]:
+    further = first if further is None else further
+    for paragraph in text.splitlines() or [""]:
+        yield from textwrap.wrap(
+            escape_unprintable(paragraph), width, initial_indent=first, subsequent_indent=further,
+            break_on_hyphens=False, break_long_words=False,
+        )  # fmt: skip
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.3g}"
+
+
+def _round(value: float) -> str:
+    """At most three digits, without an exponent."""
+    return f"{value:.0f}" if value >= 99.95 else f"{value:.3g}"

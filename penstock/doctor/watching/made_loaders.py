@@ -1,0 +1,92 @@
+"""Where loaders are made, so that a loader that a script makes anew for each epoch is watched as one.
+
+Called by :class:`.watcher.Watcher`. Loaders of training and validation are two, also if one function
+makes both.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+import types
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from penstock.datasets.user_code import is_user_file
+
+__all__ = ["MadeLoaders"]
+
+_MOST_FRAMES: Final = 200
+_MOST_PLACES: Final = 8
+_MOST_MAKINGS: Final = 256
+"""Beyond this, those of loaders that are gone are forgotten."""
+_SAME: Final = ("batch_size", "num_workers", "drop_last", "pin_memory", "persistent_workers")
+
+
+@dataclass(frozen=True, slots=True)
+class _Making:
+    loader: weakref.ref[Any]
+    places: tuple[tuple[types.CodeType, int], ...]
+    made_ns: int
+
+
+class MadeLoaders:
+    """Loaders by where and when the script made them."""
+
+    def __init__(self) -> None:
+        self._makings: dict[int, _Making] = {}
+
+    def watch_init(self, original: Callable[..., None]) -> Callable[..., None]:
+        """An ``__init__`` of a loader that is noted here."""
+
+        @functools.wraps(original)
+        def init(loader: Any, *args: Any, **kwargs: Any) -> None:
+            if len(self._makings) > _MOST_MAKINGS:
+                self._makings = {key: each for key, each in self._makings.items() if each.loader() is not None}
+            self._makings[id(loader)] = _Making(weakref.ref(loader), _find_places(), time.perf_counter_ns())
+            original(loader, *args, **kwargs)
+
+        return init
+
+    def is_successor(self, loader: Any, former: Any, began_ns: int) -> bool:
+        """Whether ``loader`` takes the place of ``former``, which was iterated first at ``began_ns``.
+
+        It does if both were made by the same call in the script, the later one when the former had been used, and they
+        load the same: ``{name: DataLoader(...) for name in ("train", "val")}`` makes two loaders before one is used.
+        """
+        new, old = self._find(loader), self._find(former)
+        if new is None or old is None or not new.places or new.places != old.places:
+            return False
+        return bool(began_ns) and new.made_ns > began_ns and _describe(loader) == _describe(former)
+
+    def _find(self, loader: Any) -> _Making | None:
+        making = self._makings.get(id(loader))
+        return making if making is not None and making.loader() is loader else None
+
+
+def _find_places() -> tuple[tuple[types.CodeType, int], ...]:
+    """The user's calls that make a loader now."""
+    places: list[tuple[types.CodeType, int]] = []
+    frame: types.FrameType | None = sys._getframe()  # noqa: SLF001  # inspect.currentframe is the same
+    for _ in range(_MOST_FRAMES):
+        if frame is None or len(places) == _MOST_PLACES:
+            break
+        if is_user_file(frame.f_code.co_filename):
+            places.append((frame.f_code, frame.f_lasti))
+        frame = frame.f_back
+    return tuple(places)
+
+
+def _describe(loader: Any) -> tuple[Any, ...]:
+    """What two loaders have in common that load the same."""
+    attributes = vars(loader)
+    dataset: Any = attributes.get("dataset")
+    kinds = tuple(type(attributes.get(name)) for name in ("sampler", "batch_sampler"))
+    try:
+        length = len(dataset)  # a stream may have none
+    except Exception:  # noqa: BLE001  # as above, or a length of the user's that fails
+        length = -1
+    return (type(loader), type(dataset), length, kinds, *(attributes.get(name) for name in _SAME))

@@ -1,0 +1,246 @@
+"""What was observed while a training script ran: the input of every analysis, in plain numbers.
+
+::
+
+    main process      _Recorder ── waits, steps, copies, queue depths ─┐
+    worker processes  a file of events each (event_file.py) ───────────┼──> Recording ──> verdict, model, report, trace
+    /proc, NVML       samplers (usage.py, gpu.py) ─────────────────────┘
+
+Times are nanoseconds of ``time.perf_counter_ns``, which all processes of a machine share. A recording holds no object
+of the user's program, so it can be written to a file and compared with that of another machine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "BATCH",
+    "EVENT",
+    "SAMPLE",
+    "STAGES",
+    "WORK_STAGES",
+    "LoaderSettings",
+    "ProcessUsage",
+    "Recording",
+    "StepTimes",
+]
+
+WORK_STAGES: Final = ("read", "decode", "augment", "collate", "transport")
+"""Stages of a sample on its way to the main process, in order."""
+
+STAGES: Final = (*WORK_STAGES, "wait", "room", "copy", "step")
+"""Stages of events: ``wait`` is the trainer's for a batch, ``room`` a worker's for a task, ``copy`` to the device."""
+
+EVENT: Final = np.dtype(
+    [
+        ("stage", np.uint8),  # position in STAGES; SAMPLE: a whole sample; BATCH: a whole batch
+        ("worker", np.int16),  # -1: the main process
+        ("batch", np.int32),  # number in the epoch, -1: unknown
+        ("index", np.int64),  # of the sample in the dataset, -1: none
+        ("start", np.int64),
+        ("end", np.int64),
+        ("cpu", np.int64),  # processor time of the thread between start and end, nanoseconds; -1: not measured
+        ("nbytes", np.int64),  # of the batch or sample, -1: not measured
+        ("samples", np.int32),  # that it is about: 1, or those of a chunk or batch; 0: unknown
+    ]
+)
+"""One event.
+
+====================  ==================================================================================================
+``SAMPLE``            A sample (or a chunk of samples that are built by one call; ``index`` is then -1). Where batches
+                      are short, only those of some batches are timed; a slow one of another batch then has
+                      ``samples`` 0, so that it does not count in means.
+read, decode,         A part of a ``SAMPLE`` event of the same worker, within its time. The ``SAMPLE``'s time is
+augment               measured; its parts are sampled. Cost of a sample: time of the stage's events, divided by the
+                      ``samples`` of all ``SAMPLE`` events.
+collate               The call of ``collate_fn``, less the next row's part. Each batch that was observed in detail has
+                      one; ``cpu`` is not measured where batches take less than 2 ms.
+transport             Of a worker: encoding the batch, and writing large arrays to shared memory. Of the main process:
+                      receiving and decoding it. ``nbytes`` of the batch. Cost of a sample: all of them, divided by the
+                      samples of the batches.
+``BATCH``             A worker's time from a task to its batch, without ``room``; ``samples`` of the batch. Each batch
+                      has one, also where it is the only event of its batch; ``cpu`` is then an estimate. torch's
+                      workers encode batches beside it, in another thread; penstock's within it.
+``room``              A worker's wait for a task.
+wait, copy, step      Of the main process, as in :class:`StepTimes`.
+====================  ==================================================================================================
+"""
+
+SAMPLE: Final = 100
+BATCH: Final = 101
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderSettings:
+    """What decides a loader's speed.
+
+    Parameters
+    ----------
+    library : str
+        "torch" or "penstock".
+    workers : str
+        "serial", "threads" or "processes".
+    num_workers, prefetch_factor, batch_size : int
+        As given; ``prefetch_factor`` 0 without workers; ``batch_size`` 0 if batches are made by the dataset.
+    pin_memory, persistent_workers, in_order : bool
+        As given.
+    start_method : str
+        Of worker processes; empty without any.
+    dataset : str
+        The class of the dataset.
+    length : int
+        Samples of the dataset; -1 for a stream.
+    """
+
+    library: str
+    workers: str
+    num_workers: int
+    prefetch_factor: int
+    batch_size: int
+    pin_memory: bool = False
+    persistent_workers: bool = False
+    in_order: bool = True
+    start_method: str = ""
+    dataset: str = ""
+    length: int = -1
+
+
+@dataclass(slots=True)
+class StepTimes:
+    """The steps of the training script, one element for each batch that it took.
+
+    Parameters
+    ----------
+    wait_ns : int64[n]
+        How long the script waited for the batch.
+    step_ns : int64[n]
+        From the batch's arrival to the request of the next one, copies included.
+    copy_ns : int64[n]
+        Of it, in copies to the device.
+    cpu_ns : int64[n]
+        Processor time of the main process in the step, all threads but penstock's.
+    samples : int64[n]
+        Samples of the batch.
+    start_ns : int64[n]
+        When it arrived.
+    ready : int64[n]
+        Batches that were ready when it was asked for; -1 where that cannot be seen.
+    replayed : bool[n]
+        Whether it was the batch before once more (the fixed-data test): the script then waited for nothing.
+    device_ns : int64[n]
+        Of the step, in which the device was busy; -1 where there is none.
+    epoch : int64[n]
+        Number of the epoch, from 0; the first wait of an epoch includes the start of its workers. Empty if unknown.
+    """
+
+    wait_ns: npt.NDArray[np.int64]
+    step_ns: npt.NDArray[np.int64]
+    copy_ns: npt.NDArray[np.int64]
+    cpu_ns: npt.NDArray[np.int64]
+    samples: npt.NDArray[np.int64]
+    start_ns: npt.NDArray[np.int64]
+    ready: npt.NDArray[np.int64]
+    replayed: npt.NDArray[np.bool_]
+    device_ns: npt.NDArray[np.int64]
+    epoch: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+
+
+@dataclass(slots=True)
+class ProcessUsage:
+    """What one process used while it was watched.
+
+    Parameters
+    ----------
+    role : str
+        "main", "worker 0" ..., "other" for child processes of the script that are no workers.
+    pid : int
+        Of the process.
+    cpu_ns, wall_ns : int
+        Processor time of all threads; time watched.
+    threads : int
+        Most threads at one time.
+    pss_bytes : int
+        Its part of the memory, shared pages divided; the largest value seen; -1: not measured.
+    major_faults, minor_faults : int
+        Page faults.
+    read_bytes : int
+        Read from block devices; ``read_calls_bytes`` also from the page cache.
+    read_calls_bytes : int
+        Passed to read calls.
+    descriptors : int
+        Most open files at one time.
+    waiting_for_cpu_ns : int
+        Runnable, but not running (/proc/PID/schedstat); -1: not measured.
+    """
+
+    role: str
+    pid: int
+    cpu_ns: int
+    wall_ns: int
+    threads: int = 1
+    pss_bytes: int = -1
+    major_faults: int = 0
+    minor_faults: int = 0
+    read_bytes: int = 0
+    read_calls_bytes: int = 0
+    descriptors: int = 0
+    waiting_for_cpu_ns: int = -1
+
+
+@dataclass(slots=True)
+class Recording:
+    """All that was observed of one loader.
+
+    Parameters
+    ----------
+    settings : LoaderSettings
+        Of the loader.
+    steps : StepTimes
+        The script's steps.
+    events : array of EVENT
+        Of all processes, in the order of their starts.
+    dropped : int
+        Events for which there was no room.
+    usage : list of ProcessUsage
+        One for each process.
+    machine : dict
+        What :func:`penstock.doctor.machine.machine.describe_machine` gives; numbers, text and lists only.
+    device : dict
+        What the device did, if the script uses one: as :meth:`~.gpu.DeviceSampler.summary` gives it, and
+        ``launch_bound`` (0..1), the part of the steps at whose end the device was done when the script was; else empty.
+    keys : dict of int to str
+        Names of the slowest samples, where the dataset has names.
+    rank, world_size : int
+        Of the process, where several train together.
+    command : list of str
+        The script and its arguments; empty if it was watched from Python.
+    ended : str
+        How the script ended: "steps" (enough were seen), "finished", "exit N", "error: ...", "interrupted".
+    warm_up : int
+        Steps at the beginning that are left out.
+    others : list of dict
+        Other loaders of the script: ``dataset``, ``samples``, ``wait_ns``.
+    draw_ns : float
+        Mean time of torch's sampler to draw the indices of a batch, in the main process.
+    """
+
+    settings: LoaderSettings
+    steps: StepTimes
+    events: npt.NDArray[Any]
+    dropped: int = 0
+    usage: list[ProcessUsage] = field(default_factory=list)
+    machine: dict[str, Any] = field(default_factory=dict)
+    device: dict[str, Any] = field(default_factory=dict)
+    keys: dict[int, str] = field(default_factory=dict)
+    rank: int = 0
+    world_size: int = 1
+    command: list[str] = field(default_factory=list)
+    ended: str = ""
+    warm_up: int = 0
+    others: list[dict[str, Any]] = field(default_factory=list)
+    draw_ns: float = 0.0
