@@ -26,7 +26,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.doctor.watching.import_hooks import INSTALLERS, when_imported
+from penstock.doctor.watching.loaders.import_hooks import INSTALLERS, when_imported
 from penstock.doctor.watching.script import Ending, EnoughStepsError, ScriptNotFoundError, run_script
 
 if TYPE_CHECKING:

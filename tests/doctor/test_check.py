@@ -37,7 +37,7 @@ from penstock import doctor  # noqa: E402  # as above
 from penstock.datasets.object_graph import find_objects  # noqa: E402  # as above
 from penstock.doctor import RULES, Finding, Report, check  # noqa: E402  # as above
 from penstock.doctor.checks.rules.copied_objects import estimate_nbytes  # noqa: E402  # as above
-from penstock.doctor.checks.script_checking import SCRIPT_RULES  # noqa: E402  # as above
+from penstock.doctor.checks.script.checking import SCRIPT_RULES  # noqa: E402  # as above
 from penstock.doctor.checks.settings import count_usable_cores  # noqa: E402  # as above
 from penstock.doctor.checks.subject import Subject  # noqa: E402  # as above
 from penstock.torch import DataLoader  # noqa: E402  # as above

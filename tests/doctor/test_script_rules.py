@@ -13,7 +13,7 @@ import pytest
 
 from penstock.doctor import watch
 from penstock.doctor.checks.findings import Finding
-from penstock.doctor.checks.script_checking import SCRIPT_RULES
+from penstock.doctor.checks.script.checking import SCRIPT_RULES
 from penstock.doctor.watching.block import install_all
 from penstock.doctor.watching.watcher import Limits, Watcher, blocks
 from tests.doctor.stranger_scripts import COMMON, LIBRARY, SCRIPTS

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final
 
-from penstock.doctor.checks.batch_places import BatchPlaces
 from penstock.doctor.checks.findings import Finding, Report
+from penstock.doctor.checks.script.batch_places import BatchPlaces
 from penstock.doctor.judge.diagnosis import Verdict
 from penstock.doctor.watching.recording import Recording
 
@@ -51,7 +51,7 @@ def find_traps(
     if loader is None or "torch" not in sys.modules:
         return []
     from penstock.doctor import check
-    from penstock.doctor.checks.script_checking import check_script
+    from penstock.doctor.checks.script.checking import check_script
 
     findings = _attempt("The loader", lambda: list(check(loader)), notes)
     if places is not None:

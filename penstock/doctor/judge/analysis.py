@@ -18,10 +18,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from penstock.doctor.checks.batch_places import BatchPlaces
+from penstock.doctor.checks.script.batch_places import BatchPlaces
 from penstock.doctor.checks.traps import find_traps, name_in_verdict
 from penstock.doctor.judge.advice import CANDIDATES
-from penstock.doctor.judge.advice.candidate import Candidate
+from penstock.doctor.judge.candidate import Candidate
 from penstock.doctor.judge.diagnosis import Advice, Diagnosis, Measured
 from penstock.doctor.judge.situation import Situation, examine, rename_copies
 from penstock.doctor.judge.stage_costs import find_slow_samples

@@ -26,8 +26,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-from penstock.doctor.judge.advice.candidate import Candidate
 from penstock.doctor.judge.advice.num_workers import with_workers
+from penstock.doctor.judge.candidate import Candidate
 from penstock.doctor.judge.diagnosis import Advice, Verdict, VerdictStage
 from penstock.doctor.judge.observed_pipeline import waiting_for_start
 from penstock.doctor.judge.situation import Situation, limiting_shares

@@ -15,8 +15,8 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from penstock.doctor.watching.import_hooks import INSTALLERS, when_imported
-from penstock.doctor.watching.loader_watch import LoaderWatch
+from penstock.doctor.watching.loaders.import_hooks import INSTALLERS, when_imported
+from penstock.doctor.watching.loaders.loader_watch import LoaderWatch
 from penstock.doctor.watching.recording import Recording
 from penstock.doctor.watching.watcher import Limits, Watcher, blocks
 from penstock.errors import ArgumentError

@@ -1,7 +1,7 @@
 """Which batches are observed in detail: each one while that is cheap, else one of several, drawn at random.
 
 Of the others only the times of their beginning and end are kept. Used by :mod:`.work_recorder` for the
-batches that a worker builds, and by :mod:`penstock.doctor.watching.loader_watch` for the steps of the script.
+batches that a worker builds, and by :mod:`penstock.doctor.watching.loaders.loader_watch` for the steps of the script.
 """
 
 from __future__ import annotations

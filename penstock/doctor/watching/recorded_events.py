@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.doctor.watching.brief_steps import ScriptStep
-from penstock.doctor.watching.loader_watch import LoaderWatch
+from penstock.doctor.watching.loaders.loader_watch import LoaderWatch
 from penstock.doctor.watching.recording import BATCH, EVENT, SAMPLE, STAGES
 
 __all__ = ["fill_cpu", "fill_sizes", "find_slowest", "main_events"]

@@ -25,9 +25,9 @@ import numpy.typing as npt
 from penstock.doctor.machine.device_watch import DeviceWatch
 from penstock.doctor.watching.brief_steps import ScriptStep
 from penstock.doctor.watching.event_file import read_events
-from penstock.doctor.watching.loader_settings import describe_loader
-from penstock.doctor.watching.loader_watch import LoaderWatch
-from penstock.doctor.watching.made_loaders import MadeLoaders
+from penstock.doctor.watching.loaders.loader_settings import describe_loader
+from penstock.doctor.watching.loaders.loader_watch import LoaderWatch
+from penstock.doctor.watching.loaders.made_loaders import MadeLoaders
 from penstock.doctor.watching.recorded_events import fill_cpu, fill_sizes, find_slowest, main_events
 from penstock.doctor.watching.recording import Recording
 from penstock.doctor.watching.sample_events import unpack_samples

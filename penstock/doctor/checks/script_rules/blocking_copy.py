@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from penstock.doctor.checks.findings import Finding
-from penstock.doctor.checks.script_subject import NO_DEVICE, ScriptSubject, describe_events, quote_events
+from penstock.doctor.checks.script.subject import NO_DEVICE, ScriptSubject, describe_events, quote_events
 from penstock.doctor.reports.text_report import format_time_us
 
 __all__ = ["find"]

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from penstock.doctor.checks.findings import Finding
-from penstock.doctor.checks.script_subject import NO_DEVICE, ScriptSubject, describe_events
-from penstock.doctor.checks.script_values import ScriptEvent
-from penstock.doctor.checks.tensor_methods import SIZES
+from penstock.doctor.checks.script.subject import NO_DEVICE, ScriptSubject, describe_events
+from penstock.doctor.checks.script.tensor_methods import SIZES
+from penstock.doctor.checks.script.values import ScriptEvent
 from penstock.doctor.checks.trap_trials import measure_cast
 from penstock.doctor.reports.text_report import format_time_us
 

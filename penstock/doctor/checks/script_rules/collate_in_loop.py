@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from penstock.doctor.checks.findings import Finding
-from penstock.doctor.checks.script_subject import ScriptSubject, describe_events, quote_events
+from penstock.doctor.checks.script.subject import ScriptSubject, describe_events, quote_events
 from penstock.doctor.watching.batch_layout import BatchParts
 
 __all__ = ["find"]

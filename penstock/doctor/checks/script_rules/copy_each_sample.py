@@ -10,7 +10,7 @@ from typing import Final
 
 from penstock.doctor.checks.findings import Finding
 from penstock.doctor.checks.rules.cuda_in_worker import find_moves
-from penstock.doctor.checks.script_subject import NO_DEVICE, ScriptSubject
+from penstock.doctor.checks.script.subject import NO_DEVICE, ScriptSubject
 
 __all__ = ["find"]
 

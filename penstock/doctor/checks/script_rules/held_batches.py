@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch.utils.data
 
 from penstock.doctor.checks.findings import Finding
-from penstock.doctor.checks.script_subject import ScriptSubject
+from penstock.doctor.checks.script.subject import ScriptSubject
 from penstock.plurals import counted
 
 __all__ = ["find"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.doctor.checks.findings import Finding
-from penstock.doctor.checks.script_subject import ScriptSubject
+from penstock.doctor.checks.script.subject import ScriptSubject
 from penstock.plurals import counted
 
 __all__ = ["find"]

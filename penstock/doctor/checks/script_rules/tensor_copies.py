@@ -14,8 +14,8 @@ from typing import Final
 
 from penstock.doctor.checks.findings import Finding, Severity
 from penstock.doctor.checks.functions import FunctionCall, UserFunction
-from penstock.doctor.checks.script_subject import ScriptSubject, describe_events, quote_events
-from penstock.doctor.checks.tensor_methods import NEW_ARRAYS
+from penstock.doctor.checks.script.subject import ScriptSubject, describe_events, quote_events
+from penstock.doctor.checks.script.tensor_methods import NEW_ARRAYS
 from penstock.doctor.checks.trap_trials import TensorCopy, measure_tensor_copies
 
 __all__ = ["find"]

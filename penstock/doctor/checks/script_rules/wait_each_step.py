@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.doctor.checks.findings import Finding
-from penstock.doctor.checks.script_subject import NO_DEVICE, ScriptSubject, describe_events, quote_events
+from penstock.doctor.checks.script.subject import NO_DEVICE, ScriptSubject, describe_events, quote_events
 
 __all__ = ["find"]
 

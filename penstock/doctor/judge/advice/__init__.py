@@ -1,13 +1,13 @@
 """Candidates of advice: one file each, and one line here.
 
 A candidate is a function ``find`` that takes a :class:`~penstock.doctor.judge.situation.Situation` and yields a
-:class:`~penstock.doctor.judge.advice.candidate.Candidate` for each change that may help: what to write, what the
+:class:`~penstock.doctor.judge.candidate.Candidate` for each change that may help: what to write, what the
 model says of it, and how to try it. :mod:`penstock.doctor.judge.analysis` keeps those that bring enough.
 """
 
 from __future__ import annotations
 
-from penstock.doctor.judge.advice.candidate import Candidate
+from penstock.doctor.judge.candidate import Candidate
 from penstock.registry import Registry
 
 __all__ = ["CANDIDATES", "Candidate"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from penstock.doctor.judge.advice.candidate import Candidate
+from penstock.doctor.judge.candidate import Candidate
 from penstock.doctor.judge.situation import Situation
 
 __all__ = ["find"]

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.doctor.judge.advice.candidate import Candidate
+from penstock.doctor.judge.candidate import Candidate
 from penstock.doctor.judge.queueing import TrainingPipeline, Work, predict
 from penstock.doctor.judge.situation import Situation
 from penstock.doctor.trials.changed_loader import Change

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from penstock.doctor.judge.advice.candidate import Candidate
+from penstock.doctor.judge.candidate import Candidate
 from penstock.doctor.judge.situation import Situation
 
 __all__ = ["bytes_of_sample", "find"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from penstock.doctor.judge.advice.candidate import Candidate
 from penstock.doctor.judge.advice.resize_when_packing import bytes_of_sample
+from penstock.doctor.judge.candidate import Candidate
 from penstock.doctor.judge.situation import Situation
 
 __all__ = ["find"]

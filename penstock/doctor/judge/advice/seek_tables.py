@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from penstock.doctor.judge.advice.candidate import Candidate
 from penstock.doctor.judge.advice.packing import reads_a_store
+from penstock.doctor.judge.candidate import Candidate
 from penstock.doctor.judge.situation import Situation
 from penstock.stores.common.seek_table_file import seek_table_path
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from penstock.doctor.judge.advice.candidate import Candidate
+from penstock.doctor.judge.candidate import Candidate
 from penstock.doctor.judge.queueing import Work
 from penstock.doctor.judge.situation import Situation
 

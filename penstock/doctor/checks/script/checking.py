@@ -1,16 +1,16 @@
 """Known mistakes in training scripts: found in the source of the loops that take batches, when a script was watched.
 
 One rule is one file in ``script_rules/`` and one line here. A rule is a function ``find`` that takes a
-:class:`~penstock.doctor.checks.script_subject.ScriptSubject` and yields findings.
+:class:`~penstock.doctor.checks.script.subject.ScriptSubject` and yields findings.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from penstock.doctor.checks.batch_places import BatchPlaces
 from penstock.doctor.checks.findings import Finding
-from penstock.doctor.checks.script_subject import read_script
+from penstock.doctor.checks.script.batch_places import BatchPlaces
+from penstock.doctor.checks.script.subject import read_script
 from penstock.doctor.watching.recording import Recording
 from penstock.registry import Registry
 

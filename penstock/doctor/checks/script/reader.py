@@ -18,11 +18,11 @@ import ast
 import types
 from typing import Final
 
-from penstock.doctor.checks.known_objects import KnownObject, describe_object
-from penstock.doctor.checks.script_calls import CallArguments, CallReader
-from penstock.doctor.checks.script_scope import Scope, find_tensor_names
-from penstock.doctor.checks.script_source import Function, read_source
-from penstock.doctor.checks.script_values import ScriptEvent, Value, join_values
+from penstock.doctor.checks.script.calls import CallArguments, CallReader
+from penstock.doctor.checks.script.known_objects import KnownObject, describe_object
+from penstock.doctor.checks.script.scope import Scope, find_tensor_names
+from penstock.doctor.checks.script.source import Function, read_source
+from penstock.doctor.checks.script.values import ScriptEvent, Value, join_values
 from penstock.doctor.watching.batch_layout import BatchParts
 
 __all__ = ["StepReader"]

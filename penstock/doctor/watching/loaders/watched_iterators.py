@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Final
 
-from penstock.doctor.watching.loader_watch import EpochWatch
+from penstock.doctor.watching.loaders.loader_watch import EpochWatch
 from penstock.doctor.watching.watcher import Watcher
 
 __all__ = ["EPOCH", "find_epoch", "watch_next"]

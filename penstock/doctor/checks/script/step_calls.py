@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.datasets.user_code import is_user_file
-from penstock.doctor.checks.known_objects import KnownObject, describe_object, is_of_user
+from penstock.doctor.checks.script.known_objects import KnownObject, describe_object, is_of_user
 from penstock.doctor.watching.batch_layout import BatchParts, describe_batch
 
 __all__ = ["SeenValue", "StepCall", "StepCalls", "find_tensors"]
@@ -32,7 +32,7 @@ __all__ = ["SeenValue", "StepCall", "StepCalls", "find_tensors"]
 _MOST_CALLS: Final = 200
 _MOST_ATTRIBUTES: Final = 100
 _DEEPEST: Final = 4
-_LOADERS: Final = "penstock.doctor.watching.watched_iterators"
+_LOADERS: Final = "penstock.doctor.watching.loaders.watched_iterators"
 
 
 @dataclass(frozen=True, slots=True)

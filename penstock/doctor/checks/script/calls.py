@@ -1,6 +1,6 @@
 """Reads the calls of a training step: copies, casts, waits, and the user's functions that are called.
 
-:class:`CallReader` is the part of :class:`penstock.doctor.checks.script_reader.StepReader` for calls.
+:class:`CallReader` is the part of :class:`penstock.doctor.checks.script.reader.StepReader` for calls.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from typing import Any, Final
 import torch
 
 from penstock.datasets.user_code import is_user_code
-from penstock.doctor.checks.known_objects import WRAPPED, KnownObject
-from penstock.doctor.checks.script_expressions import ExpressionReader
-from penstock.doctor.checks.script_scope import Scope, find_method
-from penstock.doctor.checks.script_source import Function
-from penstock.doctor.checks.script_values import Value, join_values
-from penstock.doctor.checks.tensor_methods import (
+from penstock.doctor.checks.script.expressions import ExpressionReader
+from penstock.doctor.checks.script.known_objects import WRAPPED, KnownObject
+from penstock.doctor.checks.script.scope import Scope, find_method
+from penstock.doctor.checks.script.source import Function
+from penstock.doctor.checks.script.tensor_methods import (
     CASTS,
     COPIES,
     HOST_RESULTS,
@@ -28,6 +27,7 @@ from penstock.doctor.checks.tensor_methods import (
     VIEWS,
     WAITS,
 )
+from penstock.doctor.checks.script.values import Value, join_values
 
 __all__ = ["CallArguments", "CallReader"]
 

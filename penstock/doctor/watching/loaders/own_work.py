@@ -5,7 +5,7 @@
     begin_work ── Trace.add: a part of a chunk ── jobs' run: a chunk ── jobs' watch: a sample ── end_work
 
 The recorder of a thread's present batch is in :data:`working`. :mod:`.own_loader` (threads, no workers)
-and :mod:`penstock.doctor.watching.own_worker` (processes) replace what :func:`work_replacements` lists.
+and :mod:`penstock.doctor.watching.loaders.own_worker` (processes) replace what :func:`work_replacements` lists.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from penstock.doctor.checks.batch_places import BatchPlaces
+from penstock.doctor.checks.script.batch_places import BatchPlaces
 from penstock.doctor.machine.step_events import StepEvents
 from penstock.doctor.watching.batch_copies import ReplayedBatch, synchronize_device
 from penstock.doctor.watching.brief_steps import BriefRun, BriefSteps, ForeignTime, ScriptStep, fill_cpu_of_steps

@@ -10,9 +10,9 @@ import ast
 from dataclasses import replace
 from typing import Any, Final
 
-from penstock.doctor.checks.script_scope import Scope
-from penstock.doctor.checks.script_values import EventKind, ScriptEvent, SourceLine, Value, join_values
-from penstock.doctor.checks.tensor_methods import ATTRIBUTES, SIZES
+from penstock.doctor.checks.script.scope import Scope
+from penstock.doctor.checks.script.tensor_methods import ATTRIBUTES, SIZES
+from penstock.doctor.checks.script.values import EventKind, ScriptEvent, SourceLine, Value, join_values
 
 __all__ = ["ExpressionReader"]
 

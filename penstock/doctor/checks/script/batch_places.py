@@ -7,7 +7,7 @@
 
 Nothing of the script is kept alive but its code, functions and global variables: of objects in local variables, only
 their classes are kept. A place that was seen before costs one look at a few frames. The source is read when the script
-has ended (:mod:`penstock.doctor.checks.script_loops`).
+has ended (:mod:`penstock.doctor.checks.script.loops`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from penstock.datasets.user_code import is_user_file
-from penstock.doctor.checks.known_objects import MOST_NAMES, KnownObject, describe_object
-from penstock.doctor.checks.step_calls import StepCalls, find_tensors
+from penstock.doctor.checks.script.known_objects import MOST_NAMES, KnownObject, describe_object
+from penstock.doctor.checks.script.step_calls import StepCalls, find_tensors
 from penstock.doctor.watching.batch_layout import BatchParts, describe_batch
 from penstock.workers.stack_frames import current_frames
 

@@ -17,12 +17,12 @@ from typing import Final
 
 import torch
 
-from penstock.doctor.checks.batch_places import BatchPlaces, Place
-from penstock.doctor.checks.script_hooks import read_calls
-from penstock.doctor.checks.script_reader import StepReader
-from penstock.doctor.checks.script_scope import Scope, find_tensor_names
-from penstock.doctor.checks.script_source import COMPREHENSIONS, Function, SourceFile, read_source
-from penstock.doctor.checks.script_values import ScriptEvent, SourceLine, Value
+from penstock.doctor.checks.script.batch_places import BatchPlaces, Place
+from penstock.doctor.checks.script.hooks import read_calls
+from penstock.doctor.checks.script.reader import StepReader
+from penstock.doctor.checks.script.scope import Scope, find_tensor_names
+from penstock.doctor.checks.script.source import COMPREHENSIONS, Function, SourceFile, read_source
+from penstock.doctor.checks.script.values import ScriptEvent, SourceLine, Value
 
 __all__ = ["Taking", "TrainingLoop", "read_loops"]
 

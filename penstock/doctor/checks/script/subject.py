@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import torch
 
-from penstock.doctor.checks.batch_places import BatchPlaces
 from penstock.doctor.checks.findings import Finding, Severity
-from penstock.doctor.checks.script_loops import TrainingLoop, read_loops
-from penstock.doctor.checks.script_values import EventKind, ScriptEvent
+from penstock.doctor.checks.script.batch_places import BatchPlaces
+from penstock.doctor.checks.script.loops import TrainingLoop, read_loops
+from penstock.doctor.checks.script.values import EventKind, ScriptEvent
 from penstock.doctor.checks.subject import Subject
 from penstock.doctor.watching.recording import Recording
 

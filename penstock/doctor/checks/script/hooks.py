@@ -1,19 +1,19 @@
 """What is done in the user's functions that a step calls: hooks, callbacks, the step of a framework's module.
 
 The loop of a trainer in a library is not read. The user's functions that it calls were seen with their arguments
-(:mod:`penstock.doctor.checks.step_calls`), and are read with these.
+(:mod:`penstock.doctor.checks.script.step_calls`), and are read with these.
 """
 
 from __future__ import annotations
 
 import torch
 
-from penstock.doctor.checks.batch_places import BatchPlaces
-from penstock.doctor.checks.script_reader import StepReader
-from penstock.doctor.checks.script_scope import Scope, find_tensor_names
-from penstock.doctor.checks.script_source import read_source
-from penstock.doctor.checks.script_values import SourceLine, Value
-from penstock.doctor.checks.step_calls import SeenValue, StepCall
+from penstock.doctor.checks.script.batch_places import BatchPlaces
+from penstock.doctor.checks.script.reader import StepReader
+from penstock.doctor.checks.script.scope import Scope, find_tensor_names
+from penstock.doctor.checks.script.source import read_source
+from penstock.doctor.checks.script.step_calls import SeenValue, StepCall
+from penstock.doctor.checks.script.values import SourceLine, Value
 
 __all__ = ["read_calls"]
 

@@ -13,9 +13,9 @@ from typing import Final
 __all__ = ["INSTALLERS", "when_imported"]
 
 INSTALLERS: Final = {
-    "torch.utils.data.dataloader": ("penstock.doctor.watching.torch_loader", "install"),
-    "penstock.loader.loader": ("penstock.doctor.watching.own_loader", "install"),
-    "penstock.torch.loader.epoch_starter": ("penstock.doctor.watching.own_loader", "install_torch"),
+    "torch.utils.data.dataloader": ("penstock.doctor.watching.loaders.torch_loader", "install"),
+    "penstock.loader.loader": ("penstock.doctor.watching.loaders.own_loader", "install"),
+    "penstock.torch.loader.epoch_starter": ("penstock.doctor.watching.loaders.own_loader", "install_torch"),
 }
 """By the module of a loader, what watches it: a function that takes a watcher."""
 

@@ -20,13 +20,13 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.doctor.watching.event_file import make_row
-from penstock.doctor.watching.own_threads import find_watch, install_local
-from penstock.doctor.watching.own_work import work_replacements, working
-from penstock.doctor.watching.own_worker import record_worker
-from penstock.doctor.watching.watched_iterators import EPOCH, find_epoch, watch_next
+from penstock.doctor.watching.loaders.own_threads import find_watch, install_local
+from penstock.doctor.watching.loaders.own_work import work_replacements, working
+from penstock.doctor.watching.loaders.own_worker import record_worker
+from penstock.doctor.watching.loaders.watched_iterators import EPOCH, find_epoch, watch_next
+from penstock.doctor.watching.loaders.worker_start import RecordingStart
 from penstock.doctor.watching.watcher import Watcher
 from penstock.doctor.watching.work_recorder import WorkRecorder
-from penstock.doctor.watching.worker_start import RecordingStart
 from penstock.loader.iteration import LoaderIterator
 from penstock.loader.loader import DataLoader
 from penstock.trace import Trace

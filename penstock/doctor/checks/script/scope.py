@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from penstock.datasets.user_code import is_user_code, unwrap_function
-from penstock.doctor.checks.known_objects import KnownObject, describe_object
-from penstock.doctor.checks.script_source import Function, SourceFile
-from penstock.doctor.checks.script_values import Value, join_values
+from penstock.doctor.checks.script.known_objects import KnownObject, describe_object
+from penstock.doctor.checks.script.source import Function, SourceFile
+from penstock.doctor.checks.script.values import Value, join_values
 
 __all__ = ["Scope", "find_method", "find_tensor_names"]
 

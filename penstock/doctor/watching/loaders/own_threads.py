@@ -5,7 +5,7 @@
     SerialBackend.result                     a batch, built while the caller waits
     _Shared.take ── end_chunk ── deliver     a thread takes a chunk of a batch; the last one of a batch delivers it
 
-Installed by :mod:`penstock.doctor.watching.own_loader`.
+Installed by :mod:`penstock.doctor.watching.loaders.own_loader`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.doctor.watching.event_file import make_row
-from penstock.doctor.watching.loader_watch import LoaderWatch
-from penstock.doctor.watching.own_work import begin_work, end_work, mark_samples, working
+from penstock.doctor.watching.loaders.loader_watch import LoaderWatch
+from penstock.doctor.watching.loaders.own_work import begin_work, end_work, mark_samples, working
 from penstock.doctor.watching.recording import BATCH
 from penstock.doctor.watching.stack_sampling import SampledThread
 from penstock.doctor.watching.watcher import Watcher

@@ -25,12 +25,12 @@ from typing import Any
 import torch.utils.data.dataloader as torch_dataloader
 
 from penstock.doctor.watching.event_file import make_row
-from penstock.doctor.watching.loader_watch import LoaderWatch
-from penstock.doctor.watching.torch_worker import is_batch_message, record_worker, watch_fetcher
-from penstock.doctor.watching.watched_iterators import EPOCH, find_epoch, watch_next
+from penstock.doctor.watching.loaders.loader_watch import LoaderWatch
+from penstock.doctor.watching.loaders.torch_worker import is_batch_message, record_worker, watch_fetcher
+from penstock.doctor.watching.loaders.watched_iterators import EPOCH, find_epoch, watch_next
+from penstock.doctor.watching.loaders.worker_start import RecordingStart
 from penstock.doctor.watching.watcher import Watcher
 from penstock.doctor.watching.work_recorder import WorkRecorder
-from penstock.doctor.watching.worker_start import RecordingStart
 
 __all__ = ["install"]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.doctor.watching.event_file import Control
-from penstock.doctor.watching.own_work import begin_work, end_work, mark_samples, work_replacements
+from penstock.doctor.watching.loaders.own_work import begin_work, end_work, mark_samples, work_replacements
 from penstock.doctor.watching.stack_sampling import StackSampler
 from penstock.doctor.watching.work_recorder import WorkRecorder
 from penstock.workers.processes.worker import _Worker

@@ -1,0 +1,1 @@
+"""What a training script does with its batches."""

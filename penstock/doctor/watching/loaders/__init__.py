@@ -1,0 +1,1 @@
+"""How loaders and their workers are watched: torch's and penstock's."""
