@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         PackError,
         PenstockError,
         RecordIndexError,
+        RecordKeyError,
         SampleError,
         StallError,
         StateError,
@@ -119,6 +120,7 @@ __all__ = [
     "RandomSampler",
     "Record",
     "RecordIndexError",
+    "RecordKeyError",
     "RepeatFactorSampler",
     "SampleError",
     "SampleMixUp",
@@ -164,8 +166,9 @@ _MODULES: Final = {
     "penstock.datasets.mixing.mosaic": "Mosaic",
     "penstock.datasets.mixing.sample_mixup": "SampleMixUp",
     "penstock.errors": "AnnotationError ArgumentError BatchMemoryError BrokenImageError CorruptRecordError DecodeError "
-    "ImageTooLargeError IncompleteStoreError OptionalPackageError PackError PenstockError RecordIndexError SampleError "
-    "StallError StateError StoreError StoreFormatError StoreNotFoundError UnsupportedImageError WorkerError",
+    "ImageTooLargeError IncompleteStoreError OptionalPackageError PackError PenstockError RecordIndexError "
+    "RecordKeyError SampleError StallError StateError StoreError StoreFormatError StoreNotFoundError "
+    "UnsupportedImageError WorkerError",
     "penstock.loader": "DataLoader",
     "penstock.nested": "NestedTensor",
     "penstock.pack": "convert index merge pack verify",
@@ -189,6 +192,18 @@ _NAMES: Final = {name: (module, name) for module, names in _MODULES.items() for 
 _PACKAGES: Final = frozenset({"annotations", "transforms"})
 """Packages that are imported when they are first asked for."""
 
+_ELSEWHERE: Final = {
+    **dict.fromkeys(
+        ("torch", "doctor", "view"), "; it is a package to import by its name, such as import penstock.torch"
+    ),
+    **dict.fromkeys(("ImageFolder", "compile", "StatefulDataLoader"), "; it is in penstock.torch"),
+    **dict.fromkeys(("check", "watch"), "; it is in penstock.doctor"),
+    **dict.fromkeys(("Pipeline", "Decode", "Resize", "Normalize"), "; it is in penstock.transforms"),
+    **dict.fromkeys(("jax", "tensorflow"), "; give the NumPy batches of penstock.DataLoader to that library"),
+    **dict.fromkeys(("LmdbDataset", "ImageDataset"), "; use penstock.StoreDataset(penstock.open(path))"),
+}
+"""Where names are that people look for here, after the usual text of the error."""
+
 del annotations  # of `__future__`: it is the name of a package of ours
 
 __version__: str
@@ -201,7 +216,7 @@ def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return importlib.import_module(f"penstock.{name}")
     if name not in _NAMES:
-        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}{_ELSEWHERE.get(name, '')}")
     module, attribute = _NAMES[name]
     value = globals()[name] = getattr(importlib.import_module(module), attribute)
     return value
@@ -221,7 +236,7 @@ def _version() -> str:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_PACKAGES, "__version__"})
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__, *_PACKAGES, "__version__"})
 
 
 class _Package(ModuleType):

@@ -5,6 +5,7 @@
     PenstockError
     ├── ArgumentError            (ValueError)     an invalid argument
     ├── RecordIndexError         (IndexError)     an index outside a store or dataset
+    ├── RecordKeyError           (KeyError)       a key that no record of a store has
     ├── OptionalPackageError     (ImportError)    a package that an extra installs is absent
     ├── StoreError               (OSError)        a store cannot be opened, read or written
     │   ├── StoreNotFoundError   (FileNotFoundError)
@@ -44,6 +45,7 @@ __all__ = [
     "PackError",
     "PenstockError",
     "RecordIndexError",
+    "RecordKeyError",
     "SampleError",
     "StallError",
     "StateError",
@@ -102,6 +104,12 @@ class ArgumentError(PenstockError, ValueError):
 
 class RecordIndexError(PenstockError, IndexError):
     """An index outside a store or dataset; the message names the valid indices."""
+
+
+class RecordKeyError(PenstockError, KeyError):
+    """A key that no record of a store has; the message names the store."""
+
+    __str__ = PenstockError.__str__  # KeyError's shows the repr
 
 
 class OptionalPackageError(PenstockError, ImportError):

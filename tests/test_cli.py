@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from rich.cells import cell_len
 
 import penstock as ps
 from tests.pack.images import make_photos
@@ -499,3 +500,12 @@ def test_verify_refuses_options_that_do_not_belong_together(arguments: tuple[str
 
     assert (done.returncode, done.stdout) == (2, "")
     assert "--annotations" in done.stderr
+
+
+def test_classes_with_wide_letters_are_aligned(tmp_path: Path) -> None:
+    """A letter that a terminal shows in two cells counts as two."""
+    ps.pack([{"label": 0}, {"label": 1}], tmp_path / "p.lmdb", schema={"label": "label"}, classes=["cat", "犬犬"])
+
+    lines = [line for line in run("info", tmp_path / "p.lmdb").stdout.split("\n") if "▇" in line]
+
+    assert [cell_len(line[: line.index("1")]) for line in lines] == [len("    cat          ")] * 2

@@ -49,6 +49,7 @@ PROMISED = [
     "RandomSampler",
     "Record",
     "RecordIndexError",
+    "RecordKeyError",
     "RepeatFactorSampler",
     "SampleError",
     "SampleMixUp",
@@ -170,3 +171,31 @@ def test_each_module_says_what_it_exports(module: str) -> None:
     assert loaded.__doc__
     for name in getattr(loaded, "__all__", ()):
         assert hasattr(loaded, name), f"{module}.__all__ names {name}, which is not there"
+
+
+@pytest.mark.parametrize("module", ["penstock", "penstock.transforms"])
+def test_dir_lists_public_names_only(module: str) -> None:
+    """What a person sees after a dot is what may be used."""
+    found = importlib.import_module(module)
+
+    listed = {name for name in dir(found) if not name.startswith("__")}
+
+    assert listed - set(found.__all__) == ({"annotations", "transforms"} if module == "penstock" else set())
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("ImageFolder", "it is in penstock.torch"),
+        ("doctor", "a package to import by its name"),
+        ("jax", "NumPy batches"),
+        ("Pipeline", "it is in penstock.transforms"),
+    ],
+)
+def test_names_that_are_elsewhere_say_where(name: str, place: str) -> None:
+    """In a fresh process, since an imported package is an attribute."""
+    program = f"import penstock\ntry: penstock.{name}\nexcept AttributeError as error: print(error)"
+
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+
+    assert place in shown

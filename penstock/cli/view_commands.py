@@ -144,9 +144,12 @@ def _print_classes(summary: StoreInfo) -> None:
     each = " each" if least == most and len(counts) > 1 else ""
     print_line(f"  {counted(len(counts), 'class')} of {records}{each}")
     shown = [(escape_unprintable(name), count) for name, count in list(summary.classes.items())[:_CLASSES_SHOWN]]
-    longest = max(len(name) for name, _ in shown)
+    from rich.cells import cell_len, set_cell_size  # other commands need not load it
+
+    widest = max(cell_len(name) for name, _ in shown)
     for name, count in shown:
-        print_line(f"    {name:<{longest}} {count:>9,} {'▇' * round(30 * count / max(*counts, 1))}")
+        bar = "▇" * round(30 * count / max(*counts, 1))
+        print_line(f"    {set_cell_size(name, widest)} {count:>9,} {bar}")
     if len(summary.classes) > _CLASSES_SHOWN:
         print_line(f"    ... and {len(summary.classes) - _CLASSES_SHOWN:,} more")
 

@@ -22,6 +22,12 @@ class LoaderStatistics:
 
     _counters: LoaderCounters
 
+    def __repr__(self) -> str:
+        """The settings that say what a loader does; nothing is opened, drawn or counted."""
+        names = ("batch_size", "num_workers", "workers", "drop_last", "pin_memory")
+        settings = [f"{name}={value!r}" for name in names if (value := vars(self).get(name))]
+        return f"{type(self).__name__}({', '.join([type(vars(self).get('dataset')).__name__, *settings])})"
+
     def stats(self) -> Stats:
         """Time per stage and worker, samples, batches and bytes since construction; print it for a table.
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, SupportsIndex, overload
 
 from penstock import forks
-from penstock.errors import ArgumentError, PenstockError, RecordIndexError, StoreError
+from penstock.errors import ArgumentError, PenstockError, RecordIndexError, RecordKeyError, StoreError
 from penstock.plurals import counted
 from penstock.stores.common.locked_methods import lock_methods
 from penstock.stores.fields.ragged_columns import join_values, refuse_fixed
@@ -148,18 +148,30 @@ class Store(WritableKind, ABC):
         """
 
     @overload
-    def __getitem__(self, index: SupportsIndex) -> Record: ...
+    def __getitem__(self, index: SupportsIndex | str) -> Record: ...
     @overload
     def __getitem__(self, index: slice) -> list[Record]: ...
-    def __getitem__(self, index: SupportsIndex | slice) -> Record | list[Record]:
-        """The record at ``index``, which may count from the end; a slice gives a list of records."""
+    def __getitem__(self, index: SupportsIndex | str | slice) -> Record | list[Record]:
+        """The record at ``index``, which may count from the end; a slice gives a list of records.
+
+        A text is a key: the first record with that key, found in O(n) each time. For many keys, make a dict of
+        :meth:`keys`.
+        """
         if isinstance(index, slice):
             return self.read(range(*index.indices(len(self))))
+        if isinstance(index, str):
+            return self.read([self._locate(index)])[0]
         number = check_index(index, "a store")
         count = len(self)
         if not -count <= number < count:
             self._refuse_outside(number)
         return self.read([number % count])[0]
+
+    def _locate(self, key: str) -> int:
+        for index, each in enumerate(self.keys()):
+            if each == key:
+                return index
+        raise RecordKeyError(f"no record has the key {key!r:.200}", store=self.url)
 
     def __iter__(self) -> Iterator[Record]:
         """Every record in order; each is read when it is reached."""

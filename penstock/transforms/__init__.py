@@ -120,3 +120,7 @@ ops.register("RandomIoUCrop", "penstock.transforms.ops.iou_crop:RandomIoUCrop")
 ops.register("RandomZoomOut", "penstock.transforms.ops.zoom_out:RandomZoomOut")
 ops.register("ClampBoundingBoxes", "penstock.transforms.ops.sanitize:ClampBoundingBoxes")
 ops.register("SanitizeBoundingBoxes", "penstock.transforms.ops.sanitize:SanitizeBoundingBoxes")
+
+
+def __dir__() -> list[str]:
+    return sorted({*(name for name in globals() if name.startswith("__")), *__all__})

@@ -21,7 +21,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from penstock.errors import ArgumentError, PenstockError, RecordIndexError, StoreError, StoreNotFoundError
+from penstock.errors import (
+    ArgumentError,
+    PenstockError,
+    RecordIndexError,
+    RecordKeyError,
+    StoreError,
+    StoreNotFoundError,
+)
 from penstock.stores import STORES, expand_paths
 from penstock.stores import open as open_store
 from penstock.stores.base import Store
@@ -135,8 +142,9 @@ def test_a_store_is_indexed_and_iterated(store: Store, made: Made) -> None:
     for outside in (5, -6):
         with pytest.raises(RecordIndexError, match=f"index {outside} is outside"):
             store[outside]
-    with pytest.raises(ArgumentError, match="an int or a slice, got str"):
-        store["cats/2.jpg"]  # type: ignore[call-overload]  # the mistake under test
+    assert store[made.keys[2]].index == 2
+    with pytest.raises(RecordKeyError, match="no record has the key 'absent'"):
+        store["absent"]
 
 
 def test_blobs_are_those_of_the_records(store: Store, made: Made) -> None:

@@ -109,7 +109,7 @@ def test_a_store_refuses_what_is_outside(index: int) -> None:
         MemoryStore()[index]
 
 
-@pytest.mark.parametrize("index", ["class/0.jpg", 1.5, None, [1, 2], (1, 2)])
+@pytest.mark.parametrize("index", [b"class/0.jpg", 1.5, None, [1, 2], (1, 2)])
 @pytest.mark.parametrize("what", ["store", "dataset"])
 def test_an_index_is_an_int_or_a_slice(index: Any, what: str) -> None:
     """Of a store and of a dataset; a key has a way of its own."""
@@ -352,3 +352,14 @@ def test_a_loader_asks_for_a_dataset(given: Any) -> None:
     """A path's characters are no samples, nor are a store's records."""
     with pytest.raises(ArgumentError, match=r"dataset.*StoreDataset"):
         ps.DataLoader(given, 4)
+
+
+def test_a_dataset_says_the_names_of_its_classes(tmp_path: Path) -> None:
+    """In the order of their numbers; none without labels."""
+    ps.pack(
+        [{"label": name} for name in (1, 0)], tmp_path / "named.lmdb", schema={"label": "label"}, classes=["cat", "dog"]
+    )
+    ps.pack([{"value": 1}], tmp_path / "plain.lmdb")
+
+    assert ps.StoreDataset(ps.open(tmp_path / "named.lmdb"), "label").classes == ["cat", "dog"]
+    assert ps.StoreDataset(ps.open(tmp_path / "plain.lmdb"), "value").classes == []

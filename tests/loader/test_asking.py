@@ -187,3 +187,13 @@ def test_asking_a_store_opens_and_reads_nothing(tmp_path: Path) -> None:
 
     assert (len(list(Path("/proc/self/fd").iterdir())), threading.active_count(), standing()) == before
     assert [dataset[i] for i in range(len(dataset))] == expected
+
+
+def test_a_loader_shows_its_settings() -> None:
+    """The kind of its dataset and what a person sets, without asking the dataset."""
+    numbers = Numbers()
+
+    assert repr(ps.DataLoader(numbers, batch_size=4, num_workers=2, workers="threads")) == (
+        "DataLoader(Numbers, batch_size=4, num_workers=2, workers='threads')"
+    )
+    assert numbers.asked == []

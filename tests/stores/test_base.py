@@ -18,7 +18,7 @@ from PIL import Image
 import penstock as ps
 from penstock import transforms as T
 from penstock.datasets.store.record_arrays import LazyColumn
-from penstock.errors import ArgumentError, StoreError
+from penstock.errors import ArgumentError, RecordKeyError, StoreError
 from penstock.sample import Array, Field, Record, Schema
 from penstock.stores import STORES
 from penstock.stores.base import Indices, Store
@@ -260,3 +260,12 @@ def test_decode_indices_of_a_server_are_kept_in_the_cache_folder(server: Path) -
     assert batch.shape == (3, 3, 16, 16)
     assert verified.ok
     assert packed.records == 3
+
+
+def test_records_are_found_by_key(tmp_path: Path) -> None:
+    """The first record of a key; a key that is not there names the store."""
+    ps.pack([{"value": number} for number in range(3)], tmp_path / "rows.lmdb")
+    with ps.open(tmp_path / "rows.lmdb") as store:
+        assert store[store.keys()[2]].index == 2
+        with pytest.raises(RecordKeyError, match=r"no record has the key 'absent' \[store=.*rows.lmdb"):
+            store["absent"]

@@ -141,13 +141,13 @@ def test_a_region_is_the_same_pixels(name: str, corners: tuple[int, int, int, in
 
 
 @pytest.mark.parametrize(
-    "region", [(0, 0, 62, 45), (-1, 0, 5, 5), (5, 5, 5, 9), (9, 5, 5, 9), (0, 0, 5, 46), (1, 2, 3)]
+    "region", [(0, 0, 62, 45), (-1, 0, 5, 5), (5, 5, 5, 9), (9, 5, 5, 9), (0, 0, 5, 46), (1, 2, 3), "BGR", 5]
 )
 @pytest.mark.parametrize("name", ["420", "progressive"])
 def test_a_region_outside_is_refused(name: str, region: Any) -> None:
     """A region that is empty, turned or outside the image is an ArgumentError that says what is allowed."""
     with pytest.raises(ArgumentError, match="x0, y0, x1, y1"):
-        decode(JPEGS[name], region=region)
+        decode(JPEGS[name], region)
 
 
 @pytest.mark.parametrize("scale", [2, 4, 8])

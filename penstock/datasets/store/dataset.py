@@ -177,6 +177,12 @@ class StoreDataset(Dataset[Sample]):
         """
         return list(self._repaired)
 
+    @property
+    def classes(self) -> list[str]:
+        """Names of the classes of the first field that has such names, in the order of their numbers; a copy."""
+        fields = (self.store.schema[name] for name in self.store.schema.fields)
+        return next((list(field.classes) for field in fields if field.classes), [])
+
     def why_not_filled(self) -> str:
         """Why samples are built one by one; empty if rows of batches are filled."""
         return self._current_plan().reason

@@ -373,9 +373,12 @@ def _check_region(region: Region, encoded: bytes, max_pixels: int, orientation: 
     if width == 0 or frame:
         width, height = fallback.image_size(encoded, max_pixels, frame)
     shown = (height, width) if orientation >= FIRST_TRANSPOSED else (width, height)
-    if len(corners := [int(side) for side in region]) != 4:
-        raise ArgumentError(f"region must be four ints x0, y0, x1, y1, got {region!r}")
-    x0, y0, x1, y1 = corners
+    try:
+        x0, y0, x1, y1 = (int(side) for side in region)
+    except (TypeError, ValueError) as error:
+        given: object = region  # whatever a caller gives
+        hint = "; the mode is given by name, mode='BGR'" if isinstance(given, str) else ""
+        raise ArgumentError(f"region must be four ints x0, y0, x1, y1, got {given!r:.200}{hint}") from error
     if not (0 <= x0 < x1 <= shown[0] and 0 <= y0 < y1 <= shown[1]):
         raise ArgumentError(
             f"region x0, y0, x1, y1 must have 0 <= x0 < x1 <= {shown[0]} and 0 <= y0 < y1 <= {shown[1]}, the image's "
