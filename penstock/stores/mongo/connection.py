@@ -3,7 +3,7 @@
 ::
 
     MongoConnection.run(work) ──PerProcess──> MongoClient ──> work(database) ──> result
-         ^        └ the server does not answer: wait 0.05 s, 0.1 s, ... 2 s, and call ``work`` again, up to the limit
+         ^        └ the server does not answer: call ``work`` again, up to the limit; pymongo waits for the server
          └ StoreError: host, database and collection, never user and password
 
 A client is made at its first use in a process, also after a fork. Threads share it. The stores and writers of MongoDB
@@ -15,21 +15,18 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import random
-import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import parse_qsl, unquote_plus
 
-from penstock import forks
 from penstock.errors import ArgumentError, StoreError
 from penstock.registry import require
 from penstock.stores.common.per_process import PerProcess
 from penstock.stores.location import Location
 
-__all__ = ["RECONNECT_TIMEOUT_S", "MongoConnection", "import_bson"]
+__all__ = ["RECONNECT_TIMEOUT_S", "Database", "MongoConnection", "import_bson"]
 
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
@@ -37,9 +34,8 @@ _logger = logging.getLogger(__name__)
 RECONNECT_TIMEOUT_S: Final = 60.0
 """How long calls are repeated, by default, while the server does not answer."""
 
-_FIRST_DELAY_S: Final = 0.05
-_LONGEST_DELAY_S: Final = 2.0
-_SELECTION_TIMEOUT_MS: Final = 2000  # of one attempt; attempts are repeated here
+_PAUSE_S: Final = 0.2  # between attempts
+_SELECTION_TIMEOUT_MS: Final = 2000  # for which pymongo waits in one attempt: close() ends the next one
 _CONNECT_TIMEOUT_MS: Final = 10_000
 _LEAST_SOCKET_TIMEOUT_S: Final = 60.0
 _TRANSIENT_CODES: Final = frozenset({6, 7, 43, 89, 91, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436})
@@ -47,7 +43,18 @@ _TRANSIENT_CODES: Final = frozenset({6, 7, 43, 89, 91, 189, 262, 9001, 10107, 11
 _MAX_REASON: Final = 300
 
 _inherited: list[Any] = []  # clients of a parent process: never closed here, and never collected, which would warn
-_jitter: Final = random.SystemRandom()  # not the global generator: its numbers are the user's
+
+
+class Database(Protocol):
+    """What is used of pymongo's database."""
+
+    def __getitem__(self, name: str, /) -> Any: ...
+
+    def drop_collection(self, name: str, /) -> object:
+        """Drop a collection, if it is there."""
+
+    def list_collection_names(self, *, filter: dict[str, str]) -> list[str]:  # noqa: A002  # pymongo's name
+        """The names of those that a filter finds."""
 
 
 class MongoConnection:
@@ -79,11 +86,9 @@ class MongoConnection:
         self.database, self.collection = unquote_plus(database), unquote_plus(collection)
         self._timeout_s = float(reconnect_timeout)
         self._clients: PerProcess[Any] = PerProcess(self._open_client, _close_client)
-        self._closing = threading.Event()
-        self._is_away = False
-        forks.watch(self)
+        self._is_closed = self._is_away = False
 
-    def run(self, work: Callable[[Any], T]) -> T:
+    def run(self, work: Callable[[Database], T]) -> T:
         """The result of ``work(database)``, which is called again if the server does not answer.
 
         Parameters
@@ -98,10 +103,8 @@ class MongoConnection:
         """
         errors = require("pymongo.errors", extra="mongo", purpose="to read MongoDB")
         deadline = time.monotonic() + self._timeout_s
-        delay_s = _FIRST_DELAY_S
         while True:
-            if self._closing.is_set():
-                raise StoreError("this store is closed; open it again", store=self.url)
+            self._refuse_closed()
             try:
                 result = work(self._clients.get()[self.database])
             except errors.PyMongoError as error:
@@ -111,8 +114,7 @@ class MongoConnection:
                     self._is_away = False
                     _logger.warning("%s answers again", self.location.host)
                 return result
-            if self._closing.is_set():
-                continue
+            self._refuse_closed()
             left_s = deadline - time.monotonic()
             if not _is_transient(caught, errors) or left_s <= 0:
                 raise self._make_error(caught, errors) from self._without_secrets(caught)
@@ -124,20 +126,16 @@ class MongoConnection:
                     self._timeout_s,
                     self._describe(caught),
                 )
-            self._closing.wait(min(left_s, delay_s * _jitter.uniform(0.5, 1)))
-            delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
+            time.sleep(min(left_s, _PAUSE_S))
 
     def close(self) -> None:
         """Close the client of this process; calls that wait for the server end with an error."""
-        self._closing.set()
+        self._is_closed = True
         self._clients.close()
 
-    def renew_in_child(self) -> None:
-        """In a forked child: replace the event, whose lock a thread of the parent may hold."""
-        was_set = self._closing.is_set()
-        self._closing = threading.Event()
-        if was_set:
-            self._closing.set()
+    def _refuse_closed(self) -> None:
+        if self._is_closed:
+            raise StoreError("this store is closed; open it again", store=self.url)
 
     def _open_client(self) -> Any:
         pymongo = require("pymongo", extra="mongo", purpose="to read MongoDB")

@@ -18,6 +18,7 @@ from typing import Any, Final
 from penstock.errors import ArgumentError, IncompleteStoreError, StoreFormatError
 from penstock.plurals import counted
 from penstock.sample import Schema
+from penstock.stores.mongo.connection import Database
 from penstock.stores.writing import CommittedRecords, Skipped
 
 __all__ = ["Descriptor", "name_descriptors", "read_descriptor"]
@@ -66,7 +67,7 @@ class Descriptor:
         """What is on the server."""
         return CommittedRecords(self.count, self.nbytes, self.skipped)
 
-    def write(self, database: Any, collection: str) -> None:
+    def write(self, database: Database, collection: str) -> None:
         """Replace the description in the database, in one step."""
         document = {
             "_id": _ID,
@@ -98,7 +99,7 @@ def name_descriptors(collection: str) -> str:
     return f"{collection}.penstock"
 
 
-def read_descriptor(database: Any, collection: str, url: str) -> Descriptor | None:
+def read_descriptor(database: Database, collection: str, url: str) -> Descriptor | None:
     """The description of a collection; None if penstock did not write it.
 
     Raises

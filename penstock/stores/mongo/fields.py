@@ -23,10 +23,13 @@ from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.record_names import quote_names
 from penstock.stores.fields.usual_names import BOX_NAMES, IMAGE_NAMES, KEY_NAMES, LABEL_NAMES, MASK_NAMES
 
-__all__ = ["CONTENT", "DocumentLayout", "find_layout", "get_value", "is_shaped"]
+__all__ = ["CONTENT", "Document", "DocumentLayout", "find_layout", "get_value", "is_shaped"]
 
 CONTENT: Final = "$content"
 """The path of the bytes of a GridFS file; no document has such a name."""
+
+Document = Mapping[str, Any]
+"""A document, as pymongo decodes it."""
 
 _MAX_DEPTH: Final = 8
 
@@ -59,7 +62,7 @@ class DocumentLayout:
 
 
 def find_layout(
-    documents: Sequence[Mapping[str, Any]],
+    documents: Sequence[Document],
     *,
     fields: Mapping[str, str] | None,
     key: str | None,
@@ -131,7 +134,7 @@ def get_value(document: Any, path: Sequence[str]) -> Any:
     return document
 
 
-def _collect(documents: Sequence[Mapping[str, Any]], divided: Sequence[str]) -> dict[str, list[Any]]:
+def _collect(documents: Sequence[Document], divided: Sequence[str]) -> dict[str, list[Any]]:
     """The values of the documents by path, None left out, in the order of their first occurrence."""
     values: dict[str, list[Any]] = {}
     paths = {path for each in documents for path in _find_divided(each, "", 0)} | set(divided)
@@ -143,7 +146,7 @@ def _collect(documents: Sequence[Mapping[str, Any]], divided: Sequence[str]) -> 
     return values
 
 
-def _find_divided(document: Mapping[str, Any], prefix: str, depth: int) -> Iterator[str]:
+def _find_divided(document: Document, prefix: str, depth: int) -> Iterator[str]:
     """Paths of the documents in a document that hold bytes."""
     for name, value in document.items():
         if isinstance(value, dict) and depth < _MAX_DEPTH:
@@ -154,7 +157,7 @@ def _find_divided(document: Mapping[str, Any], prefix: str, depth: int) -> Itera
                 yield from within
 
 
-def _walk(document: Mapping[str, Any], prefix: str, divided: set[str]) -> Iterator[tuple[str, Any]]:
+def _walk(document: Document, prefix: str, divided: set[str]) -> Iterator[tuple[str, Any]]:
     for name, value in document.items():
         path = f"{prefix}{name}"
         if path in divided and isinstance(value, dict):
@@ -163,13 +166,13 @@ def _walk(document: Mapping[str, Any], prefix: str, divided: set[str]) -> Iterat
             yield path, value
 
 
-def _values_at(documents: Sequence[Mapping[str, Any]], path: str) -> list[Any]:
+def _values_at(documents: Sequence[Document], path: str) -> list[Any]:
     parts = path.split(".")
     found = (get_value(document, parts) for document in documents)
     return [value for value in found if value is not None]
 
 
-def _find_key(values: Mapping[str, list[Any]], count: int) -> str:
+def _find_key(values: Mapping[str, Sequence[object]], count: int) -> str:
     for wanted in KEY_NAMES:
         for path, found in values.items():
             if _last(path).lower() == wanted and len(found) == count and all(isinstance(value, str) for value in found):
@@ -177,7 +180,7 @@ def _find_key(values: Mapping[str, list[Any]], count: int) -> str:
     return "_id"
 
 
-def _name_fields(values: Mapping[str, list[Any]]) -> dict[str, str]:
+def _name_fields(values: Mapping[str, Sequence[object]]) -> dict[str, str]:
     """Names of fields and their paths; values that are None everywhere are left out."""
     present = {path: found for path, found in values.items() if found}
     image, label = _find_image(present), _find_label(present)
@@ -192,7 +195,7 @@ def _name_fields(values: Mapping[str, list[Any]]) -> dict[str, str]:
     return names
 
 
-def _find_image(values: Mapping[str, list[Any]]) -> str:
+def _find_image(values: Mapping[str, Sequence[object]]) -> str:
     if CONTENT in values:
         return CONTENT if _are_images(values[CONTENT]) else ""
     images = [path for path, found in values.items() if _are_images(found)]
@@ -208,12 +211,12 @@ def _find_image(values: Mapping[str, list[Any]]) -> str:
     return images[0] if images else ""
 
 
-def _are_images(values: Sequence[Any]) -> bool:
+def _are_images(values: Sequence[object]) -> bool:
     """Whether more than half of some values begin as images: a damaged one does not change what a field is."""
     return 2 * sum(isinstance(value, bytes) and looks_like_image(value) for value in values) > len(values)
 
 
-def _find_label(values: Mapping[str, list[Any]]) -> str:
+def _find_label(values: Mapping[str, Sequence[object]]) -> str:
     for wanted in LABEL_NAMES:
         for path, found in values.items():
             if _last(path).lower() == wanted and (_all_are(found, int) or _all_are(found, str)):
@@ -225,16 +228,16 @@ def _last(path: str) -> str:
     return path.rpartition(".")[2] if path != CONTENT else "content"
 
 
-def _all_are(values: Sequence[Any], kind: type | tuple[type, ...]) -> bool:
+def _all_are(values: Sequence[object], kind: type | tuple[type, ...]) -> bool:
     return all(isinstance(value, kind) and not isinstance(value, bool) for value in values)
 
 
-def _find_kind(name: str, values: Sequence[Any]) -> str:
+def _find_kind(name: str, values: Sequence[object]) -> str:
     """The kind of a field, from some values, none of which is None."""
     if name == "image" and any(isinstance(value, bytes) for value in values):
         return "image"  # others, which are no bytes, are errors when they are read
     if all(isinstance(value, bytes) for value in values):
-        is_image = all(map(looks_like_image, values))
+        is_image = all(isinstance(value, bytes) and looks_like_image(value) for value in values)
         return "mask" if name in MASK_NAMES else "image" if is_image else "bytes"
     if all(isinstance(value, bool | int) for value in values):
         return "label" if name == "label" and _all_are(values, int) else "int"

@@ -13,6 +13,7 @@ deleted is an error that names it.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, overload
@@ -23,11 +24,11 @@ import xxhash
 from penstock.errors import ArgumentError, StoreFormatError
 from penstock.plurals import counted
 from penstock.sample import Array
-from penstock.stores.common.keys import KeyList
+from penstock.stores.common.keys import KeyList, LazyKeys
 from penstock.stores.fields.record_names import quote_names
 from penstock.stores.joined_manifest import ManifestColumn
 from penstock.stores.mongo.connection import import_bson
-from penstock.stores.mongo.fields import get_value
+from penstock.stores.mongo.fields import Document, get_value
 from penstock.stores.mongo.values import make_projection, to_text
 from penstock.stores.writing import Skipped
 
@@ -57,19 +58,21 @@ class DocumentIds(Sequence[Any]):
     """
 
     def __init__(self, ids: Iterable[Any]) -> None:
-        object_id = import_bson().ObjectId
-        self._kind, self._parts = "", list[Any]()
-        self._values: Any = []
+        self._object_id = import_bson().ObjectId
         iterator = iter(ids)
+        parts = []
         while chunk := list(itertools.islice(iterator, _BATCH)):
-            kind = _find_id_kind(chunk, object_id)
-            if self._kind not in {"", kind}:  # ids of several types: as they are
-                rest = [*self._unpack_all(), *chunk, *iterator]
-                self._kind, self._parts = "other", [rest]
-                break
-            self._kind = kind
-            self._parts.append(_pack_ids(chunk, kind))
-        self._join()
+            kind = _find_id_kind(chunk, self._object_id)
+            parts.append((kind, _pack_ids(chunk, kind)))
+        kinds = {kind for kind, _ in parts}
+        self._kind = kinds.pop() if len(kinds) == 1 else "other"
+        self._values: Any
+        if self._kind in {"object_id", "int"}:
+            self._values = np.concatenate([packed for _, packed in parts])
+        elif self._kind == "text":
+            self._values = KeyList(b"".join(packed.joined for _, packed in parts))
+        else:  # also ids of several types
+            self._values = [self._unpack(kind, value) for kind, packed in parts for value in packed]
 
     def __len__(self) -> int:
         return len(self._values)
@@ -81,10 +84,7 @@ class DocumentIds(Sequence[Any]):
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
-        value = self._values[index]
-        if self._kind == "object_id":
-            return self._object_id(value.tobytes())
-        return int(value) if self._kind == "int" else value
+        return self._unpack(self._kind, self._values[index])
 
     def to_bytes(self) -> bytes:
         """All ids, for a digest."""
@@ -105,22 +105,10 @@ class DocumentIds(Sequence[Any]):
         self._kind, self._values = state["_kind"], state["_values"]
         self._object_id = import_bson().ObjectId
 
-    def _join(self) -> None:
-        self._object_id = import_bson().ObjectId
-        if self._kind in {"object_id", "int"}:
-            self._values = np.concatenate(self._parts)
-        elif self._kind == "text":
-            self._values = KeyList(b"".join(part.joined for part in self._parts))
-        else:
-            self._values = [each for part in self._parts for each in part]
-        del self._parts
-
-    def _unpack_all(self) -> list[Any]:
-        kind, parts = self._kind, self._parts
-        self._join()
-        values = list(self)
-        self._kind, self._parts = kind, parts
-        return values
+    def _unpack(self, kind: str, value: Any) -> Any:
+        if kind == "object_id":
+            return self._object_id(value.tobytes())
+        return int(value) if kind == "int" else value
 
 
 def _find_id_kind(ids: Sequence[Any], object_id: type) -> str:
@@ -141,7 +129,7 @@ def _pack_ids(ids: Sequence[Any], kind: str) -> Any:
     return KeyList.from_names(ids) if kind == "text" else list(ids)
 
 
-class IdKeys(Sequence[str]):
+class IdKeys(LazyKeys):
     """The ids as texts: keys of documents without a name."""
 
     def __init__(self, ids: DocumentIds) -> None:
@@ -150,12 +138,9 @@ class IdKeys(Sequence[str]):
     def __len__(self) -> int:
         return len(self._ids)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        return [to_text(each) for each in self._ids[index]] if isinstance(index, slice) else to_text(self._ids[index])
+    def get(self, number: int) -> str:
+        """The text of an id."""
+        return to_text(self._ids[number])
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +183,7 @@ class DocumentListing:
 
 
 def list_by_query(
-    collection: Any, query: Mapping[str, Any], sort: Sequence[tuple[str, int]], key: str, blobs: int | None
+    collection: Any, query: Document, sort: Sequence[tuple[str, int]], key: str, blobs: int | None
 ) -> DocumentListing:
     """The documents that a query finds, in the order of ``sort`` and then of their ids.
 
@@ -333,30 +318,24 @@ def _find_numbers(names: Sequence[str]) -> list[int]:
 
 
 def _refuse_repeated(names: Sequence[str], what: str) -> None:
-    if len(set(names)) == len(names):
-        return
-    seen, repeated = set[str](), dict[str, None]()
-    for name in names:
-        if name in seen:
-            repeated[name] = None
-        seen.add(name)
-    raise ArgumentError(
-        f"{what} must name each document once, got {len(repeated)} twice or more: {quote_names([*repeated])}"
-    )
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+        raise ArgumentError(
+            f"{what} must name each document once, got {len(repeated)} twice or more: {quote_names(repeated)}"
+        )
 
 
-def _to_name(value: Any, document: Mapping[str, Any]) -> str:
+def _to_name(value: object, document: Document) -> str:
     name = to_text(document["_id"] if value is None else value)
     if "\0" in name:
         raise StoreFormatError(f"a key must not contain a zero character, got {name!r:.200}")
     return name
 
 
-def _join_names(documents: Sequence[Mapping[str, Any]], path: Sequence[str]) -> KeyList:
+def _join_names(documents: Sequence[Document], path: Sequence[str]) -> KeyList:
     return KeyList.from_names(_to_name(get_value(each, path), each) for each in documents)
 
 
-def _join_hashes(documents: Sequence[Mapping[str, Any]], blobs: int) -> Array:
+def _join_hashes(documents: Sequence[Document], blobs: int) -> Array:
     try:
         return np.array([each[_HASHES] for each in documents], np.int64).reshape(len(documents), blobs)
     except (KeyError, ValueError, TypeError, OverflowError) as error:

@@ -20,7 +20,7 @@ from penstock.plurals import counted
 from penstock.sample import Field, Schema
 from penstock.stores.fields.record_names import check_classes, quote_names
 from penstock.stores.joined_manifest import read_manifest
-from penstock.stores.mongo.connection import MongoConnection
+from penstock.stores.mongo.connection import Database, MongoConnection
 from penstock.stores.mongo.descriptor import Descriptor, read_descriptor
 from penstock.stores.mongo.fields import DocumentLayout, find_layout
 from penstock.stores.mongo.listing import (
@@ -122,7 +122,7 @@ def look_at_collection(
     selection: Selection,
     documents_name: str,
     *,
-    complete: Callable[[Any, list[dict[str, Any]]], None] | None = None,
+    complete: Callable[[Database, list[dict[str, Any]]], None] | None = None,
     divided: Sequence[str] = (),
     ignored: Sequence[str] = (),
 ) -> CollectionContents:
@@ -178,10 +178,10 @@ def look_at_collection(
 
 
 def _sample(
-    database: Any,
+    database: Database,
     name: str,
     selection: Selection,
-    complete: Callable[[Any, list[dict[str, Any]]], None] | None,
+    complete: Callable[[Database, list[dict[str, Any]]], None] | None,
 ) -> list[dict[str, Any]]:
     """The first documents, whole; fewer if they are large."""
     query = {"_id": {"$in": expand_ids(selection.ids[:_SAMPLED])}} if selection.ids else dict(selection.query)

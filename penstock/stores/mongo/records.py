@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from penstock.errors import CorruptRecordError, StoreError
 from penstock.sample import Record
-from penstock.stores.mongo.fields import get_value
+from penstock.stores.mongo.fields import Document, get_value
 from penstock.stores.mongo.opening import CollectionContents
 from penstock.stores.mongo.values import DocumentReader, hash_blob, to_text
 
@@ -41,7 +41,7 @@ class RecordMaker:
         self._reader = DocumentReader(contents.layout)
         self._key_path = [] if contents.layout.key == "_id" else contents.layout.key.split(".")
 
-    def make(self, number: int, document: Mapping[str, Any]) -> Record:
+    def make(self, number: int, document: Document) -> Record:
         """The record of a document; raises :class:`CorruptRecordError` if a value is not of the kind of its field."""
         try:
             fields = self._reader.read(document)
@@ -56,7 +56,7 @@ class RecordMaker:
             fields = {name: small[name] if name in small else fields[name] for name in self._contents.schema.fields}
         return Record(number, self._keys[number], fields)
 
-    def read_field(self, name: str, number: int, document: Mapping[str, Any]) -> Any:
+    def read_field(self, name: str, number: int, document: Document) -> Any:
         """One field of a record; raises as :meth:`make`."""
         try:
             value = self._reader.read_field(name, document)
@@ -66,7 +66,7 @@ class RecordMaker:
             self._check_hash(name, number, value)
         return value
 
-    def refuse_others(self, documents: Mapping[int, Mapping[str, Any]]) -> None:
+    def refuse_others(self, documents: Mapping[int, Document]) -> None:
         """Raise if a document has another key than when the store was opened."""
         if not self._key_path:
             return

@@ -17,7 +17,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, TypeVar
 
-import numpy as np
 import xxhash
 
 from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, StoreError
@@ -26,8 +25,9 @@ from penstock.sample import Array, Record, Schema
 from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.common.read_ahead import ReadAhead
 from penstock.stores.container import make_column
+from penstock.stores.indices import list_indices
 from penstock.stores.location import Location
-from penstock.stores.mongo.connection import RECONNECT_TIMEOUT_S, MongoConnection
+from penstock.stores.mongo.connection import RECONNECT_TIMEOUT_S, Database, MongoConnection
 from penstock.stores.mongo.descriptor import read_descriptor
 from penstock.stores.mongo.listing import to_hashable
 from penstock.stores.mongo.opening import CollectionContents, Selection, look_at_collection, make_selection
@@ -253,7 +253,7 @@ class MongoStore(Store):
         self._refuse_closed()
         return _restore, (type(self), self.location, self._options, self._contents)
 
-    def fetch(self, database: Any, ids: list[Any], field: str | None) -> Iterable[dict[str, Any]]:
+    def fetch(self, database: Database, ids: list[Any], field: str | None) -> Iterable[dict[str, Any]]:
         """The documents of some ids, in any order, with the values of one field, or of all.
 
         Called again if the server did not answer.
@@ -282,7 +282,7 @@ class MongoStore(Store):
         self._digest = state.hexdigest()
 
     def _check_indices(self, indices: Indices) -> list[int]:
-        numbers = indices.tolist() if isinstance(indices, np.ndarray) else [int(index) for index in indices]
+        numbers = list_indices(indices)
         for number in numbers:
             self._refuse_outside(number)
         self._refuse_closed()
@@ -295,8 +295,12 @@ class MongoStore(Store):
         documents = {number: document for number, (wanted, document) in taken.items() if wanted in {field, None}}
         missing = [number for number in dict.fromkeys(numbers) if number not in documents]
         if missing:
-            documents.update(self._load(missing, field))
-        for number in missing:
+            documents.update(self._load_all(missing, field))
+        return documents
+
+    def _load_all(self, numbers: Sequence[int], field: str | None) -> dict[int, dict[str, Any]]:
+        documents = self._load(numbers, field)
+        for number in numbers:
             if number not in documents:
                 raise self._records.make_absence_error(number)
         return documents
@@ -310,7 +314,7 @@ class MongoStore(Store):
         asked = {to_hashable(ids[number]): number for number in numbers}
         values = [ids[number] for number in numbers]
 
-        def load(database: Any) -> dict[int, dict[str, Any]]:
+        def load(database: Database) -> dict[int, dict[str, Any]]:
             found = self.fetch(database, values, field)
             return {asked[to_hashable(document["_id"])]: document for document in found}
 
@@ -322,7 +326,7 @@ class MongoStore(Store):
         self._records.refuse_others(documents)
         return documents
 
-    def _run(self, work: Callable[[Any], T]) -> T:
+    def _run(self, work: Callable[[Database], T]) -> T:
         if self._checked_process != os.getpid():
             self._refuse_changed()
             self._checked_process = os.getpid()
@@ -347,11 +351,8 @@ class MongoStore(Store):
             return
         for begin in range(0, len(self), _COLUMN_BATCH):
             numbers = range(begin, min(begin + _COLUMN_BATCH, len(self)))
-            documents = self._load(numbers, field)
-            for number in numbers:
-                if number not in documents:
-                    raise self._records.make_absence_error(number)
-                yield self._records.read_field(field, number, documents[number])
+            documents = self._load_all(numbers, field)
+            yield from (self._records.read_field(field, number, documents[number]) for number in numbers)
 
 
 def _measure(loaded: tuple[str | None, Mapping[str, Any]]) -> int:

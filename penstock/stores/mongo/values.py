@@ -12,14 +12,14 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
 import xxhash
 
-from penstock.sample import ArrayKind, Field
-from penstock.stores.mongo.fields import DocumentLayout, get_value
+from penstock.sample import Array, ArrayKind, Field
+from penstock.stores.mongo.fields import Document, DocumentLayout, get_value
 
 __all__ = [
     "PIXELS",
@@ -40,7 +40,7 @@ PIXELS: Final = "pixels"
 
 _MAX_LISTED: Final = 5
 _MAX_DEPTH: Final = 64
-Convert = Callable[[Any], Any]
+Convert = Callable[[object], object]
 
 
 class DocumentReader:
@@ -53,14 +53,14 @@ class DocumentReader:
             for name, path in layout.paths.items()
         }
 
-    def read(self, document: Mapping[str, Any]) -> dict[str, Any]:
+    def read(self, document: Document) -> dict[str, Any]:
         """All fields; ValueError or TypeError if a value is not of the kind of its field."""
         return {
             name: convert(document.get(path[0]) if len(path) == 1 else get_value(document, path))
             for name, (path, convert) in self._converts.items()
         }
 
-    def read_field(self, name: str, document: Mapping[str, Any]) -> Any:
+    def read_field(self, name: str, document: Document) -> object:
         """One field; raises as :meth:`read`."""
         path, convert = self._converts[name]
         return convert(document.get(path[0]) if len(path) == 1 else get_value(document, path))
@@ -82,12 +82,12 @@ def make_projection(paths: Sequence[str]) -> dict[str, int]:
     return {".".join(parts): 1 for parts in kept} | {"_id": 1}
 
 
-def to_bytes(pixels: Any) -> bytes:
+def to_bytes(pixels: Array) -> bytes:
     """The bytes of pixels as they are stored: little-endian, in order of rows."""
     return np.ascontiguousarray(pixels, pixels.dtype.newbyteorder("<")).tobytes()
 
 
-def count_bytes(value: Any) -> int:
+def count_bytes(value: object) -> int:
     """The bytes of the encoded values in a document, at any depth."""
     if isinstance(value, dict):
         return sum(map(count_bytes, value.values()))
@@ -117,7 +117,7 @@ def _make_converter(name: str, field: Field, is_text_label: bool) -> Convert:
 
 
 def _make_bytes_converter(name: str, *, is_needed: bool) -> Convert:
-    def convert(value: Any) -> Any:
+    def convert(value: object) -> object:
         if type(value) is bytes:
             return value
         if isinstance(value, bytes):  # a Binary of another subtype
@@ -132,7 +132,7 @@ def _make_bytes_converter(name: str, *, is_needed: bool) -> Convert:
 
 
 def _make_pixels_converter(name: str, kind: ArrayKind) -> Convert:
-    def convert(value: Any) -> Any:
+    def convert(value: object) -> object:
         if isinstance(value, dict) and isinstance(value.get(PIXELS), ValueError):  # why a GridFS file has no content
             raise ValueError(*value[PIXELS].args)  # noqa: TRY004  # the error of a file
         if not isinstance(value, dict) or not isinstance(value.get(PIXELS), bytes):
@@ -148,7 +148,7 @@ def _make_pixels_converter(name: str, kind: ArrayKind) -> Convert:
 def _make_class_converter(name: str, classes: Sequence[str]) -> Convert:
     numbers = {text: number for number, text in enumerate(classes)}
 
-    def convert(value: Any) -> Any:
+    def convert(value: object) -> object:
         if value is None:
             return None
         number = numbers.get(value) if type(value) is str else None
@@ -166,7 +166,7 @@ def _make_array_converter(name: str, field: Field) -> Convert:
     kind = field.array
     assert kind is not None, "an array"
 
-    def convert(value: Any) -> Any:
+    def convert(value: object) -> object:
         if value is None:
             return None
         shape = None
@@ -200,7 +200,7 @@ def _is_number_kind(found: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
     return found.kind == wanted.kind or (found.kind in "iu" and wanted.kind in "iu")
 
 
-def _check_shape(name: str, kind: ArrayKind, shape: Any) -> list[int]:
+def _check_shape(name: str, kind: ArrayKind, shape: object) -> list[int]:
     if isinstance(shape, list) and all(isinstance(length, int) and length >= 0 for length in shape):
         numbers = [int(length) for length in shape]
         if kind.allows(numbers):
@@ -217,7 +217,7 @@ def _make_scalar_converter(name: str, kind: str) -> Convert:
 
 
 def _make_number_converter(name: str, kind: str) -> Convert:
-    def convert(value: Any) -> Any:
+    def convert(value: object) -> object:
         if value is None:
             return None
         if kind == "float" and isinstance(value, int | float):
@@ -229,13 +229,13 @@ def _make_number_converter(name: str, kind: str) -> Convert:
     return convert
 
 
-def _to_scalar_text(name: str, value: Any) -> str:
+def _to_scalar_text(name: str, value: object) -> str:
     if isinstance(value, dict | list | bytes):
         raise ValueError(f"its field {name!r} must be text, got {_describe(value)}")  # noqa: TRY004  # damage, not a mistake
     return to_text(value)
 
 
-def _to_json(value: Any, depth: int = 0) -> Any:
+def _to_json(value: object, depth: int = 0) -> object:
     """A value with the types that JSON has: a time, an ObjectId and a decimal number as text, bytes in base64."""
     if value is None or isinstance(value, str | bool):
         return value

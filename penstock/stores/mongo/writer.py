@@ -5,8 +5,8 @@
     append, append, ... ──16 MB or 1000 documents──> insert_many (_id = number of the record), then the description
     resumed             documents from the last description on are deleted, and written again
 
-:class:`ServerWriter` is what this kind and GridFS (:mod:`.mongo.gridfs_writer`) share. What is written of a record:
-``_id``, ``key``, ``xxh3`` (of each encoded field), and its fields under their names.
+:class:`ServerWriter` is what this kind and GridFS (:mod:`.mongo.gridfs`) share. What is written of a record: ``_id``,
+``key``, ``xxh3`` (of each encoded field), and its fields under their names.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.registry import require
 from penstock.sample import ArrayKind, Field, Schema
 from penstock.stores.fields.small_fields import pack_small
 from penstock.stores.location import Location
-from penstock.stores.mongo.connection import MongoConnection, import_bson
+from penstock.stores.mongo.connection import Database, MongoConnection, import_bson
 from penstock.stores.mongo.descriptor import Descriptor, name_descriptors, read_descriptor
 from penstock.stores.mongo.values import PIXELS, SHAPE, VALUES, hash_blob, to_bytes
 from penstock.stores.writing import CommittedRecords, Skipped, Writer
@@ -113,11 +113,11 @@ class ServerWriter(Writer[PreparedDocument]):
         """The collections that are written, the documents first; and the value of each that numbers the records."""
 
     @abstractmethod
-    def insert(self, database: Any, first: int, records: Sequence[PreparedDocument]) -> None:
+    def insert(self, database: Database, first: int, records: Sequence[PreparedDocument]) -> None:
         """Send records; the first one has number ``first``."""
 
     @abstractmethod
-    def create_indexes(self, database: Any) -> None:
+    def create_indexes(self, database: Database) -> None:
         """Create what the server finds documents by; again without effect."""
 
     @abstractmethod
@@ -228,18 +228,18 @@ class ServerWriter(Writer[PreparedDocument]):
             )
         self._descriptor, self._skipped = held, list(held.skipped)
 
-    def _read_descriptor(self, database: Any) -> Descriptor | None:
+    def _read_descriptor(self, database: Database) -> Descriptor | None:
         return read_descriptor(database, self._connection.collection, self._url)
 
-    def _has_documents(self, database: Any) -> bool:
+    def _has_documents(self, database: Database) -> bool:
         return any(database[name].find_one({}, {"_id": 1}) is not None for name, _ in self.collections)
 
-    def _drop(self, database: Any) -> None:
+    def _drop(self, database: Database) -> None:
         database.drop_collection(name_descriptors(self._connection.collection))
         for name, _ in self.collections:
             database.drop_collection(name)
 
-    def _delete_from(self, database: Any, first: int) -> None:
+    def _delete_from(self, database: Database, first: int) -> None:
         for name, number in self.collections:
             database[name].delete_many({number: {"$gte": first}})
 
@@ -247,7 +247,7 @@ class ServerWriter(Writer[PreparedDocument]):
         first, records = self._descriptor.count, self._pending
         attempts = 0
 
-        def send(database: Any) -> None:
+        def send(database: Database) -> None:
             nonlocal attempts
             attempts += 1
             if attempts > 1:  # the server went away: some of them may be there
@@ -284,12 +284,12 @@ class DocumentWriter(ServerWriter):
         """The collection; its documents are numbered by ``_id``."""
         return ((self._connection.collection, "_id"),)
 
-    def insert(self, database: Any, first: int, records: Sequence[PreparedDocument]) -> None:
+    def insert(self, database: Database, first: int, records: Sequence[PreparedDocument]) -> None:
         """Send documents, in order."""
         documents = [add_id(first + number, record.body) for number, record in enumerate(records)]
         database[self._connection.collection].insert_many(documents, ordered=True)
 
-    def create_indexes(self, database: Any) -> None:
+    def create_indexes(self, database: Database) -> None:
         """Of the keys: a manifest is joined by them."""
         database[self._connection.collection].create_index("key")
 
@@ -344,7 +344,7 @@ def to_document_value(name: str, field: Field, value: Any) -> Any:
     return {SHAPE: list(array.shape), VALUES: array.ravel().tolist()}
 
 
-def _to_pixels(name: str, kind: ArrayKind, value: Any) -> dict[str, Any]:
+def _to_pixels(name: str, kind: ArrayKind, value: object) -> dict[str, Any]:
     pixels = np.asarray(value)
     if pixels.dtype != kind.dtype or not kind.allows(pixels.shape):
         raise PackError(f"field {name!r} must be {kind}, got {pixels.dtype} of shape {pixels.shape}")
