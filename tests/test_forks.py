@@ -61,7 +61,7 @@ def test_threads_that_a_child_does_not_have_are_not_stopped_there() -> None:
     """A backend that is collected in the child, whose lock a thread of the parent held, blocks nothing."""
     backend = ThreadBackend(1)
 
-    with held(backend._shared._lock):
+    with held(backend._shared.signals.lock):
         run_forked(_forget, backend)
 
     backend.close()

@@ -64,7 +64,11 @@ class LoaderIterator:
     def __init__(self, settings: Settings, epoch: Epoch, backend: Backend) -> None:
         self.backend, self._limit, self._pid = backend, epoch.recipe.limit, os.getpid()
         self._needs_workers = self.stopped = self._closed = False
-        self.begin(settings, epoch)
+        try:
+            self.begin(settings, epoch)
+        except BaseException:
+            backend.close()
+            raise
 
     def begin(self, settings: Settings, epoch: Epoch) -> None:
         """Begin another epoch, whose job is started on this iterator's backend; the last one is over."""
@@ -310,8 +314,9 @@ class LoaderIterator:
                 task = next(self._plan)
             except StopIteration:
                 self._plan_ended = True
-                if self._settings.ahead is not None and not self._replaying:
-                    self._settings.ahead.begin()
+                ahead = None if self._settings.ahead is None else self._settings.ahead()
+                if ahead is not None and not self._replaying:
+                    ahead.begin()
                 return
             except Exception as error:  # noqa: BLE001  # raised in its turn: the batches before it are good
                 self._ready[self._planned] = TaskResult(self._planned, error=error)

@@ -7,9 +7,11 @@ before ``iter()``.
 from __future__ import annotations
 
 import copy
+import functools
 import multiprocessing
 import os
 import secrets
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Self
 
@@ -270,12 +272,9 @@ class DataLoader(LoaderStatistics):
 
     def __len__(self) -> int:
         """Batches per epoch; for a stream as its own ``len()`` says."""
-        if not self._order.is_stream:
-            return len(self._order.index_sampler)
-        count = self.reported_length = len(self.dataset)
-        if self.batch_size is None:
-            return count
-        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
+        if self._order.is_stream:
+            self.reported_length = len(self.dataset)
+        return _count_batches(self._order, self.batch_size, self.drop_last)
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next ``iter()``. An epoch that is to be resumed in its middle stays so.
@@ -298,7 +297,8 @@ class DataLoader(LoaderStatistics):
     def _make_settings(self) -> Settings:
         return Settings(
             self._order, self.num_workers, self.in_order, self.timeout, self.stall_timeout, self.persistent_workers,
-            self._counters, self.__len__, self.seed, self._idle, ahead=self._ahead,
+            self._counters, functools.partial(_count_batches, self._order, self.batch_size, self.drop_last), self.seed,
+            self._idle, ahead=None if self._ahead is None else weakref.ref(self._ahead),
             reported_length=self.reported_length,
         )  # fmt: skip
 
@@ -380,3 +380,12 @@ class DataLoader(LoaderStatistics):
         if self._order.sampler_seed is not None and state["sampler_seed"] is not None:
             self._order.sampler.seed = state["sampler_seed"]
         self._resume, self._epoch, self._position = position, position.epoch, None
+
+
+def _count_batches(order: LoaderOrder, batch_size: int | None, drop_last: bool) -> int:
+    if not order.is_stream:
+        return len(order.index_sampler)
+    count = len(order.dataset)
+    if batch_size is None:
+        return count
+    return count // batch_size if drop_last else -(-count // batch_size)

@@ -12,6 +12,7 @@ stream                processes  each process iterates a replica of the stream
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -86,7 +87,7 @@ class Settings:
     seed: int | None = None
     idle: IdleWorkers | None = None  # where workers go at the end; None: a persistent iterator keeps its own
     snapshot_every: int | None = 1  # batches between two states of worker processes; None or 0: only their first
-    ahead: EpochAhead | None = None  # begins the next epoch when the plan of this one has ended
+    ahead: weakref.ref[EpochAhead] | None = None  # begins the next epoch when the plan of this one has ended
     reported_length: int | None = None  # what ``len(dataset)`` was when ``len(loader)`` was called
 
     @property

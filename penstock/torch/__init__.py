@@ -26,7 +26,6 @@ from torch.utils.data import (  # noqa: E402  # after the check above
     get_worker_info,
 )
 
-from penstock.datasets import StoreDataset  # noqa: E402  # as above
 from penstock.samplers import (  # noqa: E402  # as above
     BucketBatchSampler,
     ClassBalancedSampler,
@@ -34,7 +33,14 @@ from penstock.samplers import (  # noqa: E402  # as above
     RepeatFactorSampler,
 )
 from penstock.torch.collate import as_tensors, default_collate, default_convert  # noqa: E402  # as above
-from penstock.torch.datasets import ConcatDataset, StackDataset, Subset, TensorDataset, random_split  # noqa: E402  # as above
+from penstock.torch.datasets import (  # noqa: E402  # as above
+    ConcatDataset,
+    StackDataset,
+    StoreDataset,
+    Subset,
+    TensorDataset,
+    random_split,
+)
 from penstock.torch.device.normalizing import normalize_on_device  # noqa: E402  # as above
 from penstock.torch.device.prefetching import prefetch  # noqa: E402  # as above
 from penstock.torch.loader.adopting import adopt  # noqa: E402  # as above

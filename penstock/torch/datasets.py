@@ -29,9 +29,11 @@ from penstock.datasets.fingerprints import get_fingerprint
 from penstock.datasets.store.batch_assembly import BatchAssembly, batch_assembly
 from penstock.datasets.store.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
-from penstock.sample import Array, Index, Sample, SampleKeys, Tree, Watch
+from penstock.ragged import Ragged
+from penstock.sample import Array, Index, Record, Sample, SampleKeys, Tree, Watch, tree_map
+from penstock.torch.collate import as_tensors
 
-__all__ = ["ConcatDataset", "StackDataset", "Subset", "TensorDataset", "native", "random_split"]
+__all__ = ["ConcatDataset", "StackDataset", "StoreDataset", "Subset", "TensorDataset", "native", "random_split"]
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
@@ -285,6 +287,23 @@ _OURS: Final[dict[type, type[_FillerMixin]]] = {
     data.StackDataset: StackDataset,
     data.TensorDataset: TensorDataset,
 }
+
+
+class StoreDataset(datasets.StoreDataset, data.Dataset[Sample]):
+    """:class:`penstock.StoreDataset` whose samples hold tensors, for a ``collate_fn`` that calls ``torch.stack``.
+
+    A tensor is a view of its array, or a copy if the array may not be written. Strings, numbers and bytes stay as they
+    are, and the transform gets arrays. Batches that are collated by default are the same as with the other class.
+    """
+
+    def _sample(self, record: Record) -> Sample:
+        return tree_map(_as_tensor, super()._sample(record))
+
+
+def _as_tensor(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and value.dtype.kind not in "OSU":
+        return as_tensors(value if value.flags.writeable else value.copy())
+    return as_tensors(value) if isinstance(value, Ragged) else value
 
 
 def native(dataset: Any) -> Any:

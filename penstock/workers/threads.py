@@ -7,10 +7,11 @@
     result() <- done
 
 One lock protects queue and results. A thread takes it once per chunk, to report the last chunk and take the next. Calls
-of user code are reported without a lock, in an object of each thread (:class:`_ThreadStatus`). Threads reference the
-shared state, not the backend, so that an unreferenced backend is collected and its threads end. They are daemons, so
-that one that is stuck in user code does not keep the interpreter alive; the others end before the interpreter is
-finalized, as native code must not return to a finalized interpreter.
+of user code are reported without a lock, in an object of each thread (:class:`_ThreadStatus`). A job, a queue and a
+batch may refer to the loader, so a thread references the shared state only while it works on a chunk: between chunks it
+holds :class:`_Signals`, and an unreferenced backend, or one in a cycle, is collected and its threads end. They are
+daemons, so that one that is stuck in user code does not keep the interpreter alive; the others end before the
+interpreter is finalized, as native code must not return to a finalized interpreter.
 """
 
 from __future__ import annotations
@@ -53,22 +54,26 @@ class ThreadBackend(Backend):
     def __init__(self, num_workers: int, chunk_size: int | None = None, **others: object) -> None:  # noqa: ARG002  # every backend's arguments
         self._shared = _Shared(num_workers, chunk_size)
         self._state: State = None
-        self._finalizer = weakref.finalize(self, _Shared.stop, self._shared)
+        self._finalizer = weakref.finalize(self, self._shared.signals.stop)
         self._finalizer.atexit = False  # _stop_all does it, and waits
-        _alive.add(self._shared)
+        _alive.add(self._shared.signals)
 
     def start(self, job: Job) -> None:
         """Start the threads (once); a further call changes the job, between epochs."""
         shared = self._shared
         shared.job, job.watch = job, _report
         self._state = job.start_epoch(job.worker_start(0))
-        if not shared.threads:
+        signals = shared.signals
+        if not signals.threads:
             shared.start_calls = dict.fromkeys(range(shared.num_workers), job.start_worker)
-            shared.threads = [
-                threading.Thread(target=_run_worker, args=(shared, i), name=f"penstock-worker-{i}", daemon=True)
+            reference = weakref.ref(shared)
+            signals.threads = [
+                threading.Thread(
+                    target=_run_worker, args=(signals, reference, i), name=f"penstock-worker-{i}", daemon=True
+                )
                 for i in range(shared.num_workers)
             ]
-            for thread in shared.threads:
+            for thread in signals.threads:
                 thread.start()
 
     def wait_for_start(self, timeout_s: float | None = None) -> list[State]:  # noqa: ARG002  # nothing to wait for
@@ -102,7 +107,7 @@ class ThreadBackend(Backend):
     def describe_workers(self) -> str:
         """See :class:`~penstock.workers.base.Backend`."""
         frames, now, parts = current_frames(), time.monotonic(), []
-        for worker, thread in enumerate(self._shared.threads):
+        for worker, thread in enumerate(self._shared.signals.threads):
             status, frame = self._shared.statuses[worker], frames.get(thread.ident or 0)
             what = status.describe()
             if what and frame is not None:
@@ -112,14 +117,15 @@ class ThreadBackend(Backend):
 
     def close(self) -> None:
         """Drop queued tasks, wake the threads and wait for them, two seconds at most."""
-        if self._shared.pid == os.getpid():  # a forked child has no threads
+        signals = self._shared.signals
+        if signals.pid == os.getpid():  # a forked child has no threads
             self._finalizer()
-            self._shared.join(time.monotonic() + _JOIN_S)
+            signals.join(time.monotonic() + _JOIN_S)
             self._shared.drop()
 
 
-_alive: weakref.WeakSet[_Shared] = weakref.WeakSet()
-"""The state of threads that have not ended; their backend may be collected already."""
+_alive: weakref.WeakSet[_Signals] = weakref.WeakSet()
+"""Of threads that have not ended; their backend may be collected already."""
 
 
 _at_exit = threading.Event()
@@ -128,12 +134,12 @@ _at_exit = threading.Event()
 @atexit.register
 def _stop_all() -> None:
     _at_exit.set()
-    mine = [shared for shared in _alive if shared.pid == os.getpid()]
-    for shared in mine:
-        shared.stop()
+    mine = [signals for signals in _alive if signals.pid == os.getpid()]
+    for signals in mine:
+        signals.stop()
     deadline = time.monotonic() + _JOIN_S
-    for shared in mine:
-        shared.join(deadline)
+    for signals in mine:
+        signals.join(deadline)
 
 
 class _ThreadStatus:
@@ -195,25 +201,59 @@ class _Batch:
             self.error, self.failed_at = error, start
 
 
+class _Signals:
+    """What idle threads hold: the lock, what they wait for, and whether they are to end. It references no job."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.threads: list[threading.Thread] = []
+        self.lock = threading.RLock()  # the collector may call stop() in the thread that holds it
+        self.work = threading.Condition(self.lock)
+        self.ready = threading.Condition(self.lock)
+        self.idle = 0
+        self.closed = False
+
+    def wait_for_work(self, reference: weakref.ref[_Shared]) -> tuple[_Shared, tuple[_Batch, int, int]] | None:
+        """The next chunk, with the state it is of; waits for one; None when closed."""
+        with self.lock:
+            while not self.closed and (shared := reference()) is not None:
+                chunk = shared.take()
+                if chunk is not None:
+                    return shared, chunk
+                del shared
+                self.idle += 1
+                self.work.wait()
+                self.idle -= 1
+        return None
+
+    def stop(self) -> None:
+        if self.pid != os.getpid():
+            return  # a forked child has no workers; a thread of its parent may hold the lock
+        with self.lock:
+            self.closed = True  # the queue is not cleared here: a thread may use it
+            self.work.notify_all()
+            self.ready.notify_all()
+
+    def join(self, deadline: float) -> None:
+        """Wait for the threads, after :meth:`stop`; ``deadline`` is a time of the monotonic clock."""
+        for thread in self.threads:
+            if thread is not threading.current_thread():
+                thread.join(max(0.0, deadline - time.monotonic()))
+
+
 class _Shared:
-    """The state that threads and backend share."""
+    """The state that the backend shares with threads that work; only the backend holds it."""
 
     def __init__(self, num_workers: int, chunk_size: int | None) -> None:
         self.num_workers, self.chunk_size = num_workers, chunk_size
-        self.pid = os.getpid()
         self.job: Job | None = None
-        self.threads: list[threading.Thread] = []
         # taken by each thread when it begins, when the job may be dropped already
         self.start_calls: dict[int, Callable[[int], None]] = {}
         self.statuses = [_ThreadStatus() for _ in range(num_workers)]
         self.progress = 0
-        self._lock = threading.RLock()  # the collector may call stop() in the thread that holds it
-        self._work = threading.Condition(self._lock)
-        self._ready = threading.Condition(self._lock)
+        self.signals = _Signals()
         self._queue: deque[_Batch] = deque()
         self._done: deque[TaskResult] = deque()
-        self._idle = 0
-        self._closed = False
 
     def submit(self, task: Task) -> None:
         assert self.job is not None, "start() comes first"
@@ -225,66 +265,47 @@ class _Shared:
             self._done.append(TaskResult(task.seq, error=_remove_tracebacks(error), task=task))
             return
         chunk = chunk_rows(build.rows, self.num_workers, self.chunk_size, build.most_rows)
-        with self._lock:
+        with self.signals.lock:
             self._queue.append(_Batch(task, build, chunk))
-            if self._idle:
-                self._work.notify(max(1, -(-build.rows // chunk)))
+            if self.signals.idle:
+                self.signals.work.notify(max(1, -(-build.rows // chunk)))
 
     def result(self, timeout_s: float | None) -> TaskResult | None:
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        with self._lock:
+        deadline, signals = None if timeout_s is None else time.monotonic() + timeout_s, self.signals
+        with signals.lock:
             while not self._done:
                 left = None if deadline is None else deadline - time.monotonic()
-                if self._closed and _at_exit.is_set() and threading.current_thread() is not threading.main_thread():
-                    self._ready.wait()  # a daemon thread inside an epoch: it ends silently with the interpreter
-                if self._closed or (left is not None and left <= 0):
+                if signals.closed and _at_exit.is_set() and threading.current_thread() is not threading.main_thread():
+                    signals.ready.wait()  # a daemon thread inside an epoch: it ends silently with the interpreter
+                if signals.closed or (left is not None and left <= 0):
                     return None
-                self._ready.wait(left)
+                signals.ready.wait(left)
             return self._done.popleft()
 
     def count_ready(self) -> int:
         return len(self._done)
 
-    def stop(self) -> None:
-        if self.pid != os.getpid():
-            return  # a forked child has no workers; a thread of its parent may hold the lock
-        with self._lock:
-            self._closed = True  # the queue is not cleared here: a thread may use it
-            self._work.notify_all()
-            self._ready.notify_all()
-
-    def join(self, deadline: float) -> None:
-        """Wait for the threads, after :meth:`stop`; ``deadline`` is a time of the monotonic clock."""
-        for thread in self.threads:
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, deadline - time.monotonic()))
-
     def drop(self) -> None:
-        """Drop queued tasks and results, after :meth:`stop`."""
-        with self._lock:
+        """Drop queued tasks and results, after :meth:`_Signals.stop`."""
+        with self.signals.lock:
             self._queue.clear()
             self._done.clear()
 
     def take(self) -> tuple[_Batch, int, int] | None:
-        """The next chunk; waits for one; None when closed."""
-        with self._lock:
-            while not self._queue and not self._closed:
-                self._idle += 1
-                self._work.wait()
-                self._idle -= 1
-            if self._closed:
-                return None
-            batch = self._queue[0]
-            start = batch.next
-            batch.next = stop = min(start + batch.chunk, batch.build.rows)
-            batch.running += 1
-            if stop == batch.build.rows:
-                self._queue.popleft()
-            return batch, start, stop
+        """The next chunk, if there is one; called under the lock."""
+        if not self._queue:
+            return None
+        batch = self._queue[0]
+        start = batch.next
+        batch.next = stop = min(start + batch.chunk, batch.build.rows)
+        batch.running += 1
+        if stop == batch.build.rows:
+            self._queue.popleft()
+        return batch, start, stop
 
     def end_chunk(self, batch: _Batch, start: int, error: BaseException | None) -> bool:
         """Report a chunk; whether it was the last of the batch, which the caller must then finish."""
-        with self._lock:
+        with self.signals.lock:
             self.progress += 1
             batch.running -= 1
             if error is not None:
@@ -296,10 +317,10 @@ class _Shared:
             return batch.running == 0 and batch.next == batch.build.rows
 
     def deliver(self, done: TaskResult) -> None:
-        with self._lock:
-            if not self._closed:
+        with self.signals.lock:
+            if not self.signals.closed:
                 self._done.append(done)
-                self._ready.notify()
+                self.signals.ready.notify()
 
 
 def _remove_tracebacks(error: Exception) -> Exception:
@@ -311,24 +332,34 @@ def _remove_tracebacks(error: Exception) -> Exception:
     return error
 
 
-def _run_worker(shared: _Shared, worker: int) -> None:
-    """The target of a thread. Batches are local to :func:`_work_on_chunk`, so that an idle thread references none."""
-    failure: BaseException | None = None
-    _local.status = shared.statuses[worker]
+def _run_worker(signals: _Signals, reference: weakref.ref[_Shared], worker: int) -> None:
+    """The target of a thread. Jobs and batches are local to functions that have returned when it waits."""
     trace.name_worker(worker)
-    try:
-        shared.start_calls.pop(worker)(worker)
-    except BaseException as error:  # noqa: BLE001  # raised in position of the first batch of this worker
-        failure = add_location(error, worker=worker)
-    while _work_on_chunk(shared, worker, failure):
+    failure = _start_worker(reference, worker)
+    while _work_on_chunk(signals, reference, worker, failure):
         failure = None
 
 
-def _work_on_chunk(shared: _Shared, worker: int, failure: BaseException | None) -> bool:
-    chunk = shared.take()
-    if chunk is None:
+def _start_worker(reference: weakref.ref[_Shared], worker: int) -> BaseException | None:
+    """The error of ``worker_init_fn``, raised in position of the first batch of this worker."""
+    shared = reference()
+    if shared is None:
+        return None
+    _local.status = shared.statuses[worker]
+    try:
+        shared.start_calls.pop(worker)(worker)
+    except BaseException as error:  # noqa: BLE001  # as the docstring says
+        return add_location(error, worker=worker)
+    return None
+
+
+def _work_on_chunk(
+    signals: _Signals, reference: weakref.ref[_Shared], worker: int, failure: BaseException | None
+) -> bool:
+    work = signals.wait_for_work(reference)
+    if work is None:
         return False
-    batch, start, stop = chunk
+    shared, (batch, start, stop) = work
     status = shared.statuses[worker]
     status.begin(batch.task, start, 0, stop - start)
     if failure is None:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
 import pickle
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -246,6 +248,25 @@ def test_a_loader_of_nodes_that_is_left_and_begun_again(loading: Loading) -> Non
         look(loader, recording)
 
     compared(run, 2 * 2 + EPOCHS * 7)
+
+
+@pytest.mark.parametrize("way", [TORCH, REPLACED])
+def test_workers_end_with_a_loader_of_nodes(way: str) -> None:
+    """Its collation is a method of its own, and its iterator is wrapped: a collection ends persistent workers."""
+    with loaders(way) as classes:
+        data = graph()
+        loader = classes.NodeLoader(
+            data, Neighbours(data), batch_size=4, filter_per_worker=False, num_workers=2, persistent_workers=True
+        )
+        for _ in range(2):
+            assert len(list(loader)) == 7
+        pids = [process.pid for process in loader._iterator.iterator._workers]
+        del loader
+
+        gc.collect()
+
+    assert len(pids) == 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
 @LOADINGS

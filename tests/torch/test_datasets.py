@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock import transforms as T
 from penstock.datasets.base import fetch, spec_of
 from penstock.datasets.fingerprints import get_fingerprint
 from penstock.sample import ArraySpec, SampleKeys, tree_leaves, tree_map
@@ -473,3 +474,90 @@ def test_without_batching_a_list_is_one_index(module: Any) -> None:
     loader: Any = pt.DataLoader(subset, batch_size=None, sampler=cut)
 
     assert [batch.tolist() for batch in loader] == [[10, 8], [6, 4], [2]]
+
+
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Eight photographs of 40 by 30 pixels, with one to three objects each."""
+    path: Path = tmp_path_factory.mktemp("objects") / "objects.lmdb"
+    photo = ps.encode(np.arange(3600, dtype=np.uint8).reshape(30, 40, 3))
+    boxes = [np.array([[1, 2, 20 + i, 20]] * (i % 3 + 1), np.float32) for i in range(8)]
+    ps.pack([{"image": photo, "boxes": each, "labels": np.arange(len(each)), "name": "a"} for each in boxes], path)
+    return path
+
+
+def stack(samples: list[Any]) -> Any:
+    """The collation of models such as SSD."""
+    images, boxes, labels = zip(*samples, strict=True)
+    return torch.stack(images), list(boxes), list(labels)
+
+
+def objects_of(kind: Any, path: Path, fields: Any = ("image", "boxes", "labels"), **more: Any) -> Any:
+    """A dataset of them, of one size."""
+    ops = [T.Decode(), T.Resize((16, 16)), T.ToLayout("CHW", "float32")]
+    return kind(path, fields, ops, kinds={"boxes": "boxes"}, **more)
+
+
+@pytest.mark.parametrize("loader", [data.DataLoader, pt.DataLoader])
+def test_a_collate_fn_gets_tensors_of_a_store(objects: Path, loader: Any) -> None:
+    """As its name says, ``penstock.torch.StoreDataset`` gives what ``torch.stack`` takes; with torch's loader too."""
+    images, boxes, labels = next(iter(loader(objects_of(pt.StoreDataset, objects), 3, collate_fn=stack)))
+    arrays = [objects_of(ps.StoreDataset, objects)[i] for i in range(3)]
+
+    assert torch.equal(images, torch.from_numpy(np.stack([sample[0] for sample in arrays])))
+    assert [each.tolist() for each in boxes] == [sample[1].tolist() for sample in arrays]
+    assert [each.tolist() for each in labels] == [[0], [0, 1], [0, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    "more", [{"ragged": "padded"}, {"batch_form": "torchvision"}, {"batch_form": "nested"}], ids=str
+)
+@pytest.mark.parametrize("is_filled", [False, True])
+def test_default_batches_of_tensors_are_those_of_arrays(objects: Path, more: Any, *, is_filled: bool) -> None:
+    """Filled or built of samples, batches do not depend on which of the two classes the dataset is of."""
+    fields = {name: name for name in ("image", "boxes", "labels", "name")}
+    if is_filled:
+        del fields["name"]
+    batches = [
+        list(pt.DataLoader(objects_of(kind, objects, fields, **more), 4, seed=0))
+        for kind in (ps.StoreDataset, pt.StoreDataset)
+    ]
+
+    assert repr(batches[0]) == repr(batches[1])
+
+
+def test_samples_of_tensors_may_be_written(objects: Path) -> None:
+    """An array over the memory of a store is copied; what is no array stays as it is."""
+    sample = pt.StoreDataset(objects)[1]
+    sample["boxes"][:] = 0
+
+    assert pt.StoreDataset(objects)[1]["boxes"].sum() > 0
+    assert isinstance(sample["image"], bytes)
+    assert sample["name"] == "a"
+
+
+def test_samples_of_tensors_are_mixed(objects: Path) -> None:
+    """What makes one sample of several takes them."""
+    fields = {name: name for name in ("image", "boxes", "labels")}
+    mixed = [
+        next(
+            iter(
+                pt.DataLoader(
+                    ps.SampleMixUp(kind(objects, fields, [T.Decode()], kinds={"boxes": "boxes"})), None, seed=0
+                )
+            )
+        )
+        for kind in (ps.StoreDataset, pt.StoreDataset)
+    ]
+
+    assert repr(mixed[0]) == repr(mixed[1])
+
+
+def test_arrays_where_tensors_are_needed_bring_a_hint(objects: Path) -> None:
+    """The error of ``torch.stack`` says which dataset gives tensors."""
+    loader = pt.DataLoader(objects_of(ps.StoreDataset, objects), 3, collate_fn=stack)
+
+    with pytest.raises(TypeError, match="but got numpy") as caught:
+        next(iter(loader))
+
+    assert any("penstock.torch.StoreDataset" in note for note in caught.value.__notes__)

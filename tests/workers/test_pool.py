@@ -147,7 +147,7 @@ def test_closing_that_is_interrupted_ends_the_workers_all_the_same(
         raise KeyboardInterrupt
 
     processes = backend.processes
-    monkeypatch.setattr("penstock.workers.processes.pool.end_processes", interrupted)
+    monkeypatch.setattr("penstock.workers.processes.worker_process.end_processes", interrupted)
     with pytest.raises(KeyboardInterrupt):
         backend.close()
     for process in processes:

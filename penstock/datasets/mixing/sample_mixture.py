@@ -34,6 +34,7 @@ from penstock.sample import Sample, SampleKeys, Tree, Watch
 from penstock.transforms.base import uniforms
 from penstock.transforms.checks import as_integer, as_probability
 from penstock.transforms.decoding.decode import Decode
+from penstock.transforms.inputs import is_tensor
 from penstock.transforms.targets.object_masks import ObjectMasks
 
 __all__ = ["SampleMixture"]
@@ -144,7 +145,7 @@ class SampleMixture(Dataset[Sample], Wrapper):
         watch_rows = make_watch(np.repeat(np.arange(len(keys)), counts).tolist(), watch)
         samples = iter_samples(self.dataset, inner, inner_keys, watch_rows)
         for row, (index, count) in enumerate(zip(indices, counts.tolist(), strict=True)):
-            own = [next(samples, _MISSING) for _ in range(count)]
+            own = [_as_arrays(next(samples, _MISSING)) for _ in range(count)]
             if own[-1] is _MISSING:
                 raise SampleError("load_samples must give one sample for each index, got fewer", index=index)
             after = SampleKeys(keys.seed, keys.epoch, parts[row : row + 1, _TRANSFORM])
@@ -221,3 +222,10 @@ class SampleMixture(Dataset[Sample], Wrapper):
             f"{name}={value!r}" for name, value in vars(self).items() if name != "dataset" and value is not None
         ]
         return f"{type(self).__name__}({', '.join([repr(self.dataset), *settings])})"
+
+
+def _as_arrays(sample: Sample) -> Sample:
+    """A sample with arrays over the memory of its tensors, as penstock.torch.StoreDataset gives them."""
+    if not isinstance(sample, Mapping):
+        return sample
+    return {name: np.asarray(value) if is_tensor(value) else value for name, value in sample.items()}

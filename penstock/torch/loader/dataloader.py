@@ -10,6 +10,7 @@ import copy
 import functools
 import logging
 import os
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -210,7 +211,8 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
             order, self.num_workers, self.in_order, self.timeout, self.stall_timeout, self.persistent_workers,
             self._counters, functools.partial(len, index_sampler), self.seed,
             snapshot_every=self.snapshot_every_n_steps, reported_length=self._IterableDataset_len_called,
-            ahead=self._ahead, generator=self.generator, restores_globals=self._restores_globals,
+            ahead=None if self._ahead is None else weakref.ref(self._ahead), generator=self.generator,
+            restores_globals=self._restores_globals,
         )  # fmt: skip
 
     def set_epoch(self, epoch: int) -> None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from penstock.torch.loader.state import Resume
     from penstock.workers import Backend
 
+    OpenedEpoch = tuple[TorchSettings, Epoch, Backend]
+
 __all__ = ["EpochStarter"]
 
 _logger = logging.getLogger(__name__)
@@ -77,6 +79,10 @@ class EpochStarter:
 
     def _get_iterator(self) -> Any:
         warn_of_unequal_steps(self.on_error, stacklevel=3)
+        return self._make_iterator(self._open_epoch())
+
+    def _open_epoch(self) -> OpenedEpoch:
+        """An epoch with new workers."""
         self._check_rationality()
         if self.overlap_epochs and self.persistent_workers and self._ahead is None:
             self._ahead = EpochAhead(self)
@@ -86,11 +92,7 @@ class EpochStarter:
         with undisturbed():
             prepared = draw_epoch(settings, recipe, self._counter, resume)
             epoch, backend = self._start_epoch(settings, recipe, prepared)
-        iterator = self._make_iterator(settings, epoch, backend)
-        if prepared.position.finished:  # resumed after its end: workers repeat what they had done, and then go on
-            iterator.exhaust()
-            self._begin_again(iterator)
-        return iterator
+        return self._await_start(settings, epoch, backend)
 
     def _start_epoch(
         self, settings: TorchSettings, recipe: Recipe, prepared: TorchPreparedEpoch
@@ -108,14 +110,20 @@ class EpochStarter:
         prepared.restore_generators(settings, started=True)
         return epoch, backend
 
-    def _make_iterator(self, settings: TorchSettings, epoch: Epoch, backend: Backend) -> DataLoaderIterator:
+    def _await_start(self, settings: TorchSettings, epoch: Epoch, backend: Backend) -> OpenedEpoch:
         try:
             self._await_workers(backend, epoch)
-            iterator = DataLoaderIterator(settings, epoch, backend)
         except BaseException:
             backend.close()
             raise
+        return settings, epoch, backend
+
+    def _make_iterator(self, opened: OpenedEpoch) -> DataLoaderIterator:
+        iterator = DataLoaderIterator(self, opened)
         self._note(iterator)
+        if iterator.epoch.prepared.position.finished:
+            iterator.exhaust()  # resumed after its end: workers repeat what they had done, and then go on
+            self._begin_again(iterator)
         return iterator
 
     def _begin_again(self, iterator: DataLoaderIterator) -> None:
@@ -152,7 +160,7 @@ class EpochStarter:
         backend = recipe.make_backend(prepared.base_seed) if spare is None else spare.backend
         epoch = prepared.start(settings, recipe, prepared.make_plan(settings, recipe), backend)
         if spare is None:
-            return DataLoaderIterator(settings, epoch, backend)
+            return DataLoaderIterator(self, (settings, epoch, backend))
         spare.begin(settings, epoch)
         return spare
 
@@ -186,7 +194,7 @@ class EpochStarter:
         except BaseException:
             backend.close()
             raise
-        return self._make_iterator(settings, epoch, backend)
+        return self._make_iterator(self._await_start(settings, epoch, backend))
 
     def _record_first_states(self, iterator: DataLoaderIterator) -> None:
         """Keep the states of workers when they began; an error of theirs is raised with their first batch."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from penstock.errors import ArgumentError
 from penstock.loader.iteration import LoaderIterator
+
+if TYPE_CHECKING:
+    from penstock.torch.loader.epoch_starter import EpochStarter, OpenedEpoch
 
 __all__ = ["DataLoaderIterator"]
 
@@ -18,7 +22,18 @@ _REPLICA_HINT: Final = (
 
 
 class DataLoaderIterator(LoaderIterator):
-    """Iterator over one epoch; begun again by a loader with ``persistent_workers``. The loader may hold it."""
+    """Iterator over one epoch; begun again by a loader with ``persistent_workers``. The loader may hold it.
+
+    Made of a loader alone, as torch's iterators are, it begins an epoch of its own, with workers of its own.
+    """
+
+    def __init__(self, loader: EpochStarter, opened: OpenedEpoch | None = None) -> None:
+        if not hasattr(loader, "_open_epoch"):
+            raise ArgumentError(
+                f"an iterator is made of a penstock.torch.DataLoader, got {type(loader).__qualname__}; "
+                "penstock.torch.adopt(loader) makes one of another loader"
+            )
+        super().__init__(*(loader._open_epoch() if opened is None else opened))  # noqa: SLF001  # the loader that makes it
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         """torch's name: what wraps an iterator of a loader with ``persistent_workers`` begins the next epoch by it."""

@@ -204,6 +204,8 @@ def collate_samples(job: LoaderJob, samples: Any, task: Task, seq: int, key: int
         with job.seeding(), batch_scope(task.keys.seed, task.keys.epoch, seq if key is None else key):
             return job.deliver(job.collate(samples if job.batched else samples[0]))
     except BaseException as error:  # noqa: BLE001  # raised again, with its place
+        if isinstance(error, TypeError) and "Tensor" in str(error) and "ndarray" in str(error):
+            error.add_note("penstock.StoreDataset gives arrays, penstock.torch.StoreDataset tensors")
         raise add_location(error, batch=seq, **name_rows(task, 0, len(task.indices)))  # noqa: B904  # the same object, or one that is chained
     finally:
         job.trace.add("collate", time.perf_counter_ns() - start, count)

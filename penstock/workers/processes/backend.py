@@ -6,8 +6,8 @@
     result()     <- wait: connections (batches), sentinels (deaths) <-'
                        a worker that died is replaced, and the batches that it had not delivered are built again
 
-Every wait is on all connections and sentinels at once, so that a death is seen when it happens. The state is held by
-the pool, not by the backend, so that an unreferenced backend is collected and its workers end.
+Every wait is on all connections and sentinels at once, so that a death is seen when it happens. An unreferenced backend
+is collected, and its pool ends the workers.
 """
 
 from __future__ import annotations
@@ -67,8 +67,6 @@ class ProcessBackend(Backend):
     ) -> None:
         transport = SocketTransport(page_lock)
         self._pool = Pool(num_workers, transport, context, base_seed, restart_workers=restart_workers)
-        self._finalizer = weakref.finalize(self, Pool.stop, self._pool)
-        self._finalizer.atexit = False  # _stop_all does it, before multiprocessing ends its children
         _alive.add(self._pool)
 
     @property
@@ -138,8 +136,7 @@ class ProcessBackend(Backend):
 
     def close(self) -> None:
         """Ask the workers to exit, then terminate, then kill them; two seconds at most."""
-        if self._pool.pid == os.getpid():  # in a forked child, the workers are the parent's
-            self._finalizer()
+        self._pool.stop()  # does nothing in a forked child: the workers are the parent's
 
 
 @atexit.register

@@ -8,6 +8,7 @@ import os
 import signal
 import time
 import warnings
+import weakref
 from collections import deque
 from dataclasses import replace
 from multiprocessing.context import BaseContext
@@ -23,13 +24,12 @@ from penstock.workers.processes.status import collect_stacks
 from penstock.workers.processes.termination import (
     SIGKILL_EXIT,
     describe_exit,
-    end_processes,
     has_exited,
     wait_for_exit,
 )
 from penstock.workers.processes.transport import Transport
 from penstock.workers.processes.worker import WorkerIdentity
-from penstock.workers.processes.worker_process import StartResult, WorkerProcess
+from penstock.workers.processes.worker_process import RunningWorkers, StartResult, WorkerProcess
 
 __all__ = ["Pool"]
 
@@ -42,7 +42,10 @@ _EXIT_S: Final = 1.0
 
 
 class Pool:
-    """The state that a :class:`~penstock.workers.processes.backend.ProcessBackend` shares with its finalizer.
+    """The workers of a :class:`~penstock.workers.processes.backend.ProcessBackend`.
+
+    A job, a task or a batch may refer to the loader, so nothing but the backend holds the pool: its finalizer holds
+    only :class:`~penstock.workers.processes.worker_process.RunningWorkers`, and a pool in a cycle is collected.
 
     Parameters
     ----------
@@ -74,6 +77,10 @@ class Pool:
         self._job_to_send: Job | None = None
         self._received = 0
         self._has_warned = False
+        self._running = RunningWorkers()
+        weakref.finalize(
+            self, self._running.stop
+        ).atexit = False  # the backend's module does it, before multiprocessing
 
     # work
 
@@ -109,6 +116,7 @@ class Pool:
             worker.launch(self._launcher, identity, self._job_to_send, start)
         except OSError as error:
             raise WorkerError(describe_start_error(error), worker=worker.number) from error
+        self._running.ends[worker.number] = worker.process, worker.connection
 
     def submit(self, task: Task) -> None:
         """Send a task to its worker."""
@@ -266,6 +274,7 @@ class Pool:
             wait_for_exit([worker.process], _EXIT_S)
         worker.connection.close()
         worker.is_dead = True
+        self._running.ends.pop(worker.number, None)
         worker.exit_reason = reason or describe_exit(worker.process)
         started = worker.start_result is not None
         killed = not reason and worker.process.exitcode in {-signal.SIGKILL, -signal.SIGTERM}
@@ -374,16 +383,11 @@ class Pool:
         if self.is_closed or self.pid != os.getpid():
             return
         self.is_closed = True
-        running = [worker for worker in self.workers if worker.is_running]
+        for worker in self.workers:
+            worker.is_dead = worker.is_launched
         try:
-            for worker in running:
-                worker.is_dead = True
-                worker.status.request_stop()
-                worker.connection.disconnect()
-            end_processes([worker.process for worker in running])
-        finally:  # after an interrupt too: the kernel then kills those that are still running
-            for worker in running:
-                worker.connection.close()
+            self._running.stop()
+        finally:
             for worker in self.workers:
                 worker.pending.clear()
             self.job = self._job_to_send = None

@@ -6,6 +6,7 @@ Made once for each worker number. The process may exit and be replaced by anothe
 from __future__ import annotations
 
 import multiprocessing.process
+import os
 from collections import deque
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
@@ -19,10 +20,11 @@ from penstock.workers.processes.captured_errors import CapturedError
 from penstock.workers.processes.messages import BuildBatch, EpochStarted, StartEpoch
 from penstock.workers.processes.start import Launcher
 from penstock.workers.processes.status import WorkerStatus
+from penstock.workers.processes.termination import end_processes
 from penstock.workers.processes.transport import ParentEnd, Transport
 from penstock.workers.processes.worker import WorkerIdentity, run_worker
 
-__all__ = ["StartResult", "WorkerProcess"]
+__all__ = ["RunningWorkers", "StartResult", "WorkerProcess"]
 
 
 @dataclass(slots=True)
@@ -40,6 +42,29 @@ class StartResult:
         except Exception as error:  # noqa: BLE001  # raised by wait_for_start()
             reason = f"the dataset's state cannot be unpickled: {type(error).__name__}: {error}"
             return cls(None, CapturedError.capture(SampleError(reason, worker=worker)))
+
+
+class RunningWorkers:
+    """The processes of a pool and their connections: all that is needed to end them when the pool is collected."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.ends: dict[int, tuple[BaseProcess, ParentEnd]] = {}
+
+    def stop(self) -> None:
+        """End the processes; two seconds at most. Idempotent; does nothing in a forked child."""
+        if self.pid != os.getpid():
+            return
+        ends = list(self.ends.values())
+        self.ends.clear()
+        try:
+            for _, connection in ends:
+                connection.status.request_stop()
+                connection.disconnect()
+            end_processes([process for process, _ in ends])
+        finally:  # after an interrupt too: the kernel then kills those that are still running
+            for _, connection in ends:
+                connection.close()
 
 
 class WorkerProcess:

@@ -17,6 +17,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import penstock.torch as pt  # noqa: E402  # it needs torch
+from penstock.errors import ArgumentError  # noqa: E402  # as above
+from penstock.torch.loader.iteration import DataLoaderIterator  # noqa: E402  # as above
 
 TORCHS = torch.utils.data.DataLoader
 KINDS = (TORCHS, pt.DataLoader)
@@ -126,6 +128,26 @@ def test_get_iterator_may_return_one_of_torchs(workers: str) -> None:
         return Loader(Numbers(), 4, shuffle=True, **WORKERS[workers])
 
     compared(make)
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_an_iterator_can_be_made_of_a_loader_by_hand(workers: str) -> None:
+    """``type(iterator)(loader)`` begins an epoch of its own, as fastai makes torch's iterators."""
+
+    def run(loader: Any) -> Any:
+        iterator = iter(loader)
+        found = [frozen(next(iterator))]
+        other = type(iterator)(loader)
+        assert other is not iterator
+        return [*found, [frozen(batch) for batch in other], [frozen(batch) for batch in iterator]]
+
+    compared(lambda kind: kind(Numbers(), 4, shuffle=True, **WORKERS[workers]), run)
+
+
+def test_an_iterator_is_made_of_a_loader_of_ours() -> None:
+    """The error for another loader says what makes one of it."""
+    with pytest.raises(ArgumentError, match=r"got DataLoader; penstock.torch.adopt\(loader\)"):
+        DataLoaderIterator(TORCHS(Numbers()))
 
 
 @pytest.mark.parametrize("use", [whole, broken])

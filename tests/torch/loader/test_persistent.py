@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -185,3 +187,72 @@ def test_a_state_behind_a_loop_that_was_left_is_of_workers_as_they_stand() -> No
     assert [frozen(batch) for batch in other] == expected
 
     other.close()
+
+
+class Collating(pt.DataLoader[Any]):
+    """Collates by a method of its own, which is a cycle; its iterators are wrapped. PyTorch Geometric's are so."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(Plain(N), 2, collate_fn=self.collate, num_workers=2, persistent_workers=True, **more)
+
+    def collate(self, samples: list[Any]) -> Any:
+        """The batch."""
+        return torch.as_tensor(samples)
+
+    def _get_iterator(self) -> Any:
+        return _Wrapped(super()._get_iterator())
+
+
+class _Wrapped:
+    def __init__(self, iterator: Any) -> None:
+        self.iterator = iterator
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self.iterator)
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        self.iterator._reset(loader, first_iter)
+
+
+def threads() -> list[Any]:
+    """Names of the worker threads that there are."""
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("penstock-worker")]
+
+
+@pytest.mark.parametrize("workers", ["processes", "threads"])
+@pytest.mark.parametrize("way", [whole, left])
+def test_workers_end_with_a_loader_in_a_cycle(way: Callable[[Any], Any], workers: str) -> None:
+    """Nothing outside the cycle holds it: the collector ends idle workers, and those of an epoch that is left."""
+    loader = Collating(workers=workers)
+    way(loader)
+    way(loader)
+    pids = [process.pid for process in loader._iterator.iterator._workers]
+    assert len(pids) == (2 if workers == "processes" else 0)
+    del loader
+
+    deadline = time.monotonic() + 10
+    while (alive := [pid for pid in pids if Path(f"/proc/{pid}").exists()] + threads()) and time.monotonic() < deadline:
+        gc.collect()  # again while a thread is inside a chunk, which it refers to
+        time.sleep(0.001)
+
+    assert alive == []
+
+
+def test_workers_of_two_epochs_end_without_the_collector() -> None:
+    """Neither the epoch under way nor the one that was begun ahead refers to itself."""
+    gc.collect()
+    gc.disable()
+    try:
+        loader = pt.DataLoader(Plain(N), 2, num_workers=2, persistent_workers=True, overlap_epochs=True)
+        whole(loader)
+        whole(loader)
+        pids = [process.pid for process in loader._iterator._workers]
+        del loader
+
+        assert len(pids) == 2
+        assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    finally:
+        gc.enable()
