@@ -46,7 +46,7 @@ def test_pack_says_what_it_did(photos: Path, tmp_path: Path) -> None:
     assert done.stdout.startswith(f"lmdb://{tmp_path / 'p.lmdb'}: 12 records, ")
     fields, indexed = done.stdout.splitlines()[1:]
     assert fields == "fields: image (image), label (label, 2 classes), width (int), height (int)"
-    assert "12 images indexed by rows" in indexed
+    assert "12 images indexed by tiles" in indexed
 
 
 def test_pack_lists_what_it_refuses(photos: Path, tmp_path: Path) -> None:
@@ -447,7 +447,7 @@ def test_packs_are_merged_and_split(photos: Path, tmp_path: Path) -> None:
     assert "--prefix" in equal.stderr
     assert merged.returncode == 0
     assert f"lmdb://{tmp_path / 'c.lmdb'}: 24 records" in merged.stdout
-    assert "24 images indexed by rows (24 of them earlier)" in merged.stdout
+    assert "24 images indexed by tiles (24 of them earlier)" in merged.stdout
     assert split.returncode == 0
     assert split.stdout.splitlines()[0] == "24 records: fit 18 (75.0 %), test 6 (25.0 %), by label, seed 0"
     assert split.stdout.splitlines()[3].split()[:5] == ["cats", "12", "9", "75.0", "%"]

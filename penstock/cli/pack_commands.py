@@ -51,14 +51,15 @@ class Transcode(enum.StrEnum):
 
 
 class IndexKind(enum.StrEnum):
-    """Where in a JPEG decoding can begin."""
+    """Where in a JPEG decoding can begin; ``auto`` is the kind that the store has, else tiles."""
 
+    AUTO = "auto"
     ROWS = "rows"
     TILES = "tiles"
 
 
 class PackIndex(enum.StrEnum):
-    """:class:`IndexKind`, or no index, for ``pack``; ``auto`` is rows where images are JPEGs."""
+    """:class:`IndexKind`, or no index, for ``pack``; ``auto`` is tiles where images are JPEGs."""
 
     AUTO = "auto"
     NONE = "none"
@@ -137,7 +138,7 @@ def pack(
         PackIndex,
         typer.Option(
             help="Also create decode indices, with which a crop decodes only a part of its JPEG (`penstock index`); "
-            "`auto`: rows, if there are JPEGs."
+            "`auto`: tiles, if there are JPEGs."
         ),
     ] = PackIndex.AUTO,
     classes: ClassesOption = None,
@@ -320,9 +321,9 @@ def index(
         IndexKind,
         typer.Option(
             help="Where decoding can begin: at each row of blocks (0.25 % of the images' size), or every 64 pixels "
-            "(2 %)."
+            "(2 %). `auto`: as the indices that STORE has, else tiles."
         ),
-    ] = IndexKind.ROWS,
+    ] = IndexKind.AUTO,
     field: Annotated[str | None, typer.Option(help="The field to index, if several fields are images.")] = None,
     classes: ClassesOption = None,
     layout: LayoutOption = None,

@@ -85,7 +85,7 @@ def pack(
         ``"baseline"``: store JPEGs of several scans (progressive ones, and a few others) as baseline JPEGs of the same
         pixels and metadata, which are a few per cent larger and decode faster and in parts.
     index : {"auto", "none", "rows", "tiles"}
-        Make decode indices beside the finished pack. ``"auto"``: ``"rows"``, if it has JPEGs. :func:`penstock.index`
+        Make decode indices beside the finished pack. ``"auto"``: ``"tiles"``, if it has JPEGs. :func:`penstock.index`
         can make them later.
     classes : sequence of str, optional
         Names of the classes in the order of their numbers. For a folder of images, see

@@ -70,7 +70,7 @@ class IndexReport:
 def index(
     store: str | os.PathLike[str] | Store,
     *,
-    kind: str = "rows",
+    kind: str = "auto",
     field: str | None = None,
     workers: int | None = None,
     overwrite: bool = False,
@@ -82,9 +82,9 @@ def index(
     ----------
     store : str, path or Store
         A pack, or a folder of images.
-    kind : {"rows", "tiles"}
+    kind : {"auto", "rows", "tiles"}
         Where decoding may begin: at each row of 8 or 16 pixels (about 0.25 % of the size of the images), or at each 64
-        pixels of a row (2 %).
+        pixels of a row (2 %). "auto": as the indices that the store has, else tiles.
     field : str, optional
         The field of images; needed if there are several.
     workers : int, optional
@@ -108,8 +108,8 @@ def index(
     StoreError
         If the store cannot be read, or the file beside it cannot be written.
     """
-    if kind not in SEEK_TABLE_KINDS:
-        raise ArgumentError(f"kind must be one of {', '.join(SEEK_TABLE_KINDS)}, got {kind!r}")
+    if kind not in ("auto", *SEEK_TABLE_KINDS):
+        raise ArgumentError(f"kind must be one of auto, {', '.join(SEEK_TABLE_KINDS)}, got {kind!r}")
     start = time.monotonic()
     with ExitStack() as stack:
         opened = store if isinstance(store, Store) else stack.enter_context(stores.open(store))
@@ -117,6 +117,8 @@ def index(
         path = seek_table_path(opened.location, name)
         if overwrite:
             _remove(path)
+        if kind == "auto":
+            kind = _find_kind(opened, name) or "tiles"
         file = stack.enter_context(_open_file(path, opened, kind))
         report = make_reporter(progress, "indexing", stack)
         resumed = len(file)
@@ -143,7 +145,7 @@ def make_seek_tables(
     location : Location
         The pack.
     kind : {"auto", "rows", "tiles"}
-        ``"auto"``: rows, for fields that hold JPEGs and have no seek tables of another kind; none for a server.
+        ``"auto"``: for fields that hold JPEGs, tiles, or as the seek tables that the field has; none for a server.
     workers, progress
         As for :func:`index`.
 
@@ -157,10 +159,9 @@ def make_seek_tables(
     reports = []
     with stores.open(location) as store:
         for field in _list_image_fields(store):
-            if kind == "auto" and (_has_other_tables(store, field) or not _holds_jpegs(store, field)):
+            if kind == "auto" and (_find_kind(store, field) is None or not _holds_jpegs(store, field)):
                 continue
-            made = "rows" if kind == "auto" else kind
-            reports.append(index(store, kind=made, field=field, workers=workers, progress=progress))
+            reports.append(index(store, kind=kind, field=field, workers=workers, progress=progress))
     if not reports:
         return None
     return replace(
@@ -173,15 +174,15 @@ def make_seek_tables(
     )
 
 
-def _has_other_tables(store: Store, field: str) -> bool:
-    """Whether a file of seek tables exists that is not of rows of this store."""
+def _find_kind(store: Store, field: str) -> str | None:
+    """The kind of the seek tables of this store, tiles if there are none; None if the file is of other records."""
     try:
         with SeekTableFile(seek_table_path(store.location, field), store.fingerprint(), len(store)) as file:
-            return file.kind != "rows"
+            return file.kind
     except StoreNotFoundError:
-        return False
+        return "tiles"
     except StoreError:
-        return True
+        return None
 
 
 def _holds_jpegs(store: Store, field: str) -> bool:

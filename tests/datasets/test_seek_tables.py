@@ -217,7 +217,7 @@ def test_a_wrong_index_is_told_once_with_the_key(
     expected = plain(url)
     ps.index(url)
     with SeekTableFile(
-        seek_table_path(FilesStore.locate(url), "image"), ps.open(url).fingerprint(), COUNT, "rows"
+        seek_table_path(FilesStore.locate(url), "image"), ps.open(url).fingerprint(), COUNT, "tiles"
     ) as file:
         first, second = file.get([3, 4])
         assert first is not None

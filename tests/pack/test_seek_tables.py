@@ -69,7 +69,7 @@ def test_an_interrupted_run_is_resumed(photos: Path) -> None:
     whole = entries(photos)
     seek_table_path(FilesStore.locate(photos), "image").unlink()
     with SeekTableFile(
-        seek_table_path(FilesStore.locate(photos), "image"), ps.open(photos).fingerprint(), 14, "rows"
+        seek_table_path(FilesStore.locate(photos), "image"), ps.open(photos).fingerprint(), 14, "tiles"
     ) as file:
         for index in (0, 5):
             entry = whole[index]
@@ -81,6 +81,23 @@ def test_an_interrupted_run_is_resumed(photos: Path) -> None:
     assert report.resumed == 2
     assert report.indexed == 12
     assert entries(photos) == whole
+
+
+def test_tiles_are_made_where_there_are_no_rows(photos: Path, tmp_path: Path) -> None:
+    """By default tiles; indices by rows are kept, and completed by rows."""
+    packed = ps.pack(photos, tmp_path / "a.lmdb")
+    ps.pack(photos, tmp_path / "b.lmdb", index="none")
+    with ps.open(tmp_path / "b.lmdb") as store:
+        SeekTableFile(seek_table_path(store.location, "image"), store.fingerprint(), len(store), "rows").close()
+
+    again = ps.pack(photos, tmp_path / "b.lmdb")
+
+    assert packed.indexed is not None
+    assert packed.indexed.kind == "tiles"
+    assert again.indexed is not None
+    assert (again.indexed.kind, again.indexed.indexed) == ("rows", 12)
+    assert ps.index(tmp_path / "b.lmdb").kind == "rows"
+    assert ps.index(tmp_path / "b.lmdb", overwrite=True).kind == "tiles"
 
 
 def test_a_new_pack_has_no_index_of_the_old_one(photos: Path, tmp_path: Path) -> None:
@@ -96,7 +113,7 @@ def test_what_is_wrong_is_said_before_anything_is_done(photos: Path, tmp_path: P
     """Kinds, fields."""
     with pytest.raises(ArgumentError, match="index must be one of auto, none, rows, tiles, got 'columns'"):
         ps.pack(photos, tmp_path / "a.lmdb", index="columns")
-    with pytest.raises(ArgumentError, match="kind must be one of rows, tiles, got 'none'"):
+    with pytest.raises(ArgumentError, match="kind must be one of auto, rows, tiles, got 'none'"):
         ps.index(photos, kind="none")
     with pytest.raises(ArgumentError, match="field must be one of the fields of images \\(image\\), got 'label'"):
         ps.index(photos, field="label")

@@ -74,8 +74,9 @@ class StoreDataset(Dataset[Sample]):
     index : {"auto", "rows", "tiles"} or path, optional
         Decode indices: with them, decoding of a crop begins inside the JPEG. They change no pixel, and are used where
         batches are filled. "auto": those beside the store (``penstock index``), if they exist; missing ones are made
-        while images are decoded, and kept in memory. "rows", "tiles": the same, of this kind (tiles take eight times
-        the memory, and also skip the pixels left of a crop). A path: a cache file, which each run extends. None: none.
+        while images are decoded (rows, if there are none), and kept in memory. "rows", "tiles": the same, of this kind
+        (tiles take eight times the memory, and also skip the pixels left of a crop). A path: a cache file, which each
+        run extends. None: none.
     index_memory : int
         Limit of the memory for decode indices, in bytes, in each process.
     kinds : mapping of str to str, optional

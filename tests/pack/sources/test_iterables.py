@@ -388,9 +388,9 @@ def test_an_iterator_without_an_id_is_not_resumed(tmp_path: Path, monkeypatch: p
 
     program = (
         "import functools, os, itertools, penstock as ps\n"
-        "from penstock.stores import lmdb_write\n"
-        "limits = lmdb_write.CommitLimits(records=3)\n"
-        "lmdb_write.LmdbWriter = functools.partial(lmdb_write.LmdbWriter, limits=limits)\n"
+        "from penstock.stores.pack import writer\n"
+        "limits = writer.CommitLimits(records=3)\n"
+        "writer.LmdbWriter = functools.partial(writer.LmdbWriter, limits=limits)\n"
         "def stop(at):\n    if at.done > 90: os._exit(9)\n"
         f"ps.pack(({{'x': n}} for n in itertools.count()), {str(tmp_path / 'p.lmdb')!r}, progress=stop)\n"
     )

@@ -136,6 +136,7 @@ def ranks(monkeypatch: pytest.MonkeyPatch) -> int:
     distributed = torch.distributed
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(distributed, "get_rank", lambda: 0)
     return 2
 
 
