@@ -13,7 +13,7 @@ def test_docstring_examples() -> None:
     """Every example gives what it says, and there are some."""
     modules = [
         importlib.import_module(m.name)
-        for m in pkgutil.iter_modules(penstock.transforms.__path__, "penstock.transforms.")
+        for m in pkgutil.walk_packages(penstock.transforms.__path__, "penstock.transforms.")
     ]
 
     results = [doctest.testmod(module) for module in modules]

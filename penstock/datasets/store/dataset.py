@@ -25,7 +25,7 @@ from penstock.datasets.base import ROWS_PER_FILL, Dataset, choose_rows_per_fill
 from penstock.datasets.error_location import add_location
 from penstock.datasets.store.batch_assembly import BatchAssembly
 from penstock.datasets.store.batch_forms import BatchForm
-from penstock.datasets.store.moved_arrays import fill_arrays, fill_columns, find_moves, read_boxes
+from penstock.datasets.store.moved_arrays import fill_arrays, fill_columns, find_moves, make_steps, read_boxes
 from penstock.datasets.store.sample_plan import SamplePlan
 from penstock.datasets.store.seek_tables import MEMORY_NBYTES, SeekTables
 from penstock.errors import ArgumentError
@@ -42,7 +42,6 @@ from penstock.trace import stage
 if TYPE_CHECKING:
     from penstock.transforms.base import Op
     from penstock.transforms.program.program import Failure
-    from penstock.transforms.targets.moved_targets import ChunkSteps
 
 __all__ = ["StoreDataset"]
 
@@ -181,8 +180,7 @@ class StoreDataset(Dataset[Sample]):
     @property
     def classes(self) -> list[str]:
         """Names of the classes of the first field that has such names, in the order of their numbers; a copy."""
-        fields = (self.store.schema[name] for name in self.store.schema.fields)
-        return next((list(field.classes) for field in fields if field.classes), [])
+        return next((list(field.classes) for field in self.store.schema.fields.values() if field.classes), [])
 
     def why_not_filled(self) -> str:
         """Why samples are built one by one; empty if rows of batches are filled."""
@@ -258,7 +256,7 @@ class StoreDataset(Dataset[Sample]):
     ) -> None:
         failures: list[Failure] = []
         scope = RepairScope(self._policy())
-        steps = self._make_steps(plan, len(indices))
+        steps = make_steps(plan, len(indices))
         records: list[Record] = []
         with stage("read", len(indices)):
             arrays = self._fill_arrays_at_once(plan, indices, parts, rows)
@@ -286,15 +284,6 @@ class StoreDataset(Dataset[Sample]):
             raise self._first_error(failures, indices)
         if scope.notes:
             self._record_repairs(scope, indices, images)
-
-    @staticmethod
-    def _make_steps(plan: SamplePlan, count: int) -> ChunkSteps | None:
-        """Where the ops of a chunk are noted, if values follow its images."""
-        if not plan.moved:
-            return None
-        from penstock.transforms.targets.moved_targets import ChunkSteps  # imported with the pipeline
-
-        return ChunkSteps(count)
 
     def _fill_arrays_at_once(
         self, plan: SamplePlan, indices: NDArray[np.int64], parts: Mapping[Any, Any], rows: NDArray[np.int64]

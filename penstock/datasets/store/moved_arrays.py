@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.transforms.targets.chunk_targets import Column
     from penstock.transforms.targets.moved_targets import ChunkSteps, Removal, Step
 
-__all__ = ["Moves", "fill_arrays", "fill_columns", "find_moves", "read_boxes"]
+__all__ = ["Moves", "fill_arrays", "fill_columns", "find_moves", "make_steps", "read_boxes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,15 @@ def read_boxes(plan: SamplePlan, records: Sequence[Record], failures: list[Failu
             _add_failure(failures, position, error)
             boxes.append(np.empty((0, 4), np.float32))
     return boxes
+
+
+def make_steps(plan: SamplePlan, count: int) -> ChunkSteps | None:
+    """Where the ops of a chunk are noted, if values follow its images."""
+    if not plan.moved:
+        return None
+    from penstock.transforms.targets.moved_targets import ChunkSteps  # imported with the pipeline
+
+    return ChunkSteps(count)
 
 
 def fill_columns(

@@ -25,11 +25,10 @@ if TYPE_CHECKING:
 
     from penstock.loader.epoch import Epoch
     from penstock.loader.recipe import Memory, Recipe
+    from penstock.torch.loader.iteration import OpenedEpoch
     from penstock.torch.loader.order import TorchSettings
     from penstock.torch.loader.state import Resume
     from penstock.workers import Backend
-
-    OpenedEpoch = tuple[TorchSettings, Epoch, Backend]
 
 __all__ = ["EpochStarter"]
 

@@ -11,7 +11,11 @@ from penstock.errors import ArgumentError
 from penstock.loader.iteration import LoaderIterator
 
 if TYPE_CHECKING:
-    from penstock.torch.loader.epoch_starter import EpochStarter, OpenedEpoch
+    from penstock.loader.epoch import Epoch
+    from penstock.torch.loader.order import TorchSettings
+    from penstock.workers import Backend
+
+    OpenedEpoch = tuple[TorchSettings, Epoch, Backend]
 
 __all__ = ["DataLoaderIterator"]
 
@@ -27,7 +31,7 @@ class DataLoaderIterator(LoaderIterator):
     Made of a loader alone, as torch's iterators are, it begins an epoch of its own, with workers of its own.
     """
 
-    def __init__(self, loader: EpochStarter, opened: OpenedEpoch | None = None) -> None:
+    def __init__(self, loader: Any, opened: OpenedEpoch | None = None) -> None:
         if not hasattr(loader, "_open_epoch"):
             raise ArgumentError(
                 f"an iterator is made of a penstock.torch.DataLoader, got {type(loader).__qualname__}; "
