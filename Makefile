@@ -37,7 +37,7 @@ check:  ## lint, types, layers, stubs, budgets, clippy, formatting
 
 format:  ## let the formatters write
 	$(SETUP)
-	$(V)/ruff check --fix --select I,RUF100 --quiet
+	$(V)/ruff check --fix --select I --quiet
 	$(V)/ruff format
 	cargo fmt
 

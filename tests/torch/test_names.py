@@ -74,13 +74,18 @@ def test_torchdatas_names_are_there(name: str) -> None:
         "ClassBalancedSampler",
         "DistributedWeightedSampler",
         "RepeatFactorSampler",
-        "StoreDataset",
     ],
 )
 def test_penstocks_own_are_the_same_objects(name: str) -> None:
     """What torch has no class for is penstock's, under one name in both places."""
     assert name in pt.__all__
     assert getattr(pt, name) is getattr(ps, name)
+
+
+def test_the_dataset_of_a_store_is_of_both_libraries() -> None:
+    """Samples of it hold tensors; whatever asks for either class takes it."""
+    assert issubclass(pt.StoreDataset, ps.StoreDataset)
+    assert issubclass(pt.StoreDataset, torch.utils.data.Dataset)
 
 
 def test_every_exported_name_is_documented() -> None:
