@@ -87,7 +87,8 @@ class DataLoader(LoaderStatistics):
     stall_timeout : float, optional
         Seconds without any progress of any worker after which :class:`~penstock.errors.StallError` says where they
         stand. A call for several samples (``__getitems__``, ``load_samples``, a chunk of rows to fill, ``collate_fn``)
-        is allowed this time for each of them; after the first a warning is logged. None: wait for ever.
+        is allowed this time for each of them; after the first a warning is logged. Progress is compared once in this
+        time, so that an error comes after one to two times of it. None: wait for ever.
     chunk_size : int, optional
         Rows of a batch that a thread takes at a time; changes no batch.
     multiprocessing_context : str or context, optional
