@@ -151,10 +151,9 @@ def _count_classes(store: Store) -> tuple[str, dict[str, int]]:
 def _count_labels(labels: Array, names: Sequence[str]) -> dict[str, int]:
     numbers, counts = np.unique(labels, return_counts=True)  # np.bincount allocates memory up to the largest label
     counted = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
-    if min(counted, default=0) < 0:
-        return {str(number): count for number, count in counted.items()}
     counted = {**dict.fromkeys(range(len(names)), 0), **counted}
-    return {names[number] if number < len(names) else str(number): count for number, count in counted.items()}
+    named = {-1: "no value", **dict(enumerate(names))} if names else {}
+    return {named.get(number, str(number)): count for number, count in counted.items()}
 
 
 def _measure(store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64], Counter[str]]:

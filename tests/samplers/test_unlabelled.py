@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -106,3 +107,17 @@ def test_a_batch_with_a_missing_label_is_reported_once(
     assert [str(each.message).partition(": ")[2][:45] for each in said] == [
         "some records have no value in field 'label', "[:45]
     ]
+
+
+def test_nothing_is_said_where_unlabelled_records_are_left_out(
+    store: ps.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A subset without them has no batch with -1."""
+    monkeypatch.setattr(record_arrays, "_warned", set())
+    dataset: ps.Subset[Any] = ps.Subset(ps.StoreDataset(store, fields=("value", "label")), range(39))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        labels = np.concatenate([batch[1] for batch in ps.DataLoader(dataset, batch_size=8)])
+
+    assert labels.tolist() == LABELS

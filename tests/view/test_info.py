@@ -88,12 +88,13 @@ def test_unreadable_images_are_counted_as_such(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "counted"), [([0, 5, 5], {"cat": 1, "dog": 0, "5": 2}), ([-1, 0, -1], {"-1": 2, "0": 1})]
+    ("labels", "counted"),
+    [([0, 5, 5], {"cat": 1, "dog": 0, "5": 2}), ([-1, 0, -2], {"cat": 1, "dog": 0, "no value": 1, "-2": 1})],
 )
 def test_labels_beyond_the_named_classes_are_counted(
     tmp_path: Path, labels: list[int], counted: dict[str, int]
 ) -> None:
-    """Labels without a name, also negative ones, are counted under their number."""
+    """Labels without a name, also negative ones, are counted under their number; -1 is a label that is missing."""
     writer = LmdbWriter(str(tmp_path / "p.lmdb"), Schema({"label": Field("label", ("cat", "dog"))}), "source")
     for number, label in enumerate(labels):
         writer.append(writer.prepare(str(number), {"label": label}))

@@ -90,15 +90,18 @@ class LazyColumn:
     def __init__(self, store: Store, field: str) -> None:
         self._store, self._field = store, field
         self._values: Array | None = None
+        self._may_miss = False
 
     def __getitem__(self, rows: slice | NDArray[np.int64]) -> Array:
         values = self._values
         if values is None:
-            values = self._store.column(self._field)
-            if self._store.schema[self._field].kind == "label" and (values == _MISSING["label"]).any():
-                warn_of_missing_label(self._store.url, self._field)
-            self._values = values
-        return values[rows]
+            values = self._values = self._store.column(self._field)
+            is_label = self._store.schema[self._field].kind == "label"
+            self._may_miss = is_label and bool((values == _MISSING["label"]).any())
+        found = values[rows]
+        if self._may_miss and (found == _MISSING["label"]).any():
+            warn_of_missing_label(self._store.url, self._field)
+        return found
 
     def __reduce__(self) -> tuple[object, ...]:
         return LazyColumn, (self._store, self._field)
