@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from penstock.datasets.arrays import ArrayDataset
 from penstock.datasets.base import Dataset, Filler, IterableDataset
-from penstock.datasets.chain import ChainDataset
-from penstock.datasets.concat import ConcatDataset
+from penstock.datasets.concat import ChainDataset, ConcatDataset
 from penstock.datasets.splits.splits import Split, split
 from penstock.datasets.stack import StackDataset
 from penstock.datasets.store.batch_forms import BatchForm

@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from penstock.datasets.chain import ChainDataset
-    from penstock.datasets.concat import ConcatDataset
+    from penstock.datasets.concat import ChainDataset, ConcatDataset
 
 __all__ = [
     "ROWS_PER_FILL",

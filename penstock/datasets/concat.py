@@ -1,4 +1,4 @@
-"""Concatenation of map-style datasets."""
+"""Concatenation of map-style datasets, and of streams."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from penstock.datasets.base import (
     Dataset,
+    IterableDataset,
     Wrapper,
     get_each,
     is_iterable,
@@ -26,7 +27,7 @@ from penstock.datasets.store.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError, SampleError
 from penstock.sample import Index, Sample, SampleKeys, Tree, Watch
 
-__all__ = ["ConcatDataset", "iter_concatenated", "make_watch", "prefetch_concatenated"]
+__all__ = ["ChainDataset", "ConcatDataset", "iter_concatenated", "make_watch", "prefetch_concatenated"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -140,6 +141,35 @@ class ConcatDataset(Dataset[T_co], Wrapper):
 
 
 register_sum("samples", ConcatDataset)
+
+
+class ChainDataset(IterableDataset[T_co]):
+    """Iterable datasets, concatenated; each is iterated when the one before has ended.
+
+    Parameters
+    ----------
+    datasets : iterable of IterableDataset
+        Each is checked when it is iterated, so that the iterable may be lazy.
+    """
+
+    def __init__(self, datasets: Iterable[Any]) -> None:
+        self.datasets = datasets
+
+    def _iter_checked(self) -> Iterator[Sample]:
+        for dataset in self.datasets:
+            if not is_iterable(dataset):
+                raise ArgumentError(f"ChainDataset only supports IterableDataset, but got {type(dataset).__name__}")
+            yield dataset
+
+    def __iter__(self) -> Iterator[T_co]:
+        for dataset in self._iter_checked():
+            yield from dataset
+
+    def __len__(self) -> int:
+        return sum(len(dataset) for dataset in self._iter_checked())
+
+
+register_sum("streams", ChainDataset)
 
 
 def prefetch_concatenated(datasets: Sequence[Any], sizes: Sequence[int], indices: Sequence[int]) -> bool:

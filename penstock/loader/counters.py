@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from penstock.loader.batch_nbytes import count_nbytes
 from penstock.loader.faults import LeftOutLog
@@ -13,9 +13,6 @@ from penstock.sample import State
 from penstock.stats import QueueStats, Stats
 from penstock.trace import STAGES, Trace
 from penstock.workers.base import NOTHING, TaskResult
-
-if TYPE_CHECKING:
-    from penstock.loader.reporting import PeriodicReport
 
 __all__ = ["LoaderCounters"]
 
@@ -29,6 +26,10 @@ _Times = dict[str, tuple[int, int]]
 
 class _HasQueue(Protocol):
     def queue(self) -> QueueStats: ...
+
+
+class _Report(Protocol):
+    def check(self) -> None: ...  # called after each batch
 
 
 class LoaderCounters:
@@ -47,7 +48,7 @@ class LoaderCounters:
         self._retired: dict[int, _Times] = {}  # by worker; -1: the consumer itself
         self._worker_batches: dict[int, int] = {}
         self._iterators: list[weakref.ref[_HasQueue]] = []
-        self._reports: list[PeriodicReport] = []
+        self._reports: list[_Report] = []
 
     def __getstate__(self) -> dict[str, State]:
         """The counts; times, and whoever reads them, are those here."""
@@ -76,11 +77,11 @@ class LoaderCounters:
         living = [other for other in self._iterators if other() is not None]
         self._iterators = [*living, weakref.ref(iterator)]  # a new list: other threads may go through the old one
 
-    def add_report(self, report: PeriodicReport) -> None:
+    def add_report(self, report: _Report) -> None:
         """Ask it after each batch whether it is due."""
         self._reports = [*self._reports, report]
 
-    def remove_report(self, report: PeriodicReport) -> bool:
+    def remove_report(self, report: _Report) -> bool:
         """Ask it no more; whether it was asked."""
         found = report in self._reports
         self._reports = [other for other in self._reports if other is not report]

@@ -15,9 +15,8 @@ import os
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from penstock.loader.ahead import EpochAhead
 from penstock.loader.counters import LoaderCounters
 from penstock.loader.order import Order
 from penstock.sample import Batch, DatasetLike, StateDict, Tree
@@ -72,6 +71,13 @@ class IdleWorkers:
             backend.close()
 
 
+class _Ahead(Protocol):
+    """See :class:`penstock.loader.ahead.EpochAhead`."""
+
+    def begin(self) -> None:
+        """Begin the next epoch."""
+
+
 @dataclass(slots=True)
 class Settings:
     """What an iterator reads of its loader; made by each ``iter()``. It does not hold the loader."""
@@ -87,7 +93,7 @@ class Settings:
     seed: int | None = None
     idle: IdleWorkers | None = None  # where workers go at the end; None: a persistent iterator keeps its own
     snapshot_every: int | None = 1  # batches between two states of worker processes; None or 0: only their first
-    ahead: weakref.ref[EpochAhead] | None = None  # begins the next epoch when the plan of this one has ended
+    ahead: weakref.ref[_Ahead] | None = None  # begins the next epoch when the plan of this one has ended
     reported_length: int | None = None  # what ``len(dataset)`` was when ``len(loader)`` was called
 
     @property

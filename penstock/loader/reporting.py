@@ -5,13 +5,11 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from penstock.errors import ArgumentError
+from penstock.loader.counters import LoaderCounters
 from penstock.stats import LoaderRates
-
-if TYPE_CHECKING:
-    from penstock.loader.counters import LoaderCounters
 
 __all__ = ["PeriodicReport"]
 

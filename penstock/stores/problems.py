@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from penstock.errors import PenstockError
-
-if TYPE_CHECKING:
-    from penstock.stores.base import Store
 
 __all__ = ["Problem", "find_unreadable"]
 
@@ -41,7 +38,13 @@ class Problem:
         return f"{named}: {self.reason}" if named else self.reason
 
 
-def find_unreadable(store: Store, progress: Callable[[int, int], None] | None) -> Iterator[Problem]:
+class _Readable(Protocol):
+    def __len__(self) -> int: ...
+
+    def read(self, indices: Sequence[int], /) -> object: ...
+
+
+def find_unreadable(store: _Readable, progress: Callable[[int, int], None] | None) -> Iterator[Problem]:
     """What reading each record raises: some are read at once, and one by one where that fails."""
     count = len(store)
     for begin in range(0, count, _BATCH):

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,6 @@ from penstock.errors import ArgumentError
 from penstock.sample import Array, Sample, SampleKeys
 
 if TYPE_CHECKING:
-    from penstock.transforms.decoding.decode import Decode
     from penstock.transforms.program.geometry import Geometry
 
 __all__ = [
@@ -84,6 +83,14 @@ class ImageSpec:
         return self.channels, self.height, self.width
 
 
+class _Decoding(Protocol):
+    """Settings of :class:`.decoding.decode.Decode`."""
+
+    mode: str
+    scale: str
+    late_color: bool
+
+
 @dataclass(slots=True)
 class Fusion:
     """The ops that are fused so far, as the native call needs them; :meth:`Op.fuse` reads and extends it.
@@ -95,7 +102,7 @@ class Fusion:
     source: str = "uint8"
     channels: int = 3
     stored: bool = False
-    decode: Decode | None = None
+    decode: _Decoding | None = None
     resized: bool = False
     filter: str = "bilinear"
     flipped: bool = False

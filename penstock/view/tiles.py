@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.errors import ArgumentError, DecodeError
+from penstock.annotations import rle
+from penstock.errors import AnnotationError, ArgumentError, DecodeError
 from penstock.escapes import escape_unprintable
 from penstock.plurals import counted
 from penstock.sample import Array
 from penstock.transforms.targets.target_forms import as_boxes
 from penstock.view.annotated import Annotated
 from penstock.view.canvas import ALARM, FRAME, Color, color_of, load_font, shorten
-from penstock.view.instances import decode_instance
 from penstock.view.shown_pixels import PixelForm, as_array, to_mask, to_rgb
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
     from PIL.ImageFont import FreeTypeFont
 
-__all__ = ["Tile", "draw_tile"]
+__all__ = ["Tile", "decode_instance", "draw_tile"]
 
 _OPACITY: Final = 0.5
 _MAX_OBJECTS: Final = 500
@@ -296,3 +296,15 @@ def _draw_keypoints(tile: Tile, draw: ImageDraw, sample: Annotated, *, hides_zer
             draw.ellipse((around[0] - 1, around[1] - 1, around[2] + 1, around[3] + 1), outline=_DARK)
             draw.ellipse(around, fill=color if visible else None, outline=color, width=2)
     tile.facts.append(escape_unprintable(counted(count, "point")))
+
+
+def decode_instance(instance: Any, width: int, height: int) -> NDArray[np.bool_] | None:
+    """A mask, or COCO's run lengths, as (height, width); None if it is neither, or has another size."""
+    if isinstance(instance, np.ndarray):
+        return instance != 0 if instance.shape == (height, width) else None
+    if not isinstance(instance, Mapping) or instance.get("size") not in ([height, width], (height, width)):
+        return None
+    try:
+        return rle.decode(instance).view(np.bool_)
+    except AnnotationError:
+        return None

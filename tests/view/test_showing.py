@@ -21,11 +21,10 @@ from penstock.ragged import Ragged
 from penstock.sample import Array, Field
 from penstock.view.annotated import Annotated
 from penstock.view.canvas import GAP, PALETTE, color_of
-from penstock.view.instances import decode_instance
 from penstock.view.sheet import pick_by_objects
 from penstock.view.shown_pixels import PixelForm, to_rgb
 from penstock.view.tile_sheet import HEADER
-from penstock.view.tiles import draw_tile
+from penstock.view.tiles import decode_instance, draw_tile
 from tests.pack.images import make_photos
 from tests.view.annotated_packs import GRAY, encode, gray, write_pack
 

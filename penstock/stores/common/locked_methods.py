@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
-
-if TYPE_CHECKING:
-    from penstock.stores.base import Store
+from contextlib import AbstractContextManager
+from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 __all__ = ["lock_methods"]
 
 _LOCKED_METHODS: Final = ("read", "blobs", "pixels", "rows", "column", "ragged_column", "keys")
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_StoreT = TypeVar("_StoreT", bound="Store")
+_StoreT = TypeVar("_StoreT", bound="_HasLock")
 
 
-def lock_methods(cls: type[Store]) -> None:
+class _HasLock(Protocol):
+    @property
+    def _read_lock(self) -> AbstractContextManager[object]: ...
+
+
+def lock_methods(cls: type[_HasLock]) -> None:
     """Let one thread at a time call what reads; inherited methods too, whose class may read concurrently."""
     for name in _LOCKED_METHODS:
         setattr(cls, name, _lock_method(getattr(cls, name)))

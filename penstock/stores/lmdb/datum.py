@@ -23,7 +23,8 @@ from penstock.stores.fields.pixels import CHANNEL_COUNTS, PixelLayout
 from penstock.stores.fields.record_names import check_classes
 from penstock.stores.lmdb.datum_message import Datum, parse_datum
 from penstock.stores.lmdb.entries import LmdbEntries, ValuePlaces
-from penstock.stores.lmdb.layout import EntryKeys, LmdbLayoutStore, list_sampled
+from penstock.stores.lmdb.entry_keys import EntryKeys
+from penstock.stores.lmdb.layout import LmdbLayoutStore, list_sampled
 
 __all__ = ["LmdbDatumStore"]
 

@@ -14,17 +14,13 @@ from __future__ import annotations
 import json
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, PenstockError, StoreError
 from penstock.sample import Schema
 from penstock.stores.base import Indices, PathLike, Skipped
-from penstock.stores.common.keys import KeyList, LazyKeys
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.regular_file import open_regular
 from penstock.stores.container import DAMAGE, ContainerStore, fingerprint_files
@@ -36,13 +32,9 @@ from penstock.stores.writing import CommittedRecords
 
 __all__ = [
     "LAYOUT_FILE",
-    "EntryKeys",
     "LmdbLayoutStore",
-    "NumberKeys",
-    "decode_key",
     "describe_environment",
     "list_sampled",
-    "name_numbers",
 ]
 
 LAYOUT_FILE: Final = "layout"
@@ -68,11 +60,6 @@ def refuse_other(name: str, value: object, allowed: Sequence[str]) -> None:
 def list_sampled(count: int) -> list[int]:
     """The records by which the fields are found: the first ones, one in the middle and the last one."""
     return sorted({*range(min(count, _SAMPLED)), count // 2, count - 1} if count else ())
-
-
-def decode_key(key: bytes) -> str:
-    """A key as the name of a record; bytes that are no text are escaped."""
-    return key.decode("utf-8", "backslashreplace")
 
 
 def describe_environment(path: str | os.PathLike[str]) -> str:
@@ -227,60 +214,3 @@ def _read_layout(location: Location, layout: str, file: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
     return dict(written)
-
-
-class EntryKeys(LazyKeys):
-    """The keys of some entries as names, decoded when they are asked for."""
-
-    def __init__(self, entries: LmdbEntries, rows: NDArray[np.int64] | None = None) -> None:
-        chosen: Any = slice(None) if rows is None else rows
-        self._whole = entries.whole
-        self._begins, self._sizes = entries.key_offsets[chosen].data, entries.key_sizes[chosen].data
-
-    def __len__(self) -> int:
-        return len(self._begins)
-
-    def get(self, number: int) -> str:
-        """The key of the entry as text."""
-        begin = self._begins[number]
-        return decode_key(bytes(self._whole[begin : begin + self._sizes[number]]))
-
-
-class NumberKeys(LazyKeys):
-    """Keys that are numbers in decimal.
-
-    Parameters
-    ----------
-    numbers : ndarray of int64, (n,)
-        The numbers.
-    width : int
-        Digits to which all are padded with zeros; 0 for none.
-    """
-
-    def __init__(self, numbers: NDArray[np.int64], width: int = 0) -> None:
-        self._numbers = numbers.data
-        self._format: Callable[[int], str] = f"{{:0{width}d}}".format if width else str
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def get(self, number: int) -> str:
-        """The number in decimal."""
-        return self._format(self._numbers[number])
-
-    def __iter__(self) -> Iterator[str]:
-        return map(self._format, self._numbers)
-
-
-def name_numbers(numbers: NDArray[np.int64], digits: NDArray[np.int64]) -> Sequence[str]:
-    """The keys of some records: numbers, of which each is stored with a count of digits."""
-    if not len(numbers):
-        return NumberKeys(numbers)
-    least = np.ones(len(numbers), np.int64)
-    for exponent in range(1, 18):
-        least += numbers >= 10**exponent
-    if (digits == least).all():
-        return NumberKeys(numbers)
-    if (digits == digits[0]).all():
-        return NumberKeys(numbers, int(digits[0]))
-    return KeyList.from_names(f"{number:0{width}d}" for number, width in zip(numbers, digits, strict=True))

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, StoreFormatError
-from penstock.paths import IMAGE_SUFFIXES
 from penstock.plurals import counted
 from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import PathLike, Skipped
@@ -29,21 +28,20 @@ from penstock.stores.fields.box_columns import BoxColumns
 from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.record_names import check_classes
 from penstock.stores.lmdb.entries import LmdbEntries, ValuePlaces
-from penstock.stores.lmdb.layout import EntryKeys, LmdbLayoutStore, decode_key, refuse_other
+from penstock.stores.lmdb.entry_keys import ARRAY_SUFFIX, IMAGE_KEY_SUFFIXES, EntryKeys, decode_key, split_suffix
+from penstock.stores.lmdb.layout import LmdbLayoutStore, refuse_other
 from penstock.stores.lmdb.pair_texts import NUMERIC, parse_numbers, plan_text_labels, quote_text
 from penstock.stores.location import Location
 from penstock.stores.writing import Writer
 
-__all__ = ["ARRAY_SUFFIX", "IMAGE_KEY_SUFFIXES", "LmdbNamesStore", "split_suffix"]
+__all__ = ["LmdbNamesStore"]
 
-ARRAY_SUFFIX: Final = b".txt"
 _SAMPLED: Final = 8
 _DTYPES: Final = (
     "float64", "float32", "float16", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8", "text",
 )  # fmt: skip
 _TRIED: Final = 3
 _PAIR: Final = "* *.txt"
-IMAGE_KEY_SUFFIXES: Final = frozenset(suffix.encode() for suffix in IMAGE_SUFFIXES)
 
 
 class LmdbNamesStore(LmdbLayoutStore):
@@ -289,14 +287,6 @@ class LmdbNamesStore(LmdbLayoutStore):
             raise ArgumentError(
                 f'dtype must be "text" where the arrays are texts{quote_text(samples)}, got {self._stated["dtype"]!r}'
             )
-
-
-def split_suffix(key: bytes) -> tuple[bytes, bytes]:
-    """A key without its ending, and the ending in lower case with its dot; empty for a key without one."""
-    stem, dot, suffix = key.rpartition(b".")
-    if not dot or b"/" in suffix:
-        return key, b""
-    return stem, b"." + suffix.lower()
 
 
 @dataclass(frozen=True, slots=True)

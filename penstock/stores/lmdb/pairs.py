@@ -27,7 +27,8 @@ from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.pixels import PIXEL_DTYPES, PixelLayout
 from penstock.stores.fields.record_names import check_classes, quote_names
 from penstock.stores.lmdb.entries import LmdbEntries, ValuePlaces
-from penstock.stores.lmdb.layout import LmdbLayoutStore, decode_key, name_numbers, refuse_other
+from penstock.stores.lmdb.entry_keys import decode_key, name_numbers
+from penstock.stores.lmdb.layout import LmdbLayoutStore, refuse_other
 from penstock.stores.lmdb.pair_texts import parse_labels, parse_text
 from penstock.stores.location import Location
 from penstock.stores.writing import Writer

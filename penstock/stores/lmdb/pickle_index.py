@@ -29,7 +29,8 @@ from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.pixels import PixelLayout
 from penstock.stores.fields.record_names import check_classes, quote_names
 from penstock.stores.lmdb.entries import LmdbEntries, ValuePlaces
-from penstock.stores.lmdb.layout import EntryKeys, LmdbLayoutStore, decode_key, list_sampled, name_numbers, refuse_other
+from penstock.stores.lmdb.entry_keys import COUNT, KEYS, EntryKeys, decode_key, name_numbers
+from penstock.stores.lmdb.layout import LmdbLayoutStore, list_sampled, refuse_other
 from penstock.stores.location import Location
 from penstock.stores.pickles.fields import ValueReader, describe_value, infer_field, name_values
 from penstock.stores.pickles.templates import PickleReader
@@ -38,8 +39,6 @@ from penstock.stores.writing import Writer
 
 __all__ = ["LmdbPickleIndexStore"]
 
-KEYS: Final = b"__keys__"
-COUNT: Final = b"__len__"
 _MOST_MISSING: Final = 1_000_000  # a number in a file allocates no more
 _SCALARS: Final = frozenset({int, float, bool, str, type(None)})
 _MISSING: Final = ("raise", "skip")

@@ -22,9 +22,8 @@ from penstock.sample import Array, ArrayKind, Field, Schema
 from penstock.stores.fields.box_corners import find_image_size
 from penstock.stores.fields.pixels import CHANNELS
 from penstock.stores.lmdb.entries import MAX_KEY_NBYTES
+from penstock.stores.lmdb.entry_keys import ARRAY_SUFFIX, COUNT, IMAGE_KEY_SUFFIXES, KEYS, split_suffix
 from penstock.stores.lmdb.layout_writer import EncodedEntries, LmdbLayoutWriter
-from penstock.stores.lmdb.names import ARRAY_SUFFIX, IMAGE_KEY_SUFFIXES, split_suffix
-from penstock.stores.lmdb.pickle_index import COUNT, KEYS
 from penstock.stores.location import Location
 
 __all__ = ["NamesWriter", "PairsWriter", "PickleIndexWriter", "make_image_name"]

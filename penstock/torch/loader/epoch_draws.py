@@ -21,6 +21,7 @@ from penstock.loader.position import Position, WorkerPosition, assign_workers
 from penstock.samplers import Sampler
 from penstock.torch.loader.randomness import Randomness
 from penstock.torch.loader.sampler_cursor import TorchSamplerCursor, TorchStreamPlan
+from penstock.torch.loader.state import EpochDraws, Resume
 from penstock.workers import END
 
 if TYPE_CHECKING:
@@ -29,30 +30,15 @@ if TYPE_CHECKING:
     from penstock.loader.recipe import Recipe, Settings
     from penstock.sample import State
     from penstock.torch.loader.order import TorchOrder, TorchSettings
-    from penstock.torch.loader.state import Resume
     from penstock.workers.base import Backend
 
-__all__ = ["EpochCounter", "EpochDraws", "TorchPreparedEpoch", "draw_epoch", "draw_next_epoch"]
+__all__ = ["EpochCounter", "TorchPreparedEpoch", "draw_epoch", "draw_next_epoch"]
 
 _PICKLE_HINT: Final = (
     "Got pickle error when starting a worker process: what a worker needs (dataset, collate_fn, worker_init_fn) must "
     "be picklable unless workers are forked; define functions at the top of a module, or give "
     "multiprocessing_context='fork'"
 )
-
-
-@dataclass(slots=True)
-class EpochDraws:
-    """What was drawn when an epoch began, so that it can be drawn again."""
-
-    # workers' seeds are made of it; below 0: not drawn yet, or unknown (a state of torchdata's without workers)
-    base_seed: int
-    before: Randomness | None = None  # before anything was drawn; None: a state of torchdata's, which does not have it
-    passes: int = 1  # how often ``iter(index_sampler)`` was called
-    draws_seed: bool = True  # whether ``base_seed`` was drawn in this epoch
-    begun: bool = False  # whether the sampler has been advanced
-    # before the sampler was first advanced, if others had drawn since the epoch began
-    advanced: Randomness | None = None
 
 
 class EpochCounter:

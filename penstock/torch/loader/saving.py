@@ -14,9 +14,8 @@ from penstock.loader.order import place_on_ranks
 from penstock.loader.position import Position, WorkerPosition
 from penstock.rng import undisturbed
 from penstock.sample import State, StateDict
-from penstock.torch.loader.epoch_draws import EpochDraws
 from penstock.torch.loader.randomness import Randomness
-from penstock.torch.loader.state import Resume, dump, parse
+from penstock.torch.loader.state import EpochDraws, Resume, dump, parse
 from penstock.workers.jobs.base import is_stateful, take_snapshot_at_start
 
 if TYPE_CHECKING:

@@ -20,13 +20,26 @@ from typing import Any, Final
 from penstock.errors import StateError
 from penstock.loader.position import Position, WorkerPosition
 from penstock.sample import State, StateDict
-from penstock.torch.loader.epoch_draws import EpochDraws
 from penstock.torch.loader.randomness import Randomness
 from penstock.workers.rng_states import dump_worker_rng, parse_worker_rng
 
-__all__ = ["Resume", "dump", "parse"]
+__all__ = ["EpochDraws", "Resume", "dump", "parse"]
 
 VERSION: Final = 1
+
+
+@dataclass(slots=True)
+class EpochDraws:
+    """What was drawn when an epoch began, so that it can be drawn again."""
+
+    # workers' seeds are made of it; below 0: not drawn yet, or unknown (a state of torchdata's without workers)
+    base_seed: int
+    before: Randomness | None = None  # before anything was drawn; None: a state of torchdata's, which does not have it
+    passes: int = 1  # how often ``iter(index_sampler)`` was called
+    draws_seed: bool = True  # whether ``base_seed`` was drawn in this epoch
+    begun: bool = False  # whether the sampler has been advanced
+    # before the sampler was first advanced, if others had drawn since the epoch began
+    advanced: Randomness | None = None
 
 
 @dataclass(slots=True)

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native
-from penstock.transforms.base import Sizes
 
 __all__ = ["Geometry"]
 
@@ -42,7 +41,7 @@ class Geometry:
 
     __slots__ = ("_flipped", "_framed", "_resized", "padded", "plan", "size")
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: NDArray[np.int32]) -> None:
         self.plan = np.zeros((len(sizes), _native.GEOMETRY_COLUMNS), np.int32)
         self.plan[:, _X1Y1] = sizes
         self.plan[:, _SIZE] = sizes
@@ -71,7 +70,7 @@ class Geometry:
             plan[:, _SIZE] = extent
         self.size = extent
 
-    def resize(self, sizes: Sizes) -> None:
+    def resize(self, sizes: NDArray[np.int32]) -> None:
         """Resize each image to its size, (n, 2): once, and before any flip."""
         assert not self._resized
         assert not self._flipped
@@ -79,7 +78,7 @@ class Geometry:
         self.plan[:, _SIZE] = sizes
         self.size = sizes
 
-    def frame(self, corner: NDArray[np.int32], sizes: Sizes) -> None:
+    def frame(self, corner: NDArray[np.int32], sizes: NDArray[np.int32]) -> None:
         """Frame each image, at (n, 2) left and top, in a larger one of one colour; once, after a resize."""
         assert self._resized
         assert not self._flipped

@@ -225,7 +225,7 @@ class Program:
 
     @property
     def _decode(self) -> Decode:
-        assert self._fusion.decode is not None, "the first op that fuses"
+        assert isinstance(self._fusion.decode, Decode), "the first op that fuses"
         return self._fusion.decode
 
     @property
