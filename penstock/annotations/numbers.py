@@ -1,10 +1,13 @@
-"""Numbers in the texts of annotations."""
+"""Numbers in the texts of annotations, and the values of a field of all objects as one array."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-__all__ = ["parse_int", "parse_number"]
+import numpy as np
+
+__all__ = ["find_kind", "join_kinds", "join_values", "parse_int", "parse_number"]
 
 
 def parse_number(value: Any, what: str) -> float:
@@ -23,3 +26,32 @@ def parse_int(value: Any, what: str) -> int:
     if not number.is_integer() or abs(number) > 2**53:
         raise ValueError(f"its {what} must be a whole number, got {value!r:.100}")
     return int(number)
+
+
+def find_kind(value: Any) -> type:
+    """The type of a value; object for whole numbers that no int64 holds."""
+    return object if isinstance(value, int) and not -(2**63) <= value < 2**63 else type(value)
+
+
+def join_kinds(one: type | None, other: type) -> type:
+    """The kind of a field that has values of both: int, float, str, or object for anything."""
+    numbers = (bool, int, float)
+    if other not in (*numbers, str):
+        return object
+    if one is None or one is other:
+        return other
+    if one in numbers and other in numbers:
+        return numbers[max(numbers.index(one), numbers.index(other))]
+    return object
+
+
+def join_values(values: list[Any], kind: type) -> Any:
+    """One value for each object: an array of numbers (0 or NaN where there is none), or a list."""
+    try:
+        if kind in (bool, int):
+            return np.array([0 if value is None else value for value in values], np.int64)
+        if kind is float:
+            return np.array([math.nan if value is None else value for value in values], np.float64)
+    except OverflowError:  # whole numbers of more bits
+        return values
+    return [("" if kind is str else None) if value is None else value for value in values]

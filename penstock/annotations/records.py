@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from penstock.annotations.numbers import find_kind, join_kinds, join_values
 from penstock.annotations.polygons import Polygons
 from penstock.annotations.result import AnnotationProblem, Annotations
 from penstock.annotations.source import AnnotationSource
@@ -332,7 +333,7 @@ class _RecordLayout:
         kinds: dict[str, type] = {}
         for each in objects:
             for name, value in each.fields.items():
-                kinds[name] = _join_kinds(kinds.get(name), _find_kind(value))
+                kinds[name] = join_kinds(kinds.get(name), find_kind(value))
         return cls(
             max((0 if each.keypoints is None else len(each.keypoints) for each in objects), default=0),
             any(each.instance is not None for each in objects),
@@ -369,7 +370,7 @@ class _RecordLayout:
             record[name] = image.fields.get(name)
         for name, kind in self.object_fields.items():
             values = [each.fields.get(name) for each in objects]
-            record[self._free_name(name)] = _join_values(values, kind)
+            record[self._free_name(name)] = join_values(values, kind)
         return record
 
     def _free_name(self, name: str) -> str:
@@ -377,32 +378,3 @@ class _RecordLayout:
         while name in _RECORD_FIELDS or name in self.image_fields:
             name += "_"
         return name
-
-
-def _find_kind(value: Any) -> type:
-    """The type of a value; object for whole numbers that no int64 holds."""
-    return object if isinstance(value, int) and not -(2**63) <= value < 2**63 else type(value)
-
-
-def _join_kinds(one: type | None, other: type) -> type:
-    """The kind of a field that has values of both: int, float, str, or object for anything."""
-    numbers = (bool, int, float)
-    if other not in (*numbers, str):
-        return object
-    if one is None or one is other:
-        return other
-    if one in numbers and other in numbers:
-        return numbers[max(numbers.index(one), numbers.index(other))]
-    return object
-
-
-def _join_values(values: list[Any], kind: type) -> Any:
-    """One value for each object: an array of numbers (0 or NaN where there is none), or a list."""
-    try:
-        if kind in (bool, int):
-            return np.array([0 if value is None else value for value in values], np.int64)
-        if kind is float:
-            return np.array([math.nan if value is None else value for value in values], np.float64)
-    except OverflowError:  # whole numbers of more bits
-        return values
-    return [("" if kind is str else None) if value is None else value for value in values]

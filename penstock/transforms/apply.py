@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from penstock.rng import sample_scope
 from penstock.sample import SampleKeys
-from penstock.transforms.base import ImageLike, Op, Params
+from penstock.transforms.base import ImageLike, ImageSpec, Op, Params
 from penstock.transforms.inputs import as_pixels, first_on_pixels, refuse_layout
 from penstock.transforms.targets.moved_targets import Step
 from penstock.transforms.targets.objects import Objects
 
-__all__ = ["apply_to_image", "draw_one", "image_size"]
+__all__ = ["apply_to_image", "draw_one", "image_size", "spec_after"]
 
 
 def apply_to_image(
@@ -67,3 +67,10 @@ def image_size(image: ImageLike) -> tuple[int, int]:
     """Width and height of an HWC or HW array; (0, 0) for encoded bytes."""
     shape: tuple[int, ...] = getattr(image, "shape", ())
     return (int(shape[1]), int(shape[0])) if len(shape) >= 2 else (0, 0)
+
+
+def spec_after(ops: Sequence[Op], spec: ImageSpec | None) -> ImageSpec | None:
+    """Spec of an image of ``spec`` after the ops; None if it is unknown."""
+    for op in ops:
+        spec = op.spec(spec) if spec is not None else None
+    return spec

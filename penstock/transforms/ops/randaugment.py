@@ -21,17 +21,9 @@ from penstock.transforms.checks import as_integer, require_pixel_spec, require_p
 from penstock.transforms.ops.blur import sharpen, sharpen_native
 from penstock.transforms.ops.color import brighten, contrast, saturate
 from penstock.transforms.ops.tone import auto_contrast, equalize, posterize, solarize
-from penstock.transforms.ops.warp import (
-    Matrix,
-    Warp,
-    affine_matrix,
-    invert_map,
-    move_boxes,
-    move_points,
-    place_boxes,
-    rotation_matrix,
-)
+from penstock.transforms.ops.warp import Matrix, Warp, affine_matrix, rotation_matrix
 from penstock.transforms.pixel_arithmetic import Pixels, Steps, adjust
+from penstock.transforms.targets.boxes import invert_map, move_boxes, move_points, place_boxes
 
 __all__ = ["SPACE", "RandAugment", "TrivialAugmentWide"]
 

@@ -36,7 +36,14 @@ from penstock.transforms.checks import (
     require_pixels,
 )
 from penstock.transforms.pixel_arithmetic import Pixels
-from penstock.transforms.targets.boxes import clip_boxes
+from penstock.transforms.targets.boxes import (
+    AFFINE_NUMBERS,
+    clip_boxes,
+    invert_map,
+    move_boxes,
+    move_points,
+    place_boxes,
+)
 
 __all__ = [
     "WARP_FILTERS",
@@ -46,10 +53,6 @@ __all__ = [
     "RandomRotation",
     "Warp",
     "affine_matrix",
-    "invert_map",
-    "move_boxes",
-    "move_points",
-    "place_boxes",
     "rotation_matrix",
 ]
 
@@ -58,8 +61,6 @@ Matrix = tuple[float, ...]
 
 WARP_FILTERS: Final = ("nearest", "bilinear")
 """Samples of the image at a point: the pixel that contains it, or the four nearest. Neither prevents aliasing."""
-
-_AFFINE = 6
 
 
 class Warp(Op):
@@ -344,38 +345,6 @@ def rotation_matrix(angle: float, size: tuple[int, int]) -> Matrix | None:
     return cos, sin, cos * -x + sin * -y + x, -sin, cos, -sin * -x + cos * -y + y
 
 
-def invert_map(matrix: Matrix) -> NDArray[np.float64]:
-    """The inverse map, from the image to the result: 3 x 3, on homogeneous coordinates."""
-    full = [*matrix, 0.0, 0.0, 1.0] if len(matrix) == _AFFINE else [*matrix, 1.0]
-    return np.asarray(np.linalg.inv(np.array(full, np.float64).reshape(3, 3)), np.float64)
-
-
-def move_boxes(boxes: NDArray[np.float32], onward: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float32]:
-    """The upright boxes around the mapped corners, clipped to the image of ``size``."""
-    return clip_boxes(place_boxes(boxes, onward, size), size)
-
-
-def place_boxes(boxes: NDArray[np.float32], onward: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float32]:
-    """The upright boxes around the mapped corners; a box without area becomes a point, and so stays without area."""
-    limits = np.array(size, np.float64)
-    sides = boxes.reshape(-1, 2, 2).astype(np.float64)
-    if np.any(onward[2, :2]):  # a projective map may mirror points far outside the image
-        sides = np.clip(sides, 0, limits)
-    x, y = sides[:, [0, 1, 1, 0], 0], sides[:, [0, 0, 1, 1], 1]
-    corners = _project(np.stack([x, y], axis=2).reshape(-1, 2), onward).reshape(-1, 4, 2)
-    moved = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
-    empty = np.any(sides[:, 1] <= sides[:, 0], axis=1)
-    moved[empty, 2:] = moved[empty, :2]
-    return np.asarray(moved, np.float32)
-
-
-def move_points(points: NDArray[np.float32], onward: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Map points, also to positions outside the image; further columns are unchanged."""
-    moved = points.copy()
-    moved[:, :2] = _project(points[:, :2].astype(np.float64), onward)
-    return moved
-
-
 def _perspective_matrix(ends: NDArray[np.float64], starts: Sequence[tuple[int, int]]) -> Matrix:
     """The projective map from four points to four others, rounded to float32 as in torchvision."""
     rows, values = [], []
@@ -390,7 +359,7 @@ def _perspective_matrix(ends: NDArray[np.float64], starts: Sequence[tuple[int, i
 def _transform(image: Array, matrix: Matrix, filter: str, fill: tuple[int, int, int]) -> Array:  # noqa: A002
     from PIL import Image
 
-    method = Image.Transform.AFFINE if len(matrix) == _AFFINE else Image.Transform.PERSPECTIVE
+    method = Image.Transform.AFFINE if len(matrix) == AFFINE_NUMBERS else Image.Transform.PERSPECTIVE
     resample = Image.Resampling.BILINEAR if filter == "bilinear" else Image.Resampling.NEAREST
     outside = fill if image.ndim == 3 else fill[0]
     source = Image.fromarray(image)
@@ -400,13 +369,6 @@ def _transform(image: Array, matrix: Matrix, filter: str, fill: tuple[int, int, 
 def _transform_native(image: Pixels, matrix: Matrix, filter: str, fill: tuple[int, int, int]) -> Pixels:  # noqa: A002
     """:func:`_transform` of uint8 pixels by the native core: the same, bit for bit."""
     return _native.warp(np.ascontiguousarray(image), matrix, filter, fill)
-
-
-def _project(points: NDArray[np.float64], onward: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Map points of the image, (n, 2)."""
-    moved = np.column_stack([points, np.ones(len(points))]) @ onward.T
-    projected: NDArray[np.float64] = moved[:, :2] / moved[:, 2:]
-    return projected
 
 
 def _is_convex(corners: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native, trace
-from penstock.errors import ArgumentError, ImageTooLargeError
+from penstock.errors import ArgumentError
 from penstock.sample import Array
 from penstock.transforms.base import ImageLike
 from penstock.transforms.decoding import jpeg_markers
@@ -22,6 +22,7 @@ from penstock.transforms.decoding.decode import Decode, as_bytes, sizes
 from penstock.transforms.inputs import is_pil
 from penstock.transforms.ops.resize import Resize, resize_native, resize_reference
 from penstock.transforms.pixel_arithmetic import Pixels
+from penstock.transforms.program.row_filling import raise_refused
 
 __all__ = [
     "Area",
@@ -182,10 +183,7 @@ def _paste_encoded(
     if not refused:
         return None
     position, kind, message = refused[0]
-    if kind == "too_large":
-        raise ImageTooLargeError(message)
-    if kind == "out_of_memory":
-        raise MemoryError(message)
+    raise_refused(kind, message)
     return position, message
 
 

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from penstock import _native, trace
 from penstock.bfloat16 import array_dtype, as_words
-from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, PenstockError
+from penstock.errors import ArgumentError, DecodeError, PenstockError
 from penstock.sample import Array, ArraySpec, SampleKeys
-from penstock.transforms.apply import apply_to_image
+from penstock.transforms.apply import apply_to_image, spec_after
 from penstock.transforms.base import Fusion, ImageLike, ImageSpec, Lambda, Op, Params, Sizes
 from penstock.transforms.decoding.decode import Decode, as_bytes, refuse_broken
 from penstock.transforms.decoding.orientation import raw_regions
@@ -34,7 +34,7 @@ from penstock.transforms.program.decode_plan import Failure, Plan, raise_first
 from penstock.transforms.program.final_ops import Closing
 from penstock.transforms.program.geometry import Geometry
 from penstock.transforms.program.image_chunk import Chunk, ChunkSeekTables
-from penstock.transforms.program.row_filling import draw_geometry, fill_rows, pack_steps
+from penstock.transforms.program.row_filling import draw_geometry, fill_rows, fuse_first, pack_steps, raise_refused
 from penstock.transforms.targets.moved_targets import FOLLOWERS, ChunkSteps, Step, append_steps
 from penstock.transforms.targets.objects import Objects
 from penstock.transforms.targets.target_forms import as_collatable
@@ -90,12 +90,13 @@ class Program:
         self._fusion = fusion or Fusion()
         # An op that erases after Normalize is applied to the row itself: then Normalize is not fused either.
         closing = Closing(self.ops, 0)
-        self.fused = self._fuse(closing.first if closing.erases else len(self.ops)) if self._rowwise else 0
+        most = closing.first if closing.erases else len(self.ops)
+        self.fused = fuse_first(self.ops[:most], self._fusion) if self._rowwise else 0
         self._closing = Closing(self.ops, self.fused)
         self._moving = [(i, op) for i, op in enumerate(self.ops[: self.fused]) if type(op).compose is not Op.compose]
-        self._prefix = self._spec_after(self.fused) or ImageSpec()
+        self._prefix = spec_after(self.ops[: self.fused], self._source) or ImageSpec()
         self._steps = None if self._prefix.shape is None else pack_steps(self._moving)
-        last = self._spec_after(len(self.ops)) if self._rowwise else None
+        last = spec_after(self.ops, self._source) if self._rowwise else None
         self._spec: ArraySpec | None = None
         if last is not None and last.shape is not None and last.dtype is not None:
             self._spec = ArraySpec(last.shape, array_dtype(last.dtype))
@@ -250,20 +251,6 @@ class Program:
         names = [type(op).__name__ for op in self.ops]
         return f"Program(fused=[{', '.join(names[: self.fused])}], rest=[{', '.join(names[self.fused :])}])"
 
-    def _fuse(self, most: int) -> int:
-        for position, op in enumerate(self.ops[:most]):
-            begun = self._fusion.stored or self._fusion.decode is not None or isinstance(op, Decode)
-            if self._fusion.final or not begun or not op.fuse(self._fusion):
-                return position
-        return most
-
-    def _spec_after(self, count: int) -> ImageSpec | None:
-        """Spec of the image after the first ``count`` ops."""
-        spec: ImageSpec | None = self._source
-        for op in self.ops[:count]:
-            spec = op.spec(spec) if spec is not None else None
-        return spec
-
     def _fill_fused(self, chunk: Chunk, out: Array, rows: NDArray[np.int64], failed: list[Failure]) -> None:
         try:
             plan = self._make_plan(chunk)
@@ -336,10 +323,7 @@ class Program:
 
     def _fill_fallback_row(self, one: Chunk, out: Array, geometry: NDArray[np.int32], kind: str, message: str) -> None:
         """Fill one row, ``out[0]``, that the native decoder refused: through Pillow, or by the general path."""
-        if kind == "too_large":
-            raise ImageTooLargeError(message)
-        if kind == "out_of_memory":
-            raise MemoryError(message)
+        raise_refused(kind, message)
         fusion, decode, image = self._fusion, self._decode, one.images[0]
         if kind not in _GENERAL and decode.mode == "RGB":
             with trace.stage("decode"):
@@ -347,17 +331,10 @@ class Program:
             if (pixels.shape[1], pixels.shape[0]) == tuple(one.stored_sizes[0]):
                 with trace.stage("augment"):
                     _native.fill_pixels(
-                        pixels,
-                        geometry,
-                        as_words(out),
-                        0,
-                        layout=fusion.layout,
-                        filter=fusion.filter,
-                        scale=fusion.scale,
-                        offset=fusion.offset,
-                        orientation=one.orientation_of(0),
+                        pixels, geometry, as_words(out), 0, layout=fusion.layout, filter=fusion.filter,
+                        scale=fusion.scale, offset=fusion.offset, orientation=one.orientation_of(0),
                         beside=fusion.beside,
-                    )
+                    )  # fmt: skip
                 return
         with trace.stage("augment"):  # decoding is not timed separately on this path
             steps = one.steps_of(0)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.bfloat16 import as_words
+from penstock.errors import ImageTooLargeError
 from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import Fusion, Op, Sizes
 from penstock.transforms.decoding.decode import Decode
@@ -22,10 +23,19 @@ from penstock.transforms.ops.flip import HorizontalFlip, VerticalFlip
 from penstock.transforms.ops.resize import Resize
 from penstock.transforms.program.image_chunk import Chunk, seek_table_arguments
 
-__all__ = ["draw_geometry", "fill_rows", "pack_steps"]
+__all__ = ["draw_geometry", "fill_rows", "fuse_first", "pack_steps", "raise_refused"]
 
 _KNOWN: Final = frozenset({RandomResizedCrop, CenterCrop, Resize, HorizontalFlip, VerticalFlip})
 """Ops that the native core draws."""
+
+
+def fuse_first(ops: Sequence[Op], fusion: Fusion) -> int:
+    """How many of the first ops become a part of ``fusion``, which they extend."""
+    for position, op in enumerate(ops):
+        begun = fusion.stored or fusion.decode is not None or isinstance(op, Decode)
+        if fusion.final or not begun or not op.fuse(fusion):
+            return position
+    return len(ops)
 
 
 def pack_steps(moving: Sequence[tuple[int, Op]]) -> NDArray[np.float64] | None:
@@ -124,3 +134,11 @@ def fill_rows(
     if found and chunk.seek_tables is not None:
         chunk.seek_tables.found += found
     return refused, decode_ns, resize_ns
+
+
+def raise_refused(kind: str, message: str) -> None:
+    """Raise for an image that the native core refused for its size or for want of memory, whatever else decodes it."""
+    if kind == "too_large":
+        raise ImageTooLargeError(message)
+    if kind == "out_of_memory":
+        raise MemoryError(message)

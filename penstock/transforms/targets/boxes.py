@@ -1,11 +1,27 @@
-"""Geometry of upright boxes: clipping, areas, visible shares, overlap. NumPy functions, used by ops."""
+"""Geometry of upright boxes and points: clipping, areas, visible shares, overlap, maps. Used by ops."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["box_areas", "clip_boxes", "overlaps", "visible_shares"]
+__all__ = [
+    "AFFINE_NUMBERS",
+    "box_areas",
+    "clip_boxes",
+    "invert_map",
+    "move_boxes",
+    "move_points",
+    "overlaps",
+    "place_boxes",
+    "visible_shares",
+]
+
+AFFINE_NUMBERS: Final = 6
+"""Numbers of an affine map; a projective one has 8."""
 
 
 def clip_boxes(boxes: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.float32]:
@@ -35,3 +51,42 @@ def overlaps(boxes: NDArray[np.float32], windows: NDArray[np.float64]) -> NDArra
     union = areas[:, None] + box_areas(boxes) - common
     shares: NDArray[np.float64] = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
     return shares
+
+
+def invert_map(matrix: Sequence[float]) -> NDArray[np.float64]:
+    """The inverse map, from the image to the result: 3 x 3, on homogeneous coordinates."""
+    full = [*matrix, 0.0, 0.0, 1.0] if len(matrix) == AFFINE_NUMBERS else [*matrix, 1.0]
+    return np.asarray(np.linalg.inv(np.array(full, np.float64).reshape(3, 3)), np.float64)
+
+
+def move_boxes(boxes: NDArray[np.float32], onward: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float32]:
+    """The upright boxes around the mapped corners, clipped to the image of ``size``."""
+    return clip_boxes(place_boxes(boxes, onward, size), size)
+
+
+def place_boxes(boxes: NDArray[np.float32], onward: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float32]:
+    """The upright boxes around the mapped corners; a box without area becomes a point, and so stays without area."""
+    limits = np.array(size, np.float64)
+    sides = boxes.reshape(-1, 2, 2).astype(np.float64)
+    if np.any(onward[2, :2]):  # a projective map may mirror points far outside the image
+        sides = np.clip(sides, 0, limits)
+    x, y = sides[:, [0, 1, 1, 0], 0], sides[:, [0, 0, 1, 1], 1]
+    corners = _project(np.stack([x, y], axis=2).reshape(-1, 2), onward).reshape(-1, 4, 2)
+    moved = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
+    empty = np.any(sides[:, 1] <= sides[:, 0], axis=1)
+    moved[empty, 2:] = moved[empty, :2]
+    return np.asarray(moved, np.float32)
+
+
+def move_points(points: NDArray[np.float32], onward: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Map points, also to positions outside the image; further columns are unchanged."""
+    moved = points.copy()
+    moved[:, :2] = _project(points[:, :2].astype(np.float64), onward)
+    return moved
+
+
+def _project(points: NDArray[np.float64], onward: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Map points of the image, (n, 2)."""
+    moved = np.column_stack([points, np.ones(len(points))]) @ onward.T
+    projected: NDArray[np.float64] = moved[:, :2] / moved[:, 2:]
+    return projected
