@@ -21,7 +21,7 @@ from penstock.sample import Schema
 from penstock.stores.common.regular_file import open_regular
 from penstock.stores.fields.record_names import describe_class_difference
 from penstock.stores.location import Location
-from penstock.stores.writing import CommittedRecords, Skipped
+from penstock.stores.writing import CommittedRecords
 
 __all__ = ["ORIGIN_FILE", "Origin", "read_finished", "read_options", "read_origin", "write_origin"]
 
@@ -99,8 +99,7 @@ def read_finished(location: Location, content: str, origin: Origin) -> Committed
         entry = _read(location, content)
         if Origin.from_text(entry["source"]) != origin:
             return None
-        skipped = tuple(Skipped(str(key), str(reason)) for key, reason in entry["skipped"])
-        return CommittedRecords(int(entry["records"]), int(entry["nbytes"]), skipped)
+        return CommittedRecords.from_json(entry)
     except (OSError, ValueError, KeyError, TypeError):
         return None  # as above
 
@@ -109,7 +108,7 @@ def write_origin(location: Location, content: str, origin: Origin, held: Committ
     """Write the origin of a finished store, and what it holds, to its sidecar file; on disk when this returns."""
     entry: dict[str, object] = {"content": content, "source": origin.to_text()}
     if held is not None:
-        entry |= {"records": held.records, "nbytes": held.nbytes, "skipped": [list(each) for each in held.skipped]}
+        entry |= held.to_json()
     file_number = open_regular(location.sidecar(_SIDECAR), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
     with os.fdopen(file_number, "w", encoding="utf-8") as file:
         json.dump(entry, file)

@@ -84,12 +84,8 @@ class ParquetShardsWriter(Writer[Prepared]):
     @property
     def committed(self) -> CommittedRecords:
         """What is on disk: finished shards, and what is committed of the current one."""
-        parts = [*self._done, *([] if self._writer is None else [self._writer.committed])]
-        return CommittedRecords(
-            sum(part.records for part in parts),
-            sum(part.nbytes for part in parts),
-            tuple(entry for part in parts for entry in part.skipped),
-        )
+        current = CommittedRecords() if self._writer is None else self._writer.committed
+        return sum(self._done, CommittedRecords()) + current
 
     def prepare(self, key: str, fields: Mapping[str, object]) -> Prepared:
         """Check the values of a record; thread-safe."""
@@ -188,12 +184,7 @@ def read_written_shards(location: Location, schema: Schema, source: str) -> Comm
         return None
     if not parts or None in parts:
         return None
-    known = [part for part in parts if part is not None]
-    return CommittedRecords(
-        sum(part.records for part in known),
-        sum(part.nbytes for part in known),
-        tuple(entry for part in known for entry in part.skipped),
-    )
+    return sum((part for part in parts if part is not None), CommittedRecords())
 
 
 def _fingerprint(folder: Path) -> str:

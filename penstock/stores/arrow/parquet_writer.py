@@ -30,7 +30,7 @@ from penstock.stores.container import fingerprint_files
 from penstock.stores.fields.small_fields import pack_small
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_origin
-from penstock.stores.writing import CommittedRecords, Skipped
+from penstock.stores.writing import CommittedRecords
 
 __all__ = ["ParquetWriter", "Prepared", "read_written"]
 
@@ -206,9 +206,7 @@ def read_written(location: Location, schema: Schema, source: str | None) -> Comm
                 return None
         if Schema.from_json(entry["schema"]) != schema:
             return None
-        written = entry["written"]
-        skipped = tuple(Skipped(str(key), str(reason)) for key, reason in written["skipped"])
-        return CommittedRecords(int(written["records"]), int(written["nbytes"]), skipped)
+        return CommittedRecords.from_json(entry["written"])
     except (StoreError, PenstockError, OSError, ValueError, KeyError, TypeError):
         return None  # there is no such file, or another one
 

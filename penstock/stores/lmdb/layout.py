@@ -114,7 +114,7 @@ class LmdbLayoutStore(ContainerStore[memoryview]):
             location, files=[file], **{name: value for name, value in options.items() if value is not None}
         )
         written = _read_layout(location, self.layout, file)
-        self._skipped = tuple(Skipped(str(key), str(reason)) for key, reason in written.get("skipped", ()))
+        self._skipped = CommittedRecords.from_json(written).skipped if written else ()
         self._stated: Mapping[str, Any] = {**written.get("options", {}), **self.options}
         self._entries = scan_entries(file, self.get_opened(), self.url)
         self._problems: list[Skipped] = []
@@ -209,8 +209,7 @@ class LmdbLayoutStore(ContainerStore[memoryview]):
                 return None
             if read_origin(location, written["content"]) != Origin.from_text(source):
                 return None
-            skipped = tuple(Skipped(str(key), str(reason)) for key, reason in written["skipped"])
-            return CommittedRecords(int(written["records"]), int(written["nbytes"]), skipped)
+            return CommittedRecords.from_json(written)
         except (PenstockError, KeyError, TypeError, ValueError):
             return None
 
@@ -223,7 +222,7 @@ def _read_layout(location: Location, layout: str, file: Path) -> dict[str, Any]:
         if written["layout"] != layout or written["content"] != fingerprint_files([file]):
             return {}
         written["options"] = {name: written["options"][name] for name in _WRITTEN_OPTIONS & written["options"].keys()}
-        written["skipped"] = [(key, reason) for key, reason in written["skipped"]]
+        CommittedRecords.from_json(written)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
     return dict(written)

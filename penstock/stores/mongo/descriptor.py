@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from penstock.errors import ArgumentError, IncompleteStoreError, StoreFormatError
 from penstock.plurals import counted
@@ -121,25 +121,29 @@ def read_descriptor(database: Database, collection: str, url: str) -> Descriptor
         schema = Schema.from_json(json.loads(document["schema"]))
         if paths.keys() != schema.fields.keys():
             raise ValueError("paths and fields differ")  # noqa: TRY301  # one handler
+        held = CommittedRecords.from_json(
+            {
+                "records": document["count"],
+                "nbytes": document["nbytes"],
+                "skipped": json.loads(document["skipped"]),
+            }
+        )
+        unlisted = int(document["skipped_count"]) - len(held.skipped)
+        if not 0 <= unlisted <= _MAX_UNLISTED:
+            raise ValueError(  # noqa: TRY301  # one handler
+                f"skipped_count is {document['skipped_count']!r:.80}, and {len(held.skipped)} are listed"
+            )
         return Descriptor(
             schema,
             paths,
             str(document["source"]),
-            int(document["count"]),
-            int(document["nbytes"]),
+            held.records,
+            held.nbytes,
             str(document["content"]),
-            _read_skipped(document),
+            held.skipped + (Skipped("", "left out, not listed by name"),) * unlisted,
             bool(document["complete"]),
         )
     except StoreFormatError:
         raise
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError, ArgumentError) as error:
         raise StoreFormatError(f"{name_descriptors(collection)} is damaged: {error}", store=url) from error
-
-
-def _read_skipped(document: Mapping[str, Any]) -> tuple[Skipped, ...]:
-    listed = tuple(Skipped(str(key), str(reason)) for key, reason in json.loads(document["skipped"]))
-    more = int(document["skipped_count"]) - len(listed)
-    if not 0 <= more <= _MAX_UNLISTED:
-        raise ValueError(f"skipped_count is {document['skipped_count']!r:.80}, and {len(listed)} are listed")
-    return listed + (Skipped("", "left out, not listed by name"),) * more
