@@ -12,8 +12,6 @@ container alone. Written by :mod:`penstock.pack.conversion.run`.
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +20,7 @@ from typing import Any, Final
 from penstock.errors import StoreError
 from penstock.sample import Array, Record, Schema
 from penstock.stores.base import Indices, Skipped, Store
-from penstock.stores.common.regular_file import open_regular
+from penstock.stores.common.regular_file import read_json, replace_json
 from penstock.stores.indices import list_indices
 from penstock.stores.location import Location
 from penstock.stores.pack.store import LmdbStore
@@ -35,7 +33,6 @@ NUMBER: Final = "number in the container"
 
 _SIDECAR: Final = "fields"
 _PACK: Final = f"{_SIDECAR}.lmdb"
-_MAX_NBYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +54,7 @@ class Sidecar:
         """Write the file beside the container."""
         path = location.sidecar(_SIDECAR)
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"fingerprint": self.fingerprint, "fields": list(self.fields)}, ensure_ascii=False)
-        path.write_text(text, encoding="utf-8")
+        replace_json(path, {"fingerprint": self.fingerprint, "fields": list(self.fields)})
 
     @classmethod
     def read(cls, location: Location) -> Sidecar | None:
@@ -71,8 +67,7 @@ class Sidecar:
         """
         path = location.sidecar(_SIDECAR)
         try:
-            with os.fdopen(open_regular(path), "rb") as file:
-                entry = json.loads(file.read(_MAX_NBYTES))
+            entry = read_json(path)
             return cls(str(entry["fingerprint"]), tuple(map(str, entry["fields"])))
         except FileNotFoundError:
             return None

@@ -16,9 +16,9 @@ from unittest import mock
 import pytest
 
 from penstock import stores
+from penstock.errors import StoreError
 from penstock.sample import Field, Schema
 from penstock.stores.common import file_writer
-from penstock.stores.images import writer as images_writer
 from penstock.stores.lmdb.commit_limits import CommitLimits
 from penstock.stores.lmdb.written_entries import NamesWriter
 from penstock.stores.location import Location
@@ -47,15 +47,15 @@ class Case:
         """The class of the store."""
         return stores.STORES.get(self.scheme)
 
-    def begin(self, folder: Path) -> Writer[Any]:
+    def begin(self, folder: Path, source: str = SOURCE) -> Writer[Any]:
         """The writer of the store in this folder."""
         path = folder / self.name
         if self.scheme == "lmdb-names":
-            return NamesWriter(Location.from_path(self.scheme, path), SCHEMA, SOURCE, limits=LIMITS)
+            return NamesWriter(Location.from_path(self.scheme, path), SCHEMA, source, limits=LIMITS)
         if self.scheme == "lmdb":
-            return LmdbWriter(path, SCHEMA, SOURCE, limits=LIMITS)
+            return LmdbWriter(path, SCHEMA, source, limits=LIMITS)
         location = Location.from_path(self.scheme, path)
-        writer: Writer[Any] = self.kind.writer(location, self.kind.storable(SCHEMA), SOURCE, **self.options)
+        writer: Writer[Any] = self.kind.writer(location, self.kind.storable(SCHEMA), source, **self.options)
         return writer
 
     def locate(self, folder: Path) -> Location:
@@ -87,6 +87,15 @@ CASES = [
     Case("lmdb-names", "names", 4),
     Case("lmdb", "a.lmdb", 4),
 ]
+JOURNALS = {
+    "a.tar": "a.tar.partial.json",
+    "shards.tar": "shards.tar.partial.json",
+    "a.rec": "a.rec.partial.json",
+    "a.h5": "a.h5.partial.json",
+    "a.parquet": "a.parquet.partial.json",
+    "set": "00001.parquet.partial.json",
+    "photos": ".unfinished.json",
+}
 
 
 def make_image(number: int) -> bytes:
@@ -111,10 +120,7 @@ def append(writer: Writer[Any], stop: int) -> None:
 
 def write_unfinished(case: Case, folder: Path) -> None:
     """Write five records, of which the last one is in no commit."""
-    with (
-        mock.patch.object(file_writer, "_COMMIT_RECORDS", 2),
-        mock.patch.object(images_writer, "_COMMIT_RECORDS", 2, create=True),
-    ):
+    with mock.patch.object(file_writer, "_COMMIT_RECORDS", 2):
         writer = case.begin(folder)
         append(writer, 6 if case.scheme.startswith("lmdb") else 5)
         writer.close()
@@ -152,6 +158,64 @@ def test_finished_stores_are_used_as_they_are(case: Case, before: Path) -> None:
     """What a store says about its source, its records and what was left out is read."""
     assert case.find_finished(before / "finished") == CommittedRecords(6, 6 * len(make_image(0)), (SKIPPED,))
     assert sorted(case.read_images(before / "finished")) == [make_image(number) for number in (0, 1, 3, 4, 5, 6)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_another_source_is_refused_and_changes_nothing(case: Case, before: Path) -> None:
+    """The error says what is there, how it differs, and what to do; the writer it belongs to continues it."""
+    with pytest.raises(
+        StoreError, match=r"unfinished .* (is another one|of another source).* write as before to resume (it|them), or"
+    ):
+        case.begin(before / "unfinished", SOURCE.replace("0", "1"))
+
+    writer = case.begin(before / "unfinished")
+    assert writer.committed.records == case.held
+    writer.close()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_one_writer_at_a_time(case: Case, before: Path) -> None:
+    """A second writer is refused while the first one writes, and continues once it has ended."""
+    first = case.begin(before / "unfinished")
+
+    with pytest.raises(StoreError, match="another process is writing here"):
+        case.begin(before / "unfinished")
+    append(first, 7)
+    first.close()
+
+    second = case.begin(before / "unfinished")
+    assert second.committed.records >= case.held
+    second.close()
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.scheme.startswith("lmdb")], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"records": -1},
+        {"records": 1 << 70},
+        {"nbytes": None},
+        {"skipped": [["2"]]},
+        {"skipped": {"2": "x"}},
+        {"schema": []},
+        {"source": ...},
+        {"lengths": [-1], "records": 7},
+        {"lengths": [], "records": 7},
+        {"lengths": [1 << 40], "records": 7},
+    ],
+    ids=str,
+)
+def test_damaged_journals_are_refused(case: Case, changed: dict[str, Any], before: Path) -> None:
+    """Numbers have bounds and texts are texts: nothing is cut off or continued by a journal that cannot be right."""
+    (journal,) = (before / "unfinished").rglob(JOURNALS[case.name])
+    entry = {name: value for name, value in (json.loads(journal.read_text()) | changed).items() if value is not ...}
+    journal.write_text(json.dumps(entry))
+    sizes = {path: path.stat().st_size for path in (before / "unfinished").rglob("*") if path.is_file()}
+
+    with pytest.raises(StoreError, match=r"damaged|shorter than its journal says"):
+        case.begin(before / "unfinished")
+
+    assert {path: path.stat().st_size for path in sizes} == sizes
 
 
 def test_descriptions_of_collections_are_read(before: Path) -> None:

@@ -120,8 +120,7 @@ class ParquetWriter(FileWriter[Prepared]):
         from pyarrow import parquet as pq
 
         self.write_pending()
-        skipped = [list(entry) for entry in self.skipped]
-        totals = {"records": self.records, "nbytes": self.nbytes, "skipped": skipped}
+        totals = self.journal.written.to_json()
         empty = io.BytesIO()
         with pq.ParquetWriter(empty, _make_schema(self.schema, self._key, totals), **self._options_of_writer()):
             pass

@@ -100,7 +100,7 @@ class Hdf5Writer(FileWriter[tuple[bytes, int]]):
         h5py = require("h5py", extra="hdf5")
         with h5py.File(self._building, "w", track_order=False) as file:
             _FileBuilder(h5py, file, self.schema, self.records, self._compression).build(
-                _read_records(partials[0]), Hdf5Layout(self.schema, self._nbytes, tuple(self._skipped))
+                _read_records(partials[0]), Hdf5Layout(self.schema, self.journal.nbytes, tuple(self.skipped))
             )
         with self._building.open("rb+") as written:
             os.fsync(written.fileno())

@@ -11,7 +11,6 @@ A subclass is one layout. It says by a few entries whether an environment has it
 
 from __future__ import annotations
 
-import json
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,7 +25,7 @@ from penstock.sample import Schema
 from penstock.stores.base import Indices, PathLike, Skipped
 from penstock.stores.common.keys import KeyList, LazyKeys
 from penstock.stores.common.mapped_files import MappedFiles
-from penstock.stores.common.regular_file import open_regular
+from penstock.stores.common.regular_file import read_json
 from penstock.stores.container import DAMAGE, ContainerStore, fingerprint_files
 from penstock.stores.indices import list_indices
 from penstock.stores.lmdb.entries import LmdbEntries, find_environment_file, peek_entries, scan_entries
@@ -52,7 +51,6 @@ _WRITTEN_OPTIONS: Final = frozenset(
     {"shape", "channels", "dtype", "columns", "units", "classes", "expected_count"}
 )  # what a file beside an environment may say
 _SAMPLED: Final = 16
-_MAX_LAYOUT_NBYTES: Final = 64 << 20
 _LAYOUTS: Final = (
     "pickle-index: __keys__ or __len__, and pickled values; pairs: keys i (pixels) and i_ (text); names: keys NAME.jpg "
     "and NAME.txt, or images alone; datum: messages of Caffe"
@@ -217,8 +215,7 @@ class LmdbLayoutStore(ContainerStore[memoryview]):
 def _read_layout(location: Location, layout: str, file: Path) -> dict[str, Any]:
     """What the file beside an environment says; empty without one, or where it is of another content."""
     try:
-        with os.fdopen(open_regular(location.sidecar(LAYOUT_FILE)), "rb") as sidecar:
-            written = json.loads(sidecar.read(_MAX_LAYOUT_NBYTES))
+        written = read_json(location.sidecar(LAYOUT_FILE))
         if written["layout"] != layout or written["content"] != fingerprint_files([file]):
             return {}
         written["options"] = {name: written["options"][name] for name in _WRITTEN_OPTIONS & written["options"].keys()}

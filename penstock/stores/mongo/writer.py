@@ -21,16 +21,17 @@ from typing import Any, Final
 import numpy as np
 import xxhash
 
-from penstock.errors import ArgumentError, PackError, StoreError, StoreFormatError
+from penstock.errors import ArgumentError, PackError, StoreFormatError
 from penstock.plurals import counted
 from penstock.registry import require
 from penstock.sample import ArrayKind, Field, Schema
+from penstock.stores.common.journal import Journal, JournaledWriter
 from penstock.stores.fields.small_fields import pack_small
 from penstock.stores.location import Location
 from penstock.stores.mongo.connection import Database, MongoConnection, import_bson
 from penstock.stores.mongo.descriptor import Descriptor, name_descriptors, read_descriptor
 from penstock.stores.mongo.values import PIXELS, SHAPE, VALUES, hash_blob, to_bytes
-from penstock.stores.writing import CommittedRecords, Skipped, Writer
+from penstock.stores.writing import Skipped
 
 __all__ = ["MAX_DOCUMENT_NBYTES", "DocumentWriter", "PreparedDocument", "ServerWriter", "to_document_value"]
 
@@ -50,7 +51,7 @@ class PreparedDocument:
     nbytes: int
 
 
-class ServerWriter(Writer[PreparedDocument]):
+class ServerWriter(JournaledWriter[PreparedDocument]):
     """Writes records to collections of a database.
 
     Parameters
@@ -85,18 +86,13 @@ class ServerWriter(Writer[PreparedDocument]):
         self._names = _name_values(schema)
         self._pending: list[PreparedDocument] = []
         self._pending_nbytes = 0
-        self._skipped: list[Skipped] = []
         self._descriptor = Descriptor(schema, self.make_paths(self._names), source)
+        self.journal = Journal(self._url, "collection", source, schema, {"paths": self._descriptor.paths})
         try:
             self._begin(overwrite=overwrite)
         except BaseException:
             self._connection.close()
             raise
-
-    @property
-    def committed(self) -> CommittedRecords:
-        """What is on the server."""
-        return self._descriptor.committed
 
     @property
     def bucket(self) -> str:
@@ -165,19 +161,16 @@ class ServerWriter(Writer[PreparedDocument]):
     def append(self, prepared: PreparedDocument) -> None:
         """Add the next record; commit if enough are pending."""
         self._pending.append(prepared)
+        self.journal.append(prepared.nbytes)
         self._pending_nbytes += len(prepared.body) + len(prepared.content)
         if len(self._pending) >= self.commit_records or self._pending_nbytes >= _COMMIT_NBYTES:
             self._commit()
-
-    def skip(self, skipped: Skipped) -> None:
-        """Note a record that is left out; on the server with the next commit."""
-        self._skipped.append(skipped)
 
     def finish(self, problems: Sequence[Skipped] = ()) -> None:
         """Send the remaining records, create the indexes, and mark the collection as complete."""
         self._commit()
         self._connection.run(self.create_indexes)
-        self._describe(replace(self._descriptor, skipped=(*self._skipped, *problems), complete=True))
+        self._describe(replace(self._descriptor, skipped=(*self.skipped, *problems), complete=True))
 
     def close(self) -> None:
         """Close the client. What was committed stays, and is resumed by a writer of the same origin."""
@@ -207,26 +200,18 @@ class ServerWriter(Writer[PreparedDocument]):
                 f"{self._url} is a finished collection of {counted(held.count, 'record')}; it is replaced with "
                 "overwrite=True (--overwrite)"
             )
-        if (held.source, held.schema, held.paths) != (
-            self._descriptor.source,
-            self._descriptor.schema,
-            self._descriptor.paths,
-        ):
-            raise StoreError(
-                f"an unfinished collection of {counted(held.count, 'record')} of another source, or with other fields, "
-                "is here; write as before to resume it, or with overwrite=True (--overwrite) to start anew",
-                store=self._url,
-            )
+        wanted = self._descriptor
+        if (held.source, held.schema, held.paths) != (wanted.source, wanted.schema, wanted.paths):
+            raise self.journal.make_other_error(held.count, held.source, held.schema, {"paths": held.paths})
         self._connection.run(lambda database: self._delete_from(database, held.count))
         name = self.collections[0][0]
         found = self._connection.run(lambda database: database[name].count_documents({}))
         if found != held.count:
-            raise StoreError(
-                f"the unfinished collection must have {held.count} documents, and {found} are there; write with "
-                "overwrite=True (--overwrite) to start anew",
-                store=self._url,
+            raise self.journal.make_damage_error(
+                f"the unfinished collection must have {held.count} documents, and {found} are there"
             )
-        self._descriptor, self._skipped = held, list(held.skipped)
+        self._descriptor = held
+        self.journal.restore(held.committed)
 
     def _read_descriptor(self, database: Database) -> Descriptor | None:
         return read_descriptor(database, self._connection.collection, self._url)
@@ -262,10 +247,10 @@ class ServerWriter(Writer[PreparedDocument]):
         self._describe(
             replace(
                 self._descriptor,
-                count=first + len(records),
-                nbytes=self._descriptor.nbytes + sum(record.nbytes for record in records),
+                count=self.records,
+                nbytes=self.journal.nbytes,
                 content=content.hex(),
-                skipped=tuple(self._skipped),
+                skipped=tuple(self.skipped),
             )
         )
         self._pending = []
@@ -274,6 +259,7 @@ class ServerWriter(Writer[PreparedDocument]):
     def _describe(self, descriptor: Descriptor) -> None:
         self._connection.run(lambda database: descriptor.write(database, self._connection.collection))
         self._descriptor = descriptor
+        self.journal.restore(descriptor.committed)
 
 
 class DocumentWriter(ServerWriter):

@@ -80,6 +80,11 @@ class PackMeta:
     has_none: bool = False
 
     @property
+    def committed(self) -> CommittedRecords:
+        """What it says of the records."""
+        return CommittedRecords(self.count, self.nbytes, tuple(self.skipped))
+
+    @property
     def version(self) -> int:
         """The lowest version of the format that holds such records."""
         pixels = [field.pixels for field in self.schema.fields.values() if field.pixels is not None]

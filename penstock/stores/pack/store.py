@@ -267,7 +267,7 @@ class LmdbStore(Store):
             return None  # there is no pack, or it is unfinished or damaged
         if origin != Origin.from_text(source) or meta.schema != schema:
             return None
-        return CommittedRecords(meta.count, meta.nbytes, tuple(meta.skipped))
+        return meta.committed
 
     @classmethod
     def writer(  # type: ignore[override]  # it has no options
