@@ -32,7 +32,7 @@ for level in scalar neon; do
 done
 
 echo "kernel, scalar and NEON instructions a pixel"
-for kernel in affine projective nearest window {sub,average,paeth}{1,3,4}; do
+for kernel in affine projective nearest window blur gray {up,sub,average,paeth}{1,3,4}; do
   line=$kernel
   for level in scalar neon; do
     none=$(log kernel_calls $level "$kernel" 0 | grep -c ^Trace)

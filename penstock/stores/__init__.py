@@ -1,11 +1,11 @@
 """Stores: containers of records, chosen by scheme, suffix or content.
 
-A new store is one file here with a subclass of :class:`~penstock.stores.base.Store`, and one registration line below,
-which also enrols it in ``tests/conformance/test_stores.py``. The first store that recognises a path opens it: the most
-specific are registered first. Where a few bytes or names exclude a kind, :mod:`penstock.stores.recognition` says so,
-and the kind is not imported. A container without random access is a
+A new store is one file or folder here with a subclass of :class:`~penstock.stores.base.Store`, and one registration
+line below, which also enrols it in ``tests/conformance/test_stores.py``. The first store that recognises a path opens
+it: the most specific are registered first. A function beside the kind, from :mod:`penstock.stores.recognition`, says
+by a few bytes where it cannot be; then it is not imported. A container without random access is a
 :class:`~penstock.stores.streams.ShardStream`, registered in :data:`STREAMS`. A store over an object of another library
-that is in memory is registered in :data:`OBJECTS`, and says by the class method ``wraps(value)`` what it takes.
+in memory is registered in :data:`OBJECTS`, and says by the class method ``wraps(value)`` what it takes.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 from penstock.errors import ArgumentError, StoreFormatError, StoreNotFoundError
 from penstock.paths import refuse_remote
 from penstock.registry import Registry
+from penstock.stores import recognition
 from penstock.stores.location import Location
-from penstock.stores.recognition import MAY_BE
 from penstock.stores.streams import expand_shards
 
 if TYPE_CHECKING:
@@ -42,25 +42,35 @@ StoreLike = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """What names a store: a path, a URL, a pattern or a list of paths."""
 
 STORES = Registry("store")
-STORES.register("lmdb-pickle-index", "penstock.stores.lmdb.pickle_index:LmdbPickleIndexStore")
-STORES.register("lmdb-pairs", "penstock.stores.lmdb.pairs:LmdbPairsStore")
-STORES.register("lmdb-names", "penstock.stores.lmdb.names:LmdbNamesStore")
-STORES.register("lmdb-datum", "penstock.stores.lmdb.datum:LmdbDatumStore")
-STORES.register("lmdb", "penstock.stores.pack.store:LmdbStore")
-STORES.register("recordio", "penstock.stores.recordio.store:RecordioStore")
-STORES.register("hdf5", "penstock.stores.hdf5.store:Hdf5Store")
-STORES.register("tar", "penstock.stores.tar.store:TarStore")
-STORES.register("mongodb", "penstock.stores.mongo.store:MongoStore")
-STORES.register("gridfs", "penstock.stores.mongo.gridfs:GridFsStore")
-STORES.register("tfrecord", "penstock.stores.tfrecord.store:TFRecordStore")
-STORES.register("beton", "penstock.stores.shards.beton:BetonStore")
-STORES.register("mds", "penstock.stores.shards.mds:MdsStore")
-STORES.register("litdata-arrow", "penstock.stores.shards.litdata_arrow:LitDataArrowStore")
-STORES.register("litdata", "penstock.stores.shards.litdata:LitDataStore")
-STORES.register("parquet", "penstock.stores.arrow.parquet:ParquetStore")
-STORES.register("arrow", "penstock.stores.arrow.files:ArrowStore")
-STORES.register("lance", "penstock.stores.arrow.lance:LanceStore")
-STORES.register("files", "penstock.stores.images.store:FilesStore")
+MAY_BE: Final[dict[str, Callable[[str], bool]]] = {}
+"""For a kind, whether it may be at a path, which exists; a kind that is absent here is imported and asked."""
+
+
+def _register(name: str, target: str, may_be: Callable[[str], bool] | None = None) -> None:
+    STORES.register(name, target)
+    if may_be:
+        MAY_BE[name] = may_be
+
+
+_register("lmdb-pickle-index", "penstock.stores.lmdb.pickle_index:LmdbPickleIndexStore", recognition.may_be_layout)
+_register("lmdb-pairs", "penstock.stores.lmdb.pairs:LmdbPairsStore", recognition.may_be_layout)
+_register("lmdb-names", "penstock.stores.lmdb.names:LmdbNamesStore", recognition.may_be_layout)
+_register("lmdb-datum", "penstock.stores.lmdb.datum:LmdbDatumStore", recognition.may_be_layout)
+_register("lmdb", "penstock.stores.pack.store:LmdbStore", recognition.may_be_pack)
+_register("recordio", "penstock.stores.recordio.store:RecordioStore", recognition.may_be_recordio)
+_register("hdf5", "penstock.stores.hdf5.store:Hdf5Store", os.path.isfile)
+_register("tar", "penstock.stores.tar.store:TarStore")
+_register("mongodb", "penstock.stores.mongo.store:MongoStore", lambda _: False)
+_register("gridfs", "penstock.stores.mongo.gridfs:GridFsStore", lambda _: False)
+_register("tfrecord", "penstock.stores.tfrecord.store:TFRecordStore")
+_register("beton", "penstock.stores.shards.beton:BetonStore", os.path.isfile)
+_register("mds", "penstock.stores.shards.mds:MdsStore", recognition.has_shard_index)
+_register("litdata-arrow", "penstock.stores.shards.litdata_arrow:LitDataArrowStore", recognition.has_shard_index)
+_register("litdata", "penstock.stores.shards.litdata:LitDataStore", recognition.has_shard_index)
+_register("parquet", "penstock.stores.arrow.parquet:ParquetStore")
+_register("arrow", "penstock.stores.arrow.files:ArrowStore", recognition.may_be_arrow)
+_register("lance", "penstock.stores.arrow.lance:LanceStore", recognition.may_be_lance)
+_register("files", "penstock.stores.images.store:FilesStore", os.path.isdir)
 
 ALIASES: Final = {"mongodb+srv": "mongodb", "gridfs+srv": "gridfs"}
 """Schemes of URLs that name a kind in another way: the servers are found by DNS."""

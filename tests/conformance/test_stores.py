@@ -29,11 +29,10 @@ from penstock.errors import (
     StoreError,
     StoreNotFoundError,
 )
-from penstock.stores import STORES, expand_paths
+from penstock.stores import MAY_BE, STORES, expand_paths
 from penstock.stores import open as open_store
 from penstock.stores.base import Store
 from penstock.stores.location import Location
-from penstock.stores.recognition import MAY_BE
 from tests.conformance.store_makers import KEYS, LABELS, MAKERS, Maker, write_images
 
 

@@ -354,8 +354,6 @@ def test_no_file_is_left(folder: Path, tmp_path: Path) -> None:
 
 def test_the_command_reports(folder: Path) -> None:
     """From end to end: files, the report on standard error, and the exit code of `--fail-if-waiting`."""
-    for module in ("analysis", "text_report", "json_report"):
-        pytest.importorskip(f"penstock.doctor.{module}")
     done = subprocess.run(
         [
             sys.executable, "-m", "penstock", "doctor", "--no-trials", "--steps", "16", "--json", "out.json",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 import penstock as ps
 import penstock.torch
-from tests.faults.harness import SLACK, wait_until, workers_of
+from tests.faults.harness import SLACK, children_before, children_of, wait_until, workers_of
 
 if not Path("/proc/self/task").is_dir():
     pytest.skip("processes are watched through /proc", allow_module_level=True)
@@ -34,6 +35,8 @@ def load(request: pytest.FixtureRequest) -> Load:
 @pytest.fixture(autouse=True)
 def clean() -> Iterator[None]:
     """No worker outlives a test."""
+    children_before.clear()
+    children_before.update(children_of(os.getpid()))
     yield
 
     gc.collect()

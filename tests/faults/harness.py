@@ -109,15 +109,24 @@ def alive(pid: int) -> bool:
     return stat.rsplit(")", 1)[1].split()[0] != "Z"
 
 
-def workers_of(pid: int | None = None) -> list[int]:
-    """Children of a process (this one by default) that were forked from it and not yet something else."""
-    own = f"/proc/{pid or os.getpid()}"
+def children_of(pid: int) -> list[int]:
+    """Children of a process that were forked from it and not yet something else."""
+    own = f"/proc/{pid}"
     found = []
     for thread in Path(own, "task").iterdir():
         with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
             found += [int(child) for child in (thread / "children").read_text().split()]
     program = Path(own, "cmdline").read_bytes()
     return [child for child in found if alive(child) and Path(f"/proc/{child}/cmdline").read_bytes() == program]
+
+
+children_before: Final[set[int]] = set()
+"""Children of this process that there were before the test: they may be another test's, and still ending."""
+
+
+def workers_of(pid: int | None = None) -> list[int]:
+    """Children of a process; of this one by default, without those of before the test."""
+    return children_of(pid) if pid else [child for child in children_of(os.getpid()) if child not in children_before]
 
 
 def wait_until(condition: Callable[[], object], patience_s: float) -> bool:

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 import penstock as ps
+from penstock.stores import MAY_BE
 from penstock.stores.hdf5.store import Hdf5Store
-from penstock.stores.recognition import MAY_BE
 from penstock.stores.recordio.format import MAGIC_BYTES
 
 

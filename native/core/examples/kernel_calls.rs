@@ -1,14 +1,17 @@
 //! Calls one kernel on noise, for counting instructions: `kernel_calls LEVEL KERNEL ROUNDS`, where KERNEL is `affine`,
-//! `projective`, `nearest` or `window` (256 x 256 pixels, rotated by about 15 degrees), or `sub`, `average`, `paeth`
-//! followed by the bytes of a pixel (256 lines of 256 pixels).
+//! `projective`, `nearest` or `window` (256 x 256 pixels, rotated by about 15 degrees), `blur` (5 weights) or `gray` of as
+//! many, or `up`, `sub`, `average`, `paeth` followed by the bytes of a pixel (256 lines of 256 pixels).
 
 use penstock_core::fill::Layout;
+use penstock_core::pixels::adjust::{Step, adjust};
+use penstock_core::pixels::blur::gaussian;
 use penstock_core::pixels::warp::window::{Window, draw};
 use penstock_core::pixels::warp::{Map, Sampling, SourceImage, warp};
 use penstock_core::png::unfilter::{Filter, unfilter};
 use penstock_core::simd::Available;
 
 const SIDE: usize = 256;
+const WEIGHTS: [f32; 5] = [0.05, 0.25, 0.4, 0.25, 0.05];
 const ROTATION: [f64; 6] = [0.966, -0.259, 36.0, 0.259, 0.966, -30.0];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -36,6 +39,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 };
                 draw(source(&noise), &window, &mut out[..3 * SIDE * SIDE], level);
             }
+            "blur" => gaussian(
+                &noise[..3 * SIDE * SIDE],
+                [SIDE, SIDE, 3],
+                &WEIGHTS,
+                &WEIGHTS,
+                &mut out[..3 * SIDE * SIDE],
+                level,
+            ),
+            "gray" => adjust(
+                &noise[..3 * SIDE * SIDE],
+                3,
+                &[Step::Gray],
+                &mut out[..3 * SIDE * SIDE],
+                level,
+            ),
             _ => unfilter_noise(kernel, &noise, &mut out, level)?,
         }
         std::hint::black_box(&mut out);
@@ -65,6 +83,7 @@ fn warp_noise(noise: &[u8], map: &Map, sampling: Sampling, out: &mut [u8], level
 fn unfilter_noise(kernel: &str, noise: &[u8], out: &mut [u8], level: Available) -> Result<(), String> {
     let (name, pixel) = kernel.split_at(kernel.len().saturating_sub(1));
     let filter = match name {
+        "up" => Filter::Up,
         "sub" => Filter::Sub,
         "average" => Filter::Average,
         "paeth" => Filter::Paeth,

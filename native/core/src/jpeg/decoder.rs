@@ -86,15 +86,15 @@ impl Decoder {
             level,
             tables: HuffmanTables::new(),
             window: Window::new(),
-            rows: RowBuffers::new(cfg!(target_arch = "x86_64") && level > Available::SCALAR && has_own_cores()),
+            rows: RowBuffers::new(level > Available::SCALAR && has_own_cores()),
             planes: Default::default(),
             multi_scan: None,
         }
     }
 
     /// Whether two rows of MCUs are decoded at once where a seek table knows both. The result is the same. By default,
-    /// this is done on x86-64 with vector instructions if no two processors share a core: it takes 4 % less time, but
-    /// 6 % more instructions.
+    /// this is done with vector instructions if no two processors share a core: it takes 4 to 6 % less time on x86-64,
+    /// but 2 % more instructions.
     #[must_use]
     pub fn with_two_rows(mut self, enabled: bool) -> Self {
         self.rows.two_at_once = enabled;

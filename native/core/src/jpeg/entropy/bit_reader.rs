@@ -132,9 +132,7 @@ impl<S: ByteSource> BitReader<S> {
     /// The value of the first symbol, which ends with bit `total`.
     #[inline(always)]
     pub fn value(&self, total: u64, entry: &LookupEntry) -> i16 {
-        // a shift to the right by what is left: cheaper than a rotation by a variable
-        let taken = self.bits() >> (total.wrapping_neg() & 63);
-        entry.base.wrapping_add((taken as u16 & entry.mask) as i16)
+        entry.value(total, self.bits())
     }
 
     /// Consumes the bits after a symbol that ends a run of blocks, and returns the run's length in blocks.

@@ -53,6 +53,14 @@ impl LookupEntry {
         ..Self::NONE
     };
 
+    /// The value of the first symbol, which ends with bit `total` of `bits` (left-aligned).
+    #[inline(always)]
+    pub fn value(&self, total: u64, bits: u64) -> i16 {
+        // a shift to the right by what is left: cheaper than a rotation by a variable
+        let taken = bits >> (total.wrapping_neg() & 63);
+        self.base.wrapping_add((taken as u16 & self.mask) as i16)
+    }
+
     /// Whether the lookup holds all bits of the symbol.
     fn is_whole(&self) -> bool {
         (self.total > 0) & (self.mask == 0) & (self.advance != INVALID)

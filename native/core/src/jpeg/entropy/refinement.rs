@@ -185,16 +185,20 @@ fn correct(block: &mut [i16; 64], mut which: u64, shift: u8) {
     }
 }
 
-/// The specification of the instruction `pdep`. It takes one step for each bit of the number; numbers are short here.
+/// The specification of the instruction `pdep`. It takes one step for each bit of the number; numbers are short here. The
+/// zeros before its first set bit take few instructions: they are all of a number that looks for one position.
 #[inline(always)]
-fn deposit(mut number: u64, mut mask: u64) -> u64 {
-    let mut deposited = 0;
-    while number != 0 && mask != 0 {
-        if number & 1 != 0 {
-            deposited |= mask & mask.wrapping_neg();
-        }
-        mask &= mask - 1;
-        number >>= 1;
+fn deposit(number: u64, mut mask: u64) -> u64 {
+    let zeros = number.trailing_zeros();
+    for _ in 0..zeros {
+        mask &= mask.wrapping_sub(1);
+    }
+    let (mut left, mut deposited) = (number.unbounded_shr(zeros), 0);
+    while left != 0 {
+        let lowest = mask & mask.wrapping_neg();
+        deposited |= lowest & (left & 1).wrapping_neg();
+        mask ^= lowest;
+        left >>= 1;
     }
     deposited
 }

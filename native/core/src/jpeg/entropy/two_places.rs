@@ -2,11 +2,11 @@
 //! processor has the other place's to work on.
 //!
 //! Each place goes on at its own pace, block after block. Unlike [`super::sequential`], where all depends on one chain of
-//! steps, what counts here is the number of instructions: a position in bits stands for the whole state of reading, and
-//! one rotation gives both a value and the bits after it.
+//! steps, what counts here is the number of instructions and of registers: a position in bits stands for the whole state
+//! of reading.
 
 use crate::jpeg::entropy::bit_reader::{ByteSource, LOAD};
-use crate::jpeg::entropy::huffman::{self, AcTable, LookupEntry};
+use crate::jpeg::entropy::huffman::{self, AcTable};
 use crate::jpeg::entropy::sequential::{
     BlockTables, Cursor, McuLayout, NATURAL_BEFORE, PADDING, WINDOW, Window, ends_block, is_valid_end,
 };
@@ -57,7 +57,8 @@ compile_versions! {
         = decode_two_portable;
 }
 
-/// The state of reading at a place.
+/// The state of reading at a place. The compiler keeps it in registers, because all of it has fixed places: what is
+/// indexed, the predictors, stays in the cursor.
 struct Lane<'a, 't> {
     window: &'a [u8; WINDOW + PADDING],
     /// Offset of the next bit.
@@ -74,7 +75,6 @@ struct Lane<'a, 't> {
     count: usize,
     /// The last offset of a bit at which another MCU may begin.
     last_start: usize,
-    predictors: [i32; 3],
     is_good: bool,
 }
 
@@ -91,7 +91,6 @@ impl<'a, 't> Lane<'a, 't> {
             done: 0,
             count,
             last_start: 8 * place.layout.last_start(place.window).saturating_sub(LOAD),
-            predictors: place.cursor.predictors,
             is_good: true,
         }
     }
@@ -110,12 +109,11 @@ impl<'a, 't> Lane<'a, 't> {
 
     /// Reads the DC symbol of the current block, and prepares for the others. Returns the coefficient.
     #[inline(always)]
-    fn begin_block(&mut self, tables: &BlockTables<'t>) -> i16 {
+    fn begin_block(&mut self, tables: &BlockTables<'t>, cursor: &mut Cursor) -> i16 {
         self.refill();
         let (total, entry) = tables.dc.look_up(self.bits);
-        let after = self.bits.rotate_left(total as u32);
-        let predictor = &mut self.predictors[tables.component];
-        *predictor = predictor.wrapping_add(value(entry, after).into());
+        let predictor = &mut cursor.predictors[tables.component];
+        *predictor = predictor.wrapping_add(entry.value(total, self.bits).into());
         let value = *predictor as i16;
         self.is_good &= entry.advance == huffman::DC;
         self.at += total as usize;
@@ -140,15 +138,9 @@ impl<'a, 't> Lane<'a, 't> {
     /// Stores the position. Returns whether all symbols were valid.
     #[inline(always)]
     fn finish(&self, cursor: &mut Cursor) -> bool {
-        *cursor = Cursor::at_bit(self.at, self.window, self.predictors);
+        *cursor = Cursor::at_bit(self.at, self.window, cursor.predictors);
         self.is_good
     }
-}
-
-/// The value of the first symbol of a lookup. `after`: the bits after it, followed by its own.
-#[inline(always)]
-fn value(entry: &LookupEntry, after: u64) -> i16 {
-    entry.base.wrapping_add((after as u16 & entry.mask) as i16)
 }
 
 /// Runs two lanes to their ends: `$step!(lane, label)` makes a step, and leaves the loop `label` after the last one.
@@ -191,7 +183,7 @@ fn decode_two_portable(
     let (mut ac_a, mut ac_b): (&AcTable, &AcTable);
     let (mut block_a, mut block_b): (&mut [i16; 256], &mut [i16; 256]);
     macro_rules! begin {
-        ($lane:ident, $blocks:ident, $ac:ident, $block:ident) => {
+        ($lane:ident, $place:ident, $blocks:ident, $ac:ident, $block:ident) => {
             let tables = &$lane.blocks[$lane.number];
             $ac = tables.ac;
             // Indices of 8 bits need no bounds check.
@@ -200,18 +192,17 @@ fn decode_two_portable(
                 .get_mut(64 * $lane.done..)?
                 .first_chunk_mut::<256>()?;
             $block[..64].fill(0);
-            $block[0] = $lane.begin_block(tables);
+            $block[0] = $lane.begin_block(tables, $place.cursor);
         };
     }
     macro_rules! step {
-        ($lane:ident, $blocks:ident, $ac:ident, $block:ident, $out:lifetime $value:literal) => {
+        ($lane:ident, $place:ident, $blocks:ident, $ac:ident, $block:ident, $out:lifetime $value:literal) => {
             let (total, entry) = $ac.look_up($lane.bits);
             let first = $lane.k + usize::from(entry.advance);
             let second = first + usize::from(entry.advance2);
-            let after = $lane.bits.rotate_left(total as u32);
             $block[NATURAL_BEFORE[second] as usize] = i16::from(entry.base2);
             // Stored last: this overwrites the value above where there is no second symbol.
-            $block[NATURAL_BEFORE[first] as usize] = value(entry, after);
+            $block[NATURAL_BEFORE[first] as usize] = entry.value(total, $lane.bits);
             if ends_block(total, second) {
                 let k = if (64..128).contains(&first) {
                     // The first symbol fills the block: the second belongs to the next block.
@@ -225,18 +216,18 @@ fn decode_two_portable(
                 if !$lane.end_block(k) {
                     break $out $value;
                 }
-                begin!($lane, $blocks, $ac, $block);
+                begin!($lane, $place, $blocks, $ac, $block);
             } else {
                 $lane.k = second;
                 $lane.at += total as usize;
-                $lane.bits = after;
+                $lane.bits <<= total & 63;
             }
         };
-        (a, $out:lifetime $value:literal) => { step!(a, blocks_a, ac_a, block_a, $out $value); };
-        (b, $out:lifetime $value:literal) => { step!(b, blocks_b, ac_b, block_b, $out $value); };
+        (a, $out:lifetime $value:literal) => { step!(a, place_a, blocks_a, ac_a, block_a, $out $value); };
+        (b, $out:lifetime $value:literal) => { step!(b, place_b, blocks_b, ac_b, block_b, $out $value); };
     }
-    begin!(a, blocks_a, ac_a, block_a);
-    begin!(b, blocks_b, ac_b, block_b);
+    begin!(a, place_a, blocks_a, ac_a, block_a);
+    begin!(b, place_b, blocks_b, ac_b, block_b);
     run_two!(a, b, step);
     let good = a.finish(place_a.cursor) & b.finish(place_b.cursor);
     good.then_some([a.done, b.done])
