@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import sys
@@ -218,6 +219,25 @@ def test_damaged_journals_are_refused(case: Case, changed: dict[str, Any], befor
     assert {path: path.stat().st_size for path in sizes} == sizes
 
 
+@pytest.mark.parametrize("names", [b"cat/0.png\0dog/1.png\0", b"\0\0\0\0"])
+def test_damaged_names_of_images_are_refused(names: bytes, before: Path) -> None:
+    """There is a name for each record."""
+    case = next(case for case in CASES if case.name == "photos")
+    (before / "unfinished" / "photos" / ".unfinished.names").write_bytes(names)
+
+    with pytest.raises(StoreError, match=r"\.unfinished\.json is damaged \(\.unfinished\.names.*remove the folder"):
+        case.begin(before / "unfinished")
+
+
+def test_a_file_system_without_locks_is_written_to(before: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A warning says that nothing keeps a second process out."""
+    with mock.patch("fcntl.flock", side_effect=OSError(errno.ENOSYS, "Function not implemented")):
+        writer = CASES[0].begin(before / "unfinished")
+        writer.close()
+
+    assert "this file system has no locks" in caplog.text
+
+
 def test_descriptions_of_collections_are_read(before: Path) -> None:
     """What penstock noted beside the documents of a collection is read."""
     document = json.loads((before / "descriptor.json").read_text())
@@ -235,9 +255,9 @@ def main(folder: Path) -> None:
         write_unfinished(case, folder / "unfinished")
         write_finished(case, folder / "finished")
     written: Any = {"photos.penstock": mock.Mock()}
-    Descriptor(SCHEMA, {"image": "image", "label": "label"}, SOURCE, 3, 144, "ab" * 16, (SKIPPED,)).write(
-        written, "photos"
-    )
+    Descriptor(
+        SCHEMA, {"image": "image", "label": "label"}, SOURCE, CommittedRecords(3, 144, (SKIPPED,)), "ab" * 16
+    ).write(written, "photos")
     document = written["photos.penstock"].replace_one.call_args[0][1]
     (folder / "descriptor.json").write_text(json.dumps(document))
 

@@ -15,11 +15,12 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import numpy as np
 
-from penstock.errors import PackError, PenstockError, StoreError, StoreFormatError
+from penstock.errors import PackError, PenstockError, StoreFormatError
 from penstock.registry import require
 from penstock.sample import ArrayKind, Field, Schema
 from penstock.stores.arrow.fields import METADATA_KEY
@@ -32,10 +33,13 @@ from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_origin
 from penstock.stores.writing import CommittedRecords
 
-__all__ = ["ParquetWriter", "Prepared", "read_written"]
+__all__ = ["SHARD_PREFIX", "ParquetWriter", "Prepared", "list_written", "read_written"]
 
 Prepared = tuple[str, list[Any], int]
 """A record whose values were checked: its key, its values, the number of bytes of its blobs."""
+
+SHARD_PREFIX: Final = "train"
+"""How the names of the files in a folder of shards begin."""
 
 _MAGIC: Final = b"PAR1"
 _OFFSETS: Final[Shape] = {
@@ -191,23 +195,27 @@ class _Sink:
         """Nothing: the file goes on."""
 
 
-def read_written(location: Location, schema: Schema, source: str | None) -> CommittedRecords | None:
-    """What a finished file holds, if it was written with this schema and source; see :meth:`Store.finished`.
-
-    ``source`` None: of any source.
-    """
+def read_written(location: Location, schema: Schema, source: str) -> CommittedRecords | None:
+    """What a finished file or folder holds, if it has this schema and source; see :meth:`Store.finished`."""
+    held = CommittedRecords()
     try:
-        with open_parquet(location.local_path) as file:
-            entry = json.loads((file.schema_arrow.metadata or {})[METADATA_KEY])
-        if source is not None:
-            origin = read_origin(location, fingerprint_files([location.local_path]))
-            if origin != Origin.from_text(source):
-                return None
-        if Schema.from_json(entry["schema"]) != schema:
+        files = list_written(location.local_path)
+        if not files or read_origin(location, fingerprint_files(files)) != Origin.from_text(source):
             return None
-        return CommittedRecords.from_json(entry["written"])
-    except (StoreError, PenstockError, OSError, ValueError, KeyError, TypeError):
+        for path in files:
+            with open_parquet(path) as file:
+                entry = json.loads((file.schema_arrow.metadata or {})[METADATA_KEY])
+            if Schema.from_json(entry["schema"]) != schema:
+                return None
+            held += CommittedRecords.from_json(entry["written"])
+    except (PenstockError, OSError, ValueError, KeyError, TypeError):
         return None  # there is no such file, or another one
+    return held
+
+
+def list_written(path: Path) -> list[Path]:
+    """The files of a finished store at ``path``: the shards of a folder, or the file itself."""
+    return sorted(path.glob(f"{SHARD_PREFIX}-*.parquet")) if path.is_dir() else [path]
 
 
 def _read_footer(file: BinaryIO, begin: int, end: int) -> Any:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.errors import ArgumentError, IncompleteStoreError, StoreFormatError
@@ -43,12 +43,10 @@ class Descriptor:
         Where each field is in a document.
     source : str
         The origin of the records.
-    count, nbytes : int
-        Number of committed records, and bytes of their blobs.
+    committed : CommittedRecords
+        What is on the server, and which entries of the source were left out.
     content : str
         A hash of all records, in order.
-    skipped : tuple of Skipped
-        Entries of the source that were left out.
     complete : bool
         Whether the last record is written.
     """
@@ -56,16 +54,9 @@ class Descriptor:
     schema: Schema
     paths: Mapping[str, str]
     source: str
-    count: int = 0
-    nbytes: int = 0
+    committed: CommittedRecords = field(default_factory=CommittedRecords)
     content: str = ""
-    skipped: tuple[Skipped, ...] = ()
     complete: bool = False
-
-    @property
-    def committed(self) -> CommittedRecords:
-        """What is on the server."""
-        return CommittedRecords(self.count, self.nbytes, self.skipped)
 
     def write(self, database: Database, collection: str) -> None:
         """Replace the description in the database, in one step."""
@@ -75,11 +66,11 @@ class Descriptor:
             "schema": json.dumps(self.schema.to_json()),  # as text: names of fields may contain what MongoDB reserves
             "paths": json.dumps(dict(self.paths)),
             "source": self.source,
-            "count": self.count,
-            "nbytes": self.nbytes,
+            "count": self.committed.records,
+            "nbytes": self.committed.nbytes,
             "content": self.content,
-            "skipped": json.dumps([list(entry) for entry in self.skipped[:_MAX_LISTED]]),
-            "skipped_count": len(self.skipped),
+            "skipped": json.dumps([list(entry) for entry in self.committed.skipped[:_MAX_LISTED]]),
+            "skipped_count": len(self.committed.skipped),
             "complete": self.complete,
         }
         database[name_descriptors(collection)].replace_one({"_id": _ID}, document, upsert=True)
@@ -88,8 +79,8 @@ class Descriptor:
         """Raise :class:`IncompleteStoreError` unless the last record is written."""
         if not self.complete:
             raise IncompleteStoreError(
-                f"this collection is not finished: {counted(self.count, 'record')} of it are written; pack again to "
-                "resume it",
+                f"this collection is not finished: {counted(self.committed.records, 'record')} of it are written; pack "
+                "again to resume it",
                 store=url,
             )
 
@@ -137,10 +128,8 @@ def read_descriptor(database: Database, collection: str, url: str) -> Descriptor
             schema,
             paths,
             str(document["source"]),
-            held.records,
-            held.nbytes,
+            held + CommittedRecords(skipped=(Skipped("", "left out, not listed by name"),) * unlisted),
             str(document["content"]),
-            held.skipped + (Skipped("", "left out, not listed by name"),) * unlisted,
             bool(document["complete"]),
         )
     except StoreFormatError:

@@ -211,7 +211,7 @@ class MongoStore(Store):
     @property
     def skipped(self) -> tuple[Skipped, ...]:
         """Entries that were left out when penstock wrote the collection."""
-        return () if self._contents.descriptor is None else self._contents.descriptor.skipped
+        return () if self._contents.descriptor is None else self._contents.descriptor.committed.skipped
 
     @classmethod
     def recognises(cls, path: str) -> bool:

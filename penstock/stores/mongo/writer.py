@@ -170,7 +170,8 @@ class ServerWriter(JournaledWriter[PreparedDocument]):
         """Send the remaining records, create the indexes, and mark the collection as complete."""
         self._commit()
         self._connection.run(self.create_indexes)
-        self._describe(replace(self._descriptor, skipped=(*self.skipped, *problems), complete=True))
+        self.journal.skipped += problems
+        self._describe(replace(self._descriptor, committed=self.journal.written, complete=True))
 
     def close(self) -> None:
         """Close the client. What was committed stays, and is resumed by a writer of the same origin."""
@@ -197,18 +198,18 @@ class ServerWriter(JournaledWriter[PreparedDocument]):
             return
         if held.complete:
             raise ArgumentError(
-                f"{self._url} is a finished collection of {counted(held.count, 'record')}; it is replaced with "
-                "overwrite=True (--overwrite)"
+                f"{self._url} is a finished collection of {counted(held.committed.records, 'record')}; it is "
+                "replaced with overwrite=True (--overwrite)"
             )
         wanted = self._descriptor
         if (held.source, held.schema, held.paths) != (wanted.source, wanted.schema, wanted.paths):
-            raise self.journal.make_other_error(held.count, held.source, held.schema, {"paths": held.paths})
-        self._connection.run(lambda database: self._delete_from(database, held.count))
+            raise self.journal.make_other_error(held.committed.records, held.source, held.schema, {"paths": held.paths})
+        self._connection.run(lambda database: self._delete_from(database, held.committed.records))
         name = self.collections[0][0]
         found = self._connection.run(lambda database: database[name].count_documents({}))
-        if found != held.count:
+        if found != held.committed.records:
             raise self.journal.make_damage_error(
-                f"the unfinished collection must have {held.count} documents, and {found} are there"
+                f"the unfinished collection must have {held.committed.records} documents, and {found} are there"
             )
         self._descriptor = held
         self.journal.restore(held.committed)
@@ -229,7 +230,7 @@ class ServerWriter(JournaledWriter[PreparedDocument]):
             database[name].delete_many({number: {"$gte": first}})
 
     def _commit(self) -> None:
-        first, records = self._descriptor.count, self._pending
+        first, records = self.committed.records, self._pending
         attempts = 0
 
         def send(database: Database) -> None:
@@ -244,15 +245,7 @@ class ServerWriter(JournaledWriter[PreparedDocument]):
         content = bytes.fromhex(self._descriptor.content)
         for record in records:
             content = xxhash.xxh3_128_digest(content + xxhash.xxh3_128_digest(record.body + record.content))
-        self._describe(
-            replace(
-                self._descriptor,
-                count=self.records,
-                nbytes=self.journal.nbytes,
-                content=content.hex(),
-                skipped=tuple(self.skipped),
-            )
-        )
+        self._describe(replace(self._descriptor, committed=self.journal.written, content=content.hex()))
         self._pending = []
         self._pending_nbytes = 0
 

@@ -316,7 +316,7 @@ class LmdbWriter(JournaledWriter[Any]):
 
     def _complete(self) -> None:
         path = self._path / FILE
-        try:
+        with self.journal.writing():
             want = newest_meta(path, self._url).nbytes
             with path.open("r+b") as file, ThreadPoolExecutor(1, thread_name_prefix="penstock-sync") as pool:
                 if os.fstat(file.fileno()).st_size < want:  # LMDB leaves free pages at the end unwritten
@@ -328,12 +328,6 @@ class LmdbWriter(JournaledWriter[Any]):
             write_origin(self._location, self._meta.content, self._origin)
             self._remove("lock.mdb", LOCK)
             fsync_path(self._path)
-        except StoreError:
-            raise
-        except OSError as error:
-            raise StoreError(
-                f"the pack could not be completed: {error}; pack again to resume", store=self._url
-            ) from error
         self.close()
 
     def _remove(self, *names: str) -> None:
