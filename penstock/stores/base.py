@@ -22,7 +22,7 @@ from penstock.errors import ArgumentError, PenstockError, RecordIndexError, Reco
 from penstock.plurals import counted
 from penstock.stores.common.locked_methods import lock_methods
 from penstock.stores.fields.ragged_columns import join_values, refuse_fixed
-from penstock.stores.indices import Indices, check_index
+from penstock.stores.indices import Indices, check_index, list_indices
 from penstock.stores.location import Location
 from penstock.stores.problems import Problem, find_unreadable
 from penstock.stores.writable import WritableKind
@@ -359,6 +359,14 @@ class Store(WritableKind, ABC):
     def _refuse_closed(self) -> None:
         if self._closed:
             raise StoreError("this store is closed; open it again", store=self.url)
+
+    def _check_indices(self, indices: Indices) -> list[int]:
+        """Indices as a list of ints, all of them in the store."""
+        numbers = list_indices(indices)
+        if numbers and not 0 <= min(numbers) <= max(numbers) < len(self):
+            for number in numbers:
+                self._refuse_outside(number)
+        return numbers
 
     def _refuse_outside(self, index: int) -> None:
         if not 0 <= index < len(self):

@@ -11,13 +11,14 @@ A subclass says how its files are opened and how one record is read. Nothing her
 
 from __future__ import annotations
 
+import functools
 import os
 import struct
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import numpy as np
 import xxhash
@@ -27,7 +28,6 @@ from penstock.sample import Array, Field, Record
 from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.common.per_process import PerProcess
 from penstock.stores.common.regular_file import open_regular
-from penstock.stores.indices import list_indices
 
 __all__ = ["DAMAGE", "ContainerStore", "FileIdentity", "fingerprint_files", "identify", "make_column"]
 
@@ -72,6 +72,9 @@ class ContainerStore(Store, Generic[T_opened]):
         If a file is missing.
     """
 
+    damage: ClassVar[tuple[type[Exception], ...]] = DAMAGE
+    """What reading a record raises for wrong bytes."""
+
     def __init__(self, path: PathLike, *, files: Sequence[Path] | None = None, **options: object) -> None:
         super().__init__(path, **options)
         self._files = tuple(self.location.paths if files is None else files)
@@ -102,9 +105,18 @@ class ContainerStore(Store, Generic[T_opened]):
         :class:`CorruptRecordError` that names store, key and index.
         """
 
-    def read_blob(self, opened: T_opened, field: str, index: int) -> Any:
-        """One large field of the record at ``index``; by default the whole record is read. Errors as there."""
-        return self.read_record(opened, index).fields[field]
+    def make_record_reader(self, opened: T_opened, indices: Sequence[int]) -> Callable[[int], Record]:
+        """What gives the record at each of ``indices``; by default :meth:`read_record`, with its errors.
+
+        A kind that reads several records at once does so here.
+        """
+        del indices
+        return functools.partial(self.read_record, opened)
+
+    def make_blob_reader(self, opened: T_opened, field: str, indices: Sequence[int]) -> Callable[[int], Any]:
+        """What gives one large field of the record at each of ``indices``; by default the whole record is read."""
+        read = self.make_record_reader(opened, indices)
+        return lambda index: read(index).fields[field]
 
     def files_of(self, indices: Sequence[int]) -> Iterable[int]:
         """The numbers of the files that hold some records: those whose changes are noticed when they are read."""
@@ -120,36 +132,40 @@ class ContainerStore(Store, Generic[T_opened]):
 
     def read(self, indices: Indices) -> list[Record]:
         """The records at ``indices``; see :meth:`Store.read`."""
-        return self._read_each(indices, self.read_record)
+        return self._read_each(indices, self.make_record_reader)
 
     def blobs(self, field: str, indices: Indices) -> list[Any]:
         """One large field of the records at ``indices``; see :meth:`Store.blobs`."""
         self.schema.refuse_small(field)
-        return self._read_each(indices, lambda opened, index: self.read_blob(opened, field, index))
+        return self._read_each(indices, lambda opened, numbers: self.make_blob_reader(opened, field, numbers))
 
-    def _read_each(self, indices: Indices, read_one: Callable[[T_opened, int], T_read]) -> list[T_read]:
-        """What ``read_one`` reads of each record; its errors name the record."""
-        numbers = list_indices(indices)
-        if numbers and not 0 <= min(numbers) <= max(numbers) < len(self):
-            for number in numbers:
-                self._refuse_outside(number)
+    def _read_each(
+        self, indices: Indices, make_reader: Callable[[T_opened, Sequence[int]], Callable[[int], T_read]]
+    ) -> list[T_read]:
+        """What a reader gives for each record; its errors name the record."""
+        numbers = self._check_indices(indices)
         opened = self.get_opened(self.files_of(numbers))
-        found = []
-        for number in numbers:
-            try:
-                found.append(read_one(opened, number))
-            except PenstockError as error:
-                error.locate(store=self.url, key=self.get_key(number), index=number)
-                raise
-            except DAMAGE as error:
-                raise self.make_damage_error(number, error) from error
-            except OSError as error:
-                raise StoreError(
-                    f"record {number} cannot be read: {error.strerror or error}",
-                    store=self.url,
-                    key=self.get_key(number),
-                    index=number,
-                ) from error
+        found: list[T_read] = []
+        if not numbers:
+            return found
+        try:
+            read = make_reader(opened, numbers)
+            for number in numbers:
+                found.append(read(number))  # noqa: PERF401  # how many were read says which one failed
+        except PenstockError as error:
+            failed = numbers[len(found)]
+            error.locate(store=self.url, key=self.get_key(failed), index=failed)
+            raise
+        except self.damage as error:
+            raise self.make_damage_error(numbers[len(found)], error) from error
+        except OSError as error:
+            failed = numbers[len(found)]
+            raise StoreError(
+                f"record {failed} cannot be read: {error.strerror or error}",
+                store=self.url,
+                key=self.get_key(failed),
+                index=failed,
+            ) from error
         return found
 
     def column(self, field: str) -> Array:

@@ -21,7 +21,6 @@ from penstock.errors import StoreError
 from penstock.sample import Array, Record, Schema
 from penstock.stores.base import Indices, Skipped, Store
 from penstock.stores.common.regular_file import read_json, replace_json
-from penstock.stores.indices import list_indices
 from penstock.stores.location import Location
 from penstock.stores.pack.store import LmdbStore
 from penstock.stores.problems import Problem
@@ -163,7 +162,7 @@ class JoinedStore(Store):
     def read(self, indices: Indices) -> list[Record]:
         """The records; see :meth:`Store.read`."""
         self._refuse_closed()
-        numbers = self._check(indices)
+        numbers = self._check_indices(indices)
         records = []
         held = self.container.read(self._numbers[numbers].tolist())
         for own, extra in zip(held, self._extra.read(numbers), strict=True):
@@ -175,7 +174,7 @@ class JoinedStore(Store):
         """One large field; see :meth:`Store.blobs`."""
         self._refuse_closed()
         self.schema.refuse_small(field)
-        numbers = self._check(indices)
+        numbers = self._check_indices(indices)
         if field in self._in_container:
             return self.container.blobs(field, self._numbers[numbers])
         return self._extra.blobs(field, numbers)
@@ -187,13 +186,13 @@ class JoinedStore(Store):
 
     def prefetch(self, indices: Indices) -> bool | None:
         """See :meth:`Store.prefetch`."""
-        return self.container.prefetch(self._numbers[self._check(indices)])
+        return self.container.prefetch(self._numbers[self._check_indices(indices)])
 
     def pixels(self, field: str, indices: Indices) -> Sequence[Array]:
         """The images of a field of pixels; see :meth:`Store.pixels`."""
         self._refuse_closed()
         self.schema.refuse_encoded(field)
-        numbers = self._check(indices)
+        numbers = self._check_indices(indices)
         if field in self._in_container:
             return self.container.pixels(field, self._numbers[numbers])
         return self._extra.pixels(field, numbers)
@@ -201,7 +200,7 @@ class JoinedStore(Store):
     def rows(self, field: str, indices: Indices) -> Array | None:
         """Small arrays of fixed shape; see :meth:`Store.rows`."""
         self._refuse_closed()
-        numbers = self._check(indices)
+        numbers = self._check_indices(indices)
         if field in self._in_container:
             return self.container.rows(field, self._numbers[numbers])
         return self._extra.rows(field, numbers)
@@ -262,12 +261,6 @@ class JoinedStore(Store):
         super().close()
         self.container.close()
         self._extra.close()
-
-    def _check(self, indices: Indices) -> list[int]:
-        numbers = list_indices(indices)
-        for number in numbers:
-            self._refuse_outside(number)
-        return numbers
 
     def __reduce__(self) -> tuple[object, ...]:
         self._refuse_closed()

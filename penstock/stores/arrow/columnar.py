@@ -106,13 +106,12 @@ class ColumnarStore(ContainerStore[T_opened]):
     def __len__(self) -> int:
         return self._count
 
-    def read_value(self, opened: T_opened, field: str, index: int) -> Any:
-        """The value of a field of a record, which is in the store."""
-        return opened.get_reader(field).get(index)
-
-    def read_values(self, opened: T_opened, index: int) -> dict[str, Any]:
-        """The values of all fields of a record, which is in the store."""
-        return opened.read(index)
+    def find_rows(
+        self, opened: T_opened, indices: Sequence[int], field: str | None = None
+    ) -> tuple[ColumnarReader, Callable[[int], int]]:
+        """What reads some records (of one field, or of all), and what gives the row that a record has there."""
+        del indices, field
+        return opened, int if self._rows is None else self._rows.item
 
     def read_keys(self, opened: T_opened) -> Sequence[str]:
         """The keys of the records, decoded when they are asked for."""
@@ -126,16 +125,19 @@ class ColumnarStore(ContainerStore[T_opened]):
 
     def read_record(self, opened: T_opened, index: int) -> Record:
         """A record, field by field."""
-        return Record(index, self.get_record_key(index), self.read_values(opened, index))
+        return self.make_record_reader(opened, [index])(index)
 
-    def read_blob(self, opened: T_opened, field: str, index: int) -> Any:
-        """One field of a record, without reading the others."""
-        return self.read_value(opened, field, index)
+    def make_record_reader(self, opened: T_opened, indices: Sequence[int]) -> Callable[[int], Record]:
+        """What gives records, field by field."""
+        reader, row_of = self.find_rows(opened, indices)
+        read, keys = reader.read, self.keys()
+        return lambda index: Record(index, keys[index], read(row_of(index)))
 
-    def get_record_key(self, index: int) -> str:
-        """The key of a record."""
-        keys = self._keys
-        return (self.keys() if keys is None else keys)[index]
+    def make_blob_reader(self, opened: T_opened, field: str, indices: Sequence[int]) -> Callable[[int], Any]:
+        """What gives one field, without the others."""
+        reader, row_of = self.find_rows(opened, indices, field)
+        get = reader.get_reader(field).get
+        return get if row_of is int else lambda index: get(row_of(index))
 
     def keys(self) -> Sequence[str]:
         """The keys in the column that was found or stated; the numbers of the records where there is none."""

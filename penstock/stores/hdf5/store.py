@@ -13,8 +13,8 @@ needed to open a file; most datasets are then read from the mapped file, without
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final, TypeVar
 
 import xxhash
 
@@ -37,6 +37,7 @@ from penstock.stores.writing import CommittedRecords, Skipped, Writer
 
 __all__ = ["Hdf5Store"]
 
+T_read = TypeVar("T_read")
 _SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 _USER_BLOCKS: Final = (0, 512, 1024, 2048, 4096)
 
@@ -89,6 +90,7 @@ class Hdf5Store(ContainerStore[OpenHdf5Files]):
     """
 
     kind: ClassVar[str] = "hdf5"
+    damage = LIBRARY_ERRORS
     suffixes: ClassVar[tuple[str, ...]] = (".h5", ".hdf5")
     takes_shards: ClassVar[bool] = True
 
@@ -170,37 +172,20 @@ class Hdf5Store(ContainerStore[OpenHdf5Files]):
         key = (self._keys if self._keys is not None else self._read_keys())[index]
         return Record(index, key, {name: self._get_reader(name).read(index, opened) for name in self._roles.fields})
 
-    def read(self, indices: Indices) -> list[Record]:
-        """The records at ``indices``, read in the order of the file; see :meth:`Store.read`."""
-        numbers = list_indices(indices)
-        if len(numbers) < 3:
-            return super().read(numbers)
-        order = sorted(range(len(numbers)), key=numbers.__getitem__)  # records of one chunk are inflated once
-        records: list[Any] = [None] * len(numbers)
-        for position, record in zip(order, super().read([numbers[at] for at in order]), strict=True):
-            records[position] = record
-        return records
+    def make_blob_reader(self, opened: OpenHdf5Files, field: str, indices: Sequence[int]) -> Callable[[int], Any]:
+        """What gives one field, without the others."""
+        del indices
+        read = self._get_reader(field).read
+        return lambda index: read(index, opened)
 
-    def blobs(self, field: str, indices: Indices) -> list[Any]:
-        """One field of the records, without reading the others; see :meth:`Store.blobs`."""
-        self.schema.refuse_small(field)
+    def _read_each(
+        self, indices: Indices, make_reader: Callable[[OpenHdf5Files, Sequence[int]], Callable[[int], T_read]]
+    ) -> list[T_read]:
+        """In the order of the file: records of one chunk are inflated once."""
         numbers = list_indices(indices)
-        for number in numbers:
-            self._refuse_outside(number)
-        opened = self.get_opened(self.files_of(numbers))
-        blobs: list[Any] = [None] * len(numbers)
-        number = 0
-        try:
-            reader = self._get_reader(field)
-            for at in sorted(range(len(numbers)), key=numbers.__getitem__):
-                number = numbers[at]
-                blobs[at] = reader.read(number, opened)
-        except PenstockError as error:
-            error.locate(store=self.url, key=self.get_key(number), index=number)
-            raise
-        except LIBRARY_ERRORS as error:
-            raise self.make_damage_error(number, error) from error
-        return blobs
+        order = sorted(range(len(numbers)), key=numbers.__getitem__)
+        found = dict(zip(order, super()._read_each([numbers[at] for at in order], make_reader), strict=True))
+        return [found[position] for position in range(len(numbers))]
 
     def column(self, field: str) -> Array:
         """A small field of all records; see :meth:`Store.column`."""

@@ -11,6 +11,7 @@ A subclass is one layout. It says by a few entries whether an environment has it
 
 from __future__ import annotations
 
+import functools
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,12 +23,11 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, PenstockError, StoreError
 from penstock.sample import Schema
-from penstock.stores.base import Indices, PathLike, Skipped
+from penstock.stores.base import PathLike, Skipped
 from penstock.stores.common.keys import KeyList, LazyKeys
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.regular_file import read_json
-from penstock.stores.container import DAMAGE, ContainerStore, fingerprint_files
-from penstock.stores.indices import list_indices
+from penstock.stores.container import ContainerStore, fingerprint_files
 from penstock.stores.lmdb.entries import LmdbEntries, find_environment_file, peek_entries, scan_entries
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_origin
@@ -168,20 +168,11 @@ class LmdbLayoutStore(ContainerStore[memoryview]):
     def read_image(self, opened: memoryview, index: int) -> Any:
         """The image of a record, as :meth:`read_record` gives it."""
 
-    def blobs(self, field: str, indices: Indices) -> list[Any]:
-        """Images without labels and keys; see :meth:`Store.blobs`."""
+    def make_blob_reader(self, opened: memoryview, field: str, indices: Sequence[int]) -> Callable[[int], Any]:
+        """What gives images without labels and keys."""
         if field != "image":
-            return super().blobs(field, indices)
-        numbers = list_indices(indices)
-        count = len(self)
-        for number in numbers:
-            if not 0 <= number < count:
-                self._refuse_outside(number)
-        opened, read = self.get_opened(), self.read_image
-        try:
-            return [read(opened, number) for number in numbers]
-        except (PenstockError, *DAMAGE):
-            return super().blobs(field, numbers)  # says which record it is
+            return super().make_blob_reader(opened, field, indices)
+        return functools.partial(self.read_image, opened)
 
     def open_files(self) -> memoryview:
         """Map the file."""

@@ -167,11 +167,7 @@ class LmdbPairsStore(LmdbLayoutStore):
         """Pixels of small patches are gathered at once; see :meth:`Store.blobs`."""
         if field != "image" or self._gathered is None:
             return super().blobs(field, indices)
-        numbers = np.fromiter(indices, np.int64) if not isinstance(indices, np.ndarray) else indices
-        if not len(numbers):
-            return []
-        for number in (int(numbers.min()), int(numbers.max())):
-            self._refuse_outside(number)
+        numbers = np.array(self._check_indices(indices), np.int64)
         whole = np.frombuffer(self.get_opened(), np.uint8)
         pixels = whole[self._images.begins[numbers][:, None] + self._gathered]
         pixels.flags.writeable = False

@@ -25,7 +25,6 @@ from penstock.sample import Array, Record, Schema
 from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.common.read_ahead import ReadAhead
 from penstock.stores.container import make_column
-from penstock.stores.indices import list_indices
 from penstock.stores.location import Location
 from penstock.stores.mongo.connection import RECONNECT_TIMEOUT_S, Database, MongoConnection
 from penstock.stores.mongo.descriptor import read_descriptor
@@ -282,11 +281,8 @@ class MongoStore(Store):
         self._digest = state.hexdigest()
 
     def _check_indices(self, indices: Indices) -> list[int]:
-        numbers = list_indices(indices)
-        for number in numbers:
-            self._refuse_outside(number)
         self._refuse_closed()
-        return numbers
+        return super()._check_indices(indices)
 
     def _get_documents(self, numbers: Sequence[int], field: str | None) -> dict[int, dict[str, Any]]:
         """The documents of some records, those that were read ahead included."""

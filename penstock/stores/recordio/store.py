@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -25,14 +25,13 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError, StoreError, StoreFormatError
 from penstock.plurals import counted
 from penstock.sample import Array, Field, Record, Schema
-from penstock.stores.base import Indices, PathLike
+from penstock.stores.base import PathLike
 from penstock.stores.common.file_writer import find_finished
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.record_index import load_or_scan
 from penstock.stores.common.regular_file import open_regular
 from penstock.stores.container import ContainerStore
 from penstock.stores.fields.image_signatures import are_images
-from penstock.stores.indices import list_indices
 from penstock.stores.location import Location
 from penstock.stores.recordio.format import HEADER_NBYTES, MAGIC_BYTES, join_parts
 from penstock.stores.recordio.labels import find_boxes, find_label_field, is_detection_label
@@ -178,14 +177,14 @@ class RecordioStore(ContainerStore[MappedFiles]):
         """One record; the image is a view."""
         layout = self._layout
         payload = self._read_payload(opened, index)
-        image = payload[self._heads[index] :]
-        fields: dict[str, Any] = {layout.blob: image if len(image) or layout.blob != "image" else None}
+        fields: dict[str, Any] = {layout.blob: self._find_blob(payload, index)}
         if layout.label == "number":
             fields["label"] = self._read_number(index)
         elif layout.label:
             label = self._read_array(payload, index)
             fields["label"] = label
             if layout.label == "detection":
+                image = payload[self._heads[index] :]
                 fields["boxes"], fields["classes"] = (None, None) if label is None else find_boxes(label, image)
         if "id" in layout.schema.fields:
             fields["id"] = self._ids[index]
@@ -193,21 +192,10 @@ class RecordioStore(ContainerStore[MappedFiles]):
             fields["id2"] = self._ids2[index]
         return Record(index, self._keys[index], fields)
 
-    def blobs(self, field: str, indices: Indices) -> list[Any]:
-        """Views of one field; labels are not read. See :meth:`Store.blobs`."""
-        self.schema.refuse_small(field)
-        numbers = list_indices(indices)
-        for number in numbers:
-            self._refuse_outside(number)
-        opened = self.get_opened(self.files_of(numbers))
-        views: list[Any] = []
-        for number in numbers:
-            try:
-                image = self._read_payload(opened, number)[self._heads[number] :]
-            except ValueError as error:
-                raise self.make_damage_error(number, error) from error
-            views.append(image if len(image) or field != "image" else None)
-        return views
+    def make_blob_reader(self, opened: MappedFiles, field: str, indices: Sequence[int]) -> Callable[[int], Any]:
+        """What gives views of one field; labels are not read."""
+        del field, indices  # there is one
+        return lambda index: self._find_blob(self._read_payload(opened, index), index)
 
     def read_column(self, opened: MappedFiles, field: str) -> Iterable[object]:
         """Values from the index, without the file, but for arrays."""
@@ -252,6 +240,11 @@ class RecordioStore(ContainerStore[MappedFiles]):
         if self._split[index]:
             return memoryview(join_parts(opened.whole(file), start))
         return opened.view(file, start + _FRAME_NBYTES, self._lengths[index])
+
+    def _find_blob(self, payload: memoryview, index: int) -> memoryview | None:
+        """The image, or None where it has no bytes; other bytes may be none."""
+        blob = payload[self._heads[index] :]
+        return blob if len(blob) or self._layout.blob != "image" else None
 
     def _read_number(self, index: int) -> float | None:
         number = self._labels[index]

@@ -15,7 +15,7 @@ reader, its types and the fields of its writer.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -154,15 +154,21 @@ class BetonStore(ContainerStore[OpenedBeton]):
 
     def read_record(self, opened: OpenedBeton, index: int) -> Record:
         """One record; images are views of the mapped file."""
-        numbers = self._head.numbers.unpack_from(opened.view, self._head.begin + index * self._head.numbers.size)
+        numbers = self._read_numbers(opened, index)
         values = [read(opened, numbers, index) for read in self._readers]
         key = str(index) if self._named.key is None else str(values[self._named.columns.index(self._named.key)])
         return Record(index, key, dict(zip(self.schema.fields, values, strict=True)))
 
-    def read_blob(self, opened: OpenedBeton, field: str, index: int) -> object:
-        """One field of a record, without the others."""
-        numbers = self._head.numbers.unpack_from(opened.view, self._head.begin + index * self._head.numbers.size)
-        return self._reader_of[field](opened, numbers, index)
+    def make_blob_reader(self, opened: OpenedBeton, field: str, indices: Sequence[int]) -> Callable[[int], object]:
+        """What gives one field, without the others."""
+        del indices
+        read = self._reader_of[field]
+        return lambda index: read(opened, self._read_numbers(opened, index), index)
+
+    def _read_numbers(self, opened: OpenedBeton, index: int) -> tuple[Any, ...]:
+        """The numbers that the table has for a record."""
+        numbers = self._head.numbers
+        return numbers.unpack_from(opened.view, self._head.begin + index * numbers.size)
 
     def read_column(self, opened: OpenedBeton, field: str) -> Iterable[object]:
         """The values of one field; numbers are taken from the metadata at once."""
@@ -171,11 +177,7 @@ class BetonStore(ContainerStore[OpenedBeton]):
         if self._head.fields[number].type in {0, 1}:
             values: list[object] = opened.metadata[f"f{number}"].tolist()
             return values
-        entry, read = self._head.numbers, self._readers[place]
-        return (
-            read(opened, entry.unpack_from(opened.view, self._head.begin + index * entry.size), index)
-            for index in range(len(self))
-        )
+        return map(self.make_blob_reader(opened, field, ()), range(len(self)))
 
     def keys(self) -> Sequence[str]:
         """The values of the field of the keys; else the numbers of the rows."""

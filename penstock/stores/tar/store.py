@@ -13,7 +13,7 @@ beginning.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -21,7 +21,7 @@ from penstock.errors import StoreError, StoreFormatError
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.plurals import counted
 from penstock.sample import Record, Schema
-from penstock.stores.base import Indices, PathLike
+from penstock.stores.base import PathLike
 from penstock.stores.common.compression import PROGRAMS, DecompressedFile, find_codec
 from penstock.stores.common.decompressed import DecompressedCopies, select_cache_options
 from penstock.stores.common.file_writer import find_finished
@@ -30,7 +30,6 @@ from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.record_index import load_or_scan
 from penstock.stores.container import ContainerStore
 from penstock.stores.fields.record_names import make_natural_key
-from penstock.stores.indices import list_indices
 from penstock.stores.location import Location
 from penstock.stores.tar.format import BLOCK_NBYTES, is_header
 from penstock.stores.tar.index import TarIndex, scan_shards
@@ -177,26 +176,20 @@ class TarStore(ContainerStore[MappedFiles]):
         ]
         return Record(index, self._keys[index], self._plan.read(files))
 
-    def blobs(self, field: str, indices: Indices) -> list[Any]:
-        """Views of one field; the other files are not read. See :meth:`Store.blobs`."""
-        self.schema.refuse_small(field)
+    def make_blob_reader(self, opened: MappedFiles, field: str, indices: Sequence[int]) -> Callable[[int], Any]:
+        """What gives views of one field; the other files are not read."""
         if not self._plan.is_plain(field):
-            return super().blobs(field, indices)
-        numbers = list_indices(indices)
-        for number in numbers:
-            self._refuse_outside(number)
-        view = self.get_opened(self.files_of(numbers)).view
-        places = self._places_of(field)
-        views: list[Any] = []
-        for number in numbers:
-            place = places[self._groups[number]]
-            file = self._begins[number] + place
-            try:
-                found = None if place < 0 else view(self._shards[number], self._offsets[file], self._sizes[file])
-            except ValueError as error:
-                raise self.make_damage_error(number, error) from error
-            views.append(found)
-        return views
+            return super().make_blob_reader(opened, field, indices)
+        view, places = opened.view, self._places_of(field)
+        groups, begins, shards = self._groups, self._begins, self._shards
+        offsets, sizes = self._offsets, self._sizes
+
+        def read(index: int) -> memoryview | None:
+            place = places[groups[index]]
+            file = begins[index] + place
+            return None if place < 0 else view(shards[index], offsets[file], sizes[file])
+
+        return read
 
     def read_column(self, opened: MappedFiles, field: str) -> Iterable[object]:
         """The values of a field, from its files only."""
