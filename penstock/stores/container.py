@@ -11,47 +11,38 @@ A subclass says how its files are opened and how one record is read. Nothing her
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import struct
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import numpy as np
 import xxhash
 
-from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, StoreError, StoreNotFoundError
+from penstock.errors import (
+    ArgumentError,
+    CorruptRecordError,
+    PenstockError,
+    StoreError,
+    StoreFormatError,
+    StoreNotFoundError,
+)
 from penstock.sample import Array, Field, Record
 from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.common.per_process import PerProcess
-from penstock.stores.common.regular_file import open_regular
+from penstock.stores.common.regular_file import FileIdentity, identify, open_regular
 
-__all__ = ["DAMAGE", "ContainerStore", "FileIdentity", "fingerprint_files", "identify", "make_column"]
+__all__ = ["DAMAGE", "ContainerStore", "fingerprint_files", "load_column"]
 
 T_opened = TypeVar("T_opened")
 T_read = TypeVar("T_read")
 _SAMPLED_NBYTES: Final = 1 << 16
 DAMAGE: Final = (ValueError, KeyError, IndexError, TypeError, EOFError, OverflowError, RecursionError, struct.error)
 """What a parser raises for wrong bytes; RecursionError for JSON that is nested without end."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileIdentity:
-    """A file as it was when it was opened: device, inode, size in bytes, and time of change."""
-
-    device: int
-    inode: int
-    nbytes: int
-    changed_ns: int
-
-
-def identify(path: str | Path) -> FileIdentity:
-    """The identity of the file at a path; raises OSError."""
-    seen = Path(path).stat()
-    return FileIdentity(seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns)
 
 
 class ContainerStore(Store, Generic[T_opened]):
@@ -172,33 +163,15 @@ class ContainerStore(Store, Generic[T_opened]):
         """A small field of all records, read at the first call; see :meth:`Store.column`."""
         self._refuse_closed()
         if field not in self._columns:
-            kind = self.schema[field]
-            if kind.is_blob or kind.kind == "json" or (kind.array is not None and kind.array.shape is None):
-                raise ArgumentError(f"field {field!r} is {kind.kind}, which has no column; read the records instead")
-            try:
-                values = self.read_column(self.get_opened(), field)
-                if isinstance(values, np.ndarray):
-                    self._columns[field] = values
-                else:
-                    self._columns[field] = make_column(list(values), kind)
-            except PenstockError as error:
-                error.locate(store=self.url)
-                raise
-            except DAMAGE as error:
-                raise CorruptRecordError(
-                    f"the column of field {field!r} is damaged: {error}", store=self.url
-                ) from error
+            self._columns[field] = load_column(
+                field, self.schema[field], lambda: self.read_column(self.get_opened(), field), self.url
+            )
         return self._columns[field]
 
     def _iter_values(self, field: str) -> Iterator[Any]:
         """As the kind reads a column."""
-        try:
+        with _naming_column(field, self.url):
             yield from self.read_column(self.get_opened(), field)
-        except PenstockError as error:
-            error.locate(store=self.url)
-            raise
-        except DAMAGE as error:
-            raise CorruptRecordError(f"the column of field {field!r} is damaged: {error}", store=self.url) from error
 
     def digest(self) -> str:
         """Of names, sizes and times of change of the files, and of the options that say how they are read."""
@@ -244,6 +217,19 @@ class ContainerStore(Store, Generic[T_opened]):
             f"record {index} is damaged: {error}", store=self.url, key=self.get_key(index), index=index
         )
 
+    @contextlib.contextmanager
+    def opening(self, what: str) -> Iterator[None]:
+        """Raise what is wrong with the files, each of which must be ``what``, as errors that name the store."""
+        try:
+            yield
+        except PenstockError as error:
+            error.locate(store=self.url)
+            raise
+        except ValueError as error:
+            raise StoreFormatError(f"this is no {what}, or it is damaged: {error}", store=self.url) from error
+        except OSError as error:
+            raise StoreError(f"a {what} cannot be read: {error.strerror or error}", store=self.url) from error
+
     def _open_again(self) -> T_opened:
         self._refuse_changed()
         return self.open_files()
@@ -261,26 +247,47 @@ class ContainerStore(Store, Generic[T_opened]):
 
     def _refuse_changed(self, files: Iterable[int] | None = None) -> None:
         for number in range(len(self._files)) if files is None else files:
-            opened = self._identities[number]
             try:
-                seen = os.stat(self._file_names[number])  # noqa: PTH116  # of a text: for each read, without a Path
+                if identify(self._file_names[number]) == self._identities[number]:
+                    continue
             except OSError:
-                seen = None
-            if (
-                seen is not None
-                and seen.st_mtime_ns == opened.changed_ns
-                and seen.st_size == opened.nbytes
-                and seen.st_ino == opened.inode
-                and seen.st_dev == opened.device
-            ):
-                continue
+                pass
             raise StoreError(
                 f"{self._files[number].name} was replaced or changed while this store was open; open it again",
                 store=self.url,
             )
 
 
-def make_column(values: Sequence[object], field: Field) -> Array:
+def load_column(field: str, kind: Field, read: Callable[[], Iterable[object]], url: str) -> Array:
+    """The column of a field whose values ``read`` returns; a read-only array in its dtype is used as it is.
+
+    Raises
+    ------
+    ArgumentError
+        If values of this kind are no column.
+    CorruptRecordError
+        If a value is damaged.
+    """
+    if kind.is_blob or kind.kind == "json" or (kind.array is not None and kind.array.shape is None):
+        raise ArgumentError(f"field {field!r} is {kind.kind}, which has no column; read the records instead")
+    with _naming_column(field, url):
+        values = read()
+        return values if isinstance(values, np.ndarray) else _make_column(list(values), kind)
+
+
+@contextlib.contextmanager
+def _naming_column(field: str, url: str) -> Iterator[None]:
+    """Raise errors of reading a column as those that name it and its store."""
+    try:
+        yield
+    except PenstockError as error:
+        error.locate(store=url)
+        raise
+    except DAMAGE as error:
+        raise CorruptRecordError(f"the column of field {field!r} is damaged: {error}", store=url) from error
+
+
+def _make_column(values: Sequence[object], field: Field) -> Array:
     """A read-only column of some values. None becomes -1 in an integer column, and NaN in a column of floats.
 
     Raises

@@ -12,11 +12,26 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-__all__ = ["has_magic", "open_regular", "read_json", "replace_json"]
+__all__ = ["FileIdentity", "has_magic", "identify", "open_regular", "read_json", "replace_json"]
 
 _MAX_JSON_NBYTES: Final = 256 << 20
+
+
+class FileIdentity(NamedTuple):
+    """A file as it was when it was opened: device, inode, size in bytes, and time of change."""
+
+    device: int
+    inode: int
+    nbytes: int
+    changed_ns: int
+
+
+def identify(path: str | Path) -> FileIdentity:
+    """The identity of the file at a path; raises OSError."""
+    seen = os.stat(path)  # noqa: PTH116  # of a text too: for each read, without a Path
+    return FileIdentity(seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns)
 
 
 def open_regular(path: str | Path, flags: int = os.O_RDONLY) -> int:

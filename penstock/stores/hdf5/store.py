@@ -23,8 +23,8 @@ from penstock.plurals import counted
 from penstock.sample import Array, Record, Schema
 from penstock.stores.base import Indices, PathLike
 from penstock.stores.common.keys import RowKeys
-from penstock.stores.common.regular_file import has_magic
-from penstock.stores.container import ContainerStore, fingerprint_files, identify
+from penstock.stores.common.regular_file import has_magic, identify
+from penstock.stores.container import ContainerStore, fingerprint_files
 from penstock.stores.hdf5.files import Hdf5Files, OpenHdf5Files
 from penstock.stores.hdf5.format import LAYOUT, Hdf5Layout
 from penstock.stores.hdf5.roles import Options, Roles, assign_roles

@@ -19,12 +19,12 @@ from typing import Any, ClassVar, Final, TypeVar
 
 import xxhash
 
-from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, StoreError
+from penstock.errors import StoreError
 from penstock.plurals import counted
 from penstock.sample import Array, Record, Schema
 from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.common.read_ahead import ReadAhead
-from penstock.stores.container import make_column
+from penstock.stores.container import load_column
 from penstock.stores.location import Location
 from penstock.stores.mongo.connection import RECONNECT_TIMEOUT_S, Database, MongoConnection
 from penstock.stores.mongo.descriptor import read_descriptor
@@ -169,19 +169,8 @@ class MongoStore(Store):
     def column(self, field: str) -> Array:
         """A small field of all records, read at the first call; see :meth:`Store.column`."""
         self._refuse_closed()
-        kind = self.schema[field]
-        if kind.is_blob or kind.kind == "json" or (kind.array is not None and kind.array.shape is None):
-            raise ArgumentError(f"field {field!r} is {kind.kind}, which has no column; read the records instead")
         if field not in self._columns:
-            try:
-                self._columns[field] = make_column(list(self._read_column(field)), kind)
-            except PenstockError as error:
-                error.locate(store=self.url)
-                raise
-            except (ValueError, TypeError) as error:
-                raise CorruptRecordError(
-                    f"the column of field {field!r} is damaged: {error}", store=self.url
-                ) from error
+            self._columns[field] = load_column(field, self.schema[field], lambda: self._read_column(field), self.url)
         return self._columns[field]
 
     def _iter_values(self, field: str) -> Iterator[Any]:

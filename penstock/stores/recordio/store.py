@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.errors import ArgumentError, StoreError, StoreFormatError
+from penstock.errors import ArgumentError, StoreFormatError
 from penstock.plurals import counted
 from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import PathLike
@@ -119,22 +119,16 @@ class RecordioStore(ContainerStore[MappedFiles]):
         def scan() -> dict[str, Array]:
             return scan_files(mapped, indexes, explicit, image_header=image_header).to_arrays()
 
-        try:
-            table = RecordTable.from_arrays(load_or_scan(self.location, f"{_VERSION}:{self.digest()}", scan))
-            if table is None or table.shards.max(initial=0) >= len(self._records):  # the kept index is damaged
-                table = scan_files(mapped, indexes, explicit, image_header=image_header)
-            if not empty_records:
-                table, left_out = _leave_out_identities(table)
-            else:
-                left_out = 0
+        with self.opening("RecordIO file"):
+            table = load_or_scan(
+                self.location,
+                f"{_VERSION}:{self.digest()}",
+                scan,
+                lambda arrays: RecordTable.from_arrays(arrays, len(self._records)),
+            )
+            table, left_out = (table, 0) if empty_records else _leave_out_identities(table)
             self._set_table(table)
             self._layout = self._find_layout(mapped, label_format, image_header, left_out)
-        except StoreError:
-            raise
-        except ValueError as error:
-            raise StoreFormatError(f"this is no RecordIO file, or it is damaged: {error}", store=self.url) from error
-        except OSError as error:
-            raise StoreError(f"the file cannot be read: {error.strerror or error}", store=self.url) from error
 
     def _set_table(self, table: RecordTable) -> None:
         if not len(table.starts):

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from penstock.errors import StoreError, StoreFormatError
+from penstock.errors import StoreFormatError
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.plurals import counted
 from penstock.sample import Record, Schema
@@ -89,16 +89,16 @@ class TarStore(ContainerStore[MappedFiles]):
         shards = tuple(shard for each in location.paths for shard in _list_shards(each))
         super().__init__(location, files=shards, **options)
         self._copies = DecompressedCopies(shards, cache, cache_nbytes)
-        try:
+        with self.opening("tar file"):
             self._codecs = tuple(map(find_codec, shards))
             mapped = self.open_files()
             names = [shard.name for shard in shards]
-            arrays = load_or_scan(
-                location, f"{_VERSION}:{self.digest()}", lambda: scan_shards(names, mapped.whole).to_arrays()
+            index = load_or_scan(
+                location,
+                f"{_VERSION}:{self.digest()}",
+                lambda: scan_shards(names, mapped.whole).to_arrays(),
+                lambda arrays: TarIndex.from_arrays(arrays, len(shards)),
             )
-            index = TarIndex.from_arrays(arrays)
-            if index is None or index.shards.max(initial=0) >= len(shards):  # the kept index is damaged
-                index = scan_shards(names, mapped.whole)
             if not len(index.groups):
                 raise StoreFormatError("there is no record in these shards", store=self.url)
             self._set_index(index)
@@ -106,13 +106,6 @@ class TarStore(ContainerStore[MappedFiles]):
                 stems = [name.partition(".")[0] for name in names]
                 pairs = zip(index.shards.tolist(), index.keys, strict=True)
                 self._keys = KeyList.from_names(f"{stems[shard]}/{key}" for shard, key in pairs)
-        except StoreError as error:
-            error.locate(store=self.url)
-            raise
-        except ValueError as error:
-            raise StoreFormatError(f"this is no tar file, or it is damaged: {error}", store=self.url) from error
-        except OSError as error:
-            raise StoreError(f"the shards cannot be read: {error.strerror or error}", store=self.url) from error
 
     def _set_index(self, index: TarIndex) -> None:
         self._index, self._plan, self._keys = index, index.make_plan(), index.keys

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import xxhash
 
-from penstock.errors import ArgumentError, PenstockError, StoreError, StoreFormatError
+from penstock.errors import ArgumentError, StoreFormatError
 from penstock.plurals import counted
 from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import PathLike
@@ -210,24 +210,14 @@ class TFRecordStore(ContainerStore[MappedFiles]):
         return content[:nbytes]
 
     def _find_index(self, key: str | None) -> RecordIndex:
-        try:
+        with self.opening("TFRecord file"):
             self._codecs = [self._find_codec(path) for path in self._files]
             digest = xxhash.xxh3_128(f"{_VERSION} {key!r}".encode())
             for path, identity in zip(self._files, self._identities, strict=True):
                 digest.update(
                     f"{path.name}\0{identity.nbytes}\0{identity.changed_ns}\0".encode(errors="surrogateescape")
                 )
-            arrays = load_or_scan(self.location, digest.hexdigest(), lambda: self._scan(key))
-            index = parse_index(arrays)
-        except PenstockError as error:
-            error.locate(store=self.url)
-            raise
-        except OSError as error:
-            raise StoreError(f"the files cannot be read: {error.strerror or error}", store=self.url) from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise StoreFormatError(
-                f"the index beside the files is damaged; delete it: {error}", store=self.url
-            ) from error
+            index = load_or_scan(self.location, digest.hexdigest(), lambda: self._scan(key), parse_index)
         if not len(index.offsets) or not index.summaries:
             raise StoreFormatError("there are no records with features", store=self.url)
         return index
