@@ -31,10 +31,13 @@ from penstock.errors import (
     StoreFormatError,
     StoreNotFoundError,
 )
-from penstock.sample import Array, Field, Record
+from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.common.per_process import PerProcess
 from penstock.stores.common.regular_file import FileIdentity, identify, open_regular
+from penstock.stores.location import Location
+from penstock.stores.origin import Origin, read_finished
+from penstock.stores.writing import CommittedRecords
 
 __all__ = ["DAMAGE", "ContainerStore", "fingerprint_files", "load_column"]
 
@@ -172,6 +175,15 @@ class ContainerStore(Store, Generic[T_opened]):
         """As the kind reads a column."""
         with _naming_column(field, self.url):
             yield from self.read_column(self.get_opened(), field)
+
+    @classmethod
+    def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
+        """What the finished files hold, if a :class:`.FileWriter` wrote them from this source; else None."""
+        del schema
+        try:
+            return read_finished(location, fingerprint_files(location.paths), Origin.from_text(source))
+        except OSError:
+            return None  # no file
 
     def digest(self) -> str:
         """Of names, sizes and times of change of the files, and of the options that say how they are read."""

@@ -24,10 +24,10 @@ from penstock.sample import Schema
 from penstock.stores.common.journal import Journal, JournaledWriter, open_locked, refuse_existing
 from penstock.stores.common.regular_file import open_regular, read_json, replace_json
 from penstock.stores.location import Location
-from penstock.stores.origin import Origin, read_finished, write_origin
-from penstock.stores.writing import CommittedRecords, Skipped
+from penstock.stores.origin import Origin, write_origin
+from penstock.stores.writing import Skipped
 
-__all__ = ["FileWriter", "find_finished", "open_partial"]
+__all__ = ["FileWriter", "open_partial"]
 
 T_prepared = TypeVar("T_prepared")
 _logger = logging.getLogger(__name__)
@@ -36,16 +36,6 @@ _COMMIT_RECORDS: Final = 10_000
 _SYNC_NBYTES: Final = 1 << 30
 """A commit survives the death of the process; it is synced, to survive that of the machine, after so many bytes."""
 _JOURNAL_VERSION: Final = 1
-
-
-def find_finished(location: Location, source: str) -> CommittedRecords | None:
-    """What the finished files at ``location`` hold, if a :class:`FileWriter` wrote them from this origin; else None."""
-    from penstock.stores.container import fingerprint_files
-
-    try:
-        return read_finished(location, fingerprint_files(location.paths), Origin.from_text(source))
-    except OSError:
-        return None  # no file
 
 
 class FileWriter(JournaledWriter[T_prepared]):

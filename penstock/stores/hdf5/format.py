@@ -136,10 +136,6 @@ class Hdf5Layout:
                 raise
             raise StoreFormatError(f"the layout of the file ({LAYOUT}) is damaged: {error}") from error
 
-    def committed(self, count: int) -> CommittedRecords:
-        """What a finished file of ``count`` records holds."""
-        return CommittedRecords(count, self.nbytes, self.skipped)
-
     def assign(self, survey: Survey) -> Roles:
         """The roles of the datasets, as they were written.
 

@@ -24,7 +24,7 @@ from penstock.sample import Array, Record, Schema
 from penstock.stores.base import Indices, PathLike
 from penstock.stores.common.keys import RowKeys
 from penstock.stores.common.regular_file import has_magic, identify
-from penstock.stores.container import ContainerStore, fingerprint_files
+from penstock.stores.container import ContainerStore
 from penstock.stores.hdf5.files import Hdf5Files, OpenHdf5Files
 from penstock.stores.hdf5.format import LAYOUT, Hdf5Layout
 from penstock.stores.hdf5.roles import Options, Roles, assign_roles
@@ -32,8 +32,7 @@ from penstock.stores.hdf5.survey import LIBRARY_ERRORS, cut_growing, join_survey
 from penstock.stores.hdf5.values import DatasetReader, NumberReader, make_reader, read_texts
 from penstock.stores.indices import list_indices
 from penstock.stores.location import Location
-from penstock.stores.origin import Origin, read_origin
-from penstock.stores.writing import CommittedRecords, Skipped, Writer
+from penstock.stores.writing import Skipped, Writer
 
 __all__ = ["Hdf5Store"]
 
@@ -230,18 +229,6 @@ class Hdf5Store(ContainerStore[OpenHdf5Files]):
         from penstock.stores.hdf5.writer import Hdf5Writer  # readers need not load it
 
         return Hdf5Writer(location, schema, source, overwrite=overwrite, compression=compression)
-
-    @classmethod
-    def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
-        """What the finished file holds; see :meth:`Store.finished`."""
-        try:
-            if read_origin(location, fingerprint_files(location.paths)) != Origin.from_text(source):
-                return None
-            with cls(location) as store:
-                same = store._written is not None and store.schema == schema  # of this class
-                return store._written.committed(len(store)) if same and store._written else None
-        except (OSError, ArgumentError):
-            return None
 
     def _find_roles(self, stated: Options) -> tuple[Roles, tuple[Skipped, ...]]:
         survey = join_surveys(self._hdf5.survey(LAYOUT), [path.name for path in self._files])

@@ -26,7 +26,6 @@ from penstock.errors import ArgumentError, StoreFormatError
 from penstock.plurals import counted
 from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import PathLike
-from penstock.stores.common.file_writer import find_finished
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.record_index import load_or_scan
 from penstock.stores.common.regular_file import open_regular
@@ -37,7 +36,7 @@ from penstock.stores.recordio.format import HEADER_NBYTES, MAGIC_BYTES, join_par
 from penstock.stores.recordio.labels import find_boxes, find_label_field, is_detection_label
 from penstock.stores.recordio.scan import RecordTable, scan_files
 from penstock.stores.recordio.writer import RecordioWriter, find_storable
-from penstock.stores.writing import CommittedRecords, Writer
+from penstock.stores.writing import Writer
 
 __all__ = ["RecordioStore"]
 
@@ -222,12 +221,6 @@ class RecordioStore(ContainerStore[MappedFiles]):
     ) -> Writer[Any]:
         """Begin or resume a ``.rec`` file and its ``.idx`` file; see :class:`RecordioWriter`."""
         return RecordioWriter(location, schema, source, overwrite=overwrite)
-
-    @classmethod
-    def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
-        """See :meth:`Store.finished`."""
-        del schema
-        return find_finished(location, source)
 
     def _read_payload(self, opened: MappedFiles, index: int) -> memoryview:
         file, start = self._shards[index], self._starts[index]

@@ -24,7 +24,6 @@ from penstock.sample import Record, Schema
 from penstock.stores.base import PathLike
 from penstock.stores.common.compression import PROGRAMS, DecompressedFile, find_codec
 from penstock.stores.common.decompressed import DecompressedCopies, select_cache_options
-from penstock.stores.common.file_writer import find_finished
 from penstock.stores.common.keys import KeyList
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.record_index import load_or_scan
@@ -35,7 +34,7 @@ from penstock.stores.tar.format import BLOCK_NBYTES, is_header
 from penstock.stores.tar.index import TarIndex, scan_shards
 from penstock.stores.tar.shards_writer import ShardedTarWriter, list_written_shards
 from penstock.stores.tar.writer import TarWriter
-from penstock.stores.writing import CommittedRecords, Skipped, Writer
+from penstock.stores.writing import Skipped, Writer
 
 __all__ = ["TarStore"]
 
@@ -235,12 +234,6 @@ class TarStore(ContainerStore[MappedFiles]):
             return location
         shards = list_written_shards(location)
         return Location.from_paths(cls.kind, shards) if shards else location
-
-    @classmethod
-    def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
-        """See :meth:`Store.finished`."""
-        del schema
-        return find_finished(location, source)
 
     def _places_of(self, field: str) -> list[int]:
         """For each group of suffixes, which of its files holds a field; -1: none."""
