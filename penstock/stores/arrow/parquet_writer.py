@@ -28,7 +28,7 @@ from penstock.stores.arrow.parquet_files import open_parquet
 from penstock.stores.arrow.thrift_compact import Shape, add_to_numbers
 from penstock.stores.common.file_writer import FileWriter
 from penstock.stores.container import fingerprint_files
-from penstock.stores.fields.small_fields import pack_small
+from penstock.stores.fields.small_fields import check_pixels, check_text, pack_small
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_origin
 from penstock.stores.writing import CommittedRecords
@@ -90,7 +90,7 @@ class ParquetWriter(FileWriter[Prepared]):
             if field.is_blob and value is not None:
                 nbytes += len(value[0] if isinstance(value, tuple) else value)
             values.append(value)
-        _refuse_surrogates("key", key)
+        check_text("key", key)
         if nbytes > _MAX_BLOB_NBYTES:
             raise PackError(f"a record must have at most {_MAX_BLOB_NBYTES} bytes, got {nbytes}")
         return key, values, nbytes
@@ -288,27 +288,15 @@ def _prepare_value(name: str, field: Field, value: Any) -> Any:
     if value is None:
         return None
     if field.pixels is not None:
-        pixels = np.asarray(value)
-        if pixels.dtype != field.pixels.dtype or not field.pixels.allows(pixels.shape):
-            raise PackError(f"field {name!r} must be {field.pixels}, got {pixels.dtype} of shape {pixels.shape}")
-        return pixels.astype(pixels.dtype.newbyteorder("<"), copy=False).tobytes(), *pixels.shape
+        pixels = check_pixels(name, field.pixels, value)
+        return pixels.tobytes(), *pixels.shape
     if field.is_blob:
         return bytes(value)
     packed = pack_small(name, field, value)
     if field.array is None:
-        return _refuse_surrogates(f"field {name!r}", packed)
+        return packed
     assert isinstance(packed, list), "an array is packed as its shape and bytes"
     return np.frombuffer(packed[1], field.array.dtype.newbyteorder("<")).reshape(packed[0])
-
-
-def _refuse_surrogates(what: str, value: Any) -> Any:
-    """The value, unless it is text that is not valid Unicode."""
-    try:
-        if isinstance(value, str):
-            value.encode()
-    except UnicodeEncodeError as error:
-        raise PackError(f"{what} must be valid Unicode, got {value!a:.200}") from error
-    return value
 
 
 def _make_column(values: Sequence[Any], field: Field, arrow_type: Any, names: Sequence[str | None]) -> Any:

@@ -24,13 +24,13 @@ import xxhash
 from penstock.errors import ArgumentError, PackError, StoreFormatError
 from penstock.plurals import counted
 from penstock.registry import require
-from penstock.sample import ArrayKind, Field, Schema
+from penstock.sample import Field, Schema
 from penstock.stores.common.journal import Journal, JournaledWriter
-from penstock.stores.fields.small_fields import pack_small
+from penstock.stores.fields.small_fields import check_pixels, pack_small
 from penstock.stores.location import Location
 from penstock.stores.mongo.connection import Database, MongoConnection, import_bson
 from penstock.stores.mongo.descriptor import Descriptor, name_descriptors, read_descriptor
-from penstock.stores.mongo.values import PIXELS, SHAPE, VALUES, hash_blob, to_bytes
+from penstock.stores.mongo.values import PIXELS, SHAPE, VALUES, hash_blob
 from penstock.stores.writing import Skipped
 
 __all__ = ["MAX_DOCUMENT_NBYTES", "DocumentWriter", "PreparedDocument", "ServerWriter", "to_document_value"]
@@ -309,7 +309,8 @@ def to_document_value(name: str, field: Field, value: Any) -> Any:
     if value is None:
         return None
     if field.pixels is not None:
-        return _to_pixels(name, field.pixels, value)
+        pixels = check_pixels(name, field.pixels, value)
+        return {SHAPE: list(pixels.shape), PIXELS: pixels.tobytes()}
     if field.is_blob:
         return bytes(value)
     packed = pack_small(name, field, value)
@@ -321,13 +322,6 @@ def to_document_value(name: str, field: Field, value: Any) -> Any:
     if array.ndim == 1:
         return array.tolist()
     return {SHAPE: list(array.shape), VALUES: array.ravel().tolist()}
-
-
-def _to_pixels(name: str, kind: ArrayKind, value: object) -> dict[str, Any]:
-    pixels = np.asarray(value)
-    if pixels.dtype != kind.dtype or not kind.allows(pixels.shape):
-        raise PackError(f"field {name!r} must be {kind}, got {pixels.dtype} of shape {pixels.shape}")
-    return {SHAPE: list(pixels.shape), PIXELS: to_bytes(pixels)}
 
 
 def _count_bytes(blob: Any) -> int:
