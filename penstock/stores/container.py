@@ -33,6 +33,7 @@ from penstock.errors import (
 )
 from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import Indices, PathLike, Store
+from penstock.stores.common.keys import RowKeys
 from penstock.stores.common.per_process import PerProcess
 from penstock.stores.common.regular_file import FileIdentity, identify, open_regular
 from penstock.stores.location import Location
@@ -68,6 +69,7 @@ class ContainerStore(Store, Generic[T_opened]):
 
     damage: ClassVar[tuple[type[Exception], ...]] = DAMAGE
     """What reading a record raises for wrong bytes."""
+    _keys: Sequence[str] | None = None
 
     def __init__(self, path: PathLike, *, files: Sequence[Path] | None = None, **options: object) -> None:
         super().__init__(path, **options)
@@ -162,6 +164,18 @@ class ContainerStore(Store, Generic[T_opened]):
             ) from error
         return found
 
+    def read_keys(self) -> Sequence[str]:
+        """The keys of all records; by default their numbers."""
+        return RowKeys(len(self))
+
+    def keys(self) -> Sequence[str]:
+        """The keys, read at the first call; see :meth:`Store.keys`."""
+        self._refuse_closed()
+        if self._keys is None:
+            with _naming("the list of keys", self.url, self.damage):
+                self._keys = self.read_keys()
+        return self._keys
+
     def column(self, field: str) -> Array:
         """A small field of all records, read at the first call; see :meth:`Store.column`."""
         self._refuse_closed()
@@ -173,7 +187,7 @@ class ContainerStore(Store, Generic[T_opened]):
 
     def _iter_values(self, field: str) -> Iterator[Any]:
         """As the kind reads a column."""
-        with _naming_column(field, self.url):
+        with _naming(f"the column of field {field!r}", self.url):
             yield from self.read_column(self.get_opened(), field)
 
     @classmethod
@@ -220,7 +234,7 @@ class ContainerStore(Store, Generic[T_opened]):
         """The key of a record that cannot be read, for the error."""
         try:
             return self.keys()[index]
-        except (*DAMAGE, OSError):
+        except (*DAMAGE, OSError, PenstockError):
             return None
 
     def make_damage_error(self, index: int, error: Exception) -> CorruptRecordError:
@@ -282,21 +296,21 @@ def load_column(field: str, kind: Field, read: Callable[[], Iterable[object]], u
     """
     if kind.is_blob or kind.kind == "json" or (kind.array is not None and kind.array.shape is None):
         raise ArgumentError(f"field {field!r} is {kind.kind}, which has no column; read the records instead")
-    with _naming_column(field, url):
+    with _naming(f"the column of field {field!r}", url):
         values = read()
         return values if isinstance(values, np.ndarray) else _make_column(list(values), kind)
 
 
 @contextlib.contextmanager
-def _naming_column(field: str, url: str) -> Iterator[None]:
-    """Raise errors of reading a column as those that name it and its store."""
+def _naming(what: str, url: str, damage: tuple[type[Exception], ...] = DAMAGE) -> Iterator[None]:
+    """Raise errors of reading as those that name what was read, and its store."""
     try:
         yield
     except PenstockError as error:
         error.locate(store=url)
         raise
-    except DAMAGE as error:
-        raise CorruptRecordError(f"the column of field {field!r} is damaged: {error}", store=url) from error
+    except damage as error:
+        raise CorruptRecordError(f"{what} is damaged: {error}", store=url) from error
 
 
 def _make_column(values: Sequence[object], field: Field) -> Array:

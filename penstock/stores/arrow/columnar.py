@@ -2,7 +2,7 @@
 
 ::
 
-    open ──plan_fields──> schema, keys          read_record ──> read_value(opened, field, index) for each field
+    open ──plan_fields──> schema          read ──find_rows──> a reader of rows, and the row of each record
 
 A subclass says how its columns are opened (:mod:`.arrow.files`, :mod:`.arrow.parquet`, :mod:`.arrow.lance`,
 :mod:`.arrow.hugging_face`).
@@ -16,13 +16,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from penstock.errors import CorruptRecordError, PenstockError, StoreFormatError
+from penstock.errors import PenstockError, StoreFormatError
 from penstock.sample import Array, Record, Schema
 from penstock.stores.arrow.columns import TextColumn
 from penstock.stores.arrow.fields import ColumnOptions, FieldsPlan, Peek, plan_fields
 from penstock.stores.arrow.table import ColumnarReader, ColumnKeys, ImageFiles, make_column_values
 from penstock.stores.base import PathLike
-from penstock.stores.common.keys import RowKeys
 from penstock.stores.container import DAMAGE, ContainerStore
 
 __all__ = ["ColumnarStore", "takes_columns"]
@@ -101,7 +100,6 @@ class ColumnarStore(ContainerStore[T_opened]):
         except (*DAMAGE, OSError) as error:
             raise StoreFormatError(f"the columns cannot be read: {error}", store=self.url) from error
         self._count = count
-        self._keys: Sequence[str] | None = None
 
     def __len__(self) -> int:
         return self._count
@@ -113,10 +111,14 @@ class ColumnarStore(ContainerStore[T_opened]):
         del indices, field
         return opened, int if self._rows is None else self._rows.item
 
-    def read_keys(self, opened: T_opened) -> Sequence[str]:
-        """The keys of the records, decoded when they are asked for."""
-        assert self._plan.key is not None, "called only where a column holds them"
-        column, *path = self._plan.key
+    def read_keys(self) -> Sequence[str]:
+        """The keys in the column that was found or stated, decoded when they are asked for; numbers without one."""
+        key = self._plan.key
+        return super().read_keys() if key is None else self.read_key_column(self.get_opened(), key)
+
+    def read_key_column(self, opened: T_opened, key: tuple[str, ...]) -> Sequence[str]:
+        """The keys in the column ``key[0]``, at the path of the other names."""
+        column, *path = key
         return ColumnKeys(TextColumn(opened.get_chunks(column, path), path), self._rows)
 
     def read_column(self, opened: T_opened, field: str) -> Array | list[Any]:
@@ -138,25 +140,3 @@ class ColumnarStore(ContainerStore[T_opened]):
         reader, row_of = self.find_rows(opened, indices, field)
         get = reader.get_reader(field).get
         return get if row_of is int else lambda index: get(row_of(index))
-
-    def keys(self) -> Sequence[str]:
-        """The keys in the column that was found or stated; the numbers of the records where there is none."""
-        self._refuse_closed()
-        if self._keys is None:
-            self._keys = RowKeys(self._count) if self._plan.key is None else self._read_keys()
-        return self._keys
-
-    def get_key(self, index: int) -> str | None:
-        """The key of a record that cannot be read, for the error; None where the keys cannot be read either."""
-        try:
-            return super().get_key(index)
-        except PenstockError:
-            return None
-
-    def _read_keys(self) -> Sequence[str]:
-        try:
-            return self.read_keys(self.get_opened())
-        except PenstockError:
-            raise
-        except DAMAGE as error:
-            raise CorruptRecordError(f"the column with the keys is damaged: {error}", store=self.url) from error

@@ -125,11 +125,10 @@ class LanceStore(ColumnarStore[Any]):
         reader = TableReader(self._plan.fields, lambda name: table.column(name).chunks, self._image_files)
         return reader, rows.__getitem__
 
-    def read_keys(self, opened: Any) -> Sequence[str]:
+    def read_key_column(self, opened: Any, key: tuple[str, ...]) -> Sequence[str]:
         """The keys; the column is read once."""
-        assert self._plan.key is not None, "called only then"
-        column, *path = self._plan.key
-        name = ".".join(self._plan.key)
+        column, *path = key
+        name = ".".join(key)
         table = self._call(lambda: opened.to_table(columns={"key": f"`{column}`" if not path else name}))
         return ColumnKeys(TextColumn(table.column("key").chunks))
 

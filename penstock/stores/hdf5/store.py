@@ -22,7 +22,6 @@ from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, St
 from penstock.plurals import counted
 from penstock.sample import Array, Record, Schema
 from penstock.stores.base import Indices, PathLike
-from penstock.stores.common.keys import RowKeys
 from penstock.stores.common.regular_file import has_magic, identify
 from penstock.stores.container import ContainerStore
 from penstock.stores.hdf5.files import Hdf5Files, OpenHdf5Files
@@ -124,7 +123,6 @@ class Hdf5Store(ContainerStore[OpenHdf5Files]):
             self._options.update(swmr=True, count=self._count)
         self._schema = self._roles.schema
         self._readers: dict[str, DatasetReader] = {}
-        self._keys: Sequence[str] | None = None if self._roles.key is not None else RowKeys(self._count)
 
     @property
     def schema(self) -> Schema:
@@ -168,8 +166,8 @@ class Hdf5Store(ContainerStore[OpenHdf5Files]):
 
     def read_record(self, opened: OpenHdf5Files, index: int) -> Record:
         """One record; see :meth:`ContainerStore.read_record`."""
-        key = (self._keys if self._keys is not None else self._read_keys())[index]
-        return Record(index, key, {name: self._get_reader(name).read(index, opened) for name in self._roles.fields})
+        fields = {name: self._get_reader(name).read(index, opened) for name in self._roles.fields}
+        return Record(index, self.keys()[index], fields)
 
     def make_blob_reader(self, opened: OpenHdf5Files, field: str, indices: Sequence[int]) -> Callable[[int], Any]:
         """What gives one field, without the others."""
@@ -196,11 +194,6 @@ class Hdf5Store(ContainerStore[OpenHdf5Files]):
         reader = self._get_reader(field)
         assert isinstance(reader, NumberReader), "the field is a number"
         return reader.column[: self._count]
-
-    def keys(self) -> Sequence[str]:
-        """The texts or numbers of the key dataset; row numbers where there is none."""
-        self._refuse_closed()
-        return self._keys if self._keys is not None else self._read_keys()
 
     def close(self) -> None:
         """Close the files; see :meth:`Store.close`. What was read stays readable."""
@@ -261,16 +254,12 @@ class Hdf5Store(ContainerStore[OpenHdf5Files]):
             self._readers[name] = reader
         return reader
 
-    def _read_keys(self) -> Sequence[str]:
-        assert self._roles.key is not None, "else the keys are row numbers"
+    def read_keys(self) -> Sequence[str]:
+        """The texts or numbers of the key dataset; row numbers where there is none."""
+        if self._roles.key is None:
+            return super().read_keys()
         self.get_opened()
-        try:
-            self._keys = keys = read_texts(self._hdf5.read_all(self._roles.key))
-        except PenstockError:
-            raise
-        except LIBRARY_ERRORS as error:
-            raise CorruptRecordError(f"the keys are damaged: {error}", store=self.url) from error
-        return keys
+        return read_texts(self._hdf5.read_all(self._roles.key))
 
     def _digest_options(self) -> str:
         names = sorted(path.name for path in self._files)

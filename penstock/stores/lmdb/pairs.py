@@ -134,11 +134,6 @@ class LmdbPairsStore(LmdbLayoutStore):
         gaps = f", {counted(self._gaps, 'number')} left out" if self._gaps else ", no gaps"
         return f"pairs: {counted(len(self), 'record')} by number{gaps}, values are {values}, {read}"
 
-    def keys(self) -> Sequence[str]:
-        """The numbers of the records."""
-        self._refuse_closed()
-        return self._keys
-
     def read_record(self, opened: memoryview, index: int) -> Record:
         """The pixels and the parsed text of one record."""
         label, box, landmarks, more = parse_text(bytes(self._texts.read(opened, index)))

@@ -153,11 +153,6 @@ class RecordioStore(ContainerStore[MappedFiles]):
     def __len__(self) -> int:
         return len(self._starts)
 
-    def keys(self) -> Sequence[str]:
-        """The keys of the ``.idx`` file, or the numbers of the records in the file."""
-        self._refuse_closed()
-        return self._keys
-
     def open_files(self) -> MappedFiles:
         """Map the files when they are first read."""
         return MappedFiles(self._records)

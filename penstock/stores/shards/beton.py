@@ -26,7 +26,7 @@ from penstock.errors import ArgumentError, PenstockError, StoreError, StoreForma
 from penstock.plurals import counted
 from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import PathLike
-from penstock.stores.common.keys import RowKeys, make_keys
+from penstock.stores.common.keys import make_keys
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.container import ContainerStore
 from penstock.stores.fields.column_names import name_columns, select_columns
@@ -100,7 +100,6 @@ class BetonStore(ContainerStore[OpenedBeton]):
             options["raw"] = raw
         super().__init__(path, **options)
         self._encodes_raw = raw == "ppm"
-        self._keys: Sequence[str] | None = None
         self._head = self._read_head()
         names = [field.name for field in self._head.fields]
         wanted = select_columns(names, options.get("fields"), stated=stated)
@@ -179,16 +178,12 @@ class BetonStore(ContainerStore[OpenedBeton]):
             return values
         return map(self.make_blob_reader(opened, field, ()), range(len(self)))
 
-    def keys(self) -> Sequence[str]:
+    def read_keys(self) -> Sequence[str]:
         """The values of the field of the keys; else the numbers of the rows."""
-        self._refuse_closed()
-        if self._keys is None:
-            if self._named.key is None:
-                self._keys = RowKeys(len(self))
-            else:
-                field = list(self.schema.fields)[self._named.columns.index(self._named.key)]
-                self._keys = make_keys(map(str, self.read_column(self.get_opened(), field)))
-        return self._keys
+        if self._named.key is None:
+            return super().read_keys()
+        field = list(self.schema.fields)[self._named.columns.index(self._named.key)]
+        return make_keys(map(str, self.read_column(self.get_opened(), field)))
 
     def _read_head(self) -> BetonHead:
         try:

@@ -72,6 +72,7 @@ class TarStore(ContainerStore[MappedFiles]):
     kind: ClassVar[str] = "tar"
     suffixes: ClassVar[tuple[str, ...]] = (".tar",)
     takes_shards: ClassVar[bool] = True
+    _keys: Sequence[str]
 
     def __init__(
         self,
@@ -142,11 +143,6 @@ class TarStore(ContainerStore[MappedFiles]):
 
     def __len__(self) -> int:
         return len(self._groups)
-
-    def keys(self) -> Sequence[str]:
-        """The keys of the records. Records of different shards may have the same key: see ``shard_keys``."""
-        self._refuse_closed()
-        return self._keys
 
     def open_files(self) -> MappedFiles:
         """Map the shards, or their decompressed copies, when they are first read."""

@@ -27,7 +27,6 @@ from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import PathLike
 from penstock.stores.common.compression import PROGRAMS
 from penstock.stores.common.decompressed import DecompressedCopies, select_cache_options
-from penstock.stores.common.keys import RowKeys
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.record_index import load_or_scan
 from penstock.stores.container import ContainerStore
@@ -197,10 +196,9 @@ class TFRecordStore(ContainerStore[MappedFiles]):
             record = self._view(opened, index, check=False)
             yield read(parse_example(record), record)
 
-    def keys(self) -> Sequence[str]:
+    def read_keys(self) -> Sequence[str]:
         """The keys that the scan found; else the numbers of the rows."""
-        self._refuse_closed()
-        return RowKeys(len(self)) if self._index.keys is None else self._index.keys
+        return super().read_keys() if self._index.keys is None else self._index.keys
 
     def _view(self, opened: MappedFiles, index: int, *, check: bool) -> memoryview:
         offset, nbytes = self._offsets[index], self._lengths[index]
