@@ -69,6 +69,9 @@ class Store(WritableKind, ABC):
     """Whether several threads may read at once. If False, one lock for each store lets them read one after another."""
     location: Location
     """Where it is."""
+    _problems: Sequence[Skipped] = ()
+    _unreadable: Sequence[Skipped] = ()
+    _skipped: Sequence[Skipped] = ()
 
     def __init__(self, path: PathLike, **options: object) -> None:
         self.location = self.locate(path)
@@ -289,9 +292,13 @@ class Store(WritableKind, ABC):
         return self.digest()
 
     @classmethod
-    @abstractmethod
     def recognises(cls, path: str) -> bool:
-        """Whether what is at ``path`` (it exists) looks like a store of this kind; reads a few bytes at most."""
+        """Whether what is at ``path`` (it exists) looks like a store of this kind; reads a few bytes at most.
+
+        By default not: a kind may be on a server, or in memory.
+        """
+        del path
+        return False
 
     @classmethod
     def check(
@@ -319,17 +326,17 @@ class Store(WritableKind, ABC):
     @property
     def problems(self) -> tuple[Skipped, ...]:
         """Entries of the store that are not records, with the reason; nothing is left out silently."""
-        return ()
+        return tuple(self._problems)
 
     @property
     def unreadable(self) -> tuple[Skipped, ...]:
         """Those of :attr:`problems` that may be records; packing refuses them unless ``on_error="skip"``."""
-        return ()
+        return tuple(self._unreadable)
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
         """Entries of the source that were left out when the store was written."""
-        return ()
+        return tuple(self._skipped)
 
     def close(self) -> None:
         """Release what the store holds. Reading raises afterwards; closing again does nothing."""

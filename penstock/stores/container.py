@@ -70,6 +70,7 @@ class ContainerStore(Store, Generic[T_opened]):
     damage: ClassVar[tuple[type[Exception], ...]] = DAMAGE
     """What reading a record raises for wrong bytes."""
     _keys: Sequence[str] | None = None
+    _schema: Schema
 
     def __init__(self, path: PathLike, *, files: Sequence[Path] | None = None, **options: object) -> None:
         super().__init__(path, **options)
@@ -79,6 +80,11 @@ class ContainerStore(Store, Generic[T_opened]):
         self._opened = PerProcess(self._open_again, self.close_files)
         self._columns: dict[str, Array] = {}
         self._fingerprint = ""
+
+    @property
+    def schema(self) -> Schema:
+        """Fields of the records, which the kind found when it was opened."""
+        return self._schema
 
     @abstractmethod
     def open_files(self) -> T_opened:

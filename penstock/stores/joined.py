@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from penstock.errors import StoreError
 from penstock.sample import Array, Record, Schema
-from penstock.stores.base import Indices, Skipped, Store
+from penstock.stores.base import Indices, Store
 from penstock.stores.common.regular_file import read_json, replace_json
 from penstock.stores.location import Location
 from penstock.stores.pack.store import LmdbStore
@@ -137,6 +137,7 @@ class JoinedStore(Store):
         super().__init__(container.location, **container.options)
         self.kind = container.kind  # type: ignore[misc]  # a store of the kind of its container
         self.container, self._extra = container, extra
+        self._problems, self._unreadable, self._skipped = container.problems, container.unreadable, container.skipped
         self._fields = tuple(fields)
         held = {**container.schema.fields, **extra.schema.fields}
         names = [name for name in self._fields if name in held]
@@ -234,27 +235,6 @@ class JoinedStore(Store):
     def fingerprint(self) -> str:
         """Of both."""
         return f"{self.container.fingerprint()}+{self._extra.fingerprint()}"
-
-    @property
-    def problems(self) -> tuple[Skipped, ...]:
-        """Those of the container."""
-        return self.container.problems
-
-    @property
-    def unreadable(self) -> tuple[Skipped, ...]:
-        """Those of the container."""
-        return self.container.unreadable
-
-    @property
-    def skipped(self) -> tuple[Skipped, ...]:
-        """Those of the container."""
-        return self.container.skipped
-
-    @classmethod
-    def recognises(cls, path: str) -> bool:
-        """Nothing: :func:`join` makes it."""
-        del path
-        return False
 
     def close(self) -> None:
         """Close both."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock.errors import PenstockError, StoreFormatError
-from penstock.sample import Array, Record, Schema
+from penstock.sample import Array, Record
 from penstock.stores.arrow.columns import TextColumn
 from penstock.stores.arrow.fields import ColumnOptions, FieldsPlan, Peek, plan_fields
 from penstock.stores.arrow.table import ColumnarReader, ColumnKeys, ImageFiles, make_column_values
@@ -83,11 +83,6 @@ class ColumnarStore(ContainerStore[T_opened]):
         allowed = {"allow_paths": True} if allow_paths else {}
         super().__init__(path, files=files, **self._stated.given, **allowed, **options)
         self._image_files = ImageFiles(folder, allow_paths=allow_paths)
-
-    @property
-    def schema(self) -> Schema:
-        """The fields that were found in the columns, or stated."""
-        return self._schema
 
     def _set_plan(self, schema: Any, peek: Peek, count: int) -> None:
         """Plan the fields of an Arrow schema; see :func:`~penstock.stores.arrow.fields.plan_fields`."""

@@ -78,12 +78,6 @@ class HuggingFaceStore(ColumnarStore[TableReader]):
         names = {f"{each.__module__}.{each.__name__}" for each in type(value).__mro__}
         return bool(names & {"datasets.arrow_dataset.Dataset", "datasets.dataset_dict.DatasetDict"})
 
-    @classmethod
-    def recognises(cls, path: str) -> bool:
-        """No path: a dataset is an object."""
-        del path
-        return False
-
     def open_files(self) -> TableReader:
         """The readers of this process."""
         return TableReader(self._plan.fields, lambda name: self._table.column(name).chunks, self._image_files)

@@ -19,6 +19,7 @@ from pathlib import Path
 from penstock.errors import ArgumentError, StoreError
 from penstock.sample import Schema
 from penstock.stores.arrow.parquet_writer import SHARD_PREFIX, ParquetWriter, Prepared, list_written, read_written
+from penstock.stores.common.journal import refuse_existing
 from penstock.stores.container import fingerprint_files
 from penstock.stores.fields.record_names import quote_names
 from penstock.stores.location import Location
@@ -62,10 +63,7 @@ class ParquetShardsWriter(Writer[Prepared]):
     ) -> None:
         if shard_records < 1:
             raise ArgumentError(f"shard_records must be at least 1, got {shard_records}")
-        if location.exists() and not overwrite:
-            raise ArgumentError(
-                f"{location} exists; it is replaced with overwrite=True (--overwrite), if that is what you want"
-            )
+        refuse_existing(location, overwrite=overwrite)
         self._location, self._schema, self._source = location, schema, source
         if location.exists():
             _refuse_other_files(location.local_path)

@@ -19,7 +19,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Final, TypeVar
 
-from penstock.errors import StoreError
 from penstock.sample import Schema
 from penstock.stores.common.journal import Journal, JournaledWriter, open_locked, refuse_existing
 from penstock.stores.common.regular_file import open_regular, read_json, replace_json
@@ -143,16 +142,12 @@ class FileWriter(JournaledWriter[T_prepared]):
 
     def append(self, prepared: T_prepared) -> None:
         """Add the next record; commit if enough bytes are pending."""
-        try:
+        with self.journal.writing():
             before = sum(file.tell() for file in self._files)
             self.journal.append(self.write_record(prepared))
             self._uncommitted += sum(file.tell() for file in self._files) - before
             if self._uncommitted >= _COMMIT_NBYTES or self.journal.uncommitted >= _COMMIT_RECORDS:
                 self._commit()
-        except StoreError:
-            raise
-        except OSError as error:
-            raise self.journal.make_write_error(error) from error
 
     def finish(self, problems: Sequence[Skipped] = ()) -> None:
         """Write the end, sync, and move the files to their place."""

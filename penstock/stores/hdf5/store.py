@@ -125,11 +125,6 @@ class Hdf5Store(ContainerStore[OpenHdf5Files]):
         self._readers: dict[str, DatasetReader] = {}
 
     @property
-    def schema(self) -> Schema:
-        """The fields: ``image`` and ``label`` where they were found, others by the names of their datasets."""
-        return self._schema
-
-    @property
     def description(self) -> str:
         """Which datasets are used, and as what."""
         if self._written is not None:
@@ -142,16 +137,6 @@ class Hdf5Store(ContainerStore[OpenHdf5Files]):
         unused = f"; not used: {', '.join(self._roles.unused[:5])}" if self._roles.unused else ""
         swmr = ", open for writing (SWMR)" if self._hdf5.is_swmr else ""
         return f"hdf5: {counted(self._count, 'record')}{swmr}; {', '.join(said)}; keys are {key}{unused}"
-
-    @property
-    def problems(self) -> tuple[Skipped, ...]:
-        """Datasets that cannot be read, each with the reason."""
-        return self._problems
-
-    @property
-    def skipped(self) -> tuple[Skipped, ...]:
-        """What was left out when penstock wrote the file."""
-        return () if self._written is None else self._written.skipped
 
     def __len__(self) -> int:
         return self._count
@@ -230,6 +215,7 @@ class Hdf5Store(ContainerStore[OpenHdf5Files]):
         try:
             if survey.layout and stated == Options():
                 self._written = Hdf5Layout.from_text(survey.layout)
+                self._skipped = self._written.skipped
                 return self._written.assign(survey), survey.problems
             return assign_roles(survey, stated), survey.problems
         except PenstockError as error:

@@ -116,7 +116,6 @@ class LmdbLayoutStore(ContainerStore[memoryview]):
         self._stated: Mapping[str, Any] = {**written.get("options", {}), **self.options}
         self._entries = scan_entries(file, self.get_opened(), self.url)
         self._problems: list[Skipped] = []
-        self._schema: Schema | None = None
         self._keys: Sequence[str] = ()
         try:
             self._arrange()
@@ -144,25 +143,9 @@ class LmdbLayoutStore(ContainerStore[memoryview]):
             return False
 
     @property
-    def schema(self) -> Schema:
-        """Fields of the records, in order."""
-        assert self._schema is not None, "set when the store was opened"
-        return self._schema
-
-    @property
     def entries(self) -> LmdbEntries:
         """The entries of the environment."""
         return self._entries
-
-    @property
-    def problems(self) -> tuple[Skipped, ...]:
-        """Entries that are no records, and records that are missing."""
-        return tuple(self._problems)
-
-    @property
-    def skipped(self) -> tuple[Skipped, ...]:
-        """Entries of the source that were left out when this package wrote the environment."""
-        return self._skipped
 
     @abstractmethod
     def read_image(self, opened: memoryview, index: int) -> Any:

@@ -32,7 +32,7 @@ from penstock.stores.mongo.listing import to_hashable
 from penstock.stores.mongo.opening import CollectionContents, Selection, look_at_collection, make_selection
 from penstock.stores.mongo.records import RecordMaker
 from penstock.stores.mongo.values import count_bytes, make_projection
-from penstock.stores.writing import CommittedRecords, Skipped, Writer
+from penstock.stores.writing import CommittedRecords, Writer
 
 __all__ = ["MongoStore"]
 
@@ -186,27 +186,6 @@ class MongoStore(Store):
         """Of ids, keys, fields and columns, and of all records where penstock wrote them; see the class."""
         return self._digest
 
-    @property
-    def problems(self) -> tuple[Skipped, ...]:
-        """Ids, or rows of the manifest, without a document."""
-        return self._contents.listing.problems
-
-    @property
-    def unreadable(self) -> tuple[Skipped, ...]:
-        """The same: each may have been a record."""
-        return self.problems
-
-    @property
-    def skipped(self) -> tuple[Skipped, ...]:
-        """Entries that were left out when penstock wrote the collection."""
-        return () if self._contents.descriptor is None else self._contents.descriptor.committed.skipped
-
-    @classmethod
-    def recognises(cls, path: str) -> bool:
-        """False: what is at a path on this machine is no server."""
-        del path
-        return False
-
     @classmethod
     def writer(
         cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False, **options: object
@@ -254,6 +233,9 @@ class MongoStore(Store):
     def _begin(self, connection: MongoConnection, contents: CollectionContents) -> None:
         self._connection, self._contents = connection, contents
         self._keys = contents.listing.keys
+        self._problems = self._unreadable = contents.listing.problems  # each may have been a record
+        if contents.descriptor is not None:
+            self._skipped = contents.descriptor.committed.skipped
         self._columns: dict[str, Array] = {}
         self._records = RecordMaker(contents, self.url)
         paths = contents.layout.paths

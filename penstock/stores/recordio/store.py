@@ -128,6 +128,7 @@ class RecordioStore(ContainerStore[MappedFiles]):
             table, left_out = (table, 0) if empty_records else _leave_out_identities(table)
             self._set_table(table)
             self._layout = self._find_layout(mapped, label_format, image_header, left_out)
+            self._schema = self._layout.schema
 
     def _set_table(self, table: RecordTable) -> None:
         if not len(table.starts):
@@ -139,11 +140,6 @@ class RecordioStore(ContainerStore[MappedFiles]):
         self._heads, self._split = table.heads.data, table.split.data
         self._flags, self._labels = table.flags.data, table.labels.data
         self._ids, self._ids2 = table.ids.data, table.ids2.data
-
-    @property
-    def schema(self) -> Schema:
-        """``image``, ``label`` where labels are stored, and ``boxes``, ``classes``, ``id``, ``id2`` where there are."""
-        return self._layout.schema
 
     @property
     def description(self) -> str:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, PenstockError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.plurals import counted
-from penstock.sample import Array, Field, Record, Schema
+from penstock.sample import Array, Field, Record
 from penstock.stores.base import PathLike
 from penstock.stores.common.keys import make_keys
 from penstock.stores.common.mapped_files import MappedFiles
@@ -107,6 +107,7 @@ class BetonStore(ContainerStore[OpenedBeton]):
         opened = self._opened.get()
         kinds = {field.name: Field(self._find_kind(opened, field)) for field in self._chosen}
         self._named = name_columns(kinds, image=image, label=label, key=key, store=self.url)
+        self._schema = self._named.schema
         self._readers = [
             self._make_reader(names.index(column), encodes_raw=self._encodes_raw and kinds[column].pixels is None)
             for column in self._named.columns
@@ -123,11 +124,6 @@ class BetonStore(ContainerStore[OpenedBeton]):
         except (OSError, ValueError, PenstockError):
             return False
         return True
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of the records, in the order of the file."""
-        return self._named.schema
 
     @property
     def description(self) -> str:

@@ -27,7 +27,7 @@ import numpy as np
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError, StoreNotFoundError
 from penstock.pixel_rows import to_rgb
 from penstock.plurals import counted
-from penstock.sample import Field, Record, Schema
+from penstock.sample import Field, Record
 from penstock.stores.base import PathLike
 from penstock.stores.common.decompressed import DecompressedCopies, Expand, select_cache_options
 from penstock.stores.common.keys import make_keys
@@ -169,6 +169,7 @@ class SampleShardStore(ContainerStore[OpenedShards]):
         wanted = select_columns([column.name for column in folder.columns], options.get("fields"), stated=stated)  # type: ignore[arg-type]  # a tuple of texts, or what it refuses
         self._readers = self._find_readers(wanted)
         self._named = name_columns(self._find_kinds(), image=image, label=label, key=key, store=self.url)
+        self._schema = self._named.schema
         self._steps = self._plan()
 
     @staticmethod
@@ -212,11 +213,6 @@ class SampleShardStore(ContainerStore[OpenedShards]):
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             missing = " is missing" if isinstance(error, KeyError) else ""
             raise StoreFormatError(f"{INDEX} is not valid: {error}{missing}", store=str(location)) from error
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of the records, in the order of the columns."""
-        return self._named.schema
 
     @property
     def description(self) -> str:

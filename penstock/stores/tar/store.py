@@ -34,7 +34,7 @@ from penstock.stores.tar.format import BLOCK_NBYTES, is_header
 from penstock.stores.tar.index import TarIndex, scan_shards
 from penstock.stores.tar.shards_writer import ShardedTarWriter, list_written_shards
 from penstock.stores.tar.writer import TarWriter
-from penstock.stores.writing import Skipped, Writer
+from penstock.stores.writing import Writer
 
 __all__ = ["TarStore"]
 
@@ -109,14 +109,10 @@ class TarStore(ContainerStore[MappedFiles]):
 
     def _set_index(self, index: TarIndex) -> None:
         self._index, self._plan, self._keys = index, index.make_plan(), index.keys
+        self._schema, self._problems, self._unreadable = self._plan.schema, index.problems, index.unreadable
         self._places: dict[str, list[int]] = {}
         self._groups, self._shards, self._begins = index.groups.data, index.shards.data, index.begins.data
         self._offsets, self._sizes = index.offsets.data, index.sizes.data
-
-    @property
-    def schema(self) -> Schema:
-        """The fields that any record has, in the order in which they first occur."""
-        return self._plan.schema
 
     @property
     def description(self) -> str:
@@ -130,16 +126,6 @@ class TarStore(ContainerStore[MappedFiles]):
         if self.problems:
             parts.append(f"{counted(len(self.problems), 'entry')} left out")
         return ", ".join(parts)
-
-    @property
-    def problems(self) -> tuple[Skipped, ...]:
-        """Links, names without a suffix, sparse files, archives without an end: each with the reason."""
-        return self._index.problems
-
-    @property
-    def unreadable(self) -> tuple[Skipped, ...]:
-        """Sparse files, and archives that may have been truncated."""
-        return self._index.unreadable
 
     def __len__(self) -> int:
         return len(self._groups)

@@ -23,7 +23,7 @@ import xxhash
 
 from penstock.errors import ArgumentError, StoreFormatError
 from penstock.plurals import counted
-from penstock.sample import Array, Field, Record, Schema
+from penstock.sample import Array, Field, Record
 from penstock.stores.base import PathLike
 from penstock.stores.common.compression import PROGRAMS
 from penstock.stores.common.decompressed import DecompressedCopies, select_cache_options
@@ -155,11 +155,6 @@ class TFRecordStore(ContainerStore[MappedFiles]):
     def recognises(cls, path: str) -> bool:
         """Whether a file, or the first TFRecord file of a folder, begins with a length and its checksum."""
         return is_tfrecord(Path(path))
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of the records, in the order in which features occur first; boxes and classes are the last."""
-        return self._schema
 
     @property
     def description(self) -> str:
