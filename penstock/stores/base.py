@@ -22,7 +22,7 @@ from penstock.errors import ArgumentError, PenstockError, RecordIndexError, Reco
 from penstock.plurals import counted
 from penstock.stores.common.locked_methods import lock_methods
 from penstock.stores.fields.ragged_columns import join_values, refuse_fixed
-from penstock.stores.indices import Indices, check_index
+from penstock.stores.indices import Indices, check_index, list_indices
 from penstock.stores.location import Location
 from penstock.stores.problems import Problem, find_unreadable
 from penstock.stores.writable import WritableKind
@@ -69,6 +69,9 @@ class Store(WritableKind, ABC):
     """Whether several threads may read at once. If False, one lock for each store lets them read one after another."""
     location: Location
     """Where it is."""
+    _problems: Sequence[Skipped] = ()
+    _unreadable: Sequence[Skipped] = ()
+    _skipped: Sequence[Skipped] = ()
 
     def __init__(self, path: PathLike, **options: object) -> None:
         self.location = self.locate(path)
@@ -289,9 +292,13 @@ class Store(WritableKind, ABC):
         return self.digest()
 
     @classmethod
-    @abstractmethod
     def recognises(cls, path: str) -> bool:
-        """Whether what is at ``path`` (it exists) looks like a store of this kind; reads a few bytes at most."""
+        """Whether what is at ``path`` (it exists) looks like a store of this kind; reads a few bytes at most.
+
+        By default not: a kind may be on a server, or in memory.
+        """
+        del path
+        return False
 
     @classmethod
     def check(
@@ -319,17 +326,17 @@ class Store(WritableKind, ABC):
     @property
     def problems(self) -> tuple[Skipped, ...]:
         """Entries of the store that are not records, with the reason; nothing is left out silently."""
-        return ()
+        return tuple(self._problems)
 
     @property
     def unreadable(self) -> tuple[Skipped, ...]:
         """Those of :attr:`problems` that may be records; packing refuses them unless ``on_error="skip"``."""
-        return ()
+        return tuple(self._unreadable)
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
         """Entries of the source that were left out when the store was written."""
-        return ()
+        return tuple(self._skipped)
 
     def close(self) -> None:
         """Release what the store holds. Reading raises afterwards; closing again does nothing."""
@@ -359,6 +366,14 @@ class Store(WritableKind, ABC):
     def _refuse_closed(self) -> None:
         if self._closed:
             raise StoreError("this store is closed; open it again", store=self.url)
+
+    def _check_indices(self, indices: Indices) -> list[int]:
+        """Indices as a list of ints, all of them in the store."""
+        numbers = list_indices(indices)
+        if numbers and not 0 <= min(numbers) <= max(numbers) < len(self):
+            for number in numbers:
+                self._refuse_outside(number)
+        return numbers
 
     def _refuse_outside(self, index: int) -> None:
         if not 0 <= index < len(self):

@@ -11,47 +11,42 @@ A subclass says how its files are opened and how one record is read. Nothing her
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import struct
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import numpy as np
 import xxhash
 
-from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, StoreError, StoreNotFoundError
-from penstock.sample import Array, Field, Record
+from penstock.errors import (
+    ArgumentError,
+    CorruptRecordError,
+    PenstockError,
+    StoreError,
+    StoreFormatError,
+    StoreNotFoundError,
+)
+from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import Indices, PathLike, Store
+from penstock.stores.common.keys import RowKeys
 from penstock.stores.common.per_process import PerProcess
-from penstock.stores.common.regular_file import open_regular
-from penstock.stores.indices import list_indices
+from penstock.stores.common.regular_file import FileIdentity, identify, open_regular
+from penstock.stores.location import Location
+from penstock.stores.origin import Origin, read_finished
+from penstock.stores.writing import CommittedRecords
 
-__all__ = ["DAMAGE", "ContainerStore", "FileIdentity", "fingerprint_files", "identify", "make_column"]
+__all__ = ["DAMAGE", "ContainerStore", "fingerprint_files", "load_column"]
 
 T_opened = TypeVar("T_opened")
 T_read = TypeVar("T_read")
 _SAMPLED_NBYTES: Final = 1 << 16
 DAMAGE: Final = (ValueError, KeyError, IndexError, TypeError, EOFError, OverflowError, RecursionError, struct.error)
 """What a parser raises for wrong bytes; RecursionError for JSON that is nested without end."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileIdentity:
-    """A file as it was when it was opened: device, inode, size in bytes, and time of change."""
-
-    device: int
-    inode: int
-    nbytes: int
-    changed_ns: int
-
-
-def identify(path: str | Path) -> FileIdentity:
-    """The identity of the file at a path; raises OSError."""
-    seen = Path(path).stat()
-    return FileIdentity(seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns)
 
 
 class ContainerStore(Store, Generic[T_opened]):
@@ -72,6 +67,11 @@ class ContainerStore(Store, Generic[T_opened]):
         If a file is missing.
     """
 
+    damage: ClassVar[tuple[type[Exception], ...]] = DAMAGE
+    """What reading a record raises for wrong bytes."""
+    _keys: Sequence[str] | None = None
+    _schema: Schema
+
     def __init__(self, path: PathLike, *, files: Sequence[Path] | None = None, **options: object) -> None:
         super().__init__(path, **options)
         self._files = tuple(self.location.paths if files is None else files)
@@ -80,6 +80,11 @@ class ContainerStore(Store, Generic[T_opened]):
         self._opened = PerProcess(self._open_again, self.close_files)
         self._columns: dict[str, Array] = {}
         self._fingerprint = ""
+
+    @property
+    def schema(self) -> Schema:
+        """Fields of the records, which the kind found when it was opened."""
+        return self._schema
 
     @abstractmethod
     def open_files(self) -> T_opened:
@@ -102,9 +107,18 @@ class ContainerStore(Store, Generic[T_opened]):
         :class:`CorruptRecordError` that names store, key and index.
         """
 
-    def read_blob(self, opened: T_opened, field: str, index: int) -> Any:
-        """One large field of the record at ``index``; by default the whole record is read. Errors as there."""
-        return self.read_record(opened, index).fields[field]
+    def make_record_reader(self, opened: T_opened, indices: Sequence[int]) -> Callable[[int], Record]:
+        """What gives the record at each of ``indices``; by default :meth:`read_record`, with its errors.
+
+        A kind that reads several records at once does so here.
+        """
+        del indices
+        return functools.partial(self.read_record, opened)
+
+    def make_blob_reader(self, opened: T_opened, field: str, indices: Sequence[int]) -> Callable[[int], Any]:
+        """What gives one large field of the record at each of ``indices``; by default the whole record is read."""
+        read = self.make_record_reader(opened, indices)
+        return lambda index: read(index).fields[field]
 
     def files_of(self, indices: Sequence[int]) -> Iterable[int]:
         """The numbers of the files that hold some records: those whose changes are noticed when they are read."""
@@ -120,69 +134,76 @@ class ContainerStore(Store, Generic[T_opened]):
 
     def read(self, indices: Indices) -> list[Record]:
         """The records at ``indices``; see :meth:`Store.read`."""
-        return self._read_each(indices, self.read_record)
+        return self._read_each(indices, self.make_record_reader)
 
     def blobs(self, field: str, indices: Indices) -> list[Any]:
         """One large field of the records at ``indices``; see :meth:`Store.blobs`."""
         self.schema.refuse_small(field)
-        return self._read_each(indices, lambda opened, index: self.read_blob(opened, field, index))
+        return self._read_each(indices, lambda opened, numbers: self.make_blob_reader(opened, field, numbers))
 
-    def _read_each(self, indices: Indices, read_one: Callable[[T_opened, int], T_read]) -> list[T_read]:
-        """What ``read_one`` reads of each record; its errors name the record."""
-        numbers = list_indices(indices)
-        if numbers and not 0 <= min(numbers) <= max(numbers) < len(self):
-            for number in numbers:
-                self._refuse_outside(number)
+    def _read_each(
+        self, indices: Indices, make_reader: Callable[[T_opened, Sequence[int]], Callable[[int], T_read]]
+    ) -> list[T_read]:
+        """What a reader gives for each record; its errors name the record."""
+        numbers = self._check_indices(indices)
         opened = self.get_opened(self.files_of(numbers))
-        found = []
-        for number in numbers:
-            try:
-                found.append(read_one(opened, number))
-            except PenstockError as error:
-                error.locate(store=self.url, key=self.get_key(number), index=number)
-                raise
-            except DAMAGE as error:
-                raise self.make_damage_error(number, error) from error
-            except OSError as error:
-                raise StoreError(
-                    f"record {number} cannot be read: {error.strerror or error}",
-                    store=self.url,
-                    key=self.get_key(number),
-                    index=number,
-                ) from error
+        found: list[T_read] = []
+        if not numbers:
+            return found
+        try:
+            read = make_reader(opened, numbers)
+            for number in numbers:
+                found.append(read(number))  # noqa: PERF401  # how many were read says which one failed
+        except PenstockError as error:
+            failed = numbers[len(found)]
+            error.locate(store=self.url, key=self.get_key(failed), index=failed)
+            raise
+        except self.damage as error:
+            raise self.make_damage_error(numbers[len(found)], error) from error
+        except OSError as error:
+            failed = numbers[len(found)]
+            raise StoreError(
+                f"record {failed} cannot be read: {error.strerror or error}",
+                store=self.url,
+                key=self.get_key(failed),
+                index=failed,
+            ) from error
         return found
+
+    def read_keys(self) -> Sequence[str]:
+        """The keys of all records; by default their numbers."""
+        return RowKeys(len(self))
+
+    def keys(self) -> Sequence[str]:
+        """The keys, read at the first call; see :meth:`Store.keys`."""
+        self._refuse_closed()
+        if self._keys is None:
+            with _naming("the list of keys", self.url, self.damage):
+                self._keys = self.read_keys()
+        return self._keys
 
     def column(self, field: str) -> Array:
         """A small field of all records, read at the first call; see :meth:`Store.column`."""
         self._refuse_closed()
         if field not in self._columns:
-            kind = self.schema[field]
-            if kind.is_blob or kind.kind == "json" or (kind.array is not None and kind.array.shape is None):
-                raise ArgumentError(f"field {field!r} is {kind.kind}, which has no column; read the records instead")
-            try:
-                values = self.read_column(self.get_opened(), field)
-                if isinstance(values, np.ndarray):
-                    self._columns[field] = values
-                else:
-                    self._columns[field] = make_column(list(values), kind)
-            except PenstockError as error:
-                error.locate(store=self.url)
-                raise
-            except DAMAGE as error:
-                raise CorruptRecordError(
-                    f"the column of field {field!r} is damaged: {error}", store=self.url
-                ) from error
+            self._columns[field] = load_column(
+                field, self.schema[field], lambda: self.read_column(self.get_opened(), field), self.url
+            )
         return self._columns[field]
 
     def _iter_values(self, field: str) -> Iterator[Any]:
         """As the kind reads a column."""
-        try:
+        with _naming(f"the column of field {field!r}", self.url):
             yield from self.read_column(self.get_opened(), field)
-        except PenstockError as error:
-            error.locate(store=self.url)
-            raise
-        except DAMAGE as error:
-            raise CorruptRecordError(f"the column of field {field!r} is damaged: {error}", store=self.url) from error
+
+    @classmethod
+    def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
+        """What the finished files hold, if a :class:`.FileWriter` wrote them from this source; else None."""
+        del schema
+        try:
+            return read_finished(location, fingerprint_files(location.paths), Origin.from_text(source))
+        except OSError:
+            return None  # no file
 
     def digest(self) -> str:
         """Of names, sizes and times of change of the files, and of the options that say how they are read."""
@@ -219,7 +240,7 @@ class ContainerStore(Store, Generic[T_opened]):
         """The key of a record that cannot be read, for the error."""
         try:
             return self.keys()[index]
-        except (*DAMAGE, OSError):
+        except (*DAMAGE, OSError, PenstockError):
             return None
 
     def make_damage_error(self, index: int, error: Exception) -> CorruptRecordError:
@@ -227,6 +248,19 @@ class ContainerStore(Store, Generic[T_opened]):
         return CorruptRecordError(
             f"record {index} is damaged: {error}", store=self.url, key=self.get_key(index), index=index
         )
+
+    @contextlib.contextmanager
+    def opening(self, what: str) -> Iterator[None]:
+        """Raise what is wrong with the files, each of which must be ``what``, as errors that name the store."""
+        try:
+            yield
+        except PenstockError as error:
+            error.locate(store=self.url)
+            raise
+        except ValueError as error:
+            raise StoreFormatError(f"this is no {what}, or it is damaged: {error}", store=self.url) from error
+        except OSError as error:
+            raise StoreError(f"a {what} cannot be read: {error.strerror or error}", store=self.url) from error
 
     def _open_again(self) -> T_opened:
         self._refuse_changed()
@@ -245,26 +279,47 @@ class ContainerStore(Store, Generic[T_opened]):
 
     def _refuse_changed(self, files: Iterable[int] | None = None) -> None:
         for number in range(len(self._files)) if files is None else files:
-            opened = self._identities[number]
             try:
-                seen = os.stat(self._file_names[number])  # noqa: PTH116  # of a text: for each read, without a Path
+                if identify(self._file_names[number]) == self._identities[number]:
+                    continue
             except OSError:
-                seen = None
-            if (
-                seen is not None
-                and seen.st_mtime_ns == opened.changed_ns
-                and seen.st_size == opened.nbytes
-                and seen.st_ino == opened.inode
-                and seen.st_dev == opened.device
-            ):
-                continue
+                pass
             raise StoreError(
                 f"{self._files[number].name} was replaced or changed while this store was open; open it again",
                 store=self.url,
             )
 
 
-def make_column(values: Sequence[object], field: Field) -> Array:
+def load_column(field: str, kind: Field, read: Callable[[], Iterable[object]], url: str) -> Array:
+    """The column of a field whose values ``read`` returns; a read-only array in its dtype is used as it is.
+
+    Raises
+    ------
+    ArgumentError
+        If values of this kind are no column.
+    CorruptRecordError
+        If a value is damaged.
+    """
+    if kind.is_blob or kind.kind == "json" or (kind.array is not None and kind.array.shape is None):
+        raise ArgumentError(f"field {field!r} is {kind.kind}, which has no column; read the records instead")
+    with _naming(f"the column of field {field!r}", url):
+        values = read()
+        return values if isinstance(values, np.ndarray) else _make_column(list(values), kind)
+
+
+@contextlib.contextmanager
+def _naming(what: str, url: str, damage: tuple[type[Exception], ...] = DAMAGE) -> Iterator[None]:
+    """Raise errors of reading as those that name what was read, and its store."""
+    try:
+        yield
+    except PenstockError as error:
+        error.locate(store=url)
+        raise
+    except damage as error:
+        raise CorruptRecordError(f"{what} is damaged: {error}", store=url) from error
+
+
+def _make_column(values: Sequence[object], field: Field) -> Array:
     """A read-only column of some values. None becomes -1 in an integer column, and NaN in a column of floats.
 
     Raises

@@ -12,8 +12,6 @@ container alone. Written by :mod:`penstock.pack.conversion.run`.
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,9 +19,8 @@ from typing import Any, Final
 
 from penstock.errors import StoreError
 from penstock.sample import Array, Record, Schema
-from penstock.stores.base import Indices, Skipped, Store
-from penstock.stores.common.regular_file import open_regular
-from penstock.stores.indices import list_indices
+from penstock.stores.base import Indices, Store
+from penstock.stores.common.regular_file import read_json, replace_json
 from penstock.stores.location import Location
 from penstock.stores.pack.store import LmdbStore
 from penstock.stores.problems import Problem
@@ -35,7 +32,6 @@ NUMBER: Final = "number in the container"
 
 _SIDECAR: Final = "fields"
 _PACK: Final = f"{_SIDECAR}.lmdb"
-_MAX_NBYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +53,7 @@ class Sidecar:
         """Write the file beside the container."""
         path = location.sidecar(_SIDECAR)
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"fingerprint": self.fingerprint, "fields": list(self.fields)}, ensure_ascii=False)
-        path.write_text(text, encoding="utf-8")
+        replace_json(path, {"fingerprint": self.fingerprint, "fields": list(self.fields)})
 
     @classmethod
     def read(cls, location: Location) -> Sidecar | None:
@@ -71,8 +66,7 @@ class Sidecar:
         """
         path = location.sidecar(_SIDECAR)
         try:
-            with os.fdopen(open_regular(path), "rb") as file:
-                entry = json.loads(file.read(_MAX_NBYTES))
+            entry = read_json(path)
             return cls(str(entry["fingerprint"]), tuple(map(str, entry["fields"])))
         except FileNotFoundError:
             return None
@@ -143,6 +137,7 @@ class JoinedStore(Store):
         super().__init__(container.location, **container.options)
         self.kind = container.kind  # type: ignore[misc]  # a store of the kind of its container
         self.container, self._extra = container, extra
+        self._problems, self._unreadable, self._skipped = container.problems, container.unreadable, container.skipped
         self._fields = tuple(fields)
         held = {**container.schema.fields, **extra.schema.fields}
         names = [name for name in self._fields if name in held]
@@ -168,7 +163,7 @@ class JoinedStore(Store):
     def read(self, indices: Indices) -> list[Record]:
         """The records; see :meth:`Store.read`."""
         self._refuse_closed()
-        numbers = self._check(indices)
+        numbers = self._check_indices(indices)
         records = []
         held = self.container.read(self._numbers[numbers].tolist())
         for own, extra in zip(held, self._extra.read(numbers), strict=True):
@@ -180,7 +175,7 @@ class JoinedStore(Store):
         """One large field; see :meth:`Store.blobs`."""
         self._refuse_closed()
         self.schema.refuse_small(field)
-        numbers = self._check(indices)
+        numbers = self._check_indices(indices)
         if field in self._in_container:
             return self.container.blobs(field, self._numbers[numbers])
         return self._extra.blobs(field, numbers)
@@ -192,13 +187,13 @@ class JoinedStore(Store):
 
     def prefetch(self, indices: Indices) -> bool | None:
         """See :meth:`Store.prefetch`."""
-        return self.container.prefetch(self._numbers[self._check(indices)])
+        return self.container.prefetch(self._numbers[self._check_indices(indices)])
 
     def pixels(self, field: str, indices: Indices) -> Sequence[Array]:
         """The images of a field of pixels; see :meth:`Store.pixels`."""
         self._refuse_closed()
         self.schema.refuse_encoded(field)
-        numbers = self._check(indices)
+        numbers = self._check_indices(indices)
         if field in self._in_container:
             return self.container.pixels(field, self._numbers[numbers])
         return self._extra.pixels(field, numbers)
@@ -206,7 +201,7 @@ class JoinedStore(Store):
     def rows(self, field: str, indices: Indices) -> Array | None:
         """Small arrays of fixed shape; see :meth:`Store.rows`."""
         self._refuse_closed()
-        numbers = self._check(indices)
+        numbers = self._check_indices(indices)
         if field in self._in_container:
             return self.container.rows(field, self._numbers[numbers])
         return self._extra.rows(field, numbers)
@@ -241,38 +236,11 @@ class JoinedStore(Store):
         """Of both."""
         return f"{self.container.fingerprint()}+{self._extra.fingerprint()}"
 
-    @property
-    def problems(self) -> tuple[Skipped, ...]:
-        """Those of the container."""
-        return self.container.problems
-
-    @property
-    def unreadable(self) -> tuple[Skipped, ...]:
-        """Those of the container."""
-        return self.container.unreadable
-
-    @property
-    def skipped(self) -> tuple[Skipped, ...]:
-        """Those of the container."""
-        return self.container.skipped
-
-    @classmethod
-    def recognises(cls, path: str) -> bool:
-        """Nothing: :func:`join` makes it."""
-        del path
-        return False
-
     def close(self) -> None:
         """Close both."""
         super().close()
         self.container.close()
         self._extra.close()
-
-    def _check(self, indices: Indices) -> list[int]:
-        numbers = list_indices(indices)
-        for number in numbers:
-            self._refuse_outside(number)
-        return numbers
 
     def __reduce__(self) -> tuple[object, ...]:
         self._refuse_closed()

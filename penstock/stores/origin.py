@@ -12,16 +12,16 @@ were and whenever they were written. A pack without the sidecar file is complete
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from penstock.errors import ArgumentError
 from penstock.sample import Schema
-from penstock.stores.common.regular_file import open_regular
+from penstock.stores.common.regular_file import read_json, replace_json
 from penstock.stores.fields.record_names import describe_class_difference
 from penstock.stores.location import Location
-from penstock.stores.writing import CommittedRecords, Skipped
+from penstock.stores.writing import CommittedRecords
 
 __all__ = ["ORIGIN_FILE", "Origin", "read_finished", "read_options", "read_origin", "write_origin"]
 
@@ -77,49 +77,38 @@ class Origin:
 
 def read_origin(location: Location, content: str) -> Origin | None:
     """The origin of the finished pack at ``location``, if a sidecar file for records of this hash says it."""
-    try:
-        entry = _read(location, content)
-        return Origin.from_text(entry["source"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # no file, a truncated one, or that of other records
+    entry = _read(location)
+    return Origin.from_text(entry["source"]) if entry is not None and entry.get("content") == content else None
 
 
 def read_options(location: Location) -> Mapping[str, str]:
     """The options that the store at ``location`` was packed with, if its sidecar file says them."""
-    try:
-        with os.fdopen(open_regular(location.sidecar(_SIDECAR)), "rb") as file:
-            return Origin.from_text(json.loads(file.read())["source"]).options
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}  # as above
+    entry = _read(location)
+    return {} if entry is None else Origin.from_text(entry["source"]).options
 
 
 def read_finished(location: Location, content: str, origin: Origin) -> CommittedRecords | None:
     """What a finished store of this origin holds and left out, if its sidecar file says it; else None."""
+    if read_origin(location, content) != origin:
+        return None
     try:
-        entry = _read(location, content)
-        if Origin.from_text(entry["source"]) != origin:
-            return None
-        skipped = tuple(Skipped(str(key), str(reason)) for key, reason in entry["skipped"])
-        return CommittedRecords(int(entry["records"]), int(entry["nbytes"]), skipped)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # as above
+        return CommittedRecords.from_json(_read(location) or {})
+    except ArgumentError:
+        return None  # a damaged file, or one without numbers
 
 
 def write_origin(location: Location, content: str, origin: Origin, held: CommittedRecords | None = None) -> None:
     """Write the origin of a finished store, and what it holds, to its sidecar file; on disk when this returns."""
     entry: dict[str, object] = {"content": content, "source": origin.to_text()}
     if held is not None:
-        entry |= {"records": held.records, "nbytes": held.nbytes, "skipped": [list(each) for each in held.skipped]}
-    file_number = open_regular(location.sidecar(_SIDECAR), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
-    with os.fdopen(file_number, "w", encoding="utf-8") as file:
-        json.dump(entry, file)
-        file.flush()
-        os.fsync(file.fileno())
+        entry |= held.to_json()
+    replace_json(location.sidecar(_SIDECAR), entry)
 
 
-def _read(location: Location, content: str) -> dict[str, Any]:
-    with os.fdopen(open_regular(location.sidecar(_SIDECAR)), "rb") as file:
-        entry: dict[str, Any] = json.loads(file.read())
-    if entry["content"] != content:
-        raise ValueError("it is the origin of other records")
-    return entry
+def _read(location: Location) -> dict[str, Any] | None:
+    """What the sidecar file says; None if there is no file, or a damaged one."""
+    try:
+        entry = read_json(location.sidecar(_SIDECAR))
+    except (OSError, ValueError):
+        return None
+    return entry if isinstance(entry, dict) and isinstance(entry.get("source"), str) else None

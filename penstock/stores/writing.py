@@ -14,7 +14,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
+
+from penstock.errors import ArgumentError
 
 __all__ = ["UNFINISHED", "CommittedRecords", "Skipped", "Writer"]
 
@@ -43,6 +45,36 @@ class CommittedRecords:
     def consumed(self) -> int:
         """Number of source records that are committed or left out: the index of the next one to read."""
         return self.records + len(self.skipped)
+
+    def __add__(self, other: CommittedRecords) -> CommittedRecords:
+        return CommittedRecords(self.records + other.records, self.nbytes + other.nbytes, self.skipped + other.skipped)
+
+    def to_json(self) -> dict[str, object]:
+        """As :meth:`from_json` reads it."""
+        return {"records": self.records, "nbytes": self.nbytes, "skipped": [list(entry) for entry in self.skipped]}
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, object]) -> CommittedRecords:
+        """From parsed JSON, whose values may be of any type; names that it does not know are ignored.
+
+        Raises
+        ------
+        ArgumentError
+            If a number is none, or negative, or ``skipped`` is no list of pairs of texts.
+        """
+        records, nbytes, skipped = entry.get("records"), entry.get("nbytes"), entry.get("skipped")
+        for name, number in (("records", records), ("nbytes", nbytes)):
+            if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 1 << 63:
+                raise ArgumentError(f"{name} must be an integer of at least 0, got {number!r:.50}")
+        if not isinstance(skipped, list) or not all(map(_is_skipped, skipped)):
+            raise ArgumentError(f"skipped must be a list of pairs of texts, got {skipped!r:.50}")
+        return cls(cast("int", records), cast("int", nbytes), tuple(Skipped(*pair) for pair in skipped))
+
+
+def _is_skipped(entry: object) -> bool:
+    if not isinstance(entry, list) or len(entry) != len(Skipped._fields):
+        return False
+    return all(isinstance(text, str) for text in entry)
 
 
 class Writer(ABC, Generic[T_prepared]):

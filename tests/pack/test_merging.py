@@ -204,6 +204,6 @@ def test_one_process_writes_a_pack(tmp_path: Path) -> None:
     schema = ps.Schema({"x": ps.Field("int")})
     writer = LmdbWriter(str(tmp_path / "b.lmdb"), schema, "someone else")
 
-    with pytest.raises(ps.StoreError, match="another process is packing"):
+    with pytest.raises(ps.StoreError, match="another process is writing here"):
         ps.merge([tmp_path / "a.lmdb"], tmp_path / "b.lmdb")
     writer.discard()

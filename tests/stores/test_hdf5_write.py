@@ -227,8 +227,8 @@ def test_a_finished_file_is_used_again(tmp_path: Path) -> None:
         ("", {}, "at least one character"),
         ("a", {"caption": "x\0"}, "field 'caption' must not contain"),
         ("a", {"label": "cat"}, "field 'label' must be of kind label"),
-        ("a", {"crop": np.zeros((4, 5, 4), np.uint8)}, "field 'crop' must be of kind"),
-        ("a", {"crop": np.full((4, 5, 3), 300)}, "field 'crop' must be of kind"),
+        ("a", {"crop": np.zeros((4, 5, 4), np.uint8)}, "field 'crop' must be pixels"),
+        ("a", {"crop": np.full((4, 5, 3), 300)}, "field 'crop' must be pixels"),
     ],
 )
 def test_what_cannot_be_stored_is_refused(tmp_path: Path, key: str, changed: dict[str, Any], message: str) -> None:

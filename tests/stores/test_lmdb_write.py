@@ -242,7 +242,7 @@ def test_second_writer_is_refused(tmp_path: Path) -> None:
     """Two writers on one pack: the second is refused, the first goes on."""
     first = write(tmp_path / "p.lmdb", range(20))
 
-    with pytest.raises(StoreError, match="another process is packing"):
+    with pytest.raises(StoreError, match="another process is writing here"):
         LmdbWriter(str(tmp_path / "p.lmdb"), SCHEMA, "source")
 
     first.finish()

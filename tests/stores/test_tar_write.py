@@ -172,7 +172,7 @@ def test_what_cannot_be_stored_is_refused_by_name(tmp_path: Path) -> None:
 
     for wrong, reason in (
         ({"boxes": np.zeros((2, 3))}, "'boxes' must be of kind boxes"),
-        ({"text": "\ud800"}, "'text' must be valid Unicode"),
+        ({"text": "\ud800"}, "'text' must be valid UTF-8"),
     ):
         with pytest.raises(PackError, match=reason) as caught:
             writer.prepare("k", fields | wrong)

@@ -506,6 +506,12 @@ def test_a_damaged_index_is_made_again(tmp_path: Path) -> None:
         index.write_bytes(damaged)
         with ps.open(path) as store:
             assert [record.key for record in store] == [f"{i}.jpg" for i in range(4)]
+    with np.load(index) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    for name, wrong in (("counts", arrays["counts"] + 1), ("keys", arrays["keys"][:-3]), ("summaries", arrays["keys"])):
+        np.savez(index, **(arrays | {name: wrong}))
+        with ps.open(path) as store:
+            assert [record.key for record in store] == [f"{i}.jpg" for i in range(4)]
 
 
 def test_many_records_open_and_read(tmp_path: Path) -> None:

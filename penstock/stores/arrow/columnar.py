@@ -2,7 +2,7 @@
 
 ::
 
-    open ──plan_fields──> schema, keys          read_record ──> read_value(opened, field, index) for each field
+    open ──plan_fields──> schema          read ──find_rows──> a reader of rows, and the row of each record
 
 A subclass says how its columns are opened (:mod:`.arrow.files`, :mod:`.arrow.parquet`, :mod:`.arrow.lance`,
 :mod:`.arrow.hugging_face`).
@@ -16,13 +16,12 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from penstock.errors import CorruptRecordError, PenstockError, StoreFormatError
-from penstock.sample import Array, Record, Schema
+from penstock.errors import PenstockError, StoreFormatError
+from penstock.sample import Array, Record
 from penstock.stores.arrow.columns import TextColumn
 from penstock.stores.arrow.fields import ColumnOptions, FieldsPlan, Peek, plan_fields
 from penstock.stores.arrow.table import ColumnarReader, ColumnKeys, ImageFiles, make_column_values
 from penstock.stores.base import PathLike
-from penstock.stores.common.keys import RowKeys
 from penstock.stores.container import DAMAGE, ContainerStore
 
 __all__ = ["ColumnarStore", "takes_columns"]
@@ -85,11 +84,6 @@ class ColumnarStore(ContainerStore[T_opened]):
         super().__init__(path, files=files, **self._stated.given, **allowed, **options)
         self._image_files = ImageFiles(folder, allow_paths=allow_paths)
 
-    @property
-    def schema(self) -> Schema:
-        """The fields that were found in the columns, or stated."""
-        return self._schema
-
     def _set_plan(self, schema: Any, peek: Peek, count: int) -> None:
         """Plan the fields of an Arrow schema; see :func:`~penstock.stores.arrow.fields.plan_fields`."""
         try:
@@ -101,23 +95,25 @@ class ColumnarStore(ContainerStore[T_opened]):
         except (*DAMAGE, OSError) as error:
             raise StoreFormatError(f"the columns cannot be read: {error}", store=self.url) from error
         self._count = count
-        self._keys: Sequence[str] | None = None
 
     def __len__(self) -> int:
         return self._count
 
-    def read_value(self, opened: T_opened, field: str, index: int) -> Any:
-        """The value of a field of a record, which is in the store."""
-        return opened.get_reader(field).get(index)
+    def find_rows(
+        self, opened: T_opened, indices: Sequence[int], field: str | None = None
+    ) -> tuple[ColumnarReader, Callable[[int], int]]:
+        """What reads some records (of one field, or of all), and what gives the row that a record has there."""
+        del indices, field
+        return opened, int if self._rows is None else self._rows.item
 
-    def read_values(self, opened: T_opened, index: int) -> dict[str, Any]:
-        """The values of all fields of a record, which is in the store."""
-        return opened.read(index)
+    def read_keys(self) -> Sequence[str]:
+        """The keys in the column that was found or stated, decoded when they are asked for; numbers without one."""
+        key = self._plan.key
+        return super().read_keys() if key is None else self.read_key_column(self.get_opened(), key)
 
-    def read_keys(self, opened: T_opened) -> Sequence[str]:
-        """The keys of the records, decoded when they are asked for."""
-        assert self._plan.key is not None, "called only where a column holds them"
-        column, *path = self._plan.key
+    def read_key_column(self, opened: T_opened, key: tuple[str, ...]) -> Sequence[str]:
+        """The keys in the column ``key[0]``, at the path of the other names."""
+        column, *path = key
         return ColumnKeys(TextColumn(opened.get_chunks(column, path), path), self._rows)
 
     def read_column(self, opened: T_opened, field: str) -> Array | list[Any]:
@@ -126,35 +122,16 @@ class ColumnarStore(ContainerStore[T_opened]):
 
     def read_record(self, opened: T_opened, index: int) -> Record:
         """A record, field by field."""
-        return Record(index, self.get_record_key(index), self.read_values(opened, index))
+        return self.make_record_reader(opened, [index])(index)
 
-    def read_blob(self, opened: T_opened, field: str, index: int) -> Any:
-        """One field of a record, without reading the others."""
-        return self.read_value(opened, field, index)
+    def make_record_reader(self, opened: T_opened, indices: Sequence[int]) -> Callable[[int], Record]:
+        """What gives records, field by field."""
+        reader, row_of = self.find_rows(opened, indices)
+        read, keys = reader.read, self.keys()
+        return lambda index: Record(index, keys[index], read(row_of(index)))
 
-    def get_record_key(self, index: int) -> str:
-        """The key of a record."""
-        keys = self._keys
-        return (self.keys() if keys is None else keys)[index]
-
-    def keys(self) -> Sequence[str]:
-        """The keys in the column that was found or stated; the numbers of the records where there is none."""
-        self._refuse_closed()
-        if self._keys is None:
-            self._keys = RowKeys(self._count) if self._plan.key is None else self._read_keys()
-        return self._keys
-
-    def get_key(self, index: int) -> str | None:
-        """The key of a record that cannot be read, for the error; None where the keys cannot be read either."""
-        try:
-            return super().get_key(index)
-        except PenstockError:
-            return None
-
-    def _read_keys(self) -> Sequence[str]:
-        try:
-            return self.read_keys(self.get_opened())
-        except PenstockError:
-            raise
-        except DAMAGE as error:
-            raise CorruptRecordError(f"the column with the keys is damaged: {error}", store=self.url) from error
+    def make_blob_reader(self, opened: T_opened, field: str, indices: Sequence[int]) -> Callable[[int], Any]:
+        """What gives one field, without the others."""
+        reader, row_of = self.find_rows(opened, indices, field)
+        get = reader.get_reader(field).get
+        return get if row_of is int else lambda index: get(row_of(index))

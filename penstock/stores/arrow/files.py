@@ -12,7 +12,6 @@ unpacked in memory when they are opened.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -25,7 +24,7 @@ from penstock.registry import require
 from penstock.stores.arrow.columnar import ColumnarStore, takes_columns
 from penstock.stores.arrow.table import TableReader
 from penstock.stores.base import PathLike
-from penstock.stores.common.regular_file import open_regular
+from penstock.stores.common.regular_file import open_regular, read_json
 from penstock.stores.fields.record_names import quote_names
 
 __all__ = ["ArrowStore", "peek_column"]
@@ -34,7 +33,6 @@ _MAGIC: Final = b"ARROW1"
 _STREAM: Final = b"\xff\xff\xff\xff"
 _STATE: Final = "state.json"
 _SPLITS: Final = "dataset_dict.json"
-_MAX_JSON_NBYTES: Final = 1 << 26
 _PEEKED_ROWS: Final = 64
 
 
@@ -214,10 +212,9 @@ def _child(folder: Path, name: str | None) -> Path:
 
 def _read_json(path: Path) -> dict[str, Any]:
     try:
-        with os.fdopen(open_regular(path), "rb") as file:
-            found = json.loads(file.read(_MAX_JSON_NBYTES))
+        found = read_json(path)
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise StoreFormatError(f"{path.name} cannot be read: {error}", store=str(path.parent)) from error
     return found if isinstance(found, dict) else {}

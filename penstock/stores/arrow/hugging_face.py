@@ -78,25 +78,9 @@ class HuggingFaceStore(ColumnarStore[TableReader]):
         names = {f"{each.__module__}.{each.__name__}" for each in type(value).__mro__}
         return bool(names & {"datasets.arrow_dataset.Dataset", "datasets.dataset_dict.DatasetDict"})
 
-    @classmethod
-    def recognises(cls, path: str) -> bool:
-        """No path: a dataset is an object."""
-        del path
-        return False
-
     def open_files(self) -> TableReader:
         """The readers of this process."""
         return TableReader(self._plan.fields, lambda name: self._table.column(name).chunks, self._image_files)
-
-    def read_value(self, opened: TableReader, field: str, index: int) -> Any:
-        """A value of the row that the dataset has at ``index``."""
-        rows = self._rows
-        return super().read_value(opened, field, index if rows is None else rows.item(index))
-
-    def read_values(self, opened: TableReader, index: int) -> dict[str, Any]:
-        """All values of the row that the dataset has at ``index``."""
-        rows = self._rows
-        return super().read_values(opened, index if rows is None else rows.item(index))
 
     def read_column(self, opened: TableReader, field: str) -> Array | list[Any]:
         """A column, in the order of the dataset."""
@@ -117,10 +101,10 @@ class HuggingFaceStore(ColumnarStore[TableReader]):
         """Of the schema, the number of records, and the images and labels of some of them."""
         if not self._fingerprint:
             state = xxhash.xxh3_128(f"{self._schema.to_json()}\0{len(self)}\0".encode())
-            opened = self._opened.get()
-            for index in np.linspace(0, len(self) - 1, min(len(self), _SAMPLED_RECORDS)).astype(np.int64).tolist():
-                for name in self._schema.fields:
-                    value = self.read_value(opened, name, index)
+            sampled = np.linspace(0, len(self) - 1, min(len(self), _SAMPLED_RECORDS)).astype(np.int64).tolist()
+            reader, row_of = self.find_rows(self._opened.get(), sampled)
+            for index in sampled:
+                for value in reader.read(row_of(index)).values():
                     state.update(value if isinstance(value, memoryview | bytes) else repr(value).encode())
             self._fingerprint = state.hexdigest()
         return self._fingerprint

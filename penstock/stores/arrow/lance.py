@@ -24,14 +24,13 @@ from penstock.errors import (
 )
 from penstock.plurals import counted
 from penstock.registry import require
-from penstock.sample import Array, Record
+from penstock.sample import Array
 from penstock.stores.arrow.columnar import ColumnarStore, takes_columns
 from penstock.stores.arrow.columns import TextColumn
 from penstock.stores.arrow.files import peek_column
 from penstock.stores.arrow.table import ColumnKeys, TableReader, make_column_values, make_reader
-from penstock.stores.base import Indices, PathLike
-from penstock.stores.container import DAMAGE, fingerprint_files
-from penstock.stores.indices import list_indices
+from penstock.stores.base import PathLike
+from penstock.stores.container import fingerprint_files
 
 __all__ = ["LanceStore"]
 
@@ -116,37 +115,20 @@ class LanceStore(ColumnarStore[Any]):
         """Open the dataset in this process."""
         return self._open_dataset(self.url)
 
-    def read(self, indices: Indices) -> list[Record]:
-        """The records at ``indices``, of one request for all of them; see :meth:`Store.read`."""
-        numbers = self._check_indices(indices)
-        if not numbers:
-            return []
-        reader = self._read_rows(self.get_opened(), numbers, sorted(set(self._columns_of.values())))
-        values, keys = self._read_located(numbers, reader.read), self.keys()
-        return [Record(number, keys[number], each) for number, each in zip(numbers, values, strict=True)]
+    def find_rows(
+        self, opened: Any, indices: Sequence[int], field: str | None = None
+    ) -> tuple[TableReader, Callable[[int], int]]:
+        """A table of some records, of one request for all of them."""
+        columns = sorted(set(self._columns_of.values())) if field is None else [self._columns_of[field]]
+        table = self._take(opened, list(indices), columns)
+        rows = {index: row for row, index in enumerate(indices)}
+        reader = TableReader(self._plan.fields, lambda name: table.column(name).chunks, self._image_files)
+        return reader, rows.__getitem__
 
-    def blobs(self, field: str, indices: Indices) -> list[Any]:
-        """One field of the records at ``indices``, of one request; see :meth:`Store.blobs`."""
-        self._schema.refuse_small(field)
-        numbers = self._check_indices(indices)
-        if not numbers:
-            return []
-        reader = self._read_rows(self.get_opened(), numbers, [self._columns_of[field]]).get_reader(field)
-        return self._read_located(numbers, reader.get)
-
-    def read_value(self, opened: Any, field: str, index: int) -> Any:
-        """The value of one field of one record."""
-        return self._read_rows(opened, [index], [self._columns_of[field]]).get_reader(field).get(0)
-
-    def read_values(self, opened: Any, index: int) -> dict[str, Any]:
-        """All values of one record."""
-        return self._read_rows(opened, [index], sorted(set(self._columns_of.values()))).read(0)
-
-    def read_keys(self, opened: Any) -> Sequence[str]:
+    def read_key_column(self, opened: Any, key: tuple[str, ...]) -> Sequence[str]:
         """The keys; the column is read once."""
-        assert self._plan.key is not None, "called only then"
-        column, *path = self._plan.key
-        name = ".".join(self._plan.key)
+        column, *path = key
+        name = ".".join(key)
         table = self._call(lambda: opened.to_table(columns={"key": f"`{column}`" if not path else name}))
         return ColumnKeys(TextColumn(table.column("key").chunks))
 
@@ -164,19 +146,6 @@ class LanceStore(ColumnarStore[Any]):
             stated = sorted(item for item in self._options.items() if item[0] != "version")
             self._fingerprint = fingerprint_files(files, f"{stated}\0{len(self)}")
         return self._fingerprint
-
-    def _check_indices(self, indices: Indices) -> list[int]:
-        numbers = list_indices(indices)
-        for number in numbers:
-            self._refuse_outside(number)
-        if not numbers:
-            self._refuse_closed()
-        return numbers
-
-    def _read_rows(self, opened: Any, numbers: list[int], columns: list[str]) -> TableReader:
-        """The rows of some records."""
-        table = self._take(opened, numbers, columns)
-        return TableReader(self._plan.fields, lambda name: table.column(name).chunks, self._image_files)
 
     def _take(self, dataset: Any, numbers: list[int], columns: list[str]) -> Any:
         import pyarrow as pa
@@ -197,20 +166,6 @@ class LanceStore(ColumnarStore[Any]):
     def _find_binary(self, schema: Any) -> list[str]:
         """The columns whose content decides what they are."""
         return [each.name for each in schema if self._is_blob[each.name] or "binary" in str(each.type)]
-
-    def _read_located(self, numbers: list[int], read: Callable[[int], T_result]) -> list[T_result]:
-        """What ``read`` gives for each row of a table with some records; its errors name the record."""
-        found: list[T_result] = []
-        try:
-            for row in range(len(numbers)):
-                found.append(read(row))  # noqa: PERF401  # how many were read says which one failed
-        except PenstockError as error:
-            number = numbers[len(found)]
-            error.locate(store=self.url, key=self.get_key(number), index=number)
-            raise
-        except DAMAGE as error:
-            raise self.make_damage_error(numbers[len(found)], error) from error
-        return found
 
     def _call(self, function: Callable[[], T_result]) -> T_result:
         """What a function of Lance returns; whatever it raises becomes an error of this store."""

@@ -157,11 +157,8 @@ class ParquetStore(ColumnarStore[ParquetReader]):
     @classmethod
     def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
         """What the finished file or folder holds, if it was written with this schema and source."""
-        from penstock.stores.arrow.parquet_shards import read_written_shards  # readers need not load them
-        from penstock.stores.arrow.parquet_writer import read_written
+        from penstock.stores.arrow.parquet_writer import read_written  # readers need not load it
 
-        if location.local_path.is_dir():
-            return read_written_shards(location, schema, source)
         return read_written(location, schema, source)
 
     def open_files(self) -> ParquetReader:

@@ -15,20 +15,18 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
-from penstock.errors import ArgumentError, PenstockError, StoreError
+from penstock.errors import ArgumentError, StoreError
 from penstock.sample import Schema
-from penstock.stores.arrow.parquet_writer import ParquetWriter, Prepared, read_written
+from penstock.stores.arrow.parquet_writer import SHARD_PREFIX, ParquetWriter, Prepared, list_written, read_written
+from penstock.stores.common.journal import refuse_existing
 from penstock.stores.container import fingerprint_files
 from penstock.stores.fields.record_names import quote_names
 from penstock.stores.location import Location
-from penstock.stores.origin import ORIGIN_FILE, Origin, read_origin, write_origin
+from penstock.stores.origin import ORIGIN_FILE, Origin, write_origin
 from penstock.stores.writing import CommittedRecords, Skipped, Writer
 
-__all__ = ["ParquetShardsWriter", "read_written_shards"]
-
-_PREFIX: Final = "train"
+__all__ = ["ParquetShardsWriter"]
 
 
 class ParquetShardsWriter(Writer[Prepared]):
@@ -65,10 +63,7 @@ class ParquetShardsWriter(Writer[Prepared]):
     ) -> None:
         if shard_records < 1:
             raise ArgumentError(f"shard_records must be at least 1, got {shard_records}")
-        if location.exists() and not overwrite:
-            raise ArgumentError(
-                f"{location} exists; it is replaced with overwrite=True (--overwrite), if that is what you want"
-            )
+        refuse_existing(location, overwrite=overwrite)
         self._location, self._schema, self._source = location, schema, source
         if location.exists():
             _refuse_other_files(location.local_path)
@@ -84,12 +79,8 @@ class ParquetShardsWriter(Writer[Prepared]):
     @property
     def committed(self) -> CommittedRecords:
         """What is on disk: finished shards, and what is committed of the current one."""
-        parts = [*self._done, *([] if self._writer is None else [self._writer.committed])]
-        return CommittedRecords(
-            sum(part.records for part in parts),
-            sum(part.nbytes for part in parts),
-            tuple(entry for part in parts for entry in part.skipped),
-        )
+        current = CommittedRecords() if self._writer is None else self._writer.committed
+        return sum(self._done, CommittedRecords()) + current
 
     def prepare(self, key: str, fields: Mapping[str, object]) -> Prepared:
         """Check the values of a record; thread-safe."""
@@ -113,10 +104,9 @@ class ParquetShardsWriter(Writer[Prepared]):
         folder = self._location.local_path
         try:
             for number in range(count):
-                self._shard_path(number).rename(self._folder / f"{_PREFIX}-{number:05d}-of-{count:05d}.parquet")
-            write_origin(
-                Location.from_path("parquet", self._folder), _fingerprint(self._folder), Origin.from_text(self._source)
-            )
+                self._shard_path(number).rename(self._folder / f"{SHARD_PREFIX}-{number:05d}-of-{count:05d}.parquet")
+            content = fingerprint_files(list_written(self._folder))
+            write_origin(Location.from_path("parquet", self._folder), content, Origin.from_text(self._source))
             if folder.exists():
                 _remove_shards(folder)
             self._folder.rename(folder)
@@ -144,7 +134,7 @@ class ParquetShardsWriter(Writer[Prepared]):
         if overwrite:
             shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True, exist_ok=True)
-        for path in self._folder.glob(f"{_PREFIX}-*-of-*.parquet"):  # a writer was killed while it gave them names
+        for path in self._folder.glob(f"{SHARD_PREFIX}-*-of-*.parquet"):  # a writer was killed while it gave them names
             path.rename(self._shard_path(int(path.name.split("-")[1])))
         while (path := self._shard_path(len(self._done))).exists():
             found = read_written(Location.from_path("parquet", path), self._schema, self._shard_source)
@@ -174,30 +164,6 @@ class ParquetShardsWriter(Writer[Prepared]):
 
     def _shard_path(self, number: int) -> Path:
         return self._folder / f"{number:05d}.parquet"
-
-
-def read_written_shards(location: Location, schema: Schema, source: str) -> CommittedRecords | None:
-    """What a finished folder holds, if it was written with this schema and source; see :meth:`Store.finished`."""
-    folder = location.local_path
-    try:
-        if read_origin(location, _fingerprint(folder)) != Origin.from_text(source):
-            return None
-        shards = sorted(folder.glob(f"{_PREFIX}-*.parquet"))
-        parts = [read_written(Location.from_path("parquet", path), schema, None) for path in shards]
-    except (PenstockError, OSError):
-        return None
-    if not parts or None in parts:
-        return None
-    known = [part for part in parts if part is not None]
-    return CommittedRecords(
-        sum(part.records for part in known),
-        sum(part.nbytes for part in known),
-        tuple(entry for part in known for entry in part.skipped),
-    )
-
-
-def _fingerprint(folder: Path) -> str:
-    return fingerprint_files(sorted(folder.glob(f"{_PREFIX}-*.parquet")))
 
 
 def _refuse_other_files(folder: Path) -> None:

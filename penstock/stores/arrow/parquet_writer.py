@@ -15,11 +15,12 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import numpy as np
 
-from penstock.errors import PackError, PenstockError, StoreError, StoreFormatError
+from penstock.errors import PackError, PenstockError, StoreFormatError
 from penstock.registry import require
 from penstock.sample import ArrayKind, Field, Schema
 from penstock.stores.arrow.fields import METADATA_KEY
@@ -27,15 +28,18 @@ from penstock.stores.arrow.parquet_files import open_parquet
 from penstock.stores.arrow.thrift_compact import Shape, add_to_numbers
 from penstock.stores.common.file_writer import FileWriter
 from penstock.stores.container import fingerprint_files
-from penstock.stores.fields.small_fields import pack_small
+from penstock.stores.fields.small_fields import check_pixels, check_text, pack_small
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_origin
-from penstock.stores.writing import CommittedRecords, Skipped
+from penstock.stores.writing import CommittedRecords
 
-__all__ = ["ParquetWriter", "Prepared", "read_written"]
+__all__ = ["SHARD_PREFIX", "ParquetWriter", "Prepared", "list_written", "read_written"]
 
 Prepared = tuple[str, list[Any], int]
 """A record whose values were checked: its key, its values, the number of bytes of its blobs."""
+
+SHARD_PREFIX: Final = "train"
+"""How the names of the files in a folder of shards begin."""
 
 _MAGIC: Final = b"PAR1"
 _OFFSETS: Final[Shape] = {
@@ -86,7 +90,7 @@ class ParquetWriter(FileWriter[Prepared]):
             if field.is_blob and value is not None:
                 nbytes += len(value[0] if isinstance(value, tuple) else value)
             values.append(value)
-        _refuse_surrogates("key", key)
+        check_text("key", key)
         if nbytes > _MAX_BLOB_NBYTES:
             raise PackError(f"a record must have at most {_MAX_BLOB_NBYTES} bytes, got {nbytes}")
         return key, values, nbytes
@@ -120,8 +124,7 @@ class ParquetWriter(FileWriter[Prepared]):
         from pyarrow import parquet as pq
 
         self.write_pending()
-        skipped = [list(entry) for entry in self.skipped]
-        totals = {"records": self.records, "nbytes": self.nbytes, "skipped": skipped}
+        totals = self.journal.written.to_json()
         empty = io.BytesIO()
         with pq.ParquetWriter(empty, _make_schema(self.schema, self._key, totals), **self._options_of_writer()):
             pass
@@ -192,25 +195,27 @@ class _Sink:
         """Nothing: the file goes on."""
 
 
-def read_written(location: Location, schema: Schema, source: str | None) -> CommittedRecords | None:
-    """What a finished file holds, if it was written with this schema and source; see :meth:`Store.finished`.
-
-    ``source`` None: of any source.
-    """
+def read_written(location: Location, schema: Schema, source: str) -> CommittedRecords | None:
+    """What a finished file or folder holds, if it has this schema and source; see :meth:`Store.finished`."""
+    held = CommittedRecords()
     try:
-        with open_parquet(location.local_path) as file:
-            entry = json.loads((file.schema_arrow.metadata or {})[METADATA_KEY])
-        if source is not None:
-            origin = read_origin(location, fingerprint_files([location.local_path]))
-            if origin != Origin.from_text(source):
-                return None
-        if Schema.from_json(entry["schema"]) != schema:
+        files = list_written(location.local_path)
+        if not files or read_origin(location, fingerprint_files(files)) != Origin.from_text(source):
             return None
-        written = entry["written"]
-        skipped = tuple(Skipped(str(key), str(reason)) for key, reason in written["skipped"])
-        return CommittedRecords(int(written["records"]), int(written["nbytes"]), skipped)
-    except (StoreError, PenstockError, OSError, ValueError, KeyError, TypeError):
+        for path in files:
+            with open_parquet(path) as file:
+                entry = json.loads((file.schema_arrow.metadata or {})[METADATA_KEY])
+            if Schema.from_json(entry["schema"]) != schema:
+                return None
+            held += CommittedRecords.from_json(entry["written"])
+    except (PenstockError, OSError, ValueError, KeyError, TypeError):
         return None  # there is no such file, or another one
+    return held
+
+
+def list_written(path: Path) -> list[Path]:
+    """The files of a finished store at ``path``: the shards of a folder, or the file itself."""
+    return sorted(path.glob(f"{SHARD_PREFIX}-*.parquet")) if path.is_dir() else [path]
 
 
 def _read_footer(file: BinaryIO, begin: int, end: int) -> Any:
@@ -283,27 +288,15 @@ def _prepare_value(name: str, field: Field, value: Any) -> Any:
     if value is None:
         return None
     if field.pixels is not None:
-        pixels = np.asarray(value)
-        if pixels.dtype != field.pixels.dtype or not field.pixels.allows(pixels.shape):
-            raise PackError(f"field {name!r} must be {field.pixels}, got {pixels.dtype} of shape {pixels.shape}")
-        return pixels.astype(pixels.dtype.newbyteorder("<"), copy=False).tobytes(), *pixels.shape
+        pixels = check_pixels(name, field.pixels, value)
+        return pixels.tobytes(), *pixels.shape
     if field.is_blob:
         return bytes(value)
     packed = pack_small(name, field, value)
     if field.array is None:
-        return _refuse_surrogates(f"field {name!r}", packed)
+        return packed
     assert isinstance(packed, list), "an array is packed as its shape and bytes"
     return np.frombuffer(packed[1], field.array.dtype.newbyteorder("<")).reshape(packed[0])
-
-
-def _refuse_surrogates(what: str, value: Any) -> Any:
-    """The value, unless it is text that is not valid Unicode."""
-    try:
-        if isinstance(value, str):
-            value.encode()
-    except UnicodeEncodeError as error:
-        raise PackError(f"{what} must be valid Unicode, got {value!a:.200}") from error
-    return value
 
 
 def _make_column(values: Sequence[Any], field: Field, arrow_type: Any, names: Sequence[str | None]) -> Any:

@@ -12,24 +12,21 @@ A subclass says what the bytes of a record are. Used by the kinds of stores whos
 from __future__ import annotations
 
 import contextlib
-import errno
-import json
 import logging
 import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Final, Generic, TypeVar
+from typing import Any, BinaryIO, ClassVar, Final, TypeVar
 
-from penstock.errors import ArgumentError, StoreError
-from penstock.plurals import counted
 from penstock.sample import Schema
-from penstock.stores.common.regular_file import open_regular
+from penstock.stores.common.journal import Journal, JournaledWriter, open_locked, refuse_existing
+from penstock.stores.common.regular_file import open_regular, read_json, replace_json
 from penstock.stores.location import Location
-from penstock.stores.origin import Origin, read_finished, write_origin
-from penstock.stores.writing import CommittedRecords, Skipped, Writer
+from penstock.stores.origin import Origin, write_origin
+from penstock.stores.writing import Skipped
 
-__all__ = ["FileWriter", "find_finished"]
+__all__ = ["FileWriter", "open_partial"]
 
 T_prepared = TypeVar("T_prepared")
 _logger = logging.getLogger(__name__)
@@ -38,20 +35,9 @@ _COMMIT_RECORDS: Final = 10_000
 _SYNC_NBYTES: Final = 1 << 30
 """A commit survives the death of the process; it is synced, to survive that of the machine, after so many bytes."""
 _JOURNAL_VERSION: Final = 1
-_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
-def find_finished(location: Location, source: str) -> CommittedRecords | None:
-    """What the finished files at ``location`` hold, if a :class:`FileWriter` wrote them from this origin; else None."""
-    from penstock.stores.container import fingerprint_files
-
-    try:
-        return read_finished(location, fingerprint_files(location.paths), Origin.from_text(source))
-    except OSError:
-        return None  # no file
-
-
-class FileWriter(Writer[T_prepared], Generic[T_prepared]):
+class FileWriter(JournaledWriter[T_prepared]):
     """Appends records to files, in order.
 
     Parameters
@@ -89,54 +75,46 @@ class FileWriter(Writer[T_prepared], Generic[T_prepared]):
         options: Mapping[str, object] | None = None,
     ) -> None:
         self.location, self.schema = location, schema
-        self._source, self._options = source, dict(options or {})
         self._path = location.local_path
-        self._journal = Path(f"{self._path}.partial.json")
         self._finals = [self.path_of(self._path, ending) for ending in self.endings]
-        self._partials = [Path(f"{path}.partial") for path in self._finals]
-        self._committed = CommittedRecords()
-        self._records = self._nbytes = 0
-        self._skipped: list[Skipped] = []
+        self._partials, self._journal_path = self.locate_unfinished()
         self._uncommitted = self._unsynced = 0
         self._is_done = False
+        self._files: list[BinaryIO] = []
         self.state: dict[str, Any] = {}
         """What a subclass must know to continue, as JSON can hold it; stored with each commit."""
-        if location.exists() and not overwrite:
-            raise ArgumentError(
-                f"{location} exists; it is replaced with overwrite=True (--overwrite), if that is what you want"
-            )
-        entry = None if overwrite else self._read_journal()
-        self._files = self._open_files(entry)
+        self.journal = self.make_journal(source, options or {})
+        self.refuse_existing(overwrite=overwrite)
+        with self.journal.writing():
+            self._open_files(overwrite=overwrite)
 
     @staticmethod
     def path_of(path: Path, ending: str) -> Path:
         """The path of one of the files; by default the ending is appended to the whole name."""
         return Path(f"{path}{ending}")
 
-    @property
-    def committed(self) -> CommittedRecords:
-        """What is on disk."""
-        return self._committed
+    def locate_unfinished(self) -> tuple[list[Path], Path]:
+        """The paths of the files while they grow, and that of the journal."""
+        return [Path(f"{path}.partial") for path in self._finals], Path(f"{self._path}.partial.json")
 
-    @property
-    def records(self) -> int:
-        """Number of records appended so far, by earlier runs too."""
-        return self._records
+    def make_journal(self, source: str, options: Mapping[str, object]) -> Journal:
+        """The journal before the first record."""
+        fixed = {"version": _JOURNAL_VERSION, "options": dict(options)}
+        return Journal(str(self.location), "store", source, self.schema, fixed)
 
-    @property
-    def skipped(self) -> Sequence[Skipped]:
-        """The records left out so far, by earlier runs too."""
-        return self._skipped
-
-    @property
-    def nbytes(self) -> int:
-        """Number of bytes of the blobs of :attr:`records`."""
-        return self._nbytes
+    def refuse_existing(self, *, overwrite: bool) -> None:
+        """Raise ArgumentError if something is there that is not to be replaced."""
+        refuse_existing(self.location, overwrite=overwrite)
 
     @property
     def files(self) -> Sequence[BinaryIO]:
         """The open files, in the order of :attr:`endings`."""
         return self._files
+
+    @property
+    def finished_location(self) -> Location | None:
+        """Where the finished store is; None if nothing was written."""
+        return self.location
 
     @abstractmethod
     def write_record(self, prepared: T_prepared) -> int:
@@ -156,44 +134,36 @@ class FileWriter(Writer[T_prepared], Generic[T_prepared]):
         for partial, final in zip(partials[::-1], finals[::-1], strict=True):
             partial.replace(final)
 
+    def fingerprint(self, finished: Location) -> str:
+        """A hash of the finished store, as its reader computes it."""
+        from penstock.stores.container import fingerprint_files
+
+        return fingerprint_files(finished.paths)
+
     def append(self, prepared: T_prepared) -> None:
         """Add the next record; commit if enough bytes are pending."""
-        try:
+        with self.journal.writing():
             before = sum(file.tell() for file in self._files)
-            self._nbytes += self.write_record(prepared)
-            self._records += 1
+            self.journal.append(self.write_record(prepared))
             self._uncommitted += sum(file.tell() for file in self._files) - before
-            if self._uncommitted >= _COMMIT_NBYTES or (
-                self._records + len(self._skipped) - self._committed.consumed >= _COMMIT_RECORDS
-            ):
+            if self._uncommitted >= _COMMIT_NBYTES or self.journal.uncommitted >= _COMMIT_RECORDS:
                 self._commit()
-        except OSError as error:
-            raise self._make_write_error(error) from error
-
-    def skip(self, skipped: Skipped) -> None:
-        """Note a record that is left out; on disk with the next commit."""
-        self._skipped.append(skipped)
 
     def finish(self, problems: Sequence[Skipped] = ()) -> None:
         """Write the end, sync, and move the files to their place."""
-        from penstock.stores.container import fingerprint_files
-
         del problems  # they are in the report; the format has no place for them
-        try:
+        with self.journal.writing():
             self.write_end()
             self._sync()
-            for file in self._files:
-                file.close()
             self.place_files(self._partials, self._finals)
-            self._committed = CommittedRecords(self._records, self._nbytes, tuple(self._skipped))
-            content = fingerprint_files(self._finals[:1])
-            write_origin(self.location, content, Origin.from_text(self._source), self._committed)
-            self._journal.unlink(missing_ok=True)
-        except OSError as error:
-            if isinstance(error, StoreError):
-                raise
-            raise self._make_write_error(error) from error
+            self.journal.commit()
+            if (finished := self.finished_location) is not None:
+                origin = Origin.from_text(self.journal.source)
+                write_origin(finished, self.fingerprint(finished), origin, self.committed)
+            for path in (self._journal_path, *self._partials):
+                path.unlink(missing_ok=True)
         self._is_done = True
+        self.close()
 
     def close(self) -> None:
         """Close the files. What was committed stays, and is resumed by a writer of the same origin."""
@@ -204,70 +174,49 @@ class FileWriter(Writer[T_prepared], Generic[T_prepared]):
     def discard(self) -> None:
         """Remove the files that were written."""
         self.close()
-        for path in () if self._is_done else (*self._partials, self._journal):
+        for path in () if self._is_done else (*self._partials, self._journal_path):
             try:
                 path.unlink(missing_ok=True)
             except OSError as error:
                 _logger.warning("%s: %s cannot be removed: %s", self.location, path.name, error)
 
-    def _open_files(self, entry: Mapping[str, Any] | None) -> list[BinaryIO]:
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | (os.O_TRUNC if entry is None else 0)
-        files: list[BinaryIO] = []
+    def _open_files(self, *, overwrite: bool) -> None:
+        """Lock the first file, and open all of them behind the last commit."""
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            for number, partial in enumerate(self._partials):
-                file = os.fdopen(open_regular(partial, flags), "r+b", buffering=1 << 20)
-                files.append(file)
-                if entry is not None:
-                    if file.seek(0, os.SEEK_END) < entry["lengths"][number]:
-                        raise StoreError(  # noqa: TRY301  # one handler
-                            f"{partial.name} is shorter than its journal says; write with overwrite=True (--overwrite) "
-                            "to start anew",
-                            store=str(self.location),
-                        )
-                    file.truncate(entry["lengths"][number])
-                    file.seek(entry["lengths"][number])
-        except BaseException as error:
-            for file in files:
-                file.close()
-            if isinstance(error, OSError) and not isinstance(error, StoreError):
-                raise self._make_write_error(error) from error
+            for partial in self._partials:
+                self._files.append(open_partial(partial, None if self._files else str(self.location)))
+            lengths = self._read_journal(overwrite=overwrite)
+            for number, (file, partial) in enumerate(zip(self._files, self._partials, strict=True)):
+                nbytes = lengths[number] if lengths else 0
+                if file.seek(0, os.SEEK_END) < nbytes:
+                    raise self.journal.make_damage_error(  # noqa: TRY301  # one handler
+                        f"{partial.name} is shorter than its journal says"
+                    )
+                file.truncate(nbytes)
+                file.seek(nbytes)
+        except BaseException:
+            self.close()
             raise
-        return files
 
-    def _read_journal(self) -> dict[str, Any] | None:
-        """The last commit of an earlier run; None if there is none."""
-        try:
-            with os.fdopen(open_regular(self._journal), "rb") as file:
-                entry: dict[str, Any] = json.loads(file.read())
-            begun = {name: entry[name] for name in ("version", "source", "schema", "options")}
-            self._skipped = [Skipped(str(key), str(reason)) for key, reason in entry["skipped"]]
-            self._records, self._nbytes = int(entry["records"]), int(entry["nbytes"])
-            self.state = dict(entry["state"])
-        except FileNotFoundError:
+    def _read_journal(self, *, overwrite: bool) -> list[int] | None:
+        """Continue after the last commit of an earlier run; the length of each file then, None to start anew."""
+        name = self._journal_path.name
+        if overwrite:
+            self._journal_path.unlink(missing_ok=True)
+        if not os.path.lexists(self._journal_path):
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise StoreError(
-                f"{self._journal.name} is damaged; write with overwrite=True (--overwrite) to start anew",
-                store=str(self.location),
-            ) from error
-        if begun != self._describe():
-            raise StoreError(
-                f"an unfinished store of {counted(self._records, 'record')} of another source, or with other options, "
-                "is here; write as before to resume it, or with overwrite=True (--overwrite) to start anew",
-                store=str(self.location),
-            )
-        self._committed = CommittedRecords(self._records, self._nbytes, tuple(self._skipped))
-        return entry
+        with self.journal.reading(name):
+            entry = read_json(self._journal_path)
+        self.journal.resume(entry, name)
+        with self.journal.reading(name):
+            self.state, lengths = self.read_state(entry)
+            if len(lengths) != len(self._files) or min(lengths) < 0:
+                raise ValueError(f"lengths {lengths}")
+        return lengths
 
-    def _describe(self) -> dict[str, object]:
-        options = json.loads(json.dumps(self._options))
-        return {
-            "version": _JOURNAL_VERSION,
-            "source": self._source,
-            "schema": self.schema.to_json(),
-            "options": options,
-        }
+    def read_state(self, entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        """:attr:`state`, and the length of each file, as a journal says them; may raise any error of parsing."""
+        return dict(entry["state"]), [int(nbytes) for nbytes in entry["lengths"]]
 
     def _commit(self) -> None:
         self.write_pending()
@@ -276,21 +225,9 @@ class FileWriter(Writer[T_prepared], Generic[T_prepared]):
         self._unsynced += self._uncommitted
         if must_sync := self._unsynced >= _SYNC_NBYTES:
             self._sync()
-        entry = self._describe() | {
-            "records": self._records,
-            "nbytes": self._nbytes,
-            "skipped": [list(entry) for entry in self._skipped],
-            "lengths": [file.tell() for file in self._files],
-            "state": self.state,
-        }
-        partial = Path(f"{self._journal}.new")
-        with partial.open("w", encoding="utf-8") as journal:
-            json.dump(entry, journal)
-            journal.flush()
-            if must_sync:
-                os.fsync(journal.fileno())
-        partial.replace(self._journal)
-        self._committed = CommittedRecords(self._records, self._nbytes, tuple(self._skipped))
+        more = {"lengths": [file.tell() for file in self._files], "state": self.state}
+        replace_json(self._journal_path, self.journal.to_json() | more, sync=must_sync)
+        self.journal.commit()
         self._uncommitted = 0
 
     def _sync(self) -> None:
@@ -299,11 +236,9 @@ class FileWriter(Writer[T_prepared], Generic[T_prepared]):
             os.fsync(file.fileno())
         self._unsynced = 0
 
-    def _make_write_error(self, error: OSError) -> StoreError:
-        message = f"the store cannot be written: {error.strerror or error}"
-        if error.errno in _NO_SPACE:
-            message += (
-                f". {counted(self._committed.records, 'record')} on disk so far are kept: free some space, and write "
-                "again to resume"
-            )
-        return StoreError(message, store=str(self.location))
+
+def open_partial(path: Path, lock_url: str | None) -> BinaryIO:
+    """Open a file that grows; locked for this writer if the URL of its store is given."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+    descriptor = open_regular(path, flags) if lock_url is None else open_locked(path, lock_url)
+    return os.fdopen(descriptor, "r+b", buffering=1 << 20)

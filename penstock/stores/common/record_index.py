@@ -20,7 +20,7 @@ import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -30,14 +30,20 @@ from penstock.stores.location import Location, cache_folder
 
 __all__ = ["load_or_scan"]
 
+T_index = TypeVar("T_index")
 _logger = logging.getLogger(__name__)
 
 _SIDECAR: Final = "index.npz"
 _FILES: Final = "files"  # the name under which the digest of the container is stored
 
 
-def load_or_scan(location: Location, digest: str, scan: Callable[[], Mapping[str, Array]]) -> dict[str, Array]:
-    """The arrays of an index: those of the file beside the container, or what ``scan`` returns, which is then kept.
+def load_or_scan(
+    location: Location,
+    digest: str,
+    scan: Callable[[], Mapping[str, Array]],
+    parse: Callable[[Mapping[str, Array]], T_index],
+) -> T_index:
+    """The index in the file beside the container, or of what ``scan`` returns, which is then kept.
 
     Parameters
     ----------
@@ -48,17 +54,20 @@ def load_or_scan(location: Location, digest: str, scan: Callable[[], Mapping[str
     scan : callable
         Reads the container; returns arrays by name, without objects. Names of records are one uint8 array, the
         ``joined`` of a :class:`~penstock.stores.common.keys.KeyList`.
+    parse : callable
+        Makes the index of these arrays. If it raises an error for those of the file, the container is scanned.
     """
     beside = location.sidecar(_SIDECAR)
     name = hashlib.blake2b(os.fsencode(beside), digest_size=16).hexdigest()
     places = beside, cache_folder() / "indexes" / f"{name}.npz"
     for path in places:
-        found = _load(path, digest)
-        if found is not None:
-            return found
-    found = dict(scan())
+        arrays = _load(path, digest)
+        if arrays is not None:
+            with contextlib.suppress(ValueError, KeyError, IndexError, TypeError, AttributeError):
+                return parse(arrays)
+    found = scan()
     any(_save(path, digest, found) for path in places)  # the first one that can be written
-    return found
+    return parse(found)
 
 
 def _load(path: Path, digest: str) -> dict[str, Array] | None:

@@ -7,12 +7,31 @@ for a writer, and reading a device may never end. Every file of a store is there
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-__all__ = ["has_magic", "open_regular"]
+__all__ = ["FileIdentity", "has_magic", "identify", "open_regular", "read_json", "replace_json"]
+
+_MAX_JSON_NBYTES: Final = 256 << 20
+
+
+class FileIdentity(NamedTuple):
+    """A file as it was when it was opened: device, inode, size in bytes, and time of change."""
+
+    device: int
+    inode: int
+    nbytes: int
+    changed_ns: int
+
+
+def identify(path: str | Path) -> FileIdentity:
+    """The identity of the file at a path; raises OSError."""
+    seen = os.stat(path)  # noqa: PTH116  # of a text too: for each read, without a Path
+    return FileIdentity(seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns)
 
 
 def open_regular(path: str | Path, flags: int = os.O_RDONLY) -> int:
@@ -47,6 +66,30 @@ def open_regular(path: str | Path, flags: int = os.O_RDONLY) -> int:
         os.close(file)
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return file
+
+
+def read_json(path: Path) -> Any:
+    """Parse a file of JSON; raises OSError or ValueError."""
+    with os.fdopen(open_regular(path), "rb") as file:
+        content = file.read(_MAX_JSON_NBYTES + 1)
+    if len(content) > _MAX_JSON_NBYTES:
+        raise ValueError(f"it must have at most {_MAX_JSON_NBYTES} bytes")
+    try:
+        return json.loads(content)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def replace_json(path: Path, entry: Mapping[str, object], *, sync: bool = True) -> None:
+    """Write a file of JSON in one step: a process that is killed leaves the file of before. ``sync``: onto the disk."""
+    partial = Path(f"{path}.new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    with os.fdopen(open_regular(partial, flags), "w", encoding="utf-8") as file:
+        json.dump(entry, file)
+        file.flush()
+        if sync:
+            os.fsync(file.fileno())
+    partial.replace(path)
 
 
 def has_magic(path: str | Path, magic: bytes, offsets: Sequence[int] = (0,)) -> bool:

@@ -1,4 +1,4 @@
-"""The values of small fields in msgpack: numbers and texts as they are, an array as its shape and bytes, JSON as text.
+"""Checks of the values that writers store, and small fields in msgpack: arrays as shape and bytes, JSON as text.
 
 Values are checked against the kind of their field, both when they are packed and when they are read: a checksum shows
 that bytes were not changed, not that they were valid when written. :mod:`.pack.format` calls this for each record.
@@ -15,7 +15,7 @@ import numpy as np
 from penstock.errors import PackError
 from penstock.sample import Array, ArrayKind, Field
 
-__all__ = ["SMALL_TYPES", "ArrayReader", "check_small", "pack_small"]
+__all__ = ["SMALL_TYPES", "ArrayReader", "check_pixels", "check_small", "check_text", "pack_small"]
 
 SMALL_TYPES: Final[Mapping[str, type]] = {"label": int, "int": int, "float": float, "text": str, "json": str}
 """The type of a stored value, by kind; small arrays are stored as lists."""
@@ -37,7 +37,7 @@ def check_small(name: str, field: Field, value: object) -> Any:
     kind = field.array
     try:
         if field.kind == "json":
-            return json.dumps(value, ensure_ascii=False, allow_nan=False)
+            return check_text(f"field {name!r}", json.dumps(value, ensure_ascii=False, allow_nan=False))
         if value is None:
             if kind is not None and kind.shape is not None and kind.dtype.kind not in "if":
                 raise PackError(
@@ -48,7 +48,7 @@ def check_small(name: str, field: Field, value: object) -> Any:
             small = SMALL_TYPES[field.kind](value)
             if type(small) is int and not -(2**63) <= small < 2**63:
                 raise PackError(f"field {name!r} must be of kind {field.kind}, a number of 64 bits, got {value!r:.200}")
-            return small
+            return check_text(f"field {name!r}", small) if type(small) is str else small
         array = np.asarray(value)
     except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, PackError):
@@ -67,6 +67,30 @@ def pack_small(name: str, field: Field, value: object) -> object:
     """The value of a small field as msgpack holds it; raises as :func:`check_small`."""
     small = check_small(name, field, value)
     return [list(small.shape), small.tobytes()] if isinstance(small, np.ndarray) else small
+
+
+def check_text(what: str, text: str) -> str:
+    """The text; PackError if it is not valid Unicode."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise PackError(f"{what} must be valid UTF-8, got {text!a:.200}") from error
+    return text
+
+
+def check_pixels(name: str, kind: ArrayKind, value: object) -> Array:
+    """An image as a C-contiguous little-endian array of the kind of its field.
+
+    Raises
+    ------
+    PackError
+        If it is no array, or of another dtype or shape. Values are never converted.
+    """
+    if not isinstance(value, np.ndarray):
+        raise PackError(f"field {name!r} must be an array of pixels ({kind}), got {type(value).__name__}")
+    if value.dtype != kind.dtype or not kind.allows(value.shape) or value.size == 0:
+        raise PackError(f"field {name!r} must be pixels ({kind}), got {value.dtype} of shape {value.shape}")
+    return np.ascontiguousarray(value, kind.dtype.newbyteorder("<"))
 
 
 class ArrayReader:

@@ -125,9 +125,9 @@ class Hdf5Layout:
                     f"the version of the layout must be {_VERSION}, got {entry['version']!r:.50}; install the version "
                     "of penstock-data that wrote the file"
                 )
-            skipped = tuple(Skipped(str(key), str(reason)) for key, reason in entry["skipped"])
+            held = CommittedRecords.from_json({"records": 0, **entry})
             return cls(
-                Schema.from_json(entry["schema"]), int(entry["nbytes"]), skipped, frozenset(map(str, entry["missing"]))
+                Schema.from_json(entry["schema"]), held.nbytes, held.skipped, frozenset(map(str, entry["missing"]))
             )
         except ArgumentError as error:
             raise StoreFormatError(f"the layout of the file is wrong: {error.message}") from error
@@ -135,10 +135,6 @@ class Hdf5Layout:
             if isinstance(error, StoreFormatError):
                 raise
             raise StoreFormatError(f"the layout of the file ({LAYOUT}) is damaged: {error}") from error
-
-    def committed(self, count: int) -> CommittedRecords:
-        """What a finished file of ``count`` records holds."""
-        return CommittedRecords(count, self.nbytes, self.skipped)
 
     def assign(self, survey: Survey) -> Roles:
         """The roles of the datasets, as they were written.

@@ -13,8 +13,8 @@ needed to open a file; most datasets are then read from the mapped file, without
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Final, TypeVar
 
 import xxhash
 
@@ -22,9 +22,8 @@ from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, St
 from penstock.plurals import counted
 from penstock.sample import Array, Record, Schema
 from penstock.stores.base import Indices, PathLike
-from penstock.stores.common.keys import RowKeys
-from penstock.stores.common.regular_file import has_magic
-from penstock.stores.container import ContainerStore, fingerprint_files, identify
+from penstock.stores.common.regular_file import has_magic, identify
+from penstock.stores.container import ContainerStore
 from penstock.stores.hdf5.files import Hdf5Files, OpenHdf5Files
 from penstock.stores.hdf5.format import LAYOUT, Hdf5Layout
 from penstock.stores.hdf5.roles import Options, Roles, assign_roles
@@ -32,11 +31,11 @@ from penstock.stores.hdf5.survey import LIBRARY_ERRORS, cut_growing, join_survey
 from penstock.stores.hdf5.values import DatasetReader, NumberReader, make_reader, read_texts
 from penstock.stores.indices import list_indices
 from penstock.stores.location import Location
-from penstock.stores.origin import Origin, read_origin
-from penstock.stores.writing import CommittedRecords, Skipped, Writer
+from penstock.stores.writing import Skipped, Writer
 
 __all__ = ["Hdf5Store"]
 
+T_read = TypeVar("T_read")
 _SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 _USER_BLOCKS: Final = (0, 512, 1024, 2048, 4096)
 
@@ -89,6 +88,7 @@ class Hdf5Store(ContainerStore[OpenHdf5Files]):
     """
 
     kind: ClassVar[str] = "hdf5"
+    damage = LIBRARY_ERRORS
     suffixes: ClassVar[tuple[str, ...]] = (".h5", ".hdf5")
     takes_shards: ClassVar[bool] = True
 
@@ -123,12 +123,6 @@ class Hdf5Store(ContainerStore[OpenHdf5Files]):
             self._options.update(swmr=True, count=self._count)
         self._schema = self._roles.schema
         self._readers: dict[str, DatasetReader] = {}
-        self._keys: Sequence[str] | None = None if self._roles.key is not None else RowKeys(self._count)
-
-    @property
-    def schema(self) -> Schema:
-        """The fields: ``image`` and ``label`` where they were found, others by the names of their datasets."""
-        return self._schema
 
     @property
     def description(self) -> str:
@@ -144,16 +138,6 @@ class Hdf5Store(ContainerStore[OpenHdf5Files]):
         swmr = ", open for writing (SWMR)" if self._hdf5.is_swmr else ""
         return f"hdf5: {counted(self._count, 'record')}{swmr}; {', '.join(said)}; keys are {key}{unused}"
 
-    @property
-    def problems(self) -> tuple[Skipped, ...]:
-        """Datasets that cannot be read, each with the reason."""
-        return self._problems
-
-    @property
-    def skipped(self) -> tuple[Skipped, ...]:
-        """What was left out when penstock wrote the file."""
-        return () if self._written is None else self._written.skipped
-
     def __len__(self) -> int:
         return self._count
 
@@ -167,40 +151,23 @@ class Hdf5Store(ContainerStore[OpenHdf5Files]):
 
     def read_record(self, opened: OpenHdf5Files, index: int) -> Record:
         """One record; see :meth:`ContainerStore.read_record`."""
-        key = (self._keys if self._keys is not None else self._read_keys())[index]
-        return Record(index, key, {name: self._get_reader(name).read(index, opened) for name in self._roles.fields})
+        fields = {name: self._get_reader(name).read(index, opened) for name in self._roles.fields}
+        return Record(index, self.keys()[index], fields)
 
-    def read(self, indices: Indices) -> list[Record]:
-        """The records at ``indices``, read in the order of the file; see :meth:`Store.read`."""
-        numbers = list_indices(indices)
-        if len(numbers) < 3:
-            return super().read(numbers)
-        order = sorted(range(len(numbers)), key=numbers.__getitem__)  # records of one chunk are inflated once
-        records: list[Any] = [None] * len(numbers)
-        for position, record in zip(order, super().read([numbers[at] for at in order]), strict=True):
-            records[position] = record
-        return records
+    def make_blob_reader(self, opened: OpenHdf5Files, field: str, indices: Sequence[int]) -> Callable[[int], Any]:
+        """What gives one field, without the others."""
+        del indices
+        read = self._get_reader(field).read
+        return lambda index: read(index, opened)
 
-    def blobs(self, field: str, indices: Indices) -> list[Any]:
-        """One field of the records, without reading the others; see :meth:`Store.blobs`."""
-        self.schema.refuse_small(field)
+    def _read_each(
+        self, indices: Indices, make_reader: Callable[[OpenHdf5Files, Sequence[int]], Callable[[int], T_read]]
+    ) -> list[T_read]:
+        """In the order of the file: records of one chunk are inflated once."""
         numbers = list_indices(indices)
-        for number in numbers:
-            self._refuse_outside(number)
-        opened = self.get_opened(self.files_of(numbers))
-        blobs: list[Any] = [None] * len(numbers)
-        number = 0
-        try:
-            reader = self._get_reader(field)
-            for at in sorted(range(len(numbers)), key=numbers.__getitem__):
-                number = numbers[at]
-                blobs[at] = reader.read(number, opened)
-        except PenstockError as error:
-            error.locate(store=self.url, key=self.get_key(number), index=number)
-            raise
-        except LIBRARY_ERRORS as error:
-            raise self.make_damage_error(number, error) from error
-        return blobs
+        order = sorted(range(len(numbers)), key=numbers.__getitem__)
+        found = dict(zip(order, super()._read_each([numbers[at] for at in order], make_reader), strict=True))
+        return [found[position] for position in range(len(numbers))]
 
     def column(self, field: str) -> Array:
         """A small field of all records; see :meth:`Store.column`."""
@@ -212,11 +179,6 @@ class Hdf5Store(ContainerStore[OpenHdf5Files]):
         reader = self._get_reader(field)
         assert isinstance(reader, NumberReader), "the field is a number"
         return reader.column[: self._count]
-
-    def keys(self) -> Sequence[str]:
-        """The texts or numbers of the key dataset; row numbers where there is none."""
-        self._refuse_closed()
-        return self._keys if self._keys is not None else self._read_keys()
 
     def close(self) -> None:
         """Close the files; see :meth:`Store.close`. What was read stays readable."""
@@ -246,18 +208,6 @@ class Hdf5Store(ContainerStore[OpenHdf5Files]):
 
         return Hdf5Writer(location, schema, source, overwrite=overwrite, compression=compression)
 
-    @classmethod
-    def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
-        """What the finished file holds; see :meth:`Store.finished`."""
-        try:
-            if read_origin(location, fingerprint_files(location.paths)) != Origin.from_text(source):
-                return None
-            with cls(location) as store:
-                same = store._written is not None and store.schema == schema  # of this class
-                return store._written.committed(len(store)) if same and store._written else None
-        except (OSError, ArgumentError):
-            return None
-
     def _find_roles(self, stated: Options) -> tuple[Roles, tuple[Skipped, ...]]:
         survey = join_surveys(self._hdf5.survey(LAYOUT), [path.name for path in self._files])
         if self._hdf5.is_swmr:
@@ -265,6 +215,7 @@ class Hdf5Store(ContainerStore[OpenHdf5Files]):
         try:
             if survey.layout and stated == Options():
                 self._written = Hdf5Layout.from_text(survey.layout)
+                self._skipped = self._written.skipped
                 return self._written.assign(survey), survey.problems
             return assign_roles(survey, stated), survey.problems
         except PenstockError as error:
@@ -289,16 +240,12 @@ class Hdf5Store(ContainerStore[OpenHdf5Files]):
             self._readers[name] = reader
         return reader
 
-    def _read_keys(self) -> Sequence[str]:
-        assert self._roles.key is not None, "else the keys are row numbers"
+    def read_keys(self) -> Sequence[str]:
+        """The texts or numbers of the key dataset; row numbers where there is none."""
+        if self._roles.key is None:
+            return super().read_keys()
         self.get_opened()
-        try:
-            self._keys = keys = read_texts(self._hdf5.read_all(self._roles.key))
-        except PenstockError:
-            raise
-        except LIBRARY_ERRORS as error:
-            raise CorruptRecordError(f"the keys are damaged: {error}", store=self.url) from error
-        return keys
+        return read_texts(self._hdf5.read_all(self._roles.key))
 
     def _digest_options(self) -> str:
         names = sorted(path.name for path in self._files)

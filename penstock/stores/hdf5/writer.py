@@ -24,7 +24,7 @@ from penstock.errors import ArgumentError, PackError
 from penstock.registry import require
 from penstock.sample import Array, Field, Schema
 from penstock.stores.common.file_writer import FileWriter
-from penstock.stores.fields.small_fields import pack_small
+from penstock.stores.fields.small_fields import check_pixels, check_text, pack_small
 from penstock.stores.hdf5.format import LAYOUT, Hdf5Layout, array_kind, element_dtype, needs_shapes, row_shape
 from penstock.stores.location import Location
 
@@ -100,7 +100,7 @@ class Hdf5Writer(FileWriter[tuple[bytes, int]]):
         h5py = require("h5py", extra="hdf5")
         with h5py.File(self._building, "w", track_order=False) as file:
             _FileBuilder(h5py, file, self.schema, self.records, self._compression).build(
-                _read_records(partials[0]), Hdf5Layout(self.schema, self._nbytes, tuple(self._skipped))
+                _read_records(partials[0]), Hdf5Layout(self.schema, self.journal.nbytes, tuple(self.skipped))
             )
         with self._building.open("rb+") as written:
             os.fsync(written.fileno())
@@ -186,12 +186,7 @@ def _axes(field: Field) -> int:
 def _pack_value(name: str, field: Field, value: Any, key: str) -> Any:
     """A value as msgpack holds it; arrays are their shape and bytes."""
     if field.pixels is not None:
-        pixels = np.ascontiguousarray(value, field.pixels.dtype)
-        if not np.array_equal(pixels, value) or not field.pixels.allows(pixels.shape):
-            raise PackError(
-                f"field {name!r} must be of kind {field.kind}, got {np.asarray(value).dtype} of shape {pixels.shape}",
-                key=key,
-            )
+        pixels = check_pixels(name, field.pixels, value)
         return [list(pixels.shape), pixels.tobytes()]
     if field.is_blob:
         return bytes(value)
@@ -203,12 +198,8 @@ def _pack_value(name: str, field: Field, value: Any, key: str) -> Any:
 
 def _refuse_text(what: str, text: str, key: str) -> None:
     """HDF5's texts end at the first zero."""
-    try:
-        if "\0" not in text and text.encode() is not None:
-            return
-    except UnicodeEncodeError as error:
-        raise PackError(f"{what} must be valid UTF-8", key=ascii(key)) from error
-    raise PackError(f"{what} must not contain the character of number 0, which HDF5 cannot store", key=ascii(key))
+    if "\0" in check_text(what, text):
+        raise PackError(f"{what} must not contain the character of number 0, which HDF5 cannot store", key=ascii(key))
 
 
 def _stack(field: Field, values: Sequence[Any]) -> Array | list[str]:

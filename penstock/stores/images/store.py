@@ -26,7 +26,7 @@ import xxhash
 
 from penstock.errors import ArgumentError, IncompleteStoreError, StoreError, StoreNotFoundError
 from penstock.sample import Array, Field, Record, Schema
-from penstock.stores.base import Indices, PathLike, Skipped, Store
+from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.fields.record_names import check_classes
 from penstock.stores.images.listing import CompressedListing, Listing, describe_file_type, list_folder
 from penstock.stores.location import Location
@@ -127,6 +127,7 @@ class FilesStore(Store):
         self._folder = self.location.path
         self._keys, self._labels, self._sizes = listing.keys, listing.labels, listing.sizes.data
         self._schema = Schema({"image": Field("image"), "label": Field("label", listing.classes)})
+        self._problems, self._unreadable = listing.problems, listing.unreadable
         self._compressed: CompressedListing | None = None
         self._fingerprint = ""
 
@@ -173,16 +174,6 @@ class FilesStore(Store):
     def recognises(cls, path: str) -> bool:
         """Every folder."""
         return Path(path).is_dir()
-
-    @property
-    def problems(self) -> tuple[Skipped, ...]:
-        """Files that are no images, folders without images, broken links, links in circles; each with the reason."""
-        return self._listing.problems
-
-    @property
-    def unreadable(self) -> tuple[Skipped, ...]:
-        """Those of them that may be images or contain some: broken links, entries without permission to read."""
-        return self._listing.unreadable
 
     def __reduce__(self) -> tuple[object, ...]:
         self._refuse_closed()

@@ -12,7 +12,6 @@ The names of files are made of the keys by :func:`file_name`. A name that two re
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,21 +19,19 @@ from typing import Any, Final
 
 from penstock.errors import ArgumentError, PackError, StoreError
 from penstock.paths import IMAGE_SUFFIXES
-from penstock.plurals import counted
 from penstock.sample import Schema
-from penstock.stores.common.regular_file import open_regular
+from penstock.stores.common.file_writer import FileWriter
+from penstock.stores.common.journal import Journal
 from penstock.stores.fields.image_signatures import find_image_suffix
 from penstock.stores.images.listing import is_system_folder
 from penstock.stores.location import Location
-from penstock.stores.origin import Origin, write_origin
-from penstock.stores.writing import UNFINISHED, CommittedRecords, Skipped, Writer
+from penstock.stores.writing import UNFINISHED, CommittedRecords
 
 __all__ = ["FilesWriter", "PreparedFile", "file_name"]
 
 _UNLABELLED: Final = "images"  # one folder: those of the keys would be classes
 _PARTIAL: Final = ".unfinished.image"
 _NAMES: Final = ".unfinished.names"
-_COMMIT_RECORDS: Final = 1000
 _MAX_NAME_NBYTES: Final = 255
 PreparedFile = tuple[str, bytes | memoryview]
 """The path of a file below the folder, and its bytes."""
@@ -90,8 +87,8 @@ def _find_suffix(image: bytes | memoryview, key: str) -> str:
     return suffix
 
 
-class FilesWriter(Writer[PreparedFile]):
-    """Writes one folder; one of the same origin is resumed.
+class FilesWriter(FileWriter[PreparedFile]):
+    """Writes one folder; one of the same origin is resumed. The file that grows has the names of the images.
 
     Parameters
     ----------
@@ -113,90 +110,98 @@ class FilesWriter(Writer[PreparedFile]):
     """
 
     def __init__(self, location: Location, schema: Schema, source: str, *, overwrite: bool = False) -> None:
-        self._location, self._schema, self._source = location, schema, source
         self._root = location.local_path
-        self._journal, self._names, self._partial = (self._root / name for name in (UNFINISHED, _NAMES, _PARTIAL))
-        self._resumes = False
-        self._committed = CommittedRecords()
-        self._records = self._nbytes = 0
-        self._skipped: list[Skipped] = []
+        self._partial = self._root / _PARTIAL
         self._folders: set[str] = set()
         self._written: dict[str, None] = {}
         """Names of all files, also of those that an earlier run has committed."""
-        self._uncommitted: list[str] = []
-        try:
-            self._root.mkdir(parents=True, exist_ok=True)
-            self._begin(overwrite=overwrite)
+        self._resumes = False
+        super().__init__(location, schema, source, overwrite=overwrite)
+        with self.journal.writing():
             self._commit()
-        except OSError as error:
-            if isinstance(error, StoreError):
-                raise
-            raise self._make_write_error(error) from error
 
-    @property
-    def committed(self) -> CommittedRecords:
-        """What is safe; records behind it are written again."""
-        return self._committed
+    def locate_unfinished(self) -> tuple[list[Path], Path]:
+        """The names of the images, and the journal; the folder cannot be opened while it is there."""
+        return [self._root / _NAMES], self._root / UNFINISHED
+
+    def make_journal(self, source: str, options: Mapping[str, object]) -> Journal:
+        """Without a version."""
+        return Journal(str(self.location), "folder", source, self.schema, options, anew="remove the folder")
+
+    def refuse_existing(self, *, overwrite: bool) -> None:
+        """Raise ArgumentError if the folder holds files, and no journal."""
+        del overwrite
+        if self._root.is_dir() and not self._journal_path.exists() and any(self._root.iterdir()):
+            raise ArgumentError(
+                f"{self.location} holds files already; a folder of images is written to a folder that is empty or "
+                "does not exist"
+            )
+
+    def read_state(self, entry: Mapping[str, Any]) -> tuple[dict[str, Any], list[int]]:
+        """The names that were committed; what was noted behind them is cut off."""
+        names = self._partials[0].read_bytes().split(b"\0")[: entry["records"] + 1]
+        if len(names) <= entry["records"] or b"" in names[:-1]:
+            raise ValueError(f"{_NAMES} has too few names")
+        self._written = dict.fromkeys(map(os.fsdecode, names[:-1]))
+        self._resumes = True
+        return {}, [sum(len(name) + 1 for name in names[:-1])]
 
     def prepare(self, key: str, fields: Mapping[str, object]) -> PreparedFile:
         """Name and bytes of the file; thread-safe."""
         image = fields["image"]
         if not isinstance(image, bytes | memoryview):
             raise PackError(f"field 'image' must hold encoded bytes, got {type(image).__name__}", key=key)
-        return file_name(key, fields, self._schema), image
+        return file_name(key, fields, self.schema), image
 
-    def append(self, prepared: PreparedFile) -> None:
-        """Write the next file."""
+    def write_record(self, prepared: PreparedFile) -> int:
+        """Write the next file, and note its name."""
         name, content = prepared
         folder = name.rpartition("/")[0]
-        try:
-            if folder not in self._folders:
-                (self._root / folder).mkdir(parents=True, exist_ok=True)
-                self._folders.add(folder)
-            self._write(name, content)
-        except OSError as error:
-            if isinstance(error, StoreError):
-                raise
-            raise self._make_write_error(error) from error
+        if folder not in self._folders:
+            (self._root / folder).mkdir(parents=True, exist_ok=True)
+            self._folders.add(folder)
+        self._write(name, content)
         self._written[name] = None
-        self._uncommitted.append(name)
-        self._records += 1
-        self._nbytes += len(content)
-        if self._records + len(self._skipped) - self._committed.consumed >= _COMMIT_RECORDS:
-            self._commit()
+        self.files[0].write(os.fsencode(name) + b"\0")
+        return len(content)
 
-    def skip(self, skipped: Skipped) -> None:
-        """Note a record that is left out."""
-        self._skipped.append(skipped)
-
-    def finish(self, problems: Sequence[Skipped] = ()) -> None:
-        """Remove the journal: the folder is a store."""
-        del problems
+    def write_end(self) -> None:
+        """Bring all images onto the disk."""
         os.sync()
-        self._commit()
-        self._partial.unlink(missing_ok=True)
-        self._names.unlink()
-        self._journal.unlink()
+
+    def place_files(self, partials: Sequence[Path], finals: Sequence[Path]) -> None:
+        """Nothing: the images are in their places."""
+
+    def fingerprint(self, finished: Location) -> str:
+        """That of the store, which cannot be opened before the journal is removed."""
         from penstock.stores.images.store import FilesStore  # which imports this module where it is written
 
-        with FilesStore(self._location) as store:
-            fingerprint = store.fingerprint()
-        write_origin(self._location, fingerprint, Origin.from_text(self._source), self._committed)
-
-    def close(self) -> None:
-        """Stop writing; what is written stays."""
+        self._partial.unlink(missing_ok=True)
+        self._partials[0].unlink()
+        self._journal_path.unlink()
+        with FilesStore(finished) as store:
+            return store.fingerprint()
 
     def discard(self) -> None:
         """Remove the files that this run and the one it resumed wrote, and the folders that are empty then."""
         for name in self._written:
             (self._root / name).unlink(missing_ok=True)
-        for path in (self._partial, self._names, self._journal):
-            path.unlink(missing_ok=True)
+        self._partial.unlink(missing_ok=True)
+        super().discard()
         folders = {name.rpartition("/")[0] for name in self._written}
         for folder in sorted({*folders, *self._folders, ""}, key=len, reverse=True):
             path = self._root / folder
             if path.is_dir() and not any(path.iterdir()):
                 path.rmdir()
+
+    def _read_journal(self, *, overwrite: bool) -> list[int] | None:
+        try:
+            return super()._read_journal(overwrite=False)
+        except StoreError:
+            if not overwrite:
+                raise
+            self.journal.restore(CommittedRecords())
+            return None
 
     def _write(self, name: str, content: bytes | memoryview) -> None:
         path = self._root / name
@@ -207,65 +212,3 @@ class FilesWriter(Writer[PreparedFile]):
         with self._partial.open("wb") as file:
             file.write(content)
         self._partial.rename(path)  # so that a file that exists is whole
-
-    def _begin(self, *, overwrite: bool) -> None:
-        entry = self._read_journal()
-        if entry is None:
-            if any(self._root.iterdir()):
-                raise ArgumentError(
-                    f"{self._location} holds files already; a folder of images is written to a folder that is empty or "
-                    "does not exist"
-                )
-            return
-        begun = entry["source"] == self._source and entry["schema"] == self._schema.to_json()
-        if not begun and not overwrite:
-            raise StoreError(
-                f"an unfinished folder of {counted(int(entry['records']), 'record')} of another source is here; remove "
-                "it, or write as before to resume it",
-                store=str(self._location),
-            )
-        if begun:
-            self._records, self._nbytes = int(entry["records"]), int(entry["nbytes"])
-            self._skipped = [Skipped(str(key), str(reason)) for key, reason in entry["skipped"]]
-            self._read_names()
-            self._resumes = True
-
-    def _read_names(self) -> None:
-        """Read which files an earlier run has committed; what it noted after its last commit is dropped."""
-        try:
-            names = os.fsdecode(self._names.read_bytes()).split("\0")[: self._records]
-        except FileNotFoundError:
-            names = []
-        if len(names) < self._records or (names and not names[-1]):
-            raise StoreError(f"{_NAMES} is damaged; remove the folder", store=str(self._location))
-        self._written = dict.fromkeys(names)
-        self._names.write_bytes(b"".join(os.fsencode(name) + b"\0" for name in names))
-
-    def _read_journal(self) -> dict[str, Any] | None:
-        try:
-            with os.fdopen(open_regular(self._journal), "rb") as file:
-                entry: dict[str, Any] = json.loads(file.read())
-            return entry if {"source", "schema", "records", "nbytes", "skipped"} <= entry.keys() else None
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            raise StoreError(f"{UNFINISHED} is damaged; remove the folder", store=str(self._location)) from error
-
-    def _commit(self) -> None:
-        entry = {
-            "source": self._source,
-            "schema": self._schema.to_json(),
-            "records": self._records,
-            "nbytes": self._nbytes,
-            "skipped": [list(each) for each in self._skipped],
-        }
-        with self._names.open("ab") as file:
-            file.write(b"".join(os.fsencode(name) + b"\0" for name in self._uncommitted))
-        self._uncommitted.clear()
-        partial = Path(f"{self._journal}.new")
-        partial.write_text(json.dumps(entry), encoding="utf-8")
-        partial.replace(self._journal)
-        self._committed = CommittedRecords(self._records, self._nbytes, tuple(self._skipped))
-
-    def _make_write_error(self, error: OSError) -> StoreError:
-        return StoreError(f"the folder cannot be written: {error.strerror or error}", store=str(self._location))

@@ -84,11 +84,6 @@ class LmdbDatumStore(LmdbLayoutStore):
             )
         return f"datum: {counted(len(self), 'record')} in the order of their keys, values are {values}"
 
-    def keys(self) -> Sequence[str]:
-        """The keys of the records."""
-        self._refuse_closed()
-        return self._keys
-
     def read_record(self, opened: memoryview, index: int) -> Record:
         """Parse one message."""
         datum = parse_datum(self._values.read(opened, index))

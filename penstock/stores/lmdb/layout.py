@@ -11,20 +11,19 @@ A subclass is one layout. It says by a few entries whether an environment has it
 
 from __future__ import annotations
 
-import json
+import functools
 import os
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from penstock.errors import ArgumentError, PenstockError, StoreError
 from penstock.sample import Schema
-from penstock.stores.base import Indices, PathLike, Skipped
+from penstock.stores.base import PathLike, Skipped
 from penstock.stores.common.mapped_files import MappedFiles
-from penstock.stores.common.regular_file import open_regular
-from penstock.stores.container import DAMAGE, ContainerStore, fingerprint_files
-from penstock.stores.indices import list_indices
+from penstock.stores.common.regular_file import read_json
+from penstock.stores.container import ContainerStore, fingerprint_files
 from penstock.stores.lmdb.entries import LmdbEntries, find_environment_file, peek_entries, scan_entries
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_origin
@@ -44,7 +43,6 @@ _WRITTEN_OPTIONS: Final = frozenset(
     {"shape", "channels", "dtype", "columns", "units", "classes", "expected_count"}
 )  # what a file beside an environment may say
 _SAMPLED: Final = 16
-_MAX_LAYOUT_NBYTES: Final = 64 << 20
 _LAYOUTS: Final = (
     "pickle-index: __keys__ or __len__, and pickled values; pairs: keys i (pixels) and i_ (text); names: keys NAME.jpg "
     "and NAME.txt, or images alone; datum: messages of Caffe"
@@ -101,11 +99,10 @@ class LmdbLayoutStore(ContainerStore[memoryview]):
             location, files=[file], **{name: value for name, value in options.items() if value is not None}
         )
         written = _read_layout(location, self.layout, file)
-        self._skipped = tuple(Skipped(str(key), str(reason)) for key, reason in written.get("skipped", ()))
+        self._skipped = CommittedRecords.from_json(written).skipped if written else ()
         self._stated: Mapping[str, Any] = {**written.get("options", {}), **self.options}
         self._entries = scan_entries(file, self.get_opened(), self.url)
         self._problems: list[Skipped] = []
-        self._schema: Schema | None = None
         self._keys: Sequence[str] = ()
         try:
             self._arrange()
@@ -133,44 +130,19 @@ class LmdbLayoutStore(ContainerStore[memoryview]):
             return False
 
     @property
-    def schema(self) -> Schema:
-        """Fields of the records, in order."""
-        assert self._schema is not None, "set when the store was opened"
-        return self._schema
-
-    @property
     def entries(self) -> LmdbEntries:
         """The entries of the environment."""
         return self._entries
-
-    @property
-    def problems(self) -> tuple[Skipped, ...]:
-        """Entries that are no records, and records that are missing."""
-        return tuple(self._problems)
-
-    @property
-    def skipped(self) -> tuple[Skipped, ...]:
-        """Entries of the source that were left out when this package wrote the environment."""
-        return self._skipped
 
     @abstractmethod
     def read_image(self, opened: memoryview, index: int) -> Any:
         """The image of a record, as :meth:`read_record` gives it."""
 
-    def blobs(self, field: str, indices: Indices) -> list[Any]:
-        """Images without labels and keys; see :meth:`Store.blobs`."""
+    def make_blob_reader(self, opened: memoryview, field: str, indices: Sequence[int]) -> Callable[[int], Any]:
+        """What gives images without labels and keys."""
         if field != "image":
-            return super().blobs(field, indices)
-        numbers = list_indices(indices)
-        count = len(self)
-        for number in numbers:
-            if not 0 <= number < count:
-                self._refuse_outside(number)
-        opened, read = self.get_opened(), self.read_image
-        try:
-            return [read(opened, number) for number in numbers]
-        except (PenstockError, *DAMAGE):
-            return super().blobs(field, numbers)  # says which record it is
+            return super().make_blob_reader(opened, field, indices)
+        return functools.partial(self.read_image, opened)
 
     def open_files(self) -> memoryview:
         """Map the file."""
@@ -196,8 +168,7 @@ class LmdbLayoutStore(ContainerStore[memoryview]):
                 return None
             if read_origin(location, written["content"]) != Origin.from_text(source):
                 return None
-            skipped = tuple(Skipped(str(key), str(reason)) for key, reason in written["skipped"])
-            return CommittedRecords(int(written["records"]), int(written["nbytes"]), skipped)
+            return CommittedRecords.from_json(written)
         except (PenstockError, KeyError, TypeError, ValueError):
             return None
 
@@ -205,12 +176,11 @@ class LmdbLayoutStore(ContainerStore[memoryview]):
 def _read_layout(location: Location, layout: str, file: Path) -> dict[str, Any]:
     """What the file beside an environment says; empty without one, or where it is of another content."""
     try:
-        with os.fdopen(open_regular(location.sidecar(LAYOUT_FILE)), "rb") as sidecar:
-            written = json.loads(sidecar.read(_MAX_LAYOUT_NBYTES))
+        written = read_json(location.sidecar(LAYOUT_FILE))
         if written["layout"] != layout or written["content"] != fingerprint_files([file]):
             return {}
         written["options"] = {name: written["options"][name] for name in _WRITTEN_OPTIONS & written["options"].keys()}
-        written["skipped"] = [(key, reason) for key, reason in written["skipped"]]
+        CommittedRecords.from_json(written)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
     return dict(written)

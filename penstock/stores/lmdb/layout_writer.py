@@ -24,10 +24,11 @@ from typing import Any, ClassVar, Final
 
 import lmdb
 
-from penstock.errors import ArgumentError, PackError, StoreError, StoreFormatError
-from penstock.plurals import counted
+from penstock.errors import PackError, StoreFormatError
 from penstock.sample import Schema
+from penstock.stores.common.journal import Journal, JournaledWriter, open_locked, refuse_existing
 from penstock.stores.common.mapped_files import MappedFiles
+from penstock.stores.common.regular_file import read_json, replace_json
 from penstock.stores.common.seek_table_file import seek_table_path
 from penstock.stores.container import fingerprint_files
 from penstock.stores.lmdb.commit_limits import CommitLimits
@@ -35,10 +36,9 @@ from penstock.stores.lmdb.entries import find_environment_file, scan_entries
 from penstock.stores.lmdb.files import FILE, HASHES, LOCK, looks_like_lmdb
 from penstock.stores.lmdb.layout import LAYOUT_FILE
 from penstock.stores.lmdb.pages import fsync_path, newest_meta
-from penstock.stores.lmdb.writer_lock import lock_pack
 from penstock.stores.location import Location
 from penstock.stores.origin import ORIGIN_FILE, Origin, write_origin
-from penstock.stores.writing import CommittedRecords, Skipped, Writer
+from penstock.stores.writing import Skipped
 
 __all__ = ["EncodedEntries", "LmdbLayoutWriter"]
 
@@ -57,7 +57,7 @@ class EncodedEntries:
     nbytes: int
 
 
-class LmdbLayoutWriter(Writer[EncodedEntries]):
+class LmdbLayoutWriter(JournaledWriter[EncodedEntries]):
     """Writes one environment, as a folder.
 
     Parameters
@@ -98,21 +98,19 @@ class LmdbLayoutWriter(Writer[EncodedEntries]):
         limits: CommitLimits | None = None,
     ) -> None:
         self.location, self.schema = location, self.choose(schema)
-        self._source, self._options = source, dict(options or {})
         self._url = str(location)
+        fixed = {"version": _VERSION, "layout": self.layout, "written with": dict(options or {})}
+        self.journal = Journal(self._url, "environment", source, self.schema, fixed)
         self._path = location.local_path
         self._folder = Path(f"{self._path}.partial")
         self._limits = limits or CommitLimits()
         self._map_nbytes = self._limits.map_nbytes
-        self._committed = CommittedRecords()
-        self._records = self._nbytes = 0
-        self._skipped: list[Skipped] = []
         self._pending: list[tuple[bytes, bytes]] = []
         self._pending_nbytes = self._pending_records = 0
         self._environment: Any = None
         self._is_complete = False
         self._refuse_existing(overwrite=overwrite)
-        self._lock, _ = lock_pack(self._folder, self._url)
+        self._lock = open_locked(self._folder / LOCK, self._url)
         try:
             if overwrite:
                 self._remove_partial()
@@ -148,16 +146,6 @@ class LmdbLayoutWriter(Writer[EncodedEntries]):
         """What is put behind the last record; by default nothing."""
         return []
 
-    @property
-    def records(self) -> int:
-        """Number of records appended so far, by earlier runs too."""
-        return self._records
-
-    @property
-    def committed(self) -> CommittedRecords:
-        """What is on disk."""
-        return self._committed
-
     def prepare(self, key: str, fields: Mapping[str, object]) -> EncodedEntries:
         """Encode a record; thread-safe."""
         return self.encode(key, fields)
@@ -165,35 +153,23 @@ class LmdbLayoutWriter(Writer[EncodedEntries]):
     def append(self, prepared: EncodedEntries) -> None:
         """Add the next record; commit if enough is pending."""
         for end, value in prepared.entries:
-            self._pending.append((self.name_entry(self._records, end), value))
+            self._pending.append((self.name_entry(self.records, end), value))
             self._pending_nbytes += len(value)
-        self._records += 1
-        self._nbytes += prepared.nbytes
+        self.journal.append(prepared.nbytes)
         self._pending_records += 1
-        if self._limits.is_due(self._pending_records, self._pending_nbytes, self._committed.nbytes):
+        if self._limits.is_due(self._pending_records, self._pending_nbytes, self.committed.nbytes):
             self._commit(_JOURNAL)
-
-    def skip(self, skipped: Skipped) -> None:
-        """Note a record that is left out; on disk with the next commit."""
-        self._skipped.append(skipped)
 
     def finish(self, problems: Sequence[Skipped] = ()) -> None:
         """Commit what is pending and move the environment to its place."""
-        self._skipped += problems
-        try:
+        self.journal.skipped += problems
+        with self.journal.writing():
             if not self._is_complete:
-                self._write_json(self._folder / _FINISHED, self._describe())
+                replace_json(self._folder / _FINISHED, self.journal.to_json())
                 self._pending += self.list_last_entries()
                 self._commit(None)
             self._close_environment()
             self._move()
-        except StoreError:
-            raise
-        except OSError as error:
-            raise StoreError(
-                f"the environment could not be completed: {error.strerror or error}; write again to resume",
-                store=self._url,
-            ) from error
         self.close()
 
     def close(self) -> None:
@@ -215,24 +191,11 @@ class LmdbLayoutWriter(Writer[EncodedEntries]):
         finally:
             self.close()
 
-    def _describe(self) -> dict[str, object]:
-        return {
-            "version": _VERSION,
-            "layout": self.layout,
-            "source": self._source,
-            "schema": self.schema.to_json(),
-            "written with": json.loads(json.dumps(self._options)),
-            "records": self._records,
-            "nbytes": self._nbytes,
-            "skipped": [list(entry) for entry in self._skipped],
-        }
-
     def _refuse_existing(self, *, overwrite: bool) -> None:
         path = self._path
         if not os.path.lexists(path) or (path.is_dir() and not path.is_symlink() and not any(path.iterdir())):
             return
-        if not overwrite:
-            raise ArgumentError(f"{self._url} exists; it is replaced with overwrite=True (--overwrite)")
+        refuse_existing(self.location, overwrite=overwrite)
         names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
         ours = {FILE, _LOCK_OF_LMDB, LOCK, HASHES, ORIGIN_FILE, f".{LAYOUT_FILE}"}
         ours |= {seek_table_path(self.location, "image").name}
@@ -248,29 +211,12 @@ class LmdbLayoutWriter(Writer[EncodedEntries]):
             return
         entries = scan_entries(file, MappedFiles([file]).whole(0), self._url)
         row = entries.find(_JOURNAL)
-        try:
-            content = (self._folder / _FINISHED).read_bytes() if row is None else bytes(entries.value(row))
-            entry = json.loads(content)
-            begun = {name: entry[name] for name in ("version", "layout", "source", "schema", "written with")}
-            self._records, self._nbytes = int(entry["records"]), int(entry["nbytes"])
-            self._skipped = [Skipped(str(key), str(reason)) for key, reason in entry["skipped"]]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise StoreError(
-                f"the unfinished environment in {self._folder.name} is damaged; write with overwrite=True "
-                "(--overwrite) to start anew",
-                store=self._url,
-            ) from error
-        wanted = self._describe()
-        if any(wanted[name] != value for name, value in begun.items()):
-            raise StoreError(
-                f"an unfinished environment of {counted(self._records, 'record')} of another source, or with other "
-                f"options, is in {self._folder.name}; write as before to resume it, or with overwrite=True "
-                "(--overwrite) to start anew",
-                store=self._url,
-            )
+        name = f"the journal in {self._folder.name}"
+        with self.journal.reading(name):
+            entry = read_json(self._folder / _FINISHED) if row is None else json.loads(bytes(entries.value(row)))
+        self.journal.resume(entry, name)
         self._map_nbytes = max(self._map_nbytes, newest_meta(file, self._url).map_nbytes)
         self._is_complete = row is None
-        self._committed = CommittedRecords(self._records, self._nbytes, tuple(self._skipped))
 
     def _commit(self, journal: bytes | None) -> None:
         while True:
@@ -281,11 +227,8 @@ class LmdbLayoutWriter(Writer[EncodedEntries]):
                 self._map_nbytes *= 2
                 self._environment.set_mapsize(self._map_nbytes)
             except lmdb.Error as error:
-                raise StoreError(
-                    f"LMDB could not write: {error}; {counted(self._committed.records, 'record')} so far are safe",
-                    store=self._url,
-                ) from error
-        self._committed = CommittedRecords(self._records, self._nbytes, tuple(self._skipped))
+                raise self.journal.make_write_error(OSError(str(error))) from error
+        self.journal.commit()
         self._pending.clear()
         self._pending_nbytes = self._pending_records = 0
 
@@ -301,7 +244,7 @@ class LmdbLayoutWriter(Writer[EncodedEntries]):
             if journal is None:
                 transaction.delete(_JOURNAL)
             else:
-                transaction.put(journal, json.dumps(self._describe()).encode())
+                transaction.put(journal, json.dumps(self.journal.to_json()).encode())
 
     def _move(self) -> None:
         """Move the file to its place, and write what belongs beside it."""
@@ -319,14 +262,14 @@ class LmdbLayoutWriter(Writer[EncodedEntries]):
             (self._path / name).unlink(missing_ok=True)
         file.replace(self._path / FILE)
         content = fingerprint_files([find_environment_file(self._path)])
-        described = self._describe() | {"content": content, "options": self.describe_reading()}
-        self._write_json(self.location.sidecar(LAYOUT_FILE), described)
-        write_origin(self.location, content, Origin.from_text(self._source))
+        described = self.journal.to_json() | {"content": content, "options": self.describe_reading()}
+        replace_json(self.location.sidecar(LAYOUT_FILE), described)
+        write_origin(self.location, content, Origin.from_text(self.journal.source))
         fsync_path(self._path)
         self._remove_partial()
         (self._folder / LOCK).unlink(missing_ok=True)
         self._folder.rmdir()
-        self._committed = CommittedRecords(self._records, self._nbytes, tuple(self._skipped))
+        self.journal.commit()
 
     def _remove_partial(self) -> None:
         for name in (FILE, _LOCK_OF_LMDB, _FINISHED):
@@ -336,12 +279,3 @@ class LmdbLayoutWriter(Writer[EncodedEntries]):
         if self._environment is not None:
             self._environment.close()
             self._environment = None
-
-    @staticmethod
-    def _write_json(path: Path, entry: Mapping[str, object]) -> None:
-        partial = Path(f"{path}.new")
-        with partial.open("w", encoding="utf-8") as file:
-            json.dump(entry, file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)

@@ -121,11 +121,6 @@ class LmdbNamesStore(LmdbLayoutStore):
         others = f", {counted(len(self._problems), 'problem')}" if self._problems else ""
         return f"names: {counted(len(self), 'image')} in the order of their names, {arrays}{others}"
 
-    def keys(self) -> Sequence[str]:
-        """The keys of the images."""
-        self._refuse_closed()
-        return self._keys
-
     def read_record(self, opened: memoryview, index: int) -> Record:
         """An image and its array."""
         image = self._images.read(opened, index)

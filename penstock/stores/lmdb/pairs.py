@@ -135,11 +135,6 @@ class LmdbPairsStore(LmdbLayoutStore):
         gaps = f", {counted(self._gaps, 'number')} left out" if self._gaps else ", no gaps"
         return f"pairs: {counted(len(self), 'record')} by number{gaps}, values are {values}, {read}"
 
-    def keys(self) -> Sequence[str]:
-        """The numbers of the records."""
-        self._refuse_closed()
-        return self._keys
-
     def read_record(self, opened: memoryview, index: int) -> Record:
         """The pixels and the parsed text of one record."""
         label, box, landmarks, more = parse_text(bytes(self._texts.read(opened, index)))
@@ -168,11 +163,7 @@ class LmdbPairsStore(LmdbLayoutStore):
         """Pixels of small patches are gathered at once; see :meth:`Store.blobs`."""
         if field != "image" or self._gathered is None:
             return super().blobs(field, indices)
-        numbers = np.fromiter(indices, np.int64) if not isinstance(indices, np.ndarray) else indices
-        if not len(numbers):
-            return []
-        for number in (int(numbers.min()), int(numbers.max())):
-            self._refuse_outside(number)
+        numbers = np.array(self._check_indices(indices), np.int64)
         whole = np.frombuffer(self.get_opened(), np.uint8)
         pixels = whole[self._images.begins[numbers][:, None] + self._gathered]
         pixels.flags.writeable = False

@@ -123,11 +123,6 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
         """Order and form of the values."""
         return f"pickle-index: {counted(len(self), 'record')} by {self._order}, values are {self._form}"
 
-    def keys(self) -> Sequence[str]:
-        """The keys of the records."""
-        self._refuse_closed()
-        return self._keys
-
     def read_record(self, opened: memoryview, index: int) -> Record:
         """Unpickle one value."""
         value = self._load(self._values.read(opened, index))

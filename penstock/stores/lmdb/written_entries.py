@@ -18,9 +18,10 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from penstock.errors import ArgumentError, PackError
-from penstock.sample import Array, ArrayKind, Field, Schema
+from penstock.sample import Field, Schema
 from penstock.stores.fields.box_corners import find_image_size
 from penstock.stores.fields.pixels import CHANNELS
+from penstock.stores.fields.small_fields import check_pixels
 from penstock.stores.lmdb.entries import MAX_KEY_NBYTES
 from penstock.stores.lmdb.entry_keys import ARRAY_SUFFIX, COUNT, IMAGE_KEY_SUFFIXES, KEYS, split_suffix
 from penstock.stores.lmdb.layout_writer import EncodedEntries, LmdbLayoutWriter
@@ -62,7 +63,7 @@ class PickleIndexWriter(LmdbLayoutWriter):
         image: Any = fields[_IMAGE]
         if image is None and _LABEL in self.schema:  # a tuple has a place for it
             return EncodedEntries(((b"", _dump((None, _to_plain(fields.get(_LABEL))))),), 0)
-        stored: Any = _copy_encoded(image) if pixels is None else _check_pixels(image, pixels)
+        stored: Any = _copy_encoded(image) if pixels is None else check_pixels(_IMAGE, pixels, image)
         value = (stored, _to_plain(fields.get(_LABEL))) if _LABEL in self.schema else stored
         return EncodedEntries(((b"", _dump(value)),), memoryview(stored).nbytes)
 
@@ -125,10 +126,10 @@ class PairsWriter(LmdbLayoutWriter):
         del key
         kind = self.schema[_IMAGE].pixels
         assert kind is not None, "chosen so"
-        pixels = _check_pixels(fields[_IMAGE], kind)
+        pixels = check_pixels(_IMAGE, kind, fields[_IMAGE])
         if self._channels == "BGR" and pixels.shape[2] > 1:
             pixels = pixels[:, :, [2, 1, 0, 3][: pixels.shape[2]]]
-        content = np.ascontiguousarray(pixels, pixels.dtype.newbyteorder("<")).tobytes()
+        content = pixels.tobytes()
         return EncodedEntries(((b"", content), (b"_", self._make_text(fields))), len(content))
 
     def name_entry(self, index: int, end: bytes) -> bytes:
@@ -245,13 +246,6 @@ def _copy_encoded(image: Any) -> bytes:
         return bytes(memoryview(image))  # not of the image itself: bytes(3) are three zeros
     except TypeError:
         raise PackError(f"field 'image' must hold encoded bytes, got {type(image).__name__}") from None
-
-
-def _check_pixels(value: Any, kind: ArrayKind) -> Array:
-    pixels = np.asarray(value)
-    if pixels.dtype != kind.dtype or not kind.allows(pixels.shape):
-        raise PackError(f"its pixels must be {kind}, got {pixels.dtype} of shape {pixels.shape}")
-    return pixels
 
 
 def _describe_pixels(schema: Schema, channels: str) -> dict[str, object]:

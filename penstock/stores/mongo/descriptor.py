@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Final
 
 from penstock.errors import ArgumentError, IncompleteStoreError, StoreFormatError
 from penstock.plurals import counted
@@ -43,12 +43,10 @@ class Descriptor:
         Where each field is in a document.
     source : str
         The origin of the records.
-    count, nbytes : int
-        Number of committed records, and bytes of their blobs.
+    committed : CommittedRecords
+        What is on the server, and which entries of the source were left out.
     content : str
         A hash of all records, in order.
-    skipped : tuple of Skipped
-        Entries of the source that were left out.
     complete : bool
         Whether the last record is written.
     """
@@ -56,16 +54,9 @@ class Descriptor:
     schema: Schema
     paths: Mapping[str, str]
     source: str
-    count: int = 0
-    nbytes: int = 0
+    committed: CommittedRecords = field(default_factory=CommittedRecords)
     content: str = ""
-    skipped: tuple[Skipped, ...] = ()
     complete: bool = False
-
-    @property
-    def committed(self) -> CommittedRecords:
-        """What is on the server."""
-        return CommittedRecords(self.count, self.nbytes, self.skipped)
 
     def write(self, database: Database, collection: str) -> None:
         """Replace the description in the database, in one step."""
@@ -75,11 +66,11 @@ class Descriptor:
             "schema": json.dumps(self.schema.to_json()),  # as text: names of fields may contain what MongoDB reserves
             "paths": json.dumps(dict(self.paths)),
             "source": self.source,
-            "count": self.count,
-            "nbytes": self.nbytes,
+            "count": self.committed.records,
+            "nbytes": self.committed.nbytes,
             "content": self.content,
-            "skipped": json.dumps([list(entry) for entry in self.skipped[:_MAX_LISTED]]),
-            "skipped_count": len(self.skipped),
+            "skipped": json.dumps([list(entry) for entry in self.committed.skipped[:_MAX_LISTED]]),
+            "skipped_count": len(self.committed.skipped),
             "complete": self.complete,
         }
         database[name_descriptors(collection)].replace_one({"_id": _ID}, document, upsert=True)
@@ -88,8 +79,8 @@ class Descriptor:
         """Raise :class:`IncompleteStoreError` unless the last record is written."""
         if not self.complete:
             raise IncompleteStoreError(
-                f"this collection is not finished: {counted(self.count, 'record')} of it are written; pack again to "
-                "resume it",
+                f"this collection is not finished: {counted(self.committed.records, 'record')} of it are written; pack "
+                "again to resume it",
                 store=url,
             )
 
@@ -121,25 +112,27 @@ def read_descriptor(database: Database, collection: str, url: str) -> Descriptor
         schema = Schema.from_json(json.loads(document["schema"]))
         if paths.keys() != schema.fields.keys():
             raise ValueError("paths and fields differ")  # noqa: TRY301  # one handler
+        held = CommittedRecords.from_json(
+            {
+                "records": document["count"],
+                "nbytes": document["nbytes"],
+                "skipped": json.loads(document["skipped"]),
+            }
+        )
+        unlisted = int(document["skipped_count"]) - len(held.skipped)
+        if not 0 <= unlisted <= _MAX_UNLISTED:
+            raise ValueError(  # noqa: TRY301  # one handler
+                f"skipped_count is {document['skipped_count']!r:.80}, and {len(held.skipped)} are listed"
+            )
         return Descriptor(
             schema,
             paths,
             str(document["source"]),
-            int(document["count"]),
-            int(document["nbytes"]),
+            held + CommittedRecords(skipped=(Skipped("", "left out, not listed by name"),) * unlisted),
             str(document["content"]),
-            _read_skipped(document),
             bool(document["complete"]),
         )
     except StoreFormatError:
         raise
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError, ArgumentError) as error:
         raise StoreFormatError(f"{name_descriptors(collection)} is damaged: {error}", store=url) from error
-
-
-def _read_skipped(document: Mapping[str, Any]) -> tuple[Skipped, ...]:
-    listed = tuple(Skipped(str(key), str(reason)) for key, reason in json.loads(document["skipped"]))
-    more = int(document["skipped_count"]) - len(listed)
-    if not 0 <= more <= _MAX_UNLISTED:
-        raise ValueError(f"skipped_count is {document['skipped_count']!r:.80}, and {len(listed)} are listed")
-    return listed + (Skipped("", "left out, not listed by name"),) * more

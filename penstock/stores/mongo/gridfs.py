@@ -23,13 +23,14 @@ import numpy as np
 
 from penstock.errors import ArgumentError, PackError
 from penstock.sample import Schema
+from penstock.stores.fields.small_fields import check_pixels
 from penstock.stores.location import Location
 from penstock.stores.mongo.connection import Database, MongoConnection, import_bson
 from penstock.stores.mongo.fields import CONTENT
 from penstock.stores.mongo.listing import to_hashable
 from penstock.stores.mongo.opening import CollectionContents, Selection, look_at_collection
 from penstock.stores.mongo.store import MongoStore
-from penstock.stores.mongo.values import PIXELS, SHAPE, to_bytes
+from penstock.stores.mongo.values import PIXELS, SHAPE
 from penstock.stores.mongo.writer import PreparedDocument, ServerWriter, add_id
 from penstock.stores.writing import Writer
 
@@ -144,10 +145,9 @@ class FileContentWriter(ServerWriter):
         """The document of a file, and its content."""
         value = fields[self._content_field]
         kind = self.schema[self._content_field].pixels
-        if value is None or (kind is not None and not kind.allows(np.shape(value))):
-            got = "none" if value is None else f"an array of shape {np.shape(value)}"
-            raise PackError(f"field {self._content_field!r} is the content of a file, got {got}", key=key)
-        content = bytes(value) if kind is None else to_bytes(np.asarray(value, kind.dtype))
+        if value is None:
+            raise PackError(f"field {self._content_field!r} is the content of a file, got none", key=key)
+        content = bytes(value) if kind is None else check_pixels(self._content_field, kind, value).tobytes()
         document = {
             "filename": key,
             "length": import_bson().Int64(len(content)),

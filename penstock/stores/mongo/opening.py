@@ -272,10 +272,10 @@ def _warn_of_problems(listing: DocumentListing, count: int) -> None:
 
 
 def _refuse_count(descriptor: Descriptor, found: int) -> None:
-    if found != descriptor.count:
+    if found != descriptor.committed.records:
         raise StoreFormatError(
-            f"penstock wrote {counted(descriptor.count, 'document')} to this collection, and {found} are there; it was "
-            "changed by another program"
+            f"penstock wrote {counted(descriptor.committed.records, 'document')} to this collection, and {found} are "
+            "there; it was changed by another program"
         )
 
 

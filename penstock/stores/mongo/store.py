@@ -19,13 +19,12 @@ from typing import Any, ClassVar, Final, TypeVar
 
 import xxhash
 
-from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, StoreError
+from penstock.errors import StoreError
 from penstock.plurals import counted
 from penstock.sample import Array, Record, Schema
 from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.common.read_ahead import ReadAhead
-from penstock.stores.container import make_column
-from penstock.stores.indices import list_indices
+from penstock.stores.container import load_column
 from penstock.stores.location import Location
 from penstock.stores.mongo.connection import RECONNECT_TIMEOUT_S, Database, MongoConnection
 from penstock.stores.mongo.descriptor import read_descriptor
@@ -33,7 +32,7 @@ from penstock.stores.mongo.listing import to_hashable
 from penstock.stores.mongo.opening import CollectionContents, Selection, look_at_collection, make_selection
 from penstock.stores.mongo.records import RecordMaker
 from penstock.stores.mongo.values import count_bytes, make_projection
-from penstock.stores.writing import CommittedRecords, Skipped, Writer
+from penstock.stores.writing import CommittedRecords, Writer
 
 __all__ = ["MongoStore"]
 
@@ -170,19 +169,8 @@ class MongoStore(Store):
     def column(self, field: str) -> Array:
         """A small field of all records, read at the first call; see :meth:`Store.column`."""
         self._refuse_closed()
-        kind = self.schema[field]
-        if kind.is_blob or kind.kind == "json" or (kind.array is not None and kind.array.shape is None):
-            raise ArgumentError(f"field {field!r} is {kind.kind}, which has no column; read the records instead")
         if field not in self._columns:
-            try:
-                self._columns[field] = make_column(list(self._read_column(field)), kind)
-            except PenstockError as error:
-                error.locate(store=self.url)
-                raise
-            except (ValueError, TypeError) as error:
-                raise CorruptRecordError(
-                    f"the column of field {field!r} is damaged: {error}", store=self.url
-                ) from error
+            self._columns[field] = load_column(field, self.schema[field], lambda: self._read_column(field), self.url)
         return self._columns[field]
 
     def _iter_values(self, field: str) -> Iterator[Any]:
@@ -197,27 +185,6 @@ class MongoStore(Store):
     def digest(self) -> str:
         """Of ids, keys, fields and columns, and of all records where penstock wrote them; see the class."""
         return self._digest
-
-    @property
-    def problems(self) -> tuple[Skipped, ...]:
-        """Ids, or rows of the manifest, without a document."""
-        return self._contents.listing.problems
-
-    @property
-    def unreadable(self) -> tuple[Skipped, ...]:
-        """The same: each may have been a record."""
-        return self.problems
-
-    @property
-    def skipped(self) -> tuple[Skipped, ...]:
-        """Entries that were left out when penstock wrote the collection."""
-        return () if self._contents.descriptor is None else self._contents.descriptor.skipped
-
-    @classmethod
-    def recognises(cls, path: str) -> bool:
-        """False: what is at a path on this machine is no server."""
-        del path
-        return False
 
     @classmethod
     def writer(
@@ -266,6 +233,9 @@ class MongoStore(Store):
     def _begin(self, connection: MongoConnection, contents: CollectionContents) -> None:
         self._connection, self._contents = connection, contents
         self._keys = contents.listing.keys
+        self._problems = self._unreadable = contents.listing.problems  # each may have been a record
+        if contents.descriptor is not None:
+            self._skipped = contents.descriptor.committed.skipped
         self._columns: dict[str, Array] = {}
         self._records = RecordMaker(contents, self.url)
         paths = contents.layout.paths
@@ -282,11 +252,8 @@ class MongoStore(Store):
         self._digest = state.hexdigest()
 
     def _check_indices(self, indices: Indices) -> list[int]:
-        numbers = list_indices(indices)
-        for number in numbers:
-            self._refuse_outside(number)
         self._refuse_closed()
-        return numbers
+        return super()._check_indices(indices)
 
     def _get_documents(self, numbers: Sequence[int], field: str | None) -> dict[int, dict[str, Any]]:
         """The documents of some records, those that were read ahead included."""

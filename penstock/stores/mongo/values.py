@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import xxhash
 
-from penstock.sample import Array, ArrayKind, Field
+from penstock.sample import ArrayKind, Field
 from penstock.stores.mongo.fields import Document, DocumentLayout, get_value
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "count_bytes",
     "hash_blob",
     "make_projection",
-    "to_bytes",
     "to_text",
 ]
 
@@ -82,11 +81,6 @@ def make_projection(paths: Sequence[str]) -> dict[str, int]:
     return {".".join(parts): 1 for parts in kept} | {"_id": 1}
 
 
-def to_bytes(pixels: Array) -> bytes:
-    """The bytes of pixels as they are stored: little-endian, in order of rows."""
-    return np.ascontiguousarray(pixels, pixels.dtype.newbyteorder("<")).tobytes()
-
-
 def count_bytes(value: object) -> int:
     """The bytes of the encoded values in a document, at any depth."""
     if isinstance(value, dict):
@@ -100,7 +94,9 @@ def hash_blob(blob: Any) -> int:
     """The hash of an encoded field, as a signed number, which is what BSON has; 0 where there is no value."""
     if blob is None:
         return 0
-    number = xxhash.xxh3_64_intdigest(to_bytes(blob) if isinstance(blob, np.ndarray) else blob)
+    if isinstance(blob, np.ndarray):  # as it is stored: little-endian, in order of rows
+        blob = np.ascontiguousarray(blob, blob.dtype.newbyteorder("<"))
+    number = xxhash.xxh3_64_intdigest(blob)
     return number - (1 << 64) if number >> 63 else number
 
 

@@ -21,16 +21,17 @@ from typing import Any, Final
 import numpy as np
 import xxhash
 
-from penstock.errors import ArgumentError, PackError, StoreError, StoreFormatError
+from penstock.errors import ArgumentError, PackError, StoreFormatError
 from penstock.plurals import counted
 from penstock.registry import require
-from penstock.sample import ArrayKind, Field, Schema
-from penstock.stores.fields.small_fields import pack_small
+from penstock.sample import Field, Schema
+from penstock.stores.common.journal import Journal, JournaledWriter
+from penstock.stores.fields.small_fields import check_pixels, pack_small
 from penstock.stores.location import Location
 from penstock.stores.mongo.connection import Database, MongoConnection, import_bson
 from penstock.stores.mongo.descriptor import Descriptor, name_descriptors, read_descriptor
-from penstock.stores.mongo.values import PIXELS, SHAPE, VALUES, hash_blob, to_bytes
-from penstock.stores.writing import CommittedRecords, Skipped, Writer
+from penstock.stores.mongo.values import PIXELS, SHAPE, VALUES, hash_blob
+from penstock.stores.writing import Skipped
 
 __all__ = ["MAX_DOCUMENT_NBYTES", "DocumentWriter", "PreparedDocument", "ServerWriter", "to_document_value"]
 
@@ -50,7 +51,7 @@ class PreparedDocument:
     nbytes: int
 
 
-class ServerWriter(Writer[PreparedDocument]):
+class ServerWriter(JournaledWriter[PreparedDocument]):
     """Writes records to collections of a database.
 
     Parameters
@@ -85,18 +86,13 @@ class ServerWriter(Writer[PreparedDocument]):
         self._names = _name_values(schema)
         self._pending: list[PreparedDocument] = []
         self._pending_nbytes = 0
-        self._skipped: list[Skipped] = []
         self._descriptor = Descriptor(schema, self.make_paths(self._names), source)
+        self.journal = Journal(self._url, "collection", source, schema, {"paths": self._descriptor.paths})
         try:
             self._begin(overwrite=overwrite)
         except BaseException:
             self._connection.close()
             raise
-
-    @property
-    def committed(self) -> CommittedRecords:
-        """What is on the server."""
-        return self._descriptor.committed
 
     @property
     def bucket(self) -> str:
@@ -165,19 +161,17 @@ class ServerWriter(Writer[PreparedDocument]):
     def append(self, prepared: PreparedDocument) -> None:
         """Add the next record; commit if enough are pending."""
         self._pending.append(prepared)
+        self.journal.append(prepared.nbytes)
         self._pending_nbytes += len(prepared.body) + len(prepared.content)
         if len(self._pending) >= self.commit_records or self._pending_nbytes >= _COMMIT_NBYTES:
             self._commit()
-
-    def skip(self, skipped: Skipped) -> None:
-        """Note a record that is left out; on the server with the next commit."""
-        self._skipped.append(skipped)
 
     def finish(self, problems: Sequence[Skipped] = ()) -> None:
         """Send the remaining records, create the indexes, and mark the collection as complete."""
         self._commit()
         self._connection.run(self.create_indexes)
-        self._describe(replace(self._descriptor, skipped=(*self._skipped, *problems), complete=True))
+        self.journal.skipped += problems
+        self._describe(replace(self._descriptor, committed=self.journal.written, complete=True))
 
     def close(self) -> None:
         """Close the client. What was committed stays, and is resumed by a writer of the same origin."""
@@ -204,29 +198,21 @@ class ServerWriter(Writer[PreparedDocument]):
             return
         if held.complete:
             raise ArgumentError(
-                f"{self._url} is a finished collection of {counted(held.count, 'record')}; it is replaced with "
-                "overwrite=True (--overwrite)"
+                f"{self._url} is a finished collection of {counted(held.committed.records, 'record')}; it is "
+                "replaced with overwrite=True (--overwrite)"
             )
-        if (held.source, held.schema, held.paths) != (
-            self._descriptor.source,
-            self._descriptor.schema,
-            self._descriptor.paths,
-        ):
-            raise StoreError(
-                f"an unfinished collection of {counted(held.count, 'record')} of another source, or with other fields, "
-                "is here; write as before to resume it, or with overwrite=True (--overwrite) to start anew",
-                store=self._url,
-            )
-        self._connection.run(lambda database: self._delete_from(database, held.count))
+        wanted = self._descriptor
+        if (held.source, held.schema, held.paths) != (wanted.source, wanted.schema, wanted.paths):
+            raise self.journal.make_other_error(held.committed.records, held.source, held.schema, {"paths": held.paths})
+        self._connection.run(lambda database: self._delete_from(database, held.committed.records))
         name = self.collections[0][0]
         found = self._connection.run(lambda database: database[name].count_documents({}))
-        if found != held.count:
-            raise StoreError(
-                f"the unfinished collection must have {held.count} documents, and {found} are there; write with "
-                "overwrite=True (--overwrite) to start anew",
-                store=self._url,
+        if found != held.committed.records:
+            raise self.journal.make_damage_error(
+                f"the unfinished collection must have {held.committed.records} documents, and {found} are there"
             )
-        self._descriptor, self._skipped = held, list(held.skipped)
+        self._descriptor = held
+        self.journal.restore(held.committed)
 
     def _read_descriptor(self, database: Database) -> Descriptor | None:
         return read_descriptor(database, self._connection.collection, self._url)
@@ -244,7 +230,7 @@ class ServerWriter(Writer[PreparedDocument]):
             database[name].delete_many({number: {"$gte": first}})
 
     def _commit(self) -> None:
-        first, records = self._descriptor.count, self._pending
+        first, records = self.committed.records, self._pending
         attempts = 0
 
         def send(database: Database) -> None:
@@ -259,21 +245,14 @@ class ServerWriter(Writer[PreparedDocument]):
         content = bytes.fromhex(self._descriptor.content)
         for record in records:
             content = xxhash.xxh3_128_digest(content + xxhash.xxh3_128_digest(record.body + record.content))
-        self._describe(
-            replace(
-                self._descriptor,
-                count=first + len(records),
-                nbytes=self._descriptor.nbytes + sum(record.nbytes for record in records),
-                content=content.hex(),
-                skipped=tuple(self._skipped),
-            )
-        )
+        self._describe(replace(self._descriptor, committed=self.journal.written, content=content.hex()))
         self._pending = []
         self._pending_nbytes = 0
 
     def _describe(self, descriptor: Descriptor) -> None:
         self._connection.run(lambda database: descriptor.write(database, self._connection.collection))
         self._descriptor = descriptor
+        self.journal.restore(descriptor.committed)
 
 
 class DocumentWriter(ServerWriter):
@@ -330,7 +309,8 @@ def to_document_value(name: str, field: Field, value: Any) -> Any:
     if value is None:
         return None
     if field.pixels is not None:
-        return _to_pixels(name, field.pixels, value)
+        pixels = check_pixels(name, field.pixels, value)
+        return {SHAPE: list(pixels.shape), PIXELS: pixels.tobytes()}
     if field.is_blob:
         return bytes(value)
     packed = pack_small(name, field, value)
@@ -342,13 +322,6 @@ def to_document_value(name: str, field: Field, value: Any) -> Any:
     if array.ndim == 1:
         return array.tolist()
     return {SHAPE: list(array.shape), VALUES: array.ravel().tolist()}
-
-
-def _to_pixels(name: str, kind: ArrayKind, value: object) -> dict[str, Any]:
-    pixels = np.asarray(value)
-    if pixels.dtype != kind.dtype or not kind.allows(pixels.shape):
-        raise PackError(f"field {name!r} must be {kind}, got {pixels.dtype} of shape {pixels.shape}")
-    return {SHAPE: list(pixels.shape), PIXELS: to_bytes(pixels)}
 
 
 def _count_bytes(blob: Any) -> int:

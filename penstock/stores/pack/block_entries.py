@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import PackError
 from penstock.sample import Array, DType, Field, Schema
-from penstock.stores.fields.small_fields import check_small
+from penstock.stores.fields.small_fields import check_pixels, check_small
 from penstock.stores.pack.blocks import (
     BlockLayout,
     ParsedBlock,
@@ -30,7 +30,6 @@ from penstock.stores.pack.blocks import (
 )
 from penstock.stores.pack.entries import PackEntries, RecordEntries, refuse_other_lengths
 from penstock.stores.pack.format import MAX_KEY_NBYTES, EncodedRecord, encode_column, get_column_dtype
-from penstock.stores.pack.pixels import as_stored_pixels
 
 __all__ = ["BlockEntries", "PreparedRows", "as_one_array", "make_entries"]
 
@@ -167,7 +166,7 @@ class BlockEntries(PackEntries):
         missing = np.zeros(len(out), np.uint8)
         for at, value in enumerate(values):
             if field.pixels is not None:
-                out[at] = as_stored_pixels(name, field.pixels, value)
+                out[at] = check_pixels(name, field.pixels, value)
                 continue
             small = check_small(name, field, value)
             if small is None:

@@ -29,6 +29,7 @@ from penstock import _native
 from penstock.errors import CorruptRecordError, IncompleteStoreError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.pixel_rows import EncodedRows
 from penstock.plurals import counted
+from penstock.stores.common.regular_file import FileIdentity, identify
 from penstock.stores.lmdb.files import FILE, HASHES, LOCK
 from penstock.stores.lmdb.pages import BTree, PageFile
 from penstock.stores.pack.format import COLUMNS, KEYS, RECORDS
@@ -70,7 +71,7 @@ class PackMap:
         self._leaves = [number for _, number in leaves]
         self._places = np.zeros(entries, np.int64), np.zeros(entries, np.int64)
         self._begins, self._sizes = (values.data for values in self._places)
-        self._identity = _identity(self._path)
+        self._identity = identify(self._path)
         self.window = self._pages.map()
 
     @classmethod
@@ -78,7 +79,7 @@ class PackMap:
         """The map of the pack in ``folder``; the file is mapped if this process has no map of it."""
         with _opening:
             try:
-                identity = _identity(folder / FILE)
+                identity = identify(folder / FILE)
             except FileNotFoundError as error:
                 raise make_missing_error(folder, url) from error
             except NotADirectoryError as error:
@@ -171,7 +172,7 @@ class PackMap:
     def refuse_changed(self, url: str) -> None:
         """Raise StoreError if the file was replaced, truncated or written to while it was mapped."""
         try:
-            if _identity(self._path) == self._identity:
+            if identify(self._path) == self._identity:
                 return
         except OSError:
             pass
@@ -258,12 +259,7 @@ def _describe_other(path: Path) -> str:
     return describe_environment(path)
 
 
-def _identity(path: Path) -> tuple[int, int, int, int]:
-    seen = path.stat()
-    return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns
-
-
-_maps: weakref.WeakValueDictionary[tuple[int, int, int, int], PackMap] = weakref.WeakValueDictionary()
+_maps: weakref.WeakValueDictionary[FileIdentity, PackMap] = weakref.WeakValueDictionary()
 _opening = threading.Lock()
 
 

@@ -17,7 +17,7 @@ import xxhash
 from penstock.errors import ArgumentError, StoreFormatError
 from penstock.sample import Schema
 from penstock.stores.pack.format import get_column_dtype
-from penstock.stores.writing import Skipped
+from penstock.stores.writing import CommittedRecords, Skipped
 
 __all__ = [
     "DAMAGED_META",
@@ -78,6 +78,11 @@ class PackMeta:
     source: str = ""
     block_records: int = 0
     has_none: bool = False
+
+    @property
+    def committed(self) -> CommittedRecords:
+        """What it says of the records."""
+        return CommittedRecords(self.count, self.nbytes, tuple(self.skipped))
 
     @property
     def version(self) -> int:
@@ -149,13 +154,14 @@ class PackMeta:
     @classmethod
     def _from_json(cls, entry: Mapping[str, Any]) -> PackMeta:
         """From the parsed JSON, whose values may be of any type."""
+        held = CommittedRecords.from_json({**entry, "records": entry["count"]})
         meta = cls(
             schema=Schema.from_json(entry["schema"]),
-            count=entry["count"],
-            nbytes=entry["nbytes"],
+            count=held.records,
+            nbytes=held.nbytes,
             content=entry["content"],
             columns=dict(entry["columns"].items()),
-            skipped=tuple(Skipped(*pair) for pair in entry["skipped"] if type(pair) is list),
+            skipped=held.skipped,
             complete=entry["complete"] is True,
             source=entry["source"],
             block_records=entry["block_records"] if entry["version"] > 1 else 0,
@@ -165,14 +171,8 @@ class PackMeta:
             raise ArgumentError(f"block_records must be 0 to {MAX_BLOCK_RECORDS}, got {meta.block_records!r:.50}")
         texts = [meta.content, meta.source, *(meta.columns or {}).values()]
         texts += [text for pair in meta.skipped for text in pair]
-        if len(meta.skipped) != len(entry["skipped"]):
-            raise ArgumentError("skipped must be a list of lists")
-        if not all(type(number) is int and 0 <= number < 2**63 for number in (meta.count, meta.nbytes)):
-            raise ArgumentError(
-                f"count and nbytes must be integers of at least 0, got {meta.count!r:.50} and {meta.nbytes!r:.50}"
-            )
         if not all(type(text) is str for text in texts):
-            raise ArgumentError("content, source, columns and skipped must be texts")
+            raise ArgumentError("content, source and columns must be texts")
         "".join(texts).encode()  # a UnicodeEncodeError is a ValueError
         for name in meta.columns or {}:
             if get_column_dtype(meta.schema[name]) is None:

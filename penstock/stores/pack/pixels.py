@@ -18,34 +18,19 @@ from typing import Final
 
 import numpy as np
 
-from penstock.errors import PackError
 from penstock.sample import Array, ArrayKind
+from penstock.stores.fields.small_fields import check_pixels
 
-__all__ = ["PixelReader", "as_stored_pixels", "copy_aligned", "pack_pixels"]
+__all__ = ["PixelReader", "copy_aligned", "pack_pixels"]
 
 _SIZE: Final = struct.Struct("<II")
 _SHAPE: Final = struct.Struct("<III")
 """The lengths before pixels of several sizes; with the channels where these vary."""
 
 
-def as_stored_pixels(name: str, kind: ArrayKind, value: object) -> Array:
-    """An image as a C-contiguous little-endian array of the kind of its field.
-
-    Raises
-    ------
-    PackError
-        If it is no array, or of another dtype or shape. Values are never converted.
-    """
-    if not isinstance(value, np.ndarray):
-        raise PackError(f"field {name!r} must be an array of pixels ({kind}), got {type(value).__name__}")
-    if value.dtype != kind.dtype or not kind.allows(value.shape) or value.size == 0:
-        raise PackError(f"field {name!r} must be pixels ({kind}), got {value.dtype} of shape {value.shape}")
-    return np.ascontiguousarray(value, kind.dtype.newbyteorder("<"))
-
-
 def pack_pixels(name: str, kind: ArrayKind, value: object) -> bytes | memoryview:
-    """The bytes of an image as they are stored; raises as :func:`as_stored_pixels`."""
-    pixels = as_stored_pixels(name, kind, value)
+    """The bytes of an image as they are stored; raises as :func:`.check_pixels`."""
+    pixels = check_pixels(name, kind, value)
     if kind.shape is not None:
         return pixels.data.cast("B")
     lengths = _SIZE.pack(*pixels.shape[:2]) if kind.axes[2] else _SHAPE.pack(*pixels.shape)

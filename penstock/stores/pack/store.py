@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, CorruptRecordError, StoreError
 from penstock.sample import Array, ArrayKind, Record, Schema
-from penstock.stores.base import Indices, PathLike, Skipped, Store
+from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.common.keys import LazyKeys
 from penstock.stores.fields.record_names import check_classes, describe_class_difference
 from penstock.stores.indices import list_indices
@@ -86,6 +86,7 @@ class LmdbStore(Store):
         self._map: PackMap | None = None
         meta = self._open().meta
         self._meta = meta
+        self._skipped = meta.skipped
         self._codec = RecordCodec(meta.schema, allows_none=meta.version > 1)
         self._layout = find_layout(meta, self.url)
         self._blocks: BlockReader | None = None
@@ -267,7 +268,7 @@ class LmdbStore(Store):
             return None  # there is no pack, or it is unfinished or damaged
         if origin != Origin.from_text(source) or meta.schema != schema:
             return None
-        return CommittedRecords(meta.count, meta.nbytes, tuple(meta.skipped))
+        return meta.committed
 
     @classmethod
     def writer(  # type: ignore[override]  # it has no options
@@ -277,16 +278,6 @@ class LmdbStore(Store):
         from penstock.stores.pack.writer import LmdbWriter  # readers need not load it
 
         return LmdbWriter(location.local_path, schema, source, overwrite=overwrite)
-
-    @property
-    def problems(self) -> tuple[Skipped, ...]:
-        """Nothing: what was left out when the pack was written is not in it."""
-        return ()
-
-    @property
-    def skipped(self) -> tuple[Skipped, ...]:
-        """Entries of the source that were left out when the pack was written."""
-        return tuple(self._meta.skipped)
 
     def close(self) -> None:
         """Release the map. The file is unmapped when the last store on it and the last view of it are deleted."""

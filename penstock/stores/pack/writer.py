@@ -26,11 +26,11 @@ import xxhash
 from penstock.errors import ArgumentError, StoreError, StoreFormatError
 from penstock.plurals import counted
 from penstock.sample import Schema
+from penstock.stores.common.journal import Journal, JournaledWriter, open_locked
 from penstock.stores.common.seek_table_file import seek_table_path
 from penstock.stores.lmdb.commit_limits import CommitLimits
 from penstock.stores.lmdb.files import FILE, HASHES, LOCK
 from penstock.stores.lmdb.pages import BTree, PageFile, fsync_path, newest_meta
-from penstock.stores.lmdb.writer_lock import lock_pack
 from penstock.stores.location import Location
 from penstock.stores.origin import ORIGIN_FILE, Origin, read_origin, write_origin
 from penstock.stores.pack.block_entries import make_entries
@@ -38,7 +38,7 @@ from penstock.stores.pack.format import COLUMNS, KEYS, RECORDS, make_record_key
 from penstock.stores.pack.mapping import read_meta
 from penstock.stores.pack.meta import META, META_ENTRY, META_HASH, PackMeta
 from penstock.stores.pack.page_hashes import PageHashFile
-from penstock.stores.writing import CommittedRecords, Skipped, Writer
+from penstock.stores.writing import Skipped
 
 __all__ = ["LmdbWriter"]
 
@@ -46,12 +46,13 @@ _logger = logging.getLogger(__name__)
 
 _OURS: Final = (FILE, "lock.mdb", HASHES, f"{HASHES}.tmp", ORIGIN_FILE, ".convert.json", LOCK)
 _EMPTY_NBYTES: Final = 1 << 17  # two of the largest pages: a file of this size may come from a kill while LMDB made it
+_MAX_SOURCE_NBYTES: Final = 1024
 _SLACK_NBYTES: Final = 1 << 20  # what a commit writes beside its records, about
 
 _HEAP_END_NBYTES: Final = 100_000  # larger than what is free between other blocks, and too small for a map of its own
 
 
-class LmdbWriter(Writer[Any]):
+class LmdbWriter(JournaledWriter[Any]):
     """Writes one pack.
 
     Parameters
@@ -92,13 +93,14 @@ class LmdbWriter(Writer[Any]):
         self._limits = limits or CommitLimits()
         self._map_nbytes = self._limits.map_nbytes
         self._entries = make_entries(schema)
-        self._skipped: list[Skipped] = []
+        self.journal = Journal(self._url, "pack", source, schema)
         self._most_pending_nbytes = 0
         self._heap_ends: list[bytes] = []
         self._meta = PackMeta(schema, source=source, block_records=self._entries.block_records)
         self._origin = Origin.from_text(source)
         self._is_new = not self._location.exists()
-        self._lock, self._locked_source = lock_pack(self._path, self._url)
+        self._lock = open_locked(self._path / LOCK, self._url)
+        self._locked_source = os.pread(self._lock, _MAX_SOURCE_NBYTES, 0).decode(errors="replace")
         try:
             self._begin(overwrite=overwrite)
         except BaseException:
@@ -106,11 +108,6 @@ class LmdbWriter(Writer[Any]):
             raise
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, source.encode(), 0)
-
-    @property
-    def committed(self) -> CommittedRecords:
-        """What is on disk."""
-        return CommittedRecords(self._meta.count, self._meta.nbytes, tuple(self._meta.skipped))
 
     def prepare(self, key: str, fields: Mapping[str, object]) -> Any:
         """Encode and hash a record; thread-safe."""
@@ -134,10 +131,6 @@ class LmdbWriter(Writer[Any]):
         """Whether a prepared record equals the last one that is committed."""
         return self._entries.repeats_last(prepared)
 
-    def skip(self, skipped: Skipped) -> None:
-        """Note a record that is left out; on disk with the next commit."""
-        self._skipped.append(skipped)
-
     def finish(self, problems: Sequence[Skipped] = ()) -> None:
         """Commit the remaining records, columns, keys and the mark of completion; write the page hashes; sync."""
         if not self._meta.complete:
@@ -146,7 +139,7 @@ class LmdbWriter(Writer[Any]):
             meta = replace(
                 self._describe(),
                 columns={name: xxhash.xxh3_64_hexdigest(content) for name, content in columns.items()},
-                skipped=(*self._skipped, *problems),
+                skipped=(*self.skipped, *problems),
                 complete=True,
                 source="",
             )
@@ -192,7 +185,7 @@ class LmdbWriter(Writer[Any]):
             count=self._entries.count,
             nbytes=self._entries.nbytes,
             content=self._entries.content.hex(),
-            skipped=tuple(self._skipped),
+            skipped=tuple(self.skipped),
             has_none=self._entries.has_none,
         )
 
@@ -218,7 +211,7 @@ class LmdbWriter(Writer[Any]):
             if not begun:
                 raise self._make_finished_error(meta)
             if begun != self._meta.source or meta.schema != self._meta.schema:
-                raise self._make_unfinished_error(meta, Origin.from_text(begun))
+                raise self.journal.make_other_error(meta.count, begun, meta.schema)
             self._resume(meta)
 
     def _make_finished_error(self, meta: PackMeta) -> ArgumentError:
@@ -234,15 +227,6 @@ class LmdbWriter(Writer[Any]):
             return ArgumentError(f"{held}; overwrite=True (--overwrite) replaces it")
         difference = origin.describe_difference(meta.schema, now, self._meta.schema)
         return ArgumentError(f"{held}, and {difference}; overwrite=True (--overwrite) replaces it")
-
-    def _make_unfinished_error(self, meta: PackMeta, begun: Origin) -> StoreError:
-        """The error for an unfinished pack that this writer cannot resume."""
-        difference = begun.describe_difference(meta.schema, self._origin, self._meta.schema)
-        return StoreError(
-            f"an unfinished pack of {counted(meta.count, 'record')} is here, and {difference}; pack as before to "
-            "resume it, or with overwrite=True (--overwrite) to start anew",
-            store=self._url,
-        )
 
     def _read_existing(self, *, overwrite: bool) -> PackMeta | None:
         """The description of the existing pack; None if there is none, or it is to be removed without reading it."""
@@ -273,12 +257,8 @@ class LmdbWriter(Writer[Any]):
             if held != meta.count or self._entries.content.hex() != meta.content:
                 raise ValueError(f"it has {held} records of {meta.count}, or other records")  # noqa: TRY301  # one handler
         except ValueError as error:
-            raise StoreError(
-                f"the unfinished pack here is damaged ({error}); pack with overwrite=True (--overwrite) to start anew",
-                store=self._url,
-            ) from error
-        self._skipped = list(meta.skipped)
-        self._meta = meta
+            raise self.journal.make_damage_error(f"the unfinished pack here is damaged ({error})") from error
+        self._note_commit(meta)
 
     def _commit(self, meta: PackMeta, columns: Mapping[str, bytes] | None = None) -> None:
         self._check_disk_space()
@@ -291,8 +271,12 @@ class LmdbWriter(Writer[Any]):
             except lmdb.Error as error:
                 self._check_disk_space(error)
                 raise StoreError(f"LMDB could not write: {error}", store=self._url) from error
-        self._meta = meta
+        self._note_commit(meta)
         self._entries.clear_pending()
+
+    def _note_commit(self, meta: PackMeta) -> None:
+        self._meta = meta
+        self.journal.restore(meta.committed)
 
     def _transact(self, meta: PackMeta, columns: Mapping[str, bytes] | None) -> None:
         with (
@@ -332,7 +316,7 @@ class LmdbWriter(Writer[Any]):
 
     def _complete(self) -> None:
         path = self._path / FILE
-        try:
+        with self.journal.writing():
             want = newest_meta(path, self._url).nbytes
             with path.open("r+b") as file, ThreadPoolExecutor(1, thread_name_prefix="penstock-sync") as pool:
                 if os.fstat(file.fileno()).st_size < want:  # LMDB leaves free pages at the end unwritten
@@ -344,12 +328,6 @@ class LmdbWriter(Writer[Any]):
             write_origin(self._location, self._meta.content, self._origin)
             self._remove("lock.mdb", LOCK)
             fsync_path(self._path)
-        except StoreError:
-            raise
-        except OSError as error:
-            raise StoreError(
-                f"the pack could not be completed: {error}; pack again to resume", store=self._url
-            ) from error
         self.close()
 
     def _remove(self, *names: str) -> None:

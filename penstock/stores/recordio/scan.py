@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,14 +76,14 @@ class RecordTable:
         return {**columns, "keys": np.frombuffer(self.keys.joined, np.uint8), "has_index": np.array(self.has_index)}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Array]) -> RecordTable | None:
-        """The table whose :meth:`to_arrays` returned ``arrays``; None for other arrays."""
-        if not {each.name for each in fields(cls)} <= arrays.keys():
-            return None
+    def from_arrays(cls, arrays: Mapping[str, Array], files: int) -> RecordTable:
+        """The table of so many files whose :meth:`to_arrays` returned ``arrays``; ValueError, KeyError for others."""
         keys = KeyList(arrays["keys"].tobytes())
         columns: dict[str, Any] = {name: arrays[name] for name in _DTYPES}
         if any(each.dtype != _DTYPES[name] or each.shape != (len(keys),) for name, each in columns.items()):
-            return None
+            raise ValueError("its columns have other dtypes or lengths")
+        if arrays["shards"].max(initial=0) >= files:
+            raise ValueError("it has more files")
         return cls(**columns, keys=keys, has_index=bool(arrays["has_index"]))
 
     def select(self, rows: NDArray[np.int64]) -> RecordTable:

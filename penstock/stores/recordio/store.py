@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -22,23 +22,21 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.errors import ArgumentError, StoreError, StoreFormatError
+from penstock.errors import ArgumentError, StoreFormatError
 from penstock.plurals import counted
 from penstock.sample import Array, Field, Record, Schema
-from penstock.stores.base import Indices, PathLike
-from penstock.stores.common.file_writer import find_finished
+from penstock.stores.base import PathLike
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.record_index import load_or_scan
 from penstock.stores.common.regular_file import open_regular
 from penstock.stores.container import ContainerStore
 from penstock.stores.fields.image_signatures import are_images
-from penstock.stores.indices import list_indices
 from penstock.stores.location import Location
 from penstock.stores.recordio.format import HEADER_NBYTES, MAGIC_BYTES, join_parts
 from penstock.stores.recordio.labels import find_boxes, find_label_field, is_detection_label
 from penstock.stores.recordio.scan import RecordTable, scan_files
 from penstock.stores.recordio.writer import RecordioWriter, find_storable
-from penstock.stores.writing import CommittedRecords, Writer
+from penstock.stores.writing import Writer
 
 __all__ = ["RecordioStore"]
 
@@ -120,22 +118,17 @@ class RecordioStore(ContainerStore[MappedFiles]):
         def scan() -> dict[str, Array]:
             return scan_files(mapped, indexes, explicit, image_header=image_header).to_arrays()
 
-        try:
-            table = RecordTable.from_arrays(load_or_scan(self.location, f"{_VERSION}:{self.digest()}", scan))
-            if table is None or table.shards.max(initial=0) >= len(self._records):  # the kept index is damaged
-                table = scan_files(mapped, indexes, explicit, image_header=image_header)
-            if not empty_records:
-                table, left_out = _leave_out_identities(table)
-            else:
-                left_out = 0
+        with self.opening("RecordIO file"):
+            table = load_or_scan(
+                self.location,
+                f"{_VERSION}:{self.digest()}",
+                scan,
+                lambda arrays: RecordTable.from_arrays(arrays, len(self._records)),
+            )
+            table, left_out = (table, 0) if empty_records else _leave_out_identities(table)
             self._set_table(table)
             self._layout = self._find_layout(mapped, label_format, image_header, left_out)
-        except StoreError:
-            raise
-        except ValueError as error:
-            raise StoreFormatError(f"this is no RecordIO file, or it is damaged: {error}", store=self.url) from error
-        except OSError as error:
-            raise StoreError(f"the file cannot be read: {error.strerror or error}", store=self.url) from error
+            self._schema = self._layout.schema
 
     def _set_table(self, table: RecordTable) -> None:
         if not len(table.starts):
@@ -149,22 +142,12 @@ class RecordioStore(ContainerStore[MappedFiles]):
         self._ids, self._ids2 = table.ids.data, table.ids2.data
 
     @property
-    def schema(self) -> Schema:
-        """``image``, ``label`` where labels are stored, and ``boxes``, ``classes``, ``id``, ``id2`` where there are."""
-        return self._layout.schema
-
-    @property
     def description(self) -> str:
         """How many records and files, what the labels are, and what was left out."""
         return self._layout.description
 
     def __len__(self) -> int:
         return len(self._starts)
-
-    def keys(self) -> Sequence[str]:
-        """The keys of the ``.idx`` file, or the numbers of the records in the file."""
-        self._refuse_closed()
-        return self._keys
 
     def open_files(self) -> MappedFiles:
         """Map the files when they are first read."""
@@ -178,14 +161,14 @@ class RecordioStore(ContainerStore[MappedFiles]):
         """One record; the image is a view."""
         layout = self._layout
         payload = self._read_payload(opened, index)
-        image = payload[self._heads[index] :]
-        fields: dict[str, Any] = {layout.blob: image if len(image) or layout.blob != "image" else None}
+        fields: dict[str, Any] = {layout.blob: self._find_blob(payload, index)}
         if layout.label == "number":
             fields["label"] = self._read_number(index)
         elif layout.label:
             label = self._read_array(payload, index)
             fields["label"] = label
             if layout.label == "detection":
+                image = payload[self._heads[index] :]
                 fields["boxes"], fields["classes"] = (None, None) if label is None else find_boxes(label, image)
         if "id" in layout.schema.fields:
             fields["id"] = self._ids[index]
@@ -193,21 +176,10 @@ class RecordioStore(ContainerStore[MappedFiles]):
             fields["id2"] = self._ids2[index]
         return Record(index, self._keys[index], fields)
 
-    def blobs(self, field: str, indices: Indices) -> list[Any]:
-        """Views of one field; labels are not read. See :meth:`Store.blobs`."""
-        self.schema.refuse_small(field)
-        numbers = list_indices(indices)
-        for number in numbers:
-            self._refuse_outside(number)
-        opened = self.get_opened(self.files_of(numbers))
-        views: list[Any] = []
-        for number in numbers:
-            try:
-                image = self._read_payload(opened, number)[self._heads[number] :]
-            except ValueError as error:
-                raise self.make_damage_error(number, error) from error
-            views.append(image if len(image) or field != "image" else None)
-        return views
+    def make_blob_reader(self, opened: MappedFiles, field: str, indices: Sequence[int]) -> Callable[[int], Any]:
+        """What gives views of one field; labels are not read."""
+        del field, indices  # there is one
+        return lambda index: self._find_blob(self._read_payload(opened, index), index)
 
     def read_column(self, opened: MappedFiles, field: str) -> Iterable[object]:
         """Values from the index, without the file, but for arrays."""
@@ -241,17 +213,16 @@ class RecordioStore(ContainerStore[MappedFiles]):
         """Begin or resume a ``.rec`` file and its ``.idx`` file; see :class:`RecordioWriter`."""
         return RecordioWriter(location, schema, source, overwrite=overwrite)
 
-    @classmethod
-    def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
-        """See :meth:`Store.finished`."""
-        del schema
-        return find_finished(location, source)
-
     def _read_payload(self, opened: MappedFiles, index: int) -> memoryview:
         file, start = self._shards[index], self._starts[index]
         if self._split[index]:
             return memoryview(join_parts(opened.whole(file), start))
         return opened.view(file, start + _FRAME_NBYTES, self._lengths[index])
+
+    def _find_blob(self, payload: memoryview, index: int) -> memoryview | None:
+        """The image, or None where it has no bytes; other bytes may be none."""
+        blob = payload[self._heads[index] :]
+        return blob if len(blob) or self._layout.blob != "image" else None
 
     def _read_number(self, index: int) -> float | None:
         number = self._labels[index]

@@ -15,7 +15,7 @@ reader, its types and the fields of its writer.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, PenstockError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.plurals import counted
-from penstock.sample import Array, Field, Record, Schema
+from penstock.sample import Array, Field, Record
 from penstock.stores.base import PathLike
-from penstock.stores.common.keys import RowKeys, make_keys
+from penstock.stores.common.keys import make_keys
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.container import ContainerStore
 from penstock.stores.fields.column_names import name_columns, select_columns
@@ -100,7 +100,6 @@ class BetonStore(ContainerStore[OpenedBeton]):
             options["raw"] = raw
         super().__init__(path, **options)
         self._encodes_raw = raw == "ppm"
-        self._keys: Sequence[str] | None = None
         self._head = self._read_head()
         names = [field.name for field in self._head.fields]
         wanted = select_columns(names, options.get("fields"), stated=stated)
@@ -108,6 +107,7 @@ class BetonStore(ContainerStore[OpenedBeton]):
         opened = self._opened.get()
         kinds = {field.name: Field(self._find_kind(opened, field)) for field in self._chosen}
         self._named = name_columns(kinds, image=image, label=label, key=key, store=self.url)
+        self._schema = self._named.schema
         self._readers = [
             self._make_reader(names.index(column), encodes_raw=self._encodes_raw and kinds[column].pixels is None)
             for column in self._named.columns
@@ -124,11 +124,6 @@ class BetonStore(ContainerStore[OpenedBeton]):
         except (OSError, ValueError, PenstockError):
             return False
         return True
-
-    @property
-    def schema(self) -> Schema:
-        """Fields of the records, in the order of the file."""
-        return self._named.schema
 
     @property
     def description(self) -> str:
@@ -154,15 +149,21 @@ class BetonStore(ContainerStore[OpenedBeton]):
 
     def read_record(self, opened: OpenedBeton, index: int) -> Record:
         """One record; images are views of the mapped file."""
-        numbers = self._head.numbers.unpack_from(opened.view, self._head.begin + index * self._head.numbers.size)
+        numbers = self._read_numbers(opened, index)
         values = [read(opened, numbers, index) for read in self._readers]
         key = str(index) if self._named.key is None else str(values[self._named.columns.index(self._named.key)])
         return Record(index, key, dict(zip(self.schema.fields, values, strict=True)))
 
-    def read_blob(self, opened: OpenedBeton, field: str, index: int) -> object:
-        """One field of a record, without the others."""
-        numbers = self._head.numbers.unpack_from(opened.view, self._head.begin + index * self._head.numbers.size)
-        return self._reader_of[field](opened, numbers, index)
+    def make_blob_reader(self, opened: OpenedBeton, field: str, indices: Sequence[int]) -> Callable[[int], object]:
+        """What gives one field, without the others."""
+        del indices
+        read = self._reader_of[field]
+        return lambda index: read(opened, self._read_numbers(opened, index), index)
+
+    def _read_numbers(self, opened: OpenedBeton, index: int) -> tuple[Any, ...]:
+        """The numbers that the table has for a record."""
+        numbers = self._head.numbers
+        return numbers.unpack_from(opened.view, self._head.begin + index * numbers.size)
 
     def read_column(self, opened: OpenedBeton, field: str) -> Iterable[object]:
         """The values of one field; numbers are taken from the metadata at once."""
@@ -171,22 +172,14 @@ class BetonStore(ContainerStore[OpenedBeton]):
         if self._head.fields[number].type in {0, 1}:
             values: list[object] = opened.metadata[f"f{number}"].tolist()
             return values
-        entry, read = self._head.numbers, self._readers[place]
-        return (
-            read(opened, entry.unpack_from(opened.view, self._head.begin + index * entry.size), index)
-            for index in range(len(self))
-        )
+        return map(self.make_blob_reader(opened, field, ()), range(len(self)))
 
-    def keys(self) -> Sequence[str]:
+    def read_keys(self) -> Sequence[str]:
         """The values of the field of the keys; else the numbers of the rows."""
-        self._refuse_closed()
-        if self._keys is None:
-            if self._named.key is None:
-                self._keys = RowKeys(len(self))
-            else:
-                field = list(self.schema.fields)[self._named.columns.index(self._named.key)]
-                self._keys = make_keys(map(str, self.read_column(self.get_opened(), field)))
-        return self._keys
+        if self._named.key is None:
+            return super().read_keys()
+        field = list(self.schema.fields)[self._named.columns.index(self._named.key)]
+        return make_keys(map(str, self.read_column(self.get_opened(), field)))
 
     def _read_head(self) -> BetonHead:
         try:

@@ -24,13 +24,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.errors import ArgumentError, PenstockError, StoreError, StoreFormatError, StoreNotFoundError
+from penstock.errors import ArgumentError, PenstockError, StoreFormatError, StoreNotFoundError
 from penstock.pixel_rows import to_rgb
 from penstock.plurals import counted
-from penstock.sample import Field, Record, Schema
+from penstock.sample import Field, Record
 from penstock.stores.base import PathLike
 from penstock.stores.common.decompressed import DecompressedCopies, Expand, select_cache_options
-from penstock.stores.common.keys import RowKeys, make_keys
+from penstock.stores.common.keys import make_keys
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.container import ContainerStore
 from penstock.stores.fields.column_names import name_columns, select_columns
@@ -166,10 +166,10 @@ class SampleShardStore(ContainerStore[OpenedShards]):
         self._sizes = struct.Struct(f"<{sum(_is_sized(c) for c in folder.columns)}I" if folder.has_sizes else "<")
         self._has_sizes = folder.has_sizes
         self._fixed_nbytes = [column.reader.nbytes if column.reader else None for column in folder.columns]
-        self._keys: Sequence[str] | None = None
         wanted = select_columns([column.name for column in folder.columns], options.get("fields"), stated=stated)  # type: ignore[arg-type]  # a tuple of texts, or what it refuses
         self._readers = self._find_readers(wanted)
         self._named = name_columns(self._find_kinds(), image=image, label=label, key=key, store=self.url)
+        self._schema = self._named.schema
         self._steps = self._plan()
 
     @staticmethod
@@ -215,11 +215,6 @@ class SampleShardStore(ContainerStore[OpenedShards]):
             raise StoreFormatError(f"{INDEX} is not valid: {error}{missing}", store=str(location)) from error
 
     @property
-    def schema(self) -> Schema:
-        """Fields of the records, in the order of the columns."""
-        return self._named.schema
-
-    @property
     def description(self) -> str:
         """Number of shards, and the encoding of each column."""
         columns = ", ".join(f"{column.name} ({column.encoding})" for column in self._all_columns)
@@ -249,16 +244,11 @@ class SampleShardStore(ContainerStore[OpenedShards]):
         """The values of one column; the others are not touched."""
         return self._iterate(opened, list(self.schema.fields).index(field))
 
-    def keys(self) -> Sequence[str]:
-        """The values of the column of the keys, read at the first call; else the numbers of the rows."""
-        self._refuse_closed()
-        if self._keys is None:
-            if self._named.key is None:
-                self._keys = RowKeys(len(self))
-            else:
-                name = list(self.schema.fields)[self._key_place]
-                self._keys = make_keys(str(value) for value in self._read_key_column(name))
-        return self._keys
+    def read_keys(self) -> Sequence[str]:
+        """The values of the column of the keys; else the numbers of the rows."""
+        if self._named.key is None:
+            return super().read_keys()
+        return make_keys(map(str, self._iterate(self.get_opened(), self._key_place)))
 
     def get_key(self, index: int) -> str | None:
         """The key of a record that cannot be read; other records are not read for it."""
@@ -268,14 +258,6 @@ class SampleShardStore(ContainerStore[OpenedShards]):
             return str(self._read_values(self.get_opened(), index, [self._steps[self._key_place]])[0])
         except (ValueError, OSError):
             return None
-
-    def _read_key_column(self, field: str) -> Iterable[object]:
-        try:
-            yield from self.read_column(self.get_opened(), field)
-        except ValueError as error:
-            if isinstance(error, StoreError):
-                raise
-            raise StoreFormatError(f"the keys cannot be read: {error}", store=self.url) from error
 
     def _iterate(self, opened: OpenedShards, place: int) -> Iterator[object]:
         steps = [self._steps[place]]

@@ -5,14 +5,13 @@ The file may come from anywhere: its size is limited, and the files that it name
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from penstock.errors import ArgumentError, StoreError, StoreFormatError, StoreNotFoundError
-from penstock.stores.common.regular_file import open_regular
+from penstock.stores.common.regular_file import open_regular, read_json
 from penstock.stores.location import Location
 
 __all__ = [
@@ -32,7 +31,6 @@ SPLITS: Final = ("train", "training", "val", "valid", "validation", "test", "tes
 """Usual names of the folders of a data set in parts; each has an index of its own."""
 
 _HEAD_NBYTES: Final = 1 << 16
-_MAX_NBYTES: Final = 1 << 28
 
 
 def read_index_json(location: Location) -> dict[str, Any]:
@@ -47,19 +45,14 @@ def read_index_json(location: Location) -> dict[str, Any]:
     """
     path = location.local_path / INDEX
     try:
-        with os.fdopen(open_regular(path), "rb") as file:
-            content = file.read(_MAX_NBYTES + 1)
+        index = read_json(path)
     except (FileNotFoundError, NotADirectoryError) as error:
         if location.exists():
             raise StoreFormatError(f"there is no {INDEX} in this folder", store=str(location)) from error
         raise StoreNotFoundError("there is no store at this path", store=str(location)) from error
     except OSError as error:
         raise StoreError(f"{INDEX} cannot be read: {error.strerror}", store=str(location)) from error
-    try:
-        if len(content) > _MAX_NBYTES:
-            raise ValueError(f"it has more than {_MAX_NBYTES} bytes")  # noqa: TRY301  # as wrong as other bytes
-        index = json.loads(content)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise StoreFormatError(f"{INDEX} is not valid: {error}", store=str(location)) from error
     if not isinstance(index, dict):
         raise StoreFormatError(f"{INDEX} must hold an object, got {type(index).__name__}", store=str(location))

@@ -175,32 +175,35 @@ class TarIndex:
         }
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, Array]) -> TarIndex | None:
-        """The index whose :meth:`to_arrays` returned ``arrays``; None for other arrays."""
-        try:
-            suffixes, kinds, declared, problems, unreadable = json.loads(arrays["texts"].tobytes())
-            groups = tuple(map(tuple, suffixes))
-            counts = np.array([len(group) for group in groups], np.int64)
-            begins = np.append(0, np.cumsum(counts[arrays["groups"]]))
-            index = cls(
-                _check_array(arrays["offsets"], np.int64),
-                _check_array(arrays["sizes"], np.int64),
-                begins,
-                _check_array(arrays["groups"], np.uint32),
-                _check_array(arrays["shards"], np.uint32),
-                KeyList(arrays["keys"].tobytes()),
-                groups,
-                kinds,
-                declared,
-                tuple(Skipped(*each) for each in problems),
-                tuple(Skipped(*each) for each in unreadable),
-            )
-        except (ValueError, KeyError, IndexError, TypeError):
-            return None
-        is_whole = len(index.offsets) == len(index.sizes) == begins[-1] and (
-            len(index.groups) == len(index.shards) == len(index.keys)
+    def from_arrays(cls, arrays: Mapping[str, Array], shards: int) -> TarIndex:
+        """The index of so many shards whose :meth:`to_arrays` returned ``arrays``.
+
+        Raises
+        ------
+        ValueError, KeyError, IndexError, TypeError
+            If they are other arrays.
+        """
+        suffixes, kinds, declared, problems, unreadable = json.loads(arrays["texts"].tobytes())
+        groups = tuple(map(tuple, suffixes))
+        counts = np.array([len(group) for group in groups], np.int64)
+        index = cls(
+            _check_array(arrays["offsets"], np.int64),
+            _check_array(arrays["sizes"], np.int64),
+            np.append(0, np.cumsum(counts[arrays["groups"]])),
+            _check_array(arrays["groups"], np.uint32),
+            _check_array(arrays["shards"], np.uint32),
+            KeyList(arrays["keys"].tobytes()),
+            groups,
+            kinds,
+            declared,
+            tuple(Skipped(*each) for each in problems),
+            tuple(Skipped(*each) for each in unreadable),
         )
-        return index if is_whole else None
+        if not len(index.offsets) == len(index.sizes) == index.begins[-1]:
+            raise ValueError("its numbers of files differ")
+        if not len(index.groups) == len(index.shards) == len(index.keys) or index.shards.max(initial=0) >= shards:
+            raise ValueError("its numbers of records or shards differ")
+        return index
 
 
 def _check_array(values: Array, dtype: Any) -> Array:

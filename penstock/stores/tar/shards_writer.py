@@ -12,19 +12,15 @@ A writer that was killed between two of these steps does the next one when it is
 from __future__ import annotations
 
 import glob
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
 
 from penstock.errors import ArgumentError
 from penstock.sample import Schema
-from penstock.stores.common.regular_file import open_regular
+from penstock.stores.common.file_writer import open_partial
 from penstock.stores.location import Location
-from penstock.stores.origin import Origin, write_origin
 from penstock.stores.tar.format import BLOCK_NBYTES
 from penstock.stores.tar.writer import PreparedFiles, TarWriter
-from penstock.stores.writing import CommittedRecords, Skipped
 
 __all__ = ["ShardedTarWriter", "list_written_shards"]
 
@@ -75,6 +71,9 @@ class ShardedTarWriter(TarWriter):
         if shards and not overwrite and not Path(f"{location.local_path}.partial.json").exists():
             raise ArgumentError(f"{shards[0]} exists; it is replaced with overwrite=True (--overwrite)")
         super().__init__(location, schema, source, overwrite=overwrite, **limits)
+        if not self.state:
+            for path in self._stem.parent.glob(f"{self._stem.name}-[0-9]*.tar.partial"):
+                path.unlink()  # of a writer whose journal is gone, or that is overwritten
         self.state.setdefault("closed", 0)
         self.state.setdefault("first", 0)
 
@@ -84,29 +83,26 @@ class ShardedTarWriter(TarWriter):
             self._close_shard()
         return super().write_record(prepared)
 
-    def finish(self, problems: Sequence[Skipped] = ()) -> None:
-        """Write the end of the last shard, and move all shards to their places."""
-        del problems  # they are in the report; the format has no place for them
-        try:
-            if self.files[0].tell():
-                self._close_shard()
-            self.close()
-            count = self.state["closed"]
-            for number in range(count):
-                partial = self._partial_of(number)
-                if partial.exists():
-                    partial.replace(self._path_of(number))
-            for path in list_written_shards(self.location):
-                if path not in {self._path_of(number) for number in range(count)}:
-                    path.unlink()
-            self._committed = CommittedRecords(self.records, self._nbytes, tuple(self._skipped))
-            if count:
-                self._write_origin([self._path_of(number) for number in range(count)])
-            self._partials[0].unlink(missing_ok=True)
-            self._journal.unlink(missing_ok=True)
-        except OSError as error:
-            raise self._make_write_error(error) from error
-        self._is_done = True
+    @property
+    def finished_location(self) -> Location | None:
+        """The shards."""
+        shards = [self._path_of(number) for number in range(self.state["closed"])]
+        return Location.from_paths(self.location.scheme, shards) if shards else None
+
+    def write_end(self) -> None:
+        """Close the last shard."""
+        if self.files[0].tell():
+            self._close_shard()
+
+    def place_files(self, partials: Sequence[Path], finals: Sequence[Path]) -> None:
+        """Move all shards to their places, and remove those of a store that is replaced."""
+        del partials, finals  # the file behind the last shard is empty
+        for number in range(self.state["closed"]):
+            partial = self._partial_of(number)
+            if partial.exists():
+                partial.replace(self._path_of(number))
+        for path in list_written_shards(self.location)[self.state["closed"] :]:
+            path.unlink()
 
     def discard(self) -> None:
         """Remove the files that were written."""
@@ -124,13 +120,13 @@ class ShardedTarWriter(TarWriter):
 
     def _close_shard(self) -> None:
         """End this shard, and begin another one: the journal says so before the file gets its name."""
-        self.write_end()
+        super().write_end()
         self._sync()
         nbytes = self.files[0].tell()
         self.files[0].close()
         following = Path(f"{self._partials[0]}.next")
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        self._files[0] = os.fdopen(open_regular(following, flags), "r+b", buffering=1 << 20)
+        following.unlink(missing_ok=True)
+        self._files[0] = open_partial(following, str(self.location))
         number = self.state["closed"]
         self.state.update(closed=number + 1, first=self.records)
         self._commit()
@@ -138,25 +134,21 @@ class ShardedTarWriter(TarWriter):
         self._partials[0].replace(self._partial_of(number))
         following.replace(self._partials[0])
 
-    def _open_files(self, entry: Mapping[str, Any] | None) -> list[BinaryIO]:
-        if entry is None:
-            for path in self._stem.parent.glob(f"{self._stem.name}-[0-9]*.tar.partial"):
-                path.unlink()
-        elif closed := int(entry["state"].get("closed", 0)):
-            last = self._partial_of(closed - 1)
-            if not last.exists() and not self._path_of(closed - 1).exists() and self._partials[0].exists():
-                self._partials[0].replace(last)  # it was killed between journal and renaming
+    def _read_journal(self, *, overwrite: bool) -> list[int] | None:
+        lengths = super()._read_journal(overwrite=overwrite)
         Path(f"{self._partials[0]}.next").unlink(missing_ok=True)
-        return super()._open_files(entry)
+        if lengths is None:
+            return None
+        closed = int(self.state.get("closed", 0))
+        last = self._partial_of(closed - 1)
+        if closed and not last.exists() and not self._path_of(closed - 1).exists():
+            self._partials[0].replace(last)  # it was killed between journal and renaming
+            self._files[0].close()
+            self._files[0] = open_partial(self._partials[0], str(self.location))
+        return lengths
 
     def _path_of(self, number: int) -> Path:
         return self._stem.with_name(f"{self._stem.name}-{number:06d}.tar")
 
     def _partial_of(self, number: int) -> Path:
         return Path(f"{self._path_of(number)}.partial")
-
-    def _write_origin(self, shards: Sequence[Path]) -> None:
-        from penstock.stores.container import fingerprint_files
-
-        written = Location.from_paths(self.location.scheme, shards)
-        write_origin(written, fingerprint_files(shards), Origin.from_text(self._source), self._committed)

@@ -13,30 +13,28 @@ beginning.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from penstock.errors import StoreError, StoreFormatError
+from penstock.errors import StoreFormatError
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.plurals import counted
 from penstock.sample import Record, Schema
-from penstock.stores.base import Indices, PathLike
+from penstock.stores.base import PathLike
 from penstock.stores.common.compression import PROGRAMS, DecompressedFile, find_codec
 from penstock.stores.common.decompressed import DecompressedCopies, select_cache_options
-from penstock.stores.common.file_writer import find_finished
 from penstock.stores.common.keys import KeyList
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.record_index import load_or_scan
 from penstock.stores.container import ContainerStore
 from penstock.stores.fields.record_names import make_natural_key
-from penstock.stores.indices import list_indices
 from penstock.stores.location import Location
 from penstock.stores.tar.format import BLOCK_NBYTES, is_header
 from penstock.stores.tar.index import TarIndex, scan_shards
 from penstock.stores.tar.shards_writer import ShardedTarWriter, list_written_shards
 from penstock.stores.tar.writer import TarWriter
-from penstock.stores.writing import CommittedRecords, Skipped, Writer
+from penstock.stores.writing import Writer
 
 __all__ = ["TarStore"]
 
@@ -74,6 +72,7 @@ class TarStore(ContainerStore[MappedFiles]):
     kind: ClassVar[str] = "tar"
     suffixes: ClassVar[tuple[str, ...]] = (".tar",)
     takes_shards: ClassVar[bool] = True
+    _keys: Sequence[str]
 
     def __init__(
         self,
@@ -90,16 +89,16 @@ class TarStore(ContainerStore[MappedFiles]):
         shards = tuple(shard for each in location.paths for shard in _list_shards(each))
         super().__init__(location, files=shards, **options)
         self._copies = DecompressedCopies(shards, cache, cache_nbytes)
-        try:
+        with self.opening("tar file"):
             self._codecs = tuple(map(find_codec, shards))
             mapped = self.open_files()
             names = [shard.name for shard in shards]
-            arrays = load_or_scan(
-                location, f"{_VERSION}:{self.digest()}", lambda: scan_shards(names, mapped.whole).to_arrays()
+            index = load_or_scan(
+                location,
+                f"{_VERSION}:{self.digest()}",
+                lambda: scan_shards(names, mapped.whole).to_arrays(),
+                lambda arrays: TarIndex.from_arrays(arrays, len(shards)),
             )
-            index = TarIndex.from_arrays(arrays)
-            if index is None or index.shards.max(initial=0) >= len(shards):  # the kept index is damaged
-                index = scan_shards(names, mapped.whole)
             if not len(index.groups):
                 raise StoreFormatError("there is no record in these shards", store=self.url)
             self._set_index(index)
@@ -107,24 +106,13 @@ class TarStore(ContainerStore[MappedFiles]):
                 stems = [name.partition(".")[0] for name in names]
                 pairs = zip(index.shards.tolist(), index.keys, strict=True)
                 self._keys = KeyList.from_names(f"{stems[shard]}/{key}" for shard, key in pairs)
-        except StoreError as error:
-            error.locate(store=self.url)
-            raise
-        except ValueError as error:
-            raise StoreFormatError(f"this is no tar file, or it is damaged: {error}", store=self.url) from error
-        except OSError as error:
-            raise StoreError(f"the shards cannot be read: {error.strerror or error}", store=self.url) from error
 
     def _set_index(self, index: TarIndex) -> None:
         self._index, self._plan, self._keys = index, index.make_plan(), index.keys
+        self._schema, self._problems, self._unreadable = self._plan.schema, index.problems, index.unreadable
         self._places: dict[str, list[int]] = {}
         self._groups, self._shards, self._begins = index.groups.data, index.shards.data, index.begins.data
         self._offsets, self._sizes = index.offsets.data, index.sizes.data
-
-    @property
-    def schema(self) -> Schema:
-        """The fields that any record has, in the order in which they first occur."""
-        return self._plan.schema
 
     @property
     def description(self) -> str:
@@ -139,23 +127,8 @@ class TarStore(ContainerStore[MappedFiles]):
             parts.append(f"{counted(len(self.problems), 'entry')} left out")
         return ", ".join(parts)
 
-    @property
-    def problems(self) -> tuple[Skipped, ...]:
-        """Links, names without a suffix, sparse files, archives without an end: each with the reason."""
-        return self._index.problems
-
-    @property
-    def unreadable(self) -> tuple[Skipped, ...]:
-        """Sparse files, and archives that may have been truncated."""
-        return self._index.unreadable
-
     def __len__(self) -> int:
         return len(self._groups)
-
-    def keys(self) -> Sequence[str]:
-        """The keys of the records. Records of different shards may have the same key: see ``shard_keys``."""
-        self._refuse_closed()
-        return self._keys
 
     def open_files(self) -> MappedFiles:
         """Map the shards, or their decompressed copies, when they are first read."""
@@ -177,26 +150,20 @@ class TarStore(ContainerStore[MappedFiles]):
         ]
         return Record(index, self._keys[index], self._plan.read(files))
 
-    def blobs(self, field: str, indices: Indices) -> list[Any]:
-        """Views of one field; the other files are not read. See :meth:`Store.blobs`."""
-        self.schema.refuse_small(field)
+    def make_blob_reader(self, opened: MappedFiles, field: str, indices: Sequence[int]) -> Callable[[int], Any]:
+        """What gives views of one field; the other files are not read."""
         if not self._plan.is_plain(field):
-            return super().blobs(field, indices)
-        numbers = list_indices(indices)
-        for number in numbers:
-            self._refuse_outside(number)
-        view = self.get_opened(self.files_of(numbers)).view
-        places = self._places_of(field)
-        views: list[Any] = []
-        for number in numbers:
-            place = places[self._groups[number]]
-            file = self._begins[number] + place
-            try:
-                found = None if place < 0 else view(self._shards[number], self._offsets[file], self._sizes[file])
-            except ValueError as error:
-                raise self.make_damage_error(number, error) from error
-            views.append(found)
-        return views
+            return super().make_blob_reader(opened, field, indices)
+        view, places = opened.view, self._places_of(field)
+        groups, begins, shards = self._groups, self._begins, self._shards
+        offsets, sizes = self._offsets, self._sizes
+
+        def read(index: int) -> memoryview | None:
+            place = places[groups[index]]
+            file = begins[index] + place
+            return None if place < 0 else view(shards[index], offsets[file], sizes[file])
+
+        return read
 
     def read_column(self, opened: MappedFiles, field: str) -> Iterable[object]:
         """The values of a field, from its files only."""
@@ -249,12 +216,6 @@ class TarStore(ContainerStore[MappedFiles]):
             return location
         shards = list_written_shards(location)
         return Location.from_paths(cls.kind, shards) if shards else location
-
-    @classmethod
-    def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
-        """See :meth:`Store.finished`."""
-        del schema
-        return find_finished(location, source)
 
     def _places_of(self, field: str) -> list[int]:
         """For each group of suffixes, which of its files holds a field; -1: none."""

@@ -28,7 +28,7 @@ from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Field, Schema
 from penstock.stores.common.file_writer import FileWriter
 from penstock.stores.fields.image_signatures import find_image_suffix
-from penstock.stores.fields.small_fields import pack_small
+from penstock.stores.fields.small_fields import check_pixels, check_small
 from penstock.stores.location import Location
 from penstock.stores.tar.fields import DECLARATION, FieldPlan, StoredField, plan_fields
 from penstock.stores.tar.format import BLOCK_NBYTES, encode_header
@@ -193,37 +193,24 @@ def _encode_value(each: StoredField, value: Any, key: str) -> tuple[str, Any]:
     field = each.field
     if not each.suffix:
         return _find_ending(key, value), value
-    kind = field.pixels or field.array
-    if kind is not None:
-        array = np.asarray(value)
-        if array.shape == (0,) and kind.empty_shape is not None:
-            array = array.reshape(kind.empty_shape)
-        if not np.can_cast(array.dtype, kind.dtype, "same_kind") or not kind.allows(array.shape):
-            raise PackError(
-                f"field {each.name!r} must be of kind {field.kind} ({kind}), got {array.dtype} of shape {array.shape}",
-                key=key,
-            )
-        file = io.BytesIO()
-        np.lib.format.write_array(file, np.ascontiguousarray(array, kind.dtype.newbyteorder("<")), allow_pickle=False)
-        return each.suffix, file.getbuffer()
-    if field.is_blob:
+    if field.is_blob and field.pixels is None:
         return each.suffix, value
-    checked = _check_small(each, value, key)
+    checked = _check_small(each, value, key) if field.pixels is None else check_pixels(each.name, field.pixels, value)
+    if isinstance(checked, np.ndarray):
+        file = io.BytesIO()
+        np.lib.format.write_array(file, checked, allow_pickle=False)
+        return each.suffix, file.getbuffer()
     text = json.dumps(checked, ensure_ascii=False) if field.kind == "json" else str(checked)
     return each.suffix, text.encode()
 
 
 def _check_small(each: StoredField, value: Any, key: str) -> Any:
     try:
-        packed = pack_small(each.name, each.field, value)
-        if isinstance(packed, str):
-            packed.encode()
-    except UnicodeEncodeError as error:
-        raise PackError(f"field {each.name!r} must be valid Unicode: {error}", key=key) from error
+        checked = check_small(each.name, each.field, value)
     except PackError as error:
         error.locate(key=key)
         raise
-    return value if each.field.kind == "json" else packed
+    return value if each.field.kind == "json" else checked
 
 
 def _find_ending(key: str, image: Any) -> str:

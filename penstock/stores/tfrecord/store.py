@@ -21,13 +21,12 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import xxhash
 
-from penstock.errors import ArgumentError, PenstockError, StoreError, StoreFormatError
+from penstock.errors import ArgumentError, StoreFormatError
 from penstock.plurals import counted
-from penstock.sample import Array, Field, Record, Schema
+from penstock.sample import Array, Field, Record
 from penstock.stores.base import PathLike
 from penstock.stores.common.compression import PROGRAMS
 from penstock.stores.common.decompressed import DecompressedCopies, select_cache_options
-from penstock.stores.common.keys import RowKeys
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.record_index import load_or_scan
 from penstock.stores.container import ContainerStore
@@ -158,11 +157,6 @@ class TFRecordStore(ContainerStore[MappedFiles]):
         return is_tfrecord(Path(path))
 
     @property
-    def schema(self) -> Schema:
-        """Fields of the records, in the order in which features occur first; boxes and classes are the last."""
-        return self._schema
-
-    @property
     def description(self) -> str:
         """Number of files, compression, and the features."""
         codec = next(filter(None, self._codecs), "")
@@ -197,10 +191,9 @@ class TFRecordStore(ContainerStore[MappedFiles]):
             record = self._view(opened, index, check=False)
             yield read(parse_example(record), record)
 
-    def keys(self) -> Sequence[str]:
+    def read_keys(self) -> Sequence[str]:
         """The keys that the scan found; else the numbers of the rows."""
-        self._refuse_closed()
-        return RowKeys(len(self)) if self._index.keys is None else self._index.keys
+        return super().read_keys() if self._index.keys is None else self._index.keys
 
     def _view(self, opened: MappedFiles, index: int, *, check: bool) -> memoryview:
         offset, nbytes = self._offsets[index], self._lengths[index]
@@ -210,24 +203,14 @@ class TFRecordStore(ContainerStore[MappedFiles]):
         return content[:nbytes]
 
     def _find_index(self, key: str | None) -> RecordIndex:
-        try:
+        with self.opening("TFRecord file"):
             self._codecs = [self._find_codec(path) for path in self._files]
             digest = xxhash.xxh3_128(f"{_VERSION} {key!r}".encode())
             for path, identity in zip(self._files, self._identities, strict=True):
                 digest.update(
                     f"{path.name}\0{identity.nbytes}\0{identity.changed_ns}\0".encode(errors="surrogateescape")
                 )
-            arrays = load_or_scan(self.location, digest.hexdigest(), lambda: self._scan(key))
-            index = parse_index(arrays)
-        except PenstockError as error:
-            error.locate(store=self.url)
-            raise
-        except OSError as error:
-            raise StoreError(f"the files cannot be read: {error.strerror or error}", store=self.url) from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise StoreFormatError(
-                f"the index beside the files is damaged; delete it: {error}", store=self.url
-            ) from error
+            index = load_or_scan(self.location, digest.hexdigest(), lambda: self._scan(key), parse_index)
         if not len(index.offsets) or not index.summaries:
             raise StoreFormatError("there are no records with features", store=self.url)
         return index
