@@ -133,23 +133,16 @@ def test_changed_bytes_are_read_or_refused(tmp_path: Path) -> None:
     """A flipped bit anywhere gives values or an error of ours, whichever page it is in."""
     make(tmp_path / "set", 60)
     whole = (tmp_path / "set" / "data.mdb").read_bytes()
-    (tmp_path / "good.mdb").write_bytes(whole)
     rng = random.Random(5)
     heads = [page + at for page in range(0, len(whole), 4096) for at in range(0, 64, 3)]
     for at in [*heads, *(rng.randrange(len(whole)) for _ in range(300))]:
         damaged = bytearray(whole)
         damaged[at] ^= 1 << rng.randrange(8)
+        (tmp_path / "set" / "data.mdb").write_bytes(damaged)
         try:
-            found = scan_entries(tmp_path / "good.mdb", memoryview(damaged), "lmdb://x") if at > 8192 else None
+            found = scan(tmp_path / "set")
         except StoreError:
             continue
-        if at <= 8192:  # the meta pages are read from the file
-            (tmp_path / "set" / "data.mdb").write_bytes(damaged)
-            try:
-                found = scan(tmp_path / "set")
-            except StoreError:
-                continue
-        assert found is not None
         for row in range(len(found)):
             try:
                 found.value(row)

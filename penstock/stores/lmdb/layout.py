@@ -154,7 +154,7 @@ class LmdbLayoutStore(ContainerStore[memoryview]):
     def close(self) -> None:
         """Close the file. It stays mapped as long as a view of it is referenced."""
         super().close()
-        self._entries = LmdbEntries.empty()
+        self._entries = LmdbEntries(memoryview(b""))
         self._keys = ()
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The pages of an LMDB file, read with ``pread``: is the file complete, and at which offset is each record.
+"""The pages of an LMDB file: is the file complete, and at which offset is each entry.
 
 ::
 
@@ -6,9 +6,9 @@
                 │  meta  │  meta  │ branch, leaf, overflow
 
 LMDB's library maps its file and trusts it: a truncated file kills the process, a damaged one gives wrong records. This
-module therefore reads the file itself, without a map, and checks all bounds: before the file is opened
-(:func:`measure`), to find the offsets of records (:meth:`PageFile.leaf`), and to verify it (:meth:`PageFile.leaves`).
-It writes nothing. :mod:`penstock.stores.pack.page_hashes` compares pages with their hashes.
+module therefore reads the file itself and checks all bounds: before the file is opened (:func:`measure`), to find the
+offsets of records (:meth:`PageFile.leaf`), and to verify it (:meth:`PageFile.leaves`). :mod:`.lmdb.nodes` parses each
+page. Nothing is written. :mod:`penstock.stores.pack.page_hashes` compares pages with their hashes.
 
 The format is that of LMDB 0.9 on little-endian 64-bit machines: ``mdb.c``, structures MDB_page, MDB_meta, MDB_db,
 MDB_node (openldap.org/software/repo/openldap.git, libraries/liblmdb).
@@ -16,6 +16,7 @@ MDB_node (openldap.org/software/repo/openldap.git, libraries/liblmdb).
 
 from __future__ import annotations
 
+import bisect
 import mmap
 import os
 import struct
@@ -25,9 +26,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol, Self
 
+import numpy as np
+
 from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.common.regular_file import open_regular
 from penstock.stores.lmdb.files import MAGIC
+from penstock.stores.lmdb.nodes import PageBlock, count_pages
 
 __all__ = [
     "BTree",
@@ -42,17 +46,11 @@ __all__ = [
     "newest_meta",
 ]
 
-_PAGE = struct.Struct("<QHHHH")  # number, pad, flags, lower, upper
 _META = struct.Struct("<IIQQ")  # magic, version, address, map size; then two trees, last page, transaction
 _TREE = struct.Struct("<IHHQQQQQ")  # pad, flags, depth, branch pages, leaf pages, overflow pages, entries, root
 _TAIL = struct.Struct("<QQ")
-_NODE = struct.Struct("<HHHH")  # low, high, flags, key size
-_PAGE_NUMBER = struct.Struct("<Q")
-_OVERFLOW_COUNT = struct.Struct("<I")
 
 _DATA_VERSION = 1
-_BRANCH, _LEAF, _OVERFLOW = 0x01, 0x02, 0x04
-_BIGDATA, _SUBDATA, _DUPDATA = 0x01, 0x02, 0x04
 _NO_PAGE: Final = 0xFFFFFFFFFFFFFFFF
 _MAX_DEPTH: Final = 32  # LMDB's CURSOR_STACK
 
@@ -212,15 +210,19 @@ class PageFile:
         The store, for errors.
     hashes : PageChecker, optional
         If given, each branch and leaf page is compared with its hash when it is read.
+    may_lack_pages : bool, optional
+        True: pages at the end that no tree has may be missing from the file.
 
     Notes
     -----
     Thread-safe, and usable after a fork: it reads with ``pread``. The file is closed when the object is deleted.
     """
 
-    def __init__(self, path: Path, url: str, hashes: PageChecker | None = None) -> None:
+    def __init__(
+        self, path: Path, url: str, hashes: PageChecker | None = None, *, may_lack_pages: bool = False
+    ) -> None:
         self.path = path
-        self.meta = measure(path, url)
+        self.meta = newest_meta(path, url) if may_lack_pages else measure(path, url)
         self.page_nbytes = self.meta.page_nbytes
         self._hashes = hashes
         try:
@@ -281,88 +283,68 @@ class PageFile:
         structure : list of int, optional
             The number of each branch and leaf page is appended to it before the page is parsed.
         """
-        for number, _, page, nodes in self._visit_leaves(tree, structure):
-            yield number, [self._leaf_node(number, page, at) for at in nodes]
+        for _, number in self.leaf_numbers(tree, structure):
+            if structure is not None:
+                structure.append(number)
+            yield number, self.leaf(number)
 
-    def leaf_numbers(self, tree: BTree) -> Iterator[tuple[bytes, int]]:
+    def leaf_numbers(self, tree: BTree, structure: list[int] | None = None) -> Iterator[tuple[bytes, int]]:
         """First possible key and page number of each leaf, in order; reads the branch pages alone."""
-        for number, key, _, _ in self._visit_leaves(tree, None, branches_only=True):
-            yield key, number
-
-    def leaf(self, number: int) -> list[Node]:
-        """The entries of one leaf page."""
-        page, flags, nodes = self._read_node_page(number)
-        if flags & _BRANCH:
-            raise ValueError(f"page {number}: must be a leaf page, got a branch page")
-        return [self._leaf_node(number, page, at) for at in nodes]
-
-    def _visit_leaves(
-        self, tree: BTree, structure: list[int] | None, *, branches_only: bool = False
-    ) -> Iterator[tuple[int, bytes, bytes, tuple[int, ...]]]:
-        """Leaves in order: number, first possible key; unless ``branches_only``, page and offsets of entries."""
         pending = [] if tree.root == _NO_PAGE else [(tree.root, 1, b"")]
         visited = len(pending)
+        if pending and not 1 <= tree.depth <= _MAX_DEPTH:
+            raise ValueError(f"page {tree.root}: its tree has a depth of {tree.depth}")
         while pending:
             number, depth, key = pending.pop()
-            if depth > min(tree.depth, _MAX_DEPTH) or visited > self.pages:
-                raise ValueError(f"page {number}: the tree is deeper than its description says, or has a cycle")
-            if branches_only and depth == tree.depth:
-                yield number, key, b"", ()
+            if depth == tree.depth:
+                yield key, number
                 continue
             if structure is not None:
                 structure.append(number)
-            page, flags, nodes = self._read_node_page(number)
-            if flags & _BRANCH:
-                children = [self._child(number, page, at) for at in nodes]
-                visited += len(children)  # each page has one parent: counted before memory is allocated for them
-                pending.extend((child, depth + 1, first or key) for child, first in reversed(children))
-            else:
-                yield number, key, page, nodes
+            children = self._children(number)
+            visited += len(children)  # each page has one parent: counted before memory is allocated for them
+            if visited > self.pages:
+                raise ValueError(f"page {number}: the tree has more pages than the file, or a cycle")
+            pending.extend((child, depth + 1, first or key) for child, first in reversed(children))
 
-    def _read_node_page(self, number: int) -> tuple[bytes, int, tuple[int, ...]]:
-        """A branch or leaf page, its flags, and the offsets of its entries."""
+    def find_leaf(self, tree: BTree, key: bytes) -> int:
+        """The number of the leaf page in which a key would be."""
+        number = tree.root
+        for _ in range(min(tree.depth, _MAX_DEPTH) - 1):
+            children = self._children(number)
+            place = bisect.bisect_right(children, key, 1, key=lambda child: child[1])  # the first one has any key
+            number = children[place - 1][0]
+        return number
+
+    def leaf(self, number: int) -> list[Node]:
+        """The entries of one leaf page."""
+        page = self._read_node_page(number)
+        found = PageBlock(page, self.page_nbytes, self.pages, number).parse_leaves(np.array([number]))
+        begin = number * self.page_nbytes
+        nodes = []
+        columns = (*found, count_pages(found.value_sizes, self.page_nbytes))
+        for key, key_nbytes, at, nbytes, first, is_tree, pages in zip(
+            *(each.tolist() for each in columns), strict=True
+        ):
+            extent = Extent(at, nbytes, first or number, pages if first else 1, inline=not first)
+            nodes.append(Node(page[key - begin : key - begin + key_nbytes], extent, is_tree))
+        return nodes
+
+    def _children(self, number: int) -> list[tuple[int, bytes]]:
+        page = self._read_node_page(number)
+        children = PageBlock(page, self.page_nbytes, self.pages, number).find_children(number)
+        if not children:
+            raise ValueError(f"page {number}: a branch page must have entries")
+        return children
+
+    def _read_node_page(self, number: int) -> bytes:
+        """A branch or leaf page, compared with its hash."""
         page = self.read(number)
         if len(page) < self.page_nbytes:
             raise ValueError(f"page {number}: the file ends within it")
         if self._hashes is not None and not self._hashes.matches(number, page):
             raise ValueError(f"page {number}: its checksum does not match")
-        stored, _, flags, lower, upper = _PAGE.unpack_from(page)
-        if (
-            stored != number
-            or flags & (_BRANCH | _LEAF) not in {_BRANCH, _LEAF}
-            or not 16 <= lower <= upper <= len(page)
-        ):
-            raise ValueError(f"page {number}: must be a branch or leaf page")
-        nodes = struct.unpack_from(f"<{(lower - 16) // 2}H", page, 16)
-        if any(not lower <= at <= len(page) - _NODE.size for at in nodes):
-            raise ValueError(f"page {number}: an entry is outside its page")
-        return page, flags, nodes
-
-    def _child(self, number: int, page: bytes, at: int) -> tuple[int, bytes]:
-        """The page that an entry of a branch points to, and the first key that may be in it (empty: any key)."""
-        low, high, flags, key_nbytes = _NODE.unpack_from(page, at)
-        child: int = low | high << 16 | flags << 32
-        if not 2 <= child < self.pages:
-            raise ValueError(f"page {number}: points to page {child}, outside the file of {self.pages} pages")
-        return child, page[at + _NODE.size : at + _NODE.size + key_nbytes]
-
-    def _leaf_node(self, number: int, page: bytes, at: int) -> Node:
-        low, high, flags, key_nbytes = _NODE.unpack_from(page, at)
-        nbytes = low | high << 16
-        start = at + _NODE.size + key_nbytes
-        inside = _PAGE_NUMBER.size if flags & _BIGDATA else nbytes
-        if start + inside > len(page) or flags & _DUPDATA:
-            raise ValueError(f"page {number}: an entry is outside its page")
-        key = page[at + _NODE.size : start]
-        if not flags & _BIGDATA:
-            return Node(
-                key, Extent(number * self.page_nbytes + start, nbytes, number, 1, inline=True), bool(flags & _SUBDATA)
-            )
-        first = _PAGE_NUMBER.unpack_from(page, start)[0]
-        count = -(-(16 + nbytes) // self.page_nbytes)
-        if not 2 <= first <= self.pages - count:
-            raise ValueError(f"page {number}: an entry's {count} pages from {first} on are outside the file")
-        return Node(key, Extent(first * self.page_nbytes + 16, nbytes, first, count, inline=False), is_tree=False)
+        return page
 
 
 def fsync_path(path: Path) -> None:

@@ -3,8 +3,8 @@
 ::
 
     numpy.dtype("u1", False, True)  BUILD (3, "<", None, ...)        ──> PickledDtype
-    _reconstruct(ndarray, (0,), b"b")  BUILD (1, shape, dtype, ...)   ──> PickledArray.build ──> view of the bytes
-    _frombuffer(bytes, dtype, shape, "C")                             ──> view of the bytes
+    _reconstruct(ndarray, (0,), b"b")  BUILD (1, shape, dtype, ...)   ──> PickledArray.get_array() ──> view
+    _frombuffer(bytes, dtype, shape, "C")                             ──> view
     scalar(dtype, bytes)                                              ──> bool, int, float, str
 
 :mod:`.pickles.unpickler` calls these. They take numbers, booleans and strings; dtypes of objects, records and dates are
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -46,6 +46,7 @@ class PickledDtype:
     """
 
     __slots__ = ("dtype",)
+    name: ClassVar[str] = "numpy.dtype"
 
     def __init__(self, code: object, align: object = False, copy: object = True) -> None:
         text = code.decode("ascii", "replace") if isinstance(code, bytes) else code
@@ -63,7 +64,7 @@ class PickledDtype:
             raise ValueError(f"the dtype {_show(code)} is refused; only numbers, booleans and strings are read")
         self.dtype: DType = np.dtype("bool" if name == "b1" else f"<{name}")
 
-    def build(self, state: object) -> None:
+    def __setstate__(self, state: object) -> None:
         """Set the byte order, from the state that NumPy pickles."""
         if type(state) is not tuple or not 3 <= len(state) <= 9:
             raise ValueError("the state of a dtype must be a tuple of 3 to 9 values")
@@ -77,23 +78,27 @@ class PickledDtype:
 
 
 class PickledArray:
-    """An array in a pickle that has no shape and no bytes yet."""
+    """An array in a pickle: without shape and bytes, until the pickle gives them."""
 
-    __slots__ = ("memo_key",)
+    __slots__ = ("_array",)
 
     def __init__(self) -> None:
-        self.memo_key: int | None = None
-        """Where the pickle remembers it: there the array takes its place."""
+        self._array: Array | None = None
 
-    @staticmethod
-    def build(state: object) -> Array:
-        """The array, from the state that NumPy pickles: version, shape, dtype, Fortran order, bytes."""
+    def __setstate__(self, state: object) -> None:
+        """Make the array, from the state that NumPy pickles: version, shape, dtype, Fortran order, bytes."""
         if type(state) is not tuple or len(state) not in {4, 5}:
             raise ValueError("the state of an array must be a tuple of 4 or 5 values")
         shape, dtype, is_fortran, content = state[-4:]
         if type(is_fortran) not in {bool, int}:
             raise ValueError(f"the order of an array must be true or false, got {_show(is_fortran)}")
-        return make_array(content, dtype, shape, "F" if is_fortran else "C")
+        self._array = make_array(content, dtype, shape, "F" if is_fortran else "C")
+
+    def get_array(self) -> Array:
+        """The array; ValueError if the pickle did not give it."""
+        if self._array is None:
+            raise ValueError("an array has no shape and no bytes")
+        return self._array
 
 
 def make_array(content: object, dtype: object, shape: object, order: object) -> Array:
@@ -104,7 +109,7 @@ def make_array(content: object, dtype: object, shape: object, order: object) -> 
     ValueError
         If the bytes are not those of an array of this shape.
     """
-    if not isinstance(content, bytes | memoryview):
+    if not isinstance(content, bytes | bytearray):
         raise ValueError(f"the content of an array must be bytes, got {type(content).__name__}")  # noqa: TRY004  # damage
     if type(dtype) is not PickledDtype:
         raise ValueError(f"an array must have a dtype, got {_show(dtype)}")

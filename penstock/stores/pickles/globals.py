@@ -2,8 +2,8 @@
 
 ::
 
-    b"numpy._core.multiarray", b"_reconstruct"  ──GLOBALS──> PickledGlobal(make)      no module is imported
-    anything else                               ──> StoreFormatError that names it
+    numpy._core.multiarray._reconstruct  ──GLOBALS──> PickledGlobal(make)      no module is imported
+    anything else                        ──> StoreFormatError that names it
 
 Called by :mod:`.pickles.unpickler`.
 """
@@ -11,7 +11,7 @@ Called by :mod:`.pickles.unpickler`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, NoReturn
 
 from penstock.errors import StoreFormatError
 from penstock.stores.pickles.arrays import PickledArray, PickledDtype, make_array, make_scalar
@@ -24,12 +24,24 @@ _PLAIN_KEYS: Final = frozenset({str, bytes, int, float, bool, type(None)})
 
 
 class PickledGlobal:
-    """An allowed function or class of a pickle, which is never called itself: ``make`` takes its place."""
+    """In place of an allowed function or class of a pickle: calls ``make``, and nothing of the module."""
 
     __slots__ = ("make", "name")
 
     def __init__(self, name: str, make: Callable[..., object] | None) -> None:
         self.name, self.make = name, make
+
+    def __call__(self, *arguments: object) -> object:
+        """The value that the function returns for these arguments."""
+        if self.make is None:
+            raise make_refusal(f"a call of {self.name}")
+        try:
+            return self.make(*arguments)
+        except TypeError as error:
+            raise make_refusal(f"{self.name} with {len(arguments)} arguments") from error
+
+    def __setstate__(self, state: object) -> NoReturn:
+        raise make_refusal(f"a state for {self.name}")
 
 
 def make_refusal(what: str) -> StoreFormatError:
@@ -39,8 +51,6 @@ def make_refusal(what: str) -> StoreFormatError:
 
 def check_key(key: object) -> object:
     """A key of a dict or an element of a set: hashing it is cheap."""
-    if type(key) is memoryview:
-        return bytes(key)
     if type(key) not in _PLAIN_KEYS:
         raise make_refusal(f"a key of type {type(key).__name__}")
     return key
@@ -56,7 +66,7 @@ def _encode(text: object, encoding: object) -> bytes:
 def _make_bytes(content: object = b"", encoding: object = "latin-1") -> object:
     if type(content) is str:
         return _encode(content, encoding)
-    if not isinstance(content, bytes | memoryview):
+    if not isinstance(content, bytes | bytearray):
         raise make_refusal(f"bytes of {type(content).__name__}")
     return content
 
@@ -88,23 +98,23 @@ def _reconstruct(kind: object, shape: object, code: object) -> PickledArray:
 _NDARRAY: Final = PickledGlobal("numpy.ndarray", None)
 
 
-def _list_globals() -> dict[tuple[str, str], PickledGlobal]:
-    makers: dict[tuple[str, str], Callable[..., object]] = {
-        ("_codecs", "encode"): _encode,
-        ("numpy", "dtype"): PickledDtype,
-        ("collections", "OrderedDict"): _make_dict,
+def _list_globals() -> dict[str, PickledGlobal]:
+    makers: dict[str, Callable[..., object]] = {
+        "_codecs.encode": _encode,
+        "numpy.dtype": PickledDtype,
+        "collections.OrderedDict": _make_dict,
     }
     for core in ("numpy.core", "numpy._core"):
-        makers[f"{core}.multiarray", "_reconstruct"] = _reconstruct
-        makers[f"{core}.multiarray", "scalar"] = make_scalar
-        makers[f"{core}.numeric", "_frombuffer"] = make_array
+        makers[f"{core}.multiarray._reconstruct"] = _reconstruct
+        makers[f"{core}.multiarray.scalar"] = make_scalar
+        makers[f"{core}.numeric._frombuffer"] = make_array
     for builtins in ("builtins", "__builtin__"):
-        makers[builtins, "bytes"] = makers[builtins, "bytearray"] = _make_bytes
-        makers[builtins, "set"] = _make_set
-        makers[builtins, "frozenset"] = lambda values=(): frozenset(_make_set(values))
-    found = {names: PickledGlobal(".".join(names), make) for names, make in makers.items()}
-    found["numpy", "ndarray"] = _NDARRAY
+        makers[f"{builtins}.bytes"] = makers[f"{builtins}.bytearray"] = _make_bytes
+        makers[f"{builtins}.set"] = _make_set
+        makers[f"{builtins}.frozenset"] = lambda values=(): frozenset(_make_set(values))
+    found = {name: PickledGlobal(name, make) for name, make in makers.items()}
+    found[_NDARRAY.name] = _NDARRAY
     return found
 
 
-GLOBALS: Final[Mapping[tuple[str, str], PickledGlobal]] = _list_globals()
+GLOBALS: Final[Mapping[str, PickledGlobal]] = _list_globals()

@@ -4,7 +4,7 @@
 
     pickle = head + bytes of the picture + tail
                          └ head and tail as in an earlier pickle ──> the same value around other bytes
-                         └ else ──> restricted_pickle.restricted_loads
+                         └ else ──> unpickler.restricted_loads
 
 A script that fills a container writes every value alike: only the picture, its length and its label differ. A template
 is used only where every byte outside the picture equals that of a pickle that was interpreted.
@@ -26,6 +26,7 @@ _MOST_TAILS: Final = 65536
 _MAX_TAIL_NBYTES: Final = 128
 _MARKER: Final = b"\0penstock's place of a picture\0"
 _PROTOCOL, _FRAME, _BYTES, _SHORT_BYTES = 0x80, 0x95, ord("B"), ord("C")
+_BYTES_OPCODES: Final = ((b"C", 1), (b"B", 4), (b"\x8e", 8), (b"\x96", 8))
 _LEAST_NBYTES: Final = 17
 _IMMUTABLE: Final = frozenset({int, float, str, bool, type(None)})
 
@@ -62,7 +63,8 @@ class PickleReader:
         """As :func:`~penstock.stores.pickles.unpickler.restricted_loads`."""
         nbytes = len(content)
         if nbytes >= _LEAST_NBYTES and content[0] == _PROTOCOL and content[1] > 2:
-            at = 11 if content[2] == _FRAME else 2
+            is_framed = content[2] == _FRAME and int.from_bytes(content[3:11], "little") <= nbytes - 11
+            at = 11 if is_framed else 2
             opcode = content[at]
             if opcode in {_BYTES, _SHORT_BYTES}:
                 begin = at + 5 if opcode == _BYTES else at + 2
@@ -98,10 +100,10 @@ class PickleReader:
             array, label = value
         if not isinstance(array, np.ndarray) or not array.size:
             return
-        begin = _address(array) - _address(np.frombuffer(content, np.uint8))
+        begin = _find_array(bytes(content), array)
         end = begin + array.nbytes
         if not 0 < begin < end < len(content) <= end + _MAX_TAIL_NBYTES:
-            return  # its bytes were not stored as they are
+            return  # its bytes were not stored as they are, or it is not certain where
         self._head_nbytes = begin
         start = bytes(content[:begin])
         head = self._heads.get(start)
@@ -120,6 +122,13 @@ def _get_order(array: Array) -> str:
     return "C" if array.flags.c_contiguous else "F"
 
 
-def _address(array: Array) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
+def _find_array(content: bytes, array: Array) -> int:
+    """Where the only byte string with the bytes of an array begins; 0 if there is none, or another place has them."""
+    stored = array.tobytes("A")
+    begin = content.find(stored)
+    if begin != content.rfind(stored):
+        return 0
+    sizes = {
+        code + len(stored).to_bytes(width, "little") for code, width in _BYTES_OPCODES if len(stored) >> 8 * width == 0
+    }
+    return begin if any(content.endswith(size, 0, max(begin, 0)) for size in sizes) else 0
