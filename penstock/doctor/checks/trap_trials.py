@@ -23,6 +23,7 @@ import torch
 
 from penstock.datasets.object_graph import find_objects
 from penstock.datasets.user_code import is_user_file
+from penstock.doctor.checks.script.known_tensors import find_copied_arrays
 from penstock.doctor.trials.changed_loader import Change, apply_change
 from penstock.doctor.trials.forked_child import run_in_child
 
@@ -153,7 +154,7 @@ class _CopyWatch:
         begun = time.perf_counter()
         tensor = self._original(given, *args, **kwargs)
         seconds = time.perf_counter() - begun
-        arrays, is_list = _find_arrays(given, tensor), not isinstance(given, np.ndarray)
+        arrays, is_list = find_copied_arrays(given, tensor), not isinstance(given, np.ndarray)
         frame = inspect.currentframe()
         caller = None if frame is None else frame.f_back
         if caller is None or not arrays or not is_user_file(caller.f_code.co_filename):
@@ -175,18 +176,6 @@ class _CopyWatch:
             }
             for (file, line, name, is_list), (count, nbytes, taken) in self._copies.items()
         ]  # fmt: skip
-
-
-def _find_arrays(data: Any, tensor: torch.Tensor) -> list[Any]:
-    """The arrays that were copied and need not have been: of the tensor's type, on the same device."""
-    arrays = [data] if isinstance(data, np.ndarray) else list(data) if isinstance(data, (list, tuple)) else []
-    if not arrays or not all(isinstance(array, np.ndarray) and array.ndim for array in arrays):
-        return []
-    if tensor.device.type != "cpu" or any(
-        str(array.dtype) != str(tensor.dtype).removeprefix("torch.") for array in arrays
-    ):
-        return []
-    return arrays
 
 
 def _is_held(array: Any, held: set[int]) -> bool:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from penstock.doctor.checks.findings import Finding
+from penstock.doctor.checks.script.events import ScriptEvent
 from penstock.doctor.checks.script.subject import NO_DEVICE, ScriptSubject, describe_events, quote_events
-from penstock.doctor.checks.script.values import ScriptEvent
 from penstock.doctor.checks.trap_trials import measure_collection
 from penstock.doctor.reports.text_report import format_time_us
 
