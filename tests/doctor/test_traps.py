@@ -22,7 +22,7 @@ from torch.utils import data as td  # noqa: E402  # it needs torch
 from penstock.doctor import watch  # noqa: E402  # it needs torch
 from penstock.doctor.checks.findings import Finding, Severity  # noqa: E402  # as above
 from penstock.doctor.checks.script.batch_places import BatchPlaces  # noqa: E402  # as above
-from penstock.doctor.checks.trap_trials import measure_cast, measure_collection, measure_tensor_copies  # noqa: E402  # as above
+from penstock.doctor.checks.trap_trials import measure_tensor_copies  # noqa: E402  # as above
 from penstock.doctor.checks.traps import name_in_verdict  # noqa: E402  # as above
 from penstock.doctor.judge.diagnosis import Verdict, VerdictStage  # noqa: E402  # as above
 from penstock.doctor.reports.github_report import list_annotations  # noqa: E402  # as above
@@ -154,17 +154,6 @@ def test_a_dataset_that_fails_has_no_trial() -> None:
     loader = torch.utils.data.DataLoader([1, 2], batch_size=1, collate_fn=lambda samples: 1 / 0)
 
     assert measure_tensor_copies(loader, 60.0) is None
-
-
-def test_casts_and_collections_take_time() -> None:
-    """Both are measured in a child."""
-    cast = measure_cast([((1000, 1000), "uint8", "float32")], 60.0)
-    collection = measure_collection(60.0)
-
-    assert cast is not None
-    assert cast > 0
-    assert collection is not None
-    assert collection > 0
 
 
 # frameworks

@@ -1,20 +1,14 @@
-"""What mistakes cost, measured in child processes: copies by ``torch.tensor``, casts, collections of garbage.
+"""What copies by ``torch.tensor`` cost where samples are made, measured in a child process.
 
 ::
 
     child   the loader without workers, two batches      torch.tensor is timed: by which line, of which array
-
-Only processor time of the host is measured. What a device would wait for is not tried, since a forked child cannot use
-the device.
 """
 
 from __future__ import annotations
 
-import gc
 import inspect
-import statistics
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,10 +21,9 @@ from penstock.doctor.checks.script.known_tensors import find_copied_arrays
 from penstock.doctor.trials.changed_loader import Change, apply_change
 from penstock.doctor.trials.forked_child import run_in_child
 
-__all__ = ["TensorCopy", "measure_cast", "measure_collection", "measure_tensor_copies"]
+__all__ = ["TensorCopy", "measure_tensor_copies"]
 
 _BATCHES: Final = 2
-_CASTS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,48 +73,6 @@ def measure_tensor_copies(loader: Any, limit_s: float) -> list[TensorCopy] | Non
     """
     found = run_in_child(lambda: _watch_copies(loader), limit_s)
     return None if found is None else [TensorCopy(**each) for each in found]
-
-
-def measure_cast(shapes: list[tuple[tuple[int, ...], str, str]], limit_s: float) -> float | None:
-    """Seconds of one thread for casts of tensors; None if it could not be tried.
-
-    Parameters
-    ----------
-    shapes : list of (tuple of int, str, str)
-        Shape and type before and after the cast of each.
-    limit_s : float
-        Most seconds.
-    """
-
-    def cast_all() -> float:
-        tensors = [
-            (torch.zeros(shape, dtype=getattr(torch, before)), getattr(torch, after)) for shape, before, after in shapes
-        ]
-        return _time_median(lambda: [tensor.to(dtype) for tensor, dtype in tensors], _CASTS)
-
-    seconds = run_in_child(cast_all, limit_s)
-    return None if seconds is None else float(seconds)
-
-
-def measure_collection(limit_s: float) -> float | None:
-    """Seconds of ``gc.collect()`` with the objects of this process; None if it could not be tried."""
-
-    def collect() -> float:
-        gc.unfreeze()
-        return _time_median(gc.collect, 3)
-
-    seconds = run_in_child(collect, limit_s)
-    return None if seconds is None else float(seconds)
-
-
-def _time_median(call: Callable[[], object], count: int) -> float:
-    times = []
-    call()  # pages of memory are given to the process
-    for _ in range(count):
-        begun = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - begun)
-    return statistics.median(times)
 
 
 def _watch_copies(loader: Any) -> list[dict[str, Any]]:

@@ -54,6 +54,8 @@ class Cast:
         Of the tensor.
     before, after : torch.dtype
         Of its elements.
+    seconds : float
+        That it took.
     """
 
     line: SourceLine
@@ -61,6 +63,7 @@ class Cast:
     shape: tuple[int, ...]
     before: torch.dtype
     after: torch.dtype
+    seconds: float
 
     def count_bytes(self) -> tuple[int, int]:
         """Bytes before and after the cast."""
@@ -89,6 +92,8 @@ class ScriptEvent:
         Of a copy.
     cast : Cast, optional
         Of a cast.
+    seconds : float
+        That a collection of garbage took.
     """
 
     kind: EventKind
@@ -98,6 +103,7 @@ class ScriptEvent:
     nbytes: int = 0
     non_blocking: bool = False
     cast: Cast | None = None
+    seconds: float = 0.0
 
     @property
     def key(self) -> tuple[str, SourceLine, str]:

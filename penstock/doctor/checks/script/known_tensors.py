@@ -70,8 +70,10 @@ class KnownTensors:
             return known
         return KnownTensor(is_on_device=tensor.grad_fn is not None or isinstance(tensor, torch.nn.Parameter))
 
-    def spread(self, given: Sequence[torch.Tensor], known: Sequence[KnownTensor], result: object) -> None:
-        """Note what is known of the results, which come from what was given."""
+    def spread(
+        self, given: Sequence[torch.Tensor], known: Sequence[KnownTensor], result: object, seconds: float
+    ) -> None:
+        """Note what is known of the results, which come from what was given by a call of so many seconds."""
         results = list_tensors(result)
         source = next(
             ((tensor, each) for tensor, each in zip(given, known, strict=True) if each.batch or each.is_on_device), None
@@ -83,7 +85,7 @@ class KnownTensors:
             if is_on_device:
                 self._known[each] = replace(source[1], is_on_device=True)
             elif not any(each is tensor for tensor in given):
-                cast = source[1].cast or find_cast(source[0], each)
+                cast = source[1].cast or find_cast(source[0], each, seconds)
                 self._known[each] = replace(source[1], is_loaded=False, cast=cast)
 
     def move(self, tensor: torch.Tensor, result: torch.Tensor, *, is_on_device: bool) -> None:
@@ -125,14 +127,14 @@ def _list_leaves(value: object, depth: int = _DEEPEST) -> Iterator[object]:
             yield from _list_leaves(each, depth - 1)
 
 
-def find_cast(before: torch.Tensor, after: torch.Tensor) -> Cast | None:
+def find_cast(before: torch.Tensor, after: torch.Tensor, seconds: float) -> Cast | None:
     """The cast, if one tensor is the other with a larger type, and a line of the user made it."""
     if before.numel() != after.numel() or after.element_size() <= before.element_size():
         return None
     frame = find_caller()
     if frame is None:
         return None
-    return Cast(line_of(frame), text_of(frame), tuple(after.shape), before.dtype, after.dtype)
+    return Cast(line_of(frame), text_of(frame), tuple(after.shape), before.dtype, after.dtype, seconds)
 
 
 def find_copied_arrays(given: Any, result: torch.Tensor) -> list[Any]:

@@ -17,6 +17,7 @@ import logging
 import os
 import sys
 import threading
+import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
@@ -154,7 +155,7 @@ class _TorchCalls(TorchFunctionMode):
         super().__init__()
         self._steps: list[ObservedSteps] = []
         self.tensors = KnownTensors()
-        self._is_entered, self._count = False, 0
+        self._is_entered, self._count, self._collect_began = False, 0, 0.0
         self._thread: threading.Thread | None = None
         self._stance: Any = None
         self._functions: dict[Any, EventKind | Literal["backward"]] = {}
@@ -214,17 +215,18 @@ class _TorchCalls(TorchFunctionMode):
         self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # fmt: skip
-        named = dict(kwargs or {})
+        named, begun = dict(kwargs or {}), time.perf_counter()
         result = func(*args, **named)
+        seconds = time.perf_counter() - begun
         if self._steps:
             try:
                 with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001  # as torch's documentation does
-                    self._note(getattr(func, "__name__", ""), args, named, result)
+                    self._note(getattr(func, "__name__", ""), args, named, result, seconds)
             except Exception:  # an object of the user may not like to be looked at: the script goes on
                 _logger.debug("a call of torch could not be seen", exc_info=True)
         return result
 
-    def _note(self, name: str, args: tuple[Any, ...], named: dict[str, Any], result: Any) -> None:
+    def _note(self, name: str, args: tuple[Any, ...], named: dict[str, Any], result: Any, seconds: float) -> None:
         given = list_tensors((args, named))
         self._count += 1
         if self._count > _MOST_CALLS:
@@ -236,7 +238,7 @@ class _TorchCalls(TorchFunctionMode):
         if name == "backward":
             self._note_backward()
         elif name in _MOVES and given:
-            self._note_move(name, args, named, result)
+            self._note_move(name, args, named, result, seconds)
         elif name in _WAITS and known and known[0].is_on_device:
             self._emit("wait")
         elif name == "tensor" and args:
@@ -244,16 +246,18 @@ class _TorchCalls(TorchFunctionMode):
         elif name in _JOINS and any(each.batch and not each.is_on_device for each in known):
             self._emit("join")
         if name not in _MOVES and not name.endswith("_like"):
-            self.tensors.spread(given, known, result)
+            self.tensors.spread(given, known, result, seconds)
 
-    def _note_move(self, name: str, args: tuple[Any, ...], named: dict[str, Any], result: torch.Tensor) -> None:
+    def _note_move(
+        self, name: str, args: tuple[Any, ...], named: dict[str, Any], result: torch.Tensor, seconds: float
+    ) -> None:
         """``Tensor.to``, ``Tensor.cuda``, ``Tensor.cpu`` and the like."""
         tensor: torch.Tensor = args[0]
         known = self.tensors.describe(tensor)
         moves = self.tensors.goes_to_device(name, args, named, result, known)
         non_blocking = bool(named.get("non_blocking")) or any(each is True for each in args[1:4])
         if moves and not known.is_on_device:
-            cast = known.cast or find_cast(tensor, result)
+            cast = known.cast or find_cast(tensor, result, seconds)
             if cast is not None:
                 self._keep(ScriptEvent("cast", cast.line, cast.text, cast=cast))
             self._emit("copy", is_loaded=known.is_loaded, nbytes=tensor.nbytes, non_blocking=non_blocking)
@@ -262,7 +266,7 @@ class _TorchCalls(TorchFunctionMode):
         if moves or known.is_on_device:
             self.tensors.move(tensor, result, is_on_device=moves)
         else:
-            self.tensors.spread([tensor], [known], result)
+            self.tensors.spread([tensor], [known], result, seconds)
 
     def _note_tensor(self, given: Any, result: torch.Tensor) -> None:
         """``torch.tensor`` of an array that the loader gave, or that was just made."""
@@ -283,14 +287,15 @@ class _TorchCalls(TorchFunctionMode):
     def _note_function(self, frame: types.FrameType, event: str, argument: Any) -> None:
         if event == "call":
             kind, caller = self._functions.get(frame.f_code), frame.f_back
-        elif event == "c_call" and argument is gc.collect:
-            kind, caller = "cleanup", frame
-        else:
-            return
-        if kind == "backward":
-            self._note_backward()
-        elif kind is not None and caller is not None and is_user_file(caller.f_code.co_filename):
-            self._keep(ScriptEvent(kind, line_of(caller), text_of(caller)))
+            if kind == "backward":
+                self._note_backward()
+            elif kind is not None and caller is not None and is_user_file(caller.f_code.co_filename):
+                self._keep(ScriptEvent(kind, line_of(caller), text_of(caller)))
+        elif argument is gc.collect and event == "c_call":
+            self._collect_began = time.perf_counter()
+        elif argument is gc.collect and event == "c_return" and is_user_file(frame.f_code.co_filename):
+            seconds = time.perf_counter() - self._collect_began
+            self._keep(ScriptEvent("cleanup", line_of(frame), text_of(frame), seconds=seconds))
 
     def _emit(self, kind: EventKind, *, is_loaded: bool = False, nbytes: int = 0, non_blocking: bool = False) -> None:
         frame = find_caller()
