@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import linecache
 import random
 import sys
 import textwrap
@@ -18,7 +17,6 @@ import types
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Final, cast
 
@@ -27,6 +25,7 @@ import torch
 
 from penstock.datasets.user_code import is_user_code, unwrap_function
 from penstock.doctor.checks.findings import Finding, Severity
+from penstock.doctor.checks.script.source import read_source
 
 __all__ = ["FunctionCall", "UserFunction", "UserFunctions"]
 
@@ -178,17 +177,13 @@ def _parse_source(function: types.FunctionType) -> tuple[ast.AST, int] | None:
 
 def _parse_lambda(code: types.CodeType) -> tuple[ast.AST, int] | None:
     """The tree of a lambda, found in its file by the line: a lambda cannot be parsed from its lines alone."""
-    try:
-        tree = _parse_file(code.co_filename)
-    except SyntaxError:
+    source = read_source(code.co_filename)
+    if source is None:
         return None
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno]
+    found = [
+        node for node in ast.walk(source.tree) if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno
+    ]
     return (found[0], 1) if len(found) == 1 else None
-
-
-@cache
-def _parse_file(name: str) -> ast.AST:
-    return ast.parse("".join(linecache.getlines(name)))
 
 
 def _calls_self(caller: UserFunction, node: ast.Call) -> bool:

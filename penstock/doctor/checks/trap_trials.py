@@ -1,20 +1,14 @@
-"""What mistakes cost, measured in child processes: copies by ``torch.tensor``, casts, collections of garbage.
+"""What copies by ``torch.tensor`` cost where samples are made, measured in a child process.
 
 ::
 
     child   the loader without workers, two batches      torch.tensor is timed: by which line, of which array
-
-Only processor time of the host is measured. What a device would wait for is not tried, since a forked child cannot use
-the device.
 """
 
 from __future__ import annotations
 
-import gc
 import inspect
-import statistics
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,13 +17,13 @@ import torch
 
 from penstock.datasets.object_graph import find_objects
 from penstock.datasets.user_code import is_user_file
+from penstock.doctor.checks.script.known_tensors import find_copied_arrays
 from penstock.doctor.trials.changed_loader import Change, apply_change
 from penstock.doctor.trials.forked_child import run_in_child
 
-__all__ = ["TensorCopy", "measure_cast", "measure_collection", "measure_tensor_copies"]
+__all__ = ["TensorCopy", "measure_tensor_copies"]
 
 _BATCHES: Final = 2
-_CASTS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,48 +75,6 @@ def measure_tensor_copies(loader: Any, limit_s: float) -> list[TensorCopy] | Non
     return None if found is None else [TensorCopy(**each) for each in found]
 
 
-def measure_cast(shapes: list[tuple[tuple[int, ...], str, str]], limit_s: float) -> float | None:
-    """Seconds of one thread for casts of tensors; None if it could not be tried.
-
-    Parameters
-    ----------
-    shapes : list of (tuple of int, str, str)
-        Shape and type before and after the cast of each.
-    limit_s : float
-        Most seconds.
-    """
-
-    def cast_all() -> float:
-        tensors = [
-            (torch.zeros(shape, dtype=getattr(torch, before)), getattr(torch, after)) for shape, before, after in shapes
-        ]
-        return _time_median(lambda: [tensor.to(dtype) for tensor, dtype in tensors], _CASTS)
-
-    seconds = run_in_child(cast_all, limit_s)
-    return None if seconds is None else float(seconds)
-
-
-def measure_collection(limit_s: float) -> float | None:
-    """Seconds of ``gc.collect()`` with the objects of this process; None if it could not be tried."""
-
-    def collect() -> float:
-        gc.unfreeze()
-        return _time_median(gc.collect, 3)
-
-    seconds = run_in_child(collect, limit_s)
-    return None if seconds is None else float(seconds)
-
-
-def _time_median(call: Callable[[], object], count: int) -> float:
-    times = []
-    call()  # pages of memory are given to the process
-    for _ in range(count):
-        begun = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - begun)
-    return statistics.median(times)
-
-
 def _watch_copies(loader: Any) -> list[dict[str, Any]]:
     """In the child: make some batches, with ``torch.tensor`` under watch."""
     watch = _CopyWatch(loader.dataset)
@@ -153,7 +105,7 @@ class _CopyWatch:
         begun = time.perf_counter()
         tensor = self._original(given, *args, **kwargs)
         seconds = time.perf_counter() - begun
-        arrays, is_list = _find_arrays(given, tensor), not isinstance(given, np.ndarray)
+        arrays, is_list = find_copied_arrays(given, tensor), not isinstance(given, np.ndarray)
         frame = inspect.currentframe()
         caller = None if frame is None else frame.f_back
         if caller is None or not arrays or not is_user_file(caller.f_code.co_filename):
@@ -175,18 +127,6 @@ class _CopyWatch:
             }
             for (file, line, name, is_list), (count, nbytes, taken) in self._copies.items()
         ]  # fmt: skip
-
-
-def _find_arrays(data: Any, tensor: torch.Tensor) -> list[Any]:
-    """The arrays that were copied and need not have been: of the tensor's type, on the same device."""
-    arrays = [data] if isinstance(data, np.ndarray) else list(data) if isinstance(data, (list, tuple)) else []
-    if not arrays or not all(isinstance(array, np.ndarray) and array.ndim for array in arrays):
-        return []
-    if tensor.device.type != "cpu" or any(
-        str(array.dtype) != str(tensor.dtype).removeprefix("torch.") for array in arrays
-    ):
-        return []
-    return arrays
 
 
 def _is_held(array: Any, held: set[int]) -> bool:

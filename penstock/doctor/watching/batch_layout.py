@@ -6,7 +6,7 @@ Called once for each watched loader, with its first batch; nothing of the batch 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final, Literal
 
@@ -24,8 +24,8 @@ class BatchParts:
 
     Parameters
     ----------
-    kind : {"tensor", "array", "mapping", "sequence", "object", "any", "other"}
-        What it is. "object" has named attributes; "any" is one of its parts, where it is not known which.
+    kind : {"tensor", "array", "mapping", "sequence", "object", "other"}
+        What it is. "object" has named attributes.
     dtype : str
         Of a tensor or array, such as "uint8".
     itemsize, nbytes : int
@@ -34,38 +34,22 @@ class BatchParts:
         Of a tensor: "cpu", "cuda" ...
     shape : tuple of int
         Of a tensor or array.
-    names : tuple
-        Keys, positions or attributes of the parts.
     parts : tuple of BatchParts
         What it holds.
     """
 
-    kind: Literal["tensor", "array", "mapping", "sequence", "object", "any", "other"]
+    kind: Literal["tensor", "array", "mapping", "sequence", "object", "other"]
     dtype: str = ""
     itemsize: int = 0
     nbytes: int = 0
     device: str = ""
     shape: tuple[int, ...] = ()
-    names: tuple[Any, ...] = ()
     parts: tuple[BatchParts, ...] = ()
 
     @property
     def is_leaf(self) -> bool:
         """Whether it is a tensor or an array."""
         return self.kind in {"tensor", "array"}
-
-    def part(self, name: Any) -> BatchParts | None:
-        """The part of this key, position or attribute; None if there is none."""
-        for own, part in zip(self.names, self.parts, strict=True):
-            if type(own) is type(name) and own == name:
-                return part
-        return None
-
-    def any_part(self) -> BatchParts | None:
-        """One of the parts, whichever it is; None without parts."""
-        if len(self.parts) == 1:
-            return self.parts[0]
-        return BatchParts("any", parts=self.parts) if self.parts else None
 
     def leaves(self) -> Iterator[BatchParts]:
         """The tensors and arrays."""
@@ -92,20 +76,16 @@ def _describe(value: Any, depth: int) -> BatchParts:  # noqa: PLR0911  # a retur
     if depth == 0:
         return BatchParts("other")
     if isinstance(value, Mapping):
-        return _describe_parts("mapping", dict(list(value.items())[:_MOST_PARTS]), depth)
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        named = {**dict(enumerate(value)), **dict(zip(value._fields, value, strict=True))}
-        return _describe_parts("sequence", named, depth)
+        return _describe_parts("mapping", list(value.values()), depth)
     if isinstance(value, (list, tuple)):
-        return _describe_parts("sequence", dict(enumerate(value[:_MOST_PARTS])), depth)
+        return _describe_parts("sequence", value, depth)
     if is_dataclass(value):
-        return _describe_parts("object", {each.name: getattr(value, each.name, None) for each in fields(value)}, depth)
+        return _describe_parts("object", [getattr(value, each.name, None) for each in fields(value)], depth)
     attributes = getattr(value, "__dict__", None)
     if isinstance(attributes, dict) and not callable(value):
-        return _describe_parts("object", attributes, depth)
+        return _describe_parts("object", list(attributes.values()), depth)
     return BatchParts("other")
 
 
-def _describe_parts(kind: Literal["mapping", "sequence", "object"], named: dict[Any, Any], depth: int) -> BatchParts:
-    parts = tuple(_describe(value, depth - 1) for value in named.values())
-    return BatchParts(kind, names=tuple(named), parts=parts)
+def _describe_parts(kind: Literal["mapping", "sequence", "object"], values: Sequence[object], depth: int) -> BatchParts:
+    return BatchParts(kind, parts=tuple(_describe(value, depth - 1) for value in values[:_MOST_PARTS]))

@@ -1,6 +1,6 @@
-"""Known mistakes in training scripts: found in the source of the loops that take batches, when a script was watched.
+"""Known mistakes in training scripts: found in what observed steps did, and where batches were taken.
 
-One rule is one file in ``script_rules/`` and one line here. A rule is a function ``find`` that takes a
+One rule is one function in ``script_rules/`` and one line here. A rule is a function ``find`` that takes a
 :class:`~penstock.doctor.checks.script.subject.ScriptSubject` and yields findings.
 """
 
@@ -24,15 +24,15 @@ SCRIPT_RULES.register("cleanup-each-step", "penstock.doctor.checks.script_rules.
 SCRIPT_RULES.register("tensor-copies", "penstock.doctor.checks.script_rules.tensor_copies:find")
 SCRIPT_RULES.register("copy-each-sample", "penstock.doctor.checks.script_rules.copy_each_sample:find")
 SCRIPT_RULES.register("collate-in-loop", "penstock.doctor.checks.script_rules.collate_in_loop:find")
-SCRIPT_RULES.register("loader-each-epoch", "penstock.doctor.checks.script_rules.loader_each_epoch:find")
-SCRIPT_RULES.register("iterator-each-step", "penstock.doctor.checks.script_rules.iterator_each_step:find")
-SCRIPT_RULES.register("held-batches", "penstock.doctor.checks.script_rules.held_batches:find")
+SCRIPT_RULES.register("loader-each-epoch", "penstock.doctor.checks.script_rules.taking:find_loader_each_epoch")
+SCRIPT_RULES.register("iterator-each-step", "penstock.doctor.checks.script_rules.taking:find_iterator_each_step")
+SCRIPT_RULES.register("held-batches", "penstock.doctor.checks.script_rules.taking:find_held_batches")
 
 
 def check_script(
     loader: Any, places: BatchPlaces, recording: Recording | None = None, *, trial_s: float = 0.0
 ) -> list[Finding]:
-    """Look for known mistakes in the loops that take batches of a loader. Nothing of the script is executed.
+    """Look for known mistakes in a script that was watched.
 
     Parameters
     ----------

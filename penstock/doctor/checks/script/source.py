@@ -1,17 +1,19 @@
-"""The source of a script's files as syntax trees: functions by their code, expressions by their position."""
+"""The source of a script's files as syntax trees: expressions by their position, and the loops around them."""
 
 from __future__ import annotations
 
 import ast
+import itertools
 import linecache
 import types
 from collections.abc import Iterator
 from functools import cache
 from typing import Final
 
-__all__ = ["LOOPS", "Function", "SourceFile", "read_source"]
+__all__ = ["COMPREHENSIONS", "LOOPS", "Position", "SourceFile", "find_position", "read_source", "read_text"]
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+Position = tuple[int, int, int, int]
+"""First line, last line, first column, last column; -1 where unknown."""
 LOOPS: Final = (ast.For, ast.While, ast.AsyncFor)
 COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -29,23 +31,9 @@ class SourceFile:
 
     def __init__(self, name: str, tree: ast.Module) -> None:
         self.name, self.tree = name, tree
-        self._parents: dict[ast.AST, ast.AST] = {}
-        self._functions: dict[tuple[str, int], list[Function]] = {}
-        for node in ast.walk(tree):
-            for child in ast.iter_child_nodes(node):
-                self._parents[child] = node
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
-                self._functions.setdefault((node.name, first), []).append(node)
-            elif isinstance(node, ast.Lambda):
-                self._functions.setdefault(("<lambda>", node.lineno), []).append(node)
+        self._parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
 
-    def find_function(self, code: types.CodeType) -> Function | None:
-        """The function of ``code``; None if it is not there, or cannot be told from another on its line."""
-        found = self._functions.get((code.co_name, code.co_firstlineno), [])
-        return found[0] if len(found) == 1 else None
-
-    def find_expression(self, position: tuple[int, int, int, int]) -> ast.expr | None:
+    def find_expression(self, position: Position) -> ast.expr | None:
         """The outermost expression of exactly this position, as ``code.co_positions`` gives it.
 
         Until Python 3.11, the position of a step of a loop is the whole loop; then this is what is iterated.
@@ -77,6 +65,22 @@ class SourceFile:
             inner = parent
         return None
 
+    def is_in_branch(self, line: int) -> bool:
+        """Whether a line is in one of two branches of a condition."""
+        return any(
+            isinstance(node, ast.If) and node.orelse and node.body[0].lineno <= line <= (node.end_lineno or 0)
+            for node in ast.walk(self.tree)
+        )
+
+    def names_device(self) -> bool:
+        """Whether the source names a kind of device other than the CPU."""
+        kinds = ("cuda", "accelerator", "mps", "xpu", "npu", "hpu")
+        for node in ast.walk(self.tree):
+            name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "value", None)
+            if isinstance(name, str) and name.partition(":")[0] in kinds:
+                return True
+        return False
+
 
 def read_source(name: str) -> SourceFile | None:
     """The file of this name; None if it cannot be read or is no Python source."""
@@ -91,3 +95,21 @@ def _read(name: str, text: str) -> SourceFile | None:
         return SourceFile(name, ast.parse(text))
     except (SyntaxError, ValueError, RecursionError):
         return None
+
+
+def find_position(frame: types.FrameType) -> Position:
+    """Where the expression is that a frame evaluates now."""
+    positions = next(itertools.islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), (None,) * 4)
+    first, last, column, last_column = (-1 if value is None else value for value in positions)
+    return first, last, column, last_column
+
+
+def read_text(name: str, position: Position) -> str:
+    """The source at a position on one line."""
+    first, last, column, last_column = position
+    if min(position) < 0:
+        return ""
+    lines = [linecache.getline(name, number).encode() for number in range(first, last + 1)]
+    lines[-1] = lines[-1][:last_column]
+    lines[0] = lines[0][column:]
+    return " ".join(b" ".join(lines).decode(errors="replace").split())

@@ -1,4 +1,4 @@
-"""What the rules for training scripts examine: the loops that take batches of a loader, and what was seen of it."""
+"""What the rules for training scripts examine: how batches are taken, and what was seen in steps."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ import torch
 
 from penstock.doctor.checks.findings import Finding, Severity
 from penstock.doctor.checks.script.batch_places import BatchPlaces
-from penstock.doctor.checks.script.loops import TrainingLoop, read_loops
-from penstock.doctor.checks.script.values import EventKind, ScriptEvent
+from penstock.doctor.checks.script.events import EventKind, ScriptEvent, SourceLine
+from penstock.doctor.checks.script.source import read_source
 from penstock.doctor.checks.subject import Subject
 from penstock.doctor.watching.recording import Recording
 
-__all__ = ["ScriptSubject", "read_script"]
+__all__ = ["NO_DEVICE", "ScriptSubject", "describe_events", "describe_line", "quote_events", "read_script"]
 
 NO_DEVICE: Final = "nothing on this machine, which has no device; found by looking only"
 _SHOWN: Final = 3
+_OF_DEVICE: Final = frozenset({"copy", "cast", "wait"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +32,7 @@ class ScriptSubject:
     loader : DataLoader
         The loader that was watched.
     places : BatchPlaces
-        Where its batches were taken.
-    loops : list of TrainingLoop
-        What is done with them.
+        Where its batches were taken, and what was seen in steps.
     has_device : bool
         Whether torch finds an accelerator on this machine.
     samples : Subject
@@ -46,7 +45,6 @@ class ScriptSubject:
 
     loader: Any
     places: BatchPlaces
-    loops: list[TrainingLoop]
     has_device: bool
     samples: Subject
     recording: Recording | None = None
@@ -73,30 +71,34 @@ class ScriptSubject:
         starts = [each for each in self.places.epoch_starts_ns if each > 0]
         return sum(starts) / len(starts) / 1e9 if starts else 0.0
 
-    def events(
-        self, kind: EventKind, *, training: bool = False, each_step: bool = False
-    ) -> Iterator[list[ScriptEvent]]:
+    @property
+    def is_training(self) -> bool:
+        """Whether gradients were computed in a step."""
+        return self.places.steps is not None and self.places.steps.is_training
+
+    @property
+    def may_use_device(self) -> bool:
+        """Whether the script uses a device where there is one: it names one, or a library chooses."""
+        sources = [source for file in self.places.files if (source := read_source(file)) is not None]
+        return self.has_device or self.places.passes_library or any(source.names_device() for source in sources)
+
+    def events(self, kind: EventKind, *, each_step: bool = False) -> Iterator[list[ScriptEvent]]:
         """Events of a kind, those of one function together.
 
         Parameters
         ----------
         kind : str
             Of the events.
-        training : bool
-            Only those of loops that train.
         each_step : bool
             Only those that happen in each step.
         """
-        groups: dict[tuple[str, str], dict[tuple[int, str], ScriptEvent]] = {}
-        for loop in self.loops:
-            if training and not loop.is_training:
-                continue
-            for event in loop.events:
-                if event.kind == kind and (event.is_each_step or not each_step):
-                    group = groups.setdefault((event.line.file, event.line.function), {})
-                    group.setdefault((event.line.line, event.text), event)
+        if self.places.steps is None or (kind in _OF_DEVICE and not self.may_use_device):
+            return
+        groups: dict[tuple[str, str], list[ScriptEvent]] = {}
+        for event in self.places.steps.events(kind, each_step=each_step):
+            groups.setdefault((event.line.file, event.line.function), []).append(event)
         for group in groups.values():
-            yield sorted(group.values(), key=lambda event: event.line.line)
+            yield sorted(group, key=lambda event: event.line.line)
 
     def device_severity(self) -> Severity:
         """Of a mistake that costs nothing without a device."""
@@ -106,10 +108,15 @@ class ScriptSubject:
 def read_script(
     loader: Any, places: BatchPlaces, recording: Recording | None = None, *, trial_s: float = 0.0
 ) -> ScriptSubject:
-    """Read the source of the loops that take batches of ``loader``; rules may measure for ``trial_s`` seconds."""
+    """A script that was watched; rules may measure for ``trial_s`` seconds."""
     deadline = time.monotonic() + trial_s
     has_device = torch.accelerator.is_available()
-    return ScriptSubject(loader, places, read_loops(places), has_device, Subject(loader, 0), recording, deadline)
+    return ScriptSubject(loader, places, has_device, Subject(loader, 0), recording, deadline)
+
+
+def describe_line(rule: str, line: SourceLine, what: str, advice: str, cost: str = "") -> Finding:
+    """A warning about one line."""
+    return Finding(rule, "warning", str(line), what, advice, cost, line.file, line.line)
 
 
 def describe_events(

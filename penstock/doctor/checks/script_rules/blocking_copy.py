@@ -9,6 +9,8 @@ from typing import Final
 import numpy as np
 
 from penstock.doctor.checks.findings import Finding
+from penstock.doctor.checks.script.events import ScriptEvent
+from penstock.doctor.checks.script.source import read_source
 from penstock.doctor.checks.script.subject import NO_DEVICE, ScriptSubject, describe_events, quote_events
 from penstock.doctor.reports.text_report import format_time_us
 
@@ -21,9 +23,9 @@ def find(subject: ScriptSubject) -> Iterator[Finding]:
     """Find copies of page-locked batches without ``non_blocking``, and ``non_blocking`` without page-locked batches."""
     severity, cost = subject.device_severity(), _describe_cost(subject)
     for events in subject.events("copy"):
-        loaded = [event for event in events if event.value is not None and event.value.is_loaded]
+        loaded = [event for event in events if event.is_loaded]
         if subject.is_pinned:
-            waiting = [event for event in loaded if event.non_blocking is False]
+            waiting = [event for event in loaded if not event.non_blocking and not _has_alternative(subject, event)]
             if waiting:
                 text = (
                     f"The loader page-locks its batches, but {quote_events(waiting)} waits until the copy to the "
@@ -32,7 +34,7 @@ def find(subject: ScriptSubject) -> Iterator[Finding]:
                 advice = "Pass non_blocking=True: the copy then runs while Python starts the next operations."
                 yield describe_events("blocking-copy", severity, waiting, text, advice, cost)
         elif subject.has_device or not _mentions_pinning(subject):
-            unpinned = [event for event in loaded if event.non_blocking and _count_bytes(event) >= _LEAST_NBYTES]
+            unpinned = [event for event in loaded if event.non_blocking and event.nbytes >= _LEAST_NBYTES]
             if unpinned:
                 text = (
                     f"non_blocking=True has no effect in {quote_events(unpinned)}: the batch is not in page-locked "
@@ -42,16 +44,16 @@ def find(subject: ScriptSubject) -> Iterator[Finding]:
                 yield describe_events("blocking-copy", severity, unpinned, text, advice, cost)
 
 
+def _has_alternative(subject: ScriptSubject, event: ScriptEvent) -> bool:
+    """Whether a machine with a device may copy by another line: this one is in one of two branches."""
+    source = read_source(event.line.file)
+    return not subject.has_device and source is not None and source.is_in_branch(event.line.line)
+
+
 def _mentions_pinning(subject: ScriptSubject) -> bool:
     """Whether the script has the argument, perhaps with a value that differs where there is a device."""
-    files = {event.line.file for loop in subject.loops for event in loop.events}
-    files |= {place.code.co_filename for stack in subject.places.stacks for place in stack}
+    files = subject.places.files | {event.line.file for events in subject.events("copy") for event in events}
     return any("pin_memory" in line for file in files for line in linecache.getlines(file))
-
-
-def _count_bytes(event: object) -> int:
-    layout = getattr(getattr(event, "value", None), "layout", None)
-    return 0 if layout is None else sum(leaf.nbytes for leaf in layout.leaves())
 
 
 def _describe_cost(subject: ScriptSubject) -> str:

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Iterator
-from typing import Final
 
 from penstock.doctor.checks.findings import Finding
+from penstock.doctor.checks.script.events import ScriptEvent
 from penstock.doctor.checks.script.subject import NO_DEVICE, ScriptSubject, describe_events, quote_events
-from penstock.doctor.checks.script.values import ScriptEvent
-from penstock.doctor.checks.trap_trials import measure_collection
 from penstock.doctor.reports.text_report import format_time_us
 
 __all__ = ["find"]
-
-_MOST_S: Final = 6.0
 
 
 def find(subject: ScriptSubject) -> Iterator[Finding]:
@@ -34,8 +30,7 @@ def find(subject: ScriptSubject) -> Iterator[Finding]:
         if collects:
             text = f"{quote_events(collects)} visits all objects of the program in each step."
             advice = "Leave it out, or collect once in an epoch: Python collects garbage by itself."
-            seconds = measure_collection(min(subject.left_s, _MOST_S)) if subject.left_s else None
-            cost = "" if seconds is None else f"{format_time_us(1e6 * seconds)} in each step"
+            cost = f"{format_time_us(1e6 * sum(event.seconds for event in collects))} in each step"
             yield describe_events("cleanup-each-step", "warning", collects, text, advice, cost)
 
 

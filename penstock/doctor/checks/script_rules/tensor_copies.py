@@ -1,6 +1,6 @@
 """Rule tensor-copies: ``torch.tensor`` of an array, where torch could use the array itself.
 
-The loop is read, and so are the functions that make samples. If there is time, batches are also made in a child
+Steps are observed, and the functions that make samples are read. If there is time, batches are also made in a child
 process, which shows what is copied and what that costs. An array is reported only if it is new: a copy of an array
 that the dataset holds may be meant as one, since the sample may be changed.
 """
@@ -15,7 +15,6 @@ from typing import Final
 from penstock.doctor.checks.findings import Finding, Severity
 from penstock.doctor.checks.functions import FunctionCall, UserFunction
 from penstock.doctor.checks.script.subject import ScriptSubject, describe_events, quote_events
-from penstock.doctor.checks.script.tensor_methods import NEW_ARRAYS
 from penstock.doctor.checks.trap_trials import TensorCopy, measure_tensor_copies
 
 __all__ = ["find"]
@@ -24,6 +23,11 @@ _MOST_S: Final = 3.0
 _LEAST_NBYTES: Final = 1 << 12
 _NOTABLE: Final = 0.05
 """Part of the time of a batch from which copies are worth a warning."""
+_NEW_ARRAYS: Final = frozenset(
+    f"numpy.{name}"
+    for name in ("array", "stack", "concatenate", "zeros", "ones", "empty", "full", "load", "vstack", "hstack")
+)
+"""Functions that return a new array, which nobody else has."""
 _ADVICE: Final = "Use torch.from_numpy or torch.as_tensor, which share the array's memory."
 
 
@@ -77,7 +81,7 @@ def _copies(function: UserFunction, call: FunctionCall) -> bool:
     if isinstance(given, ast.Name):
         given = _find_only_value(function, given.id)
     names = {id(each.node): each.name for each in function.calls}
-    if not isinstance(given, ast.Call) or names.get(id(given)) not in NEW_ARRAYS:
+    if not isinstance(given, ast.Call) or names.get(id(given)) not in _NEW_ARRAYS:
         return False
     return not any(keyword.arg == "mmap_mode" for keyword in given.keywords)
 

@@ -12,7 +12,9 @@ __all__ = ["find"]
 
 def find(subject: ScriptSubject) -> Iterator[Finding]:
     """Find ``.item()``, ``.cpu()``, ``print``, conditions and the like on values of the device, in each step."""
-    for events in subject.events("wait", training=True, each_step=True):
+    if not subject.is_training:
+        return
+    for events in subject.events("wait", each_step=True):
         verb = "waits" if len({event.text for event in events}) == 1 else "wait"
         text = (
             f"{quote_events(events)} {verb} in each step until the device has computed everything that was started. "

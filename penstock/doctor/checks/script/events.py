@@ -1,0 +1,140 @@
+"""Events of a training step, and the user's lines where they happen."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import types
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import numpy as np
+import torch
+
+from penstock.datasets.user_code import is_user_file
+from penstock.doctor.checks.script.source import find_position, read_text
+
+__all__ = ["Cast", "EventKind", "ScriptEvent", "SourceLine", "find_caller", "line_of", "text_of"]
+
+EventKind = Literal["copy", "cast", "wait", "cleanup", "tensor", "join"]
+_LOADERS: Final = "penstock.doctor.watching.loaders.watched_iterators"
+_PASSED: Final = (
+    "penstock.doctor.checks.script.", "torch._tensor", "torch.overrides", "torch.functional", "torch.utils.data.",
+    "torch.nn.utils.rnn", "torch.utils.tensorboard", "tensorboardX", "tqdm", "logging", "numpy",
+)  # fmt: skip
+"""Modules between the user's line and torch that do what the line says."""
+_TEXT: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """A line of the script: its path, its number from 1, and the function that it is in, empty at the top level."""
+
+    file: str
+    line: int
+    function: str = ""
+
+    def __str__(self) -> str:
+        shown = f"{Path(self.file).name}, line {self.line}"
+        return f"{self.function} ({shown})" if self.function else shown
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """A cast of a tensor on the host to a larger type.
+
+    Parameters
+    ----------
+    line : SourceLine
+        Where.
+    text : str
+        The source.
+    shape : tuple of int
+        Of the tensor.
+    before, after : torch.dtype
+        Of its elements.
+    seconds : float
+        That it took.
+    """
+
+    line: SourceLine
+    text: str
+    shape: tuple[int, ...]
+    before: torch.dtype
+    after: torch.dtype
+    seconds: float
+
+    def count_bytes(self) -> tuple[int, int]:
+        """Bytes before and after the cast."""
+        count = int(np.prod(self.shape, dtype=np.int64))
+        return count * self.before.itemsize, count * self.after.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptEvent:
+    """Something that a training step does.
+
+    Parameters
+    ----------
+    kind : str
+        "copy": to the device. "cast": of a batch that is copied to the device afterwards. "wait": for the device.
+        "cleanup": of memory. "tensor": ``torch.tensor`` of an array. "join": samples become a batch.
+    line : SourceLine
+        Where.
+    text : str
+        The source.
+    is_loaded : bool
+        Whether it is done to a tensor as the loader gave it, so that it is page-locked if the loader does so.
+    nbytes : int
+        Of what it is done to.
+    non_blocking : bool
+        Of a copy.
+    cast : Cast, optional
+        Of a cast.
+    seconds : float
+        That a collection of garbage took.
+    """
+
+    kind: EventKind
+    line: SourceLine
+    text: str
+    is_loaded: bool = False
+    nbytes: int = 0
+    non_blocking: bool = False
+    cast: Cast | None = None
+    seconds: float = 0.0
+
+    @property
+    def key(self) -> tuple[str, SourceLine, str]:
+        """What makes two events the same."""
+        return self.kind, self.line, self.text
+
+
+def find_caller() -> types.FrameType | None:
+    """The user's function that asks torch for something; None if a library does, or a loader that makes a batch."""
+    frame = inspect.currentframe()
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
+        if not str(frame.f_globals.get("__name__", "")).startswith(_PASSED):
+            return None
+        frame = frame.f_back
+    outer = frame
+    while outer is not None:
+        if outer.f_globals.get("__name__") == _LOADERS:
+            return None
+        outer = outer.f_back
+    return frame
+
+
+def line_of(frame: types.FrameType) -> SourceLine:
+    """Where a function is now."""
+    names = [name for name in frame.f_code.co_qualname.split(".") if not name.startswith("<")]
+    line = find_position(frame)[0]
+    return SourceLine(frame.f_code.co_filename, line if line > 0 else frame.f_lineno, ".".join(names))
+
+
+def text_of(frame: types.FrameType, most: int = _TEXT) -> str:
+    """The source of what a function evaluates now, of at most so many characters; -1: all."""
+    text = read_text(frame.f_code.co_filename, find_position(frame))
+    text = text or linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+    return text if len(text) <= most or most < 0 else f"{text[: most - 3]}..."

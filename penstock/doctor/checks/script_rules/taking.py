@@ -1,0 +1,84 @@
+"""Rules about how batches are taken: iterator-each-step, loader-each-epoch, held-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import torch.utils.data
+
+from penstock.doctor.checks.findings import Finding
+from penstock.doctor.checks.script.subject import ScriptSubject, describe_line
+from penstock.plurals import counted
+
+__all__ = ["find_held_batches", "find_iterator_each_step", "find_loader_each_epoch"]
+
+_LEAST_NBYTES: Final = 1 << 30
+
+
+def find_iterator_each_step(subject: ScriptSubject) -> Iterator[Finding]:
+    """Find ``next(iter(loader))`` in a loop, if the loader has workers."""
+    if not subject.num_workers or any(taking.kind == "for" for taking in subject.places.takings):
+        return  # beside a loop over the loader, it may be done once in an epoch, to show some samples
+    for taking in subject.places.takings:
+        if not taking.starts_workers:
+            continue
+        is_persistent = bool(getattr(subject.loader, "persistent_workers", False))
+        begins = "asks for new batches ahead" if is_persistent else "starts them again"
+        text = (
+            f"{taking.text} in a loop begins a new epoch of {counted(subject.num_workers, 'worker')} for one batch: it "
+            f"{begins}, and all other batches are thrown away."
+        )
+        advice = "Make the iterator once: batches = iter(loader) before the loop, and next(batches) in it."
+        start_s = subject.mean_start_s
+        cost = f"{1000 * start_s:.0f} ms for the start in each step" if start_s else ""
+        yield describe_line("iterator-each-step", taking.line, text, advice, cost)
+
+
+def find_loader_each_epoch(subject: ScriptSubject) -> Iterator[Finding]:
+    """Find a DataLoader that is made in the loop of epochs, from what does not change there."""
+    if not subject.num_workers:
+        return
+    for line in dict.fromkeys(line for taking in subject.places.takings for line in taking.loaders):
+        workers = counted(subject.num_workers, "worker")
+        text = f"The loader is made anew in each epoch, so {workers} start again, and nothing is loaded ahead."
+        advice = (
+            "Make it once before the loop. If the dataset does not change between epochs, pass persistent_workers=True."
+        )
+        start_s = subject.mean_start_s
+        cost = f"{1000 * start_s:.0f} ms for the start in each epoch" if start_s else ""
+        yield describe_line("loader-each-epoch", line, text, advice, cost)
+
+
+def find_held_batches(subject: ScriptSubject) -> Iterator[Finding]:
+    """Find ``list(loader)`` of 1 GB or more, and ``itertools.cycle`` of that or of a loader that shuffles."""
+    layout = subject.places.layout
+    if layout is None:
+        return
+    try:
+        count = len(subject.loader)
+    except Exception:  # noqa: BLE001  # a stream, or a length of the user's that fails
+        return
+    nbytes = count * sum(leaf.nbytes for leaf in layout.leaves())
+    cost = f"{nbytes / 1e9:.1f} GB of memory" if nbytes >= _LEAST_NBYTES else ""
+    batches = counted(count, "batch")
+    for taking in subject.places.takings:
+        text = taking.text
+        if taking.kind == "all" and nbytes >= _LEAST_NBYTES:
+            what = f"{text} holds {batches} in memory, and the first step waits until the last one is loaded."
+            advice = "Iterate the loader itself: for batch in loader."
+        elif taking.is_cycled and (nbytes >= _LEAST_NBYTES or _shuffles(subject.loader)):
+            what = (
+                f"{text}: itertools.cycle keeps the {batches} of the first epoch, and gives the same ones again: "
+                "they are shuffled and augmented once."
+            )
+            advice = "Begin each epoch anew: while True: yield from loader, in a generator function."
+        else:
+            continue
+        yield describe_line("held-batches", taking.line, what, advice, cost)
+
+
+def _shuffles(loader: Any) -> bool:
+    """Whether the loader has an order of its own in each epoch."""
+    sampler = vars(loader).get("sampler")
+    return sampler is not None and not isinstance(sampler, torch.utils.data.SequentialSampler)
