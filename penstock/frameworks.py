@@ -14,13 +14,11 @@ framework to be written is in the module that ``extension`` names, which the fra
 from __future__ import annotations
 
 import importlib
-import importlib.abc
-import importlib.machinery
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import ModuleType
 from typing import Any, ClassVar, Final
 
+from penstock.registry import is_awaited
 from penstock.sample import Array, Batch, Sample
 
 __all__ = [
@@ -34,7 +32,6 @@ __all__ = [
     "imported_frameworks",
     "is_imported",
     "stream_types",
-    "when_imported",
 ]
 
 REDUCERS: Final[dict[type, Callable[[Any], Any]]] = {}
@@ -191,7 +188,7 @@ def is_imported(name: str) -> bool:
     module = sys.modules.get(name)
     return (
         module is not None
-        and name not in _waiting
+        and not is_awaited(name)
         and not getattr(getattr(module, "__spec__", None), "_initializing", False)
     )
 
@@ -214,54 +211,3 @@ def stream_types() -> tuple[type, ...]:
 def array_types() -> tuple[type[Any], ...]:
     """Types of arrays of the frameworks that are imported."""
     return tuple(kind for framework in imported_frameworks() for kind in framework.array_types())
-
-
-_waiting: dict[str, list[Callable[[], None]]] = {}
-"""By module: what is to be called when it is imported."""
-
-
-def when_imported(name: str, call: Callable[[], None]) -> None:
-    """Call ``call()`` now if module ``name`` is imported, else as soon as it is."""
-    if name in sys.modules and name not in _waiting:
-        call()
-        return
-    if not _waiting:
-        sys.meta_path.insert(0, _FINDER)
-    _waiting.setdefault(name, []).append(call)
-
-
-class _ImportHook(importlib.abc.MetaPathFinder):
-    """Finds modules that are waited for by the other finders, and makes the calls after their import.
-
-    It stays on ``sys.meta_path`` until an import of each succeeds: ``importlib.util.find_spec`` only asks.
-    """
-
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None = None,
-        target: ModuleType | None = None,
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname not in _waiting:
-            return None
-        others = [finder for finder in sys.meta_path if finder is not self]
-        specs = (finder.find_spec(fullname, path, target) for finder in others)
-        spec = next((spec for spec in specs if spec is not None), None)
-        if spec is None or spec.loader is None:
-            return spec
-        loader, execute = spec.loader, spec.loader.exec_module
-
-        def execute_and_call(module: ModuleType) -> None:
-            execute(module)
-            loader.__dict__.pop("exec_module", None)
-            calls = _waiting.pop(fullname, [])
-            if not _waiting and self in sys.meta_path:
-                sys.meta_path.remove(self)
-            for call in calls:
-                call()
-
-        loader.exec_module = execute_and_call  # type: ignore[method-assign]  # this spec's own loader
-        return spec
-
-
-_FINDER: Final = _ImportHook()

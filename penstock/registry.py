@@ -1,19 +1,30 @@
-"""Maps names to classes, and imports optional packages.
+"""Maps names to classes, imports optional packages, and calls functions when modules have been imported.
 
 A new store, sampler, op, annotation format or worker backend is one new file and one registration line in the
 ``__init__.py`` of its folder. The registration also adds it to the conformance suite of the folder, which iterates over
 :class:`Registry`. Registering imports nothing: an entry is ``"module:Class"`` and is imported when it is first used.
+
+::
+
+    import torch ── sys.meta_path: the hook asks the other finders ── the module is executed ── calls
+
+The hook stays on ``sys.meta_path`` until an import of each module succeeds, or nobody waits for one any more:
+``importlib.util.find_spec`` only asks. Before the doctor runs a script, it imports no more than this module.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
-from typing import Any
+import importlib.abc
+import importlib.machinery
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import Any, Final
 
 from penstock.errors import ArgumentError, OptionalPackageError
 
-__all__ = ["Registry", "require"]
+__all__ = ["Registry", "is_awaited", "require", "when_imported"]
 
 
 class Registry:
@@ -94,3 +105,76 @@ def require(module: str, *, extra: str | None = None, purpose: str = "") -> Any:
         raise OptionalPackageError(
             f"the package {package!r} is needed{why}; install it with: pip install {what}"
         ) from error
+
+
+_waiting: dict[str, list[Callable[[], None]]] = {}
+"""By module: what is to be called when it is imported."""
+
+
+def is_awaited(name: str) -> bool:
+    """Whether calls wait for the import of module ``name``, which may be under way."""
+    return name in _waiting
+
+
+def when_imported(name: str, call: Callable[[], None]) -> Callable[[], None]:
+    """Call ``call()`` now if module ``name`` is imported, else as soon as it is.
+
+    Returns
+    -------
+    callable
+        Takes the request back.
+    """
+
+    def remove() -> None:
+        calls = _waiting.get(name, [])
+        if call in calls:
+            calls.remove(call)
+        if not calls:
+            _end_waiting(name)
+
+    if name in sys.modules and name not in _waiting:
+        call()
+        return remove
+    if not _waiting:
+        sys.meta_path.insert(0, _FINDER)
+    _waiting.setdefault(name, []).append(call)
+    return remove
+
+
+def _end_waiting(name: str) -> list[Callable[[], None]]:
+    """What was to be called for a module that is waited for no more."""
+    calls = _waiting.pop(name, [])
+    if not _waiting and _FINDER in sys.meta_path:
+        sys.meta_path.remove(_FINDER)
+    return calls
+
+
+class _ImportHook(importlib.abc.MetaPathFinder):
+    """Finds modules that are waited for by the other finders, and makes the calls after their import."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in _waiting:
+            return None
+        others = [finder for finder in sys.meta_path if finder is not self]
+        specs = (finder.find_spec(fullname, path, target) for finder in others)
+        spec = next((spec for spec in specs if spec is not None), None)
+        if spec is None or spec.loader is None:
+            return spec
+        loader, execute = spec.loader, spec.loader.exec_module
+
+        def execute_and_call(module: ModuleType) -> None:
+            execute(module)
+            loader.__dict__.pop("exec_module", None)
+            for call in _end_waiting(fullname):
+                call()
+
+        loader.exec_module = execute_and_call  # type: ignore[method-assign]  # this spec's own loader
+        return spec
+
+
+_FINDER: Final = _ImportHook()

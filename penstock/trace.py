@@ -15,11 +15,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from typing import Final
+from contextlib import AbstractContextManager, nullcontext
+from typing import ClassVar, Final
 
 from penstock import forks
 
-__all__ = ["STAGES", "Trace", "add", "name_worker", "stage"]
+__all__ = ["STAGES", "Observer", "Trace", "add", "name_worker", "stage"]
 
 STAGES: Final = ("read", "decode", "augment", "collate", "transport", "wait")
 """Stages of a batch, in order; ``wait`` is the time for which the consumer waits for a batch."""
@@ -36,6 +37,8 @@ def add(stage: str, time_ns: int, items: int = 1) -> None:
         at = _ORDER[stage]
         row[at] += time_ns
         row[at + 1] += items
+    elif (observed := getattr(_active, "observed", None)) is not None:
+        observed.add(stage, time_ns, items)
 
 
 def stage(name: str, items: int = 1) -> _Stage:
@@ -48,13 +51,58 @@ def name_worker(worker: int) -> None:
     _active.worker = worker
 
 
+class Observer:
+    """Is told what a loader does, by the thread that does it; here nothing is done with it.
+
+    A loader's counters tell each of its observers of batches that are delivered. The first one with ``observes_work``
+    is also told how batches are built: a trace takes it from the counters, and a job from its trace. A worker process
+    has its own copy, forked or pickled with the job.
+    """
+
+    observes_work: ClassVar[bool] = False
+
+    def delivered(self, samples: int) -> None:
+        """A batch is delivered to the consumer."""
+
+    def starting_processes(self) -> AbstractContextManager[None]:
+        """A context in which worker processes are started."""
+        return nullcontext()
+
+    def start_worker(self, worker: int, *, is_process: bool) -> None:
+        """Called by each worker, before it works."""
+
+    def begin_part(self, batch: int, indices: Sequence[object]) -> None:
+        """The thread begins samples of a batch; ``indices`` are empty for a stream."""
+
+    def begin_sample(self, place: int, count: int = 1) -> None:
+        """It begins the sample at ``place`` of the part, or ``count`` samples from there on; -1: their collation."""
+
+    def add(self, stage: str, time_ns: int, items: int) -> None:
+        """It has spent ``time_ns`` up to now in a stage."""
+
+    def end_part(self, samples: int) -> None:
+        """It has built ``samples``, or has failed."""
+
+    def begin_collation(self, batch: int) -> None:
+        """All samples of a batch are built: the thread that has built the last one begins to make the batch."""
+
+    def end_batch(self, samples: int, begun_ns: int) -> None:
+        """The batch is made, whose first part was begun at ``begun_ns``. A worker process then adds ``transport``."""
+
+
 class Trace:
     """Counters of one loader: time and number of items per stage, of each of its threads and worker processes.
 
     Thread-safe: every thread has its own row, created at its first :meth:`add`.
+
+    Parameters
+    ----------
+    observer : Observer, optional
+        Is told of each :meth:`add`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, observer: Observer | None = None) -> None:
+        self.observer = observer
         self._local = threading.local()
         self._rows: list[tuple[int, list[int]]] = []  # with the number of the worker; -1: none
         self._process_rows: dict[int, list[int]] = {}
@@ -83,6 +131,14 @@ class Trace:
         row, at = self._row(), _ORDER[stage]
         row[at] += time_ns
         row[at + 1] += items
+        if self.observer is not None:
+            self.observer.add(stage, time_ns, items)
+
+    def add_rest(self, stage: str, time_ns: int, items: int) -> None:
+        """:meth:`add` what is left of a time after other stages were added; no observer is told."""
+        row, at = self._row(), _ORDER[stage]
+        row[at] += time_ns
+        row[at + 1] += items
 
     def add_all(self, times: Sequence[tuple[int, int]], worker: int) -> None:
         """Add nanoseconds and items of each stage, in the order of :data:`STAGES`, that a worker process has counted.
@@ -98,11 +154,14 @@ class Trace:
 
     def activate(self) -> None:
         """Have :func:`stage` and :func:`add` write to this trace in the current thread."""
-        _active.row = self._row()
+        if self.observer is None:
+            _active.row = self._row()
+        else:
+            _active.row, _active.observed = None, self
 
     def deactivate(self) -> None:
         """Have them write to no trace in the current thread."""
-        _active.row = None
+        _active.row = _active.observed = None
 
     def thread_ns(self) -> int:
         """Nanoseconds that the current thread has added so far, over all stages."""

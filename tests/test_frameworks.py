@@ -10,16 +10,16 @@ import pytest
 
 PROGRAM = """
 import importlib.util, sys
-from penstock import frameworks
+from penstock import frameworks, registry
 
 heard = []
-frameworks.when_imported("torch", lambda: heard.append(sys.modules["torch"].answer))
+registry.when_imported("torch", lambda: heard.append(sys.modules["torch"].answer))
 {before}
 try:
     import torch
 except ImportError:
     print("no torch")
-print(heard, [type(finder).__name__ for finder in sys.meta_path if type(finder).__module__ == frameworks.__name__])
+print(heard, [type(finder).__name__ for finder in sys.meta_path if type(finder).__module__ == registry.__name__])
 """
 
 
@@ -71,7 +71,7 @@ def test_calls_wait_for_their_own_module(fake_torch: Path) -> None:
     """Two frameworks are waited for: the import of one makes its calls, and the other is still waited for."""
     (fake_torch / "cv2.py").write_text("")
     before = (
-        "frameworks.when_imported('cv2', lambda: heard.append('cv2'))\n"
+        "registry.when_imported('cv2', lambda: heard.append('cv2'))\n"
         "import torch\nprint(heard, frameworks.is_imported('torch'), len(sys.meta_path))\nimport cv2\n"
         "print(len(sys.meta_path))"
     )
@@ -89,4 +89,4 @@ def test_a_module_that_is_being_imported_is_not_imported(tmp_path: Path) -> None
     (tmp_path / "torch.py").write_text(asking)
 
     assert run(tmp_path, "") == "[False] []"
-    assert run(tmp_path, "frameworks._waiting.clear()\nsys.meta_path.pop(0)\n") == "[] []"
+    assert run(tmp_path, "registry._waiting.clear()\nsys.meta_path.pop(0)\n") == "[] []"

@@ -72,7 +72,7 @@ def doctor(
     github: Annotated[bool, typer.Option("--github", help="Also print annotations for GitHub Actions.")] = False,
     compare: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(metavar="A.json B.json", help="Say why the same script is slower on one of two machines."),
+        typer.Option(metavar="A.json B.json", help="List what differs between two results of --json."),
     ] = None,
 ) -> None:
     """Run TRAIN.py for some steps with its loader watched, and say what is slow, what to change, and what it brings.
@@ -107,8 +107,7 @@ def _name(path: Path | None) -> str | None:
 
 
 def _compare(a: Path, b: Path) -> None:
-    from penstock.doctor.reports.comparing import compare
-    from penstock.doctor.reports.json_report import read_json
+    from penstock.doctor.reports.json_report import compare, read_json
 
     results: list[Any] = []
     for path in (a, b):
@@ -117,5 +116,5 @@ def _compare(a: Path, b: Path) -> None:
         except (OSError, ValueError) as error:
             print_line(f"penstock: {path} cannot be read: {error}", file=sys.stderr)
             raise typer.Exit(FAILED) from error
-    for line in str(compare(*results)).split("\n"):
+    for line in compare(*results):
         print_line(line)

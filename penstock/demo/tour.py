@@ -25,7 +25,6 @@ from penstock.demo.learn import Learner, count_correct, digest, digest_all
 from penstock.demo.photographs import write_photographs
 from penstock.doctor import watch
 from penstock.doctor.reports.html_report import write_html
-from penstock.doctor.reports.thumbnails import make_thumbnails
 from penstock.doctor.watching.block import WatchReport
 from penstock.errors import ArgumentError, StoreError
 from penstock.escapes import escape_unprintable
@@ -259,7 +258,7 @@ class Tour:
             elif epoch == 0:
                 with watch(loader, steps=len(loader), budget_s=self.scale.doctor_s) as self.report:
                     self.train_batches(learner, iter(loader), epoch, 0, len(loader))
-                self.write_page(loader)
+                self.write_page()
             else:
                 self.train_batches(learner, iter(loader), epoch, 0, len(loader))
         self.test(learner, held_out, len(names))
@@ -330,12 +329,11 @@ class Tour:
 
     # the doctor
 
-    def write_page(self, loader: DataLoader) -> None:
-        """Write the doctor's page on the first epoch, with pictures of the slowest samples."""
+    def write_page(self) -> None:
+        """Write the doctor's page on the first epoch."""
         diagnosis = None if self.report is None else self.report.diagnosis
         if diagnosis is not None:
-            pictures = make_thumbnails(loader.dataset, [sample.index for sample in diagnosis.samples[:4]])
-            write_html(diagnosis, self.output / "doctor.html", pictures)
+            write_html(diagnosis, self.output / "doctor.html")
 
     def print_diagnosis(self) -> None:
         """Print what limited the first epoch of the training, and what would make it faster."""

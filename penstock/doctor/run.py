@@ -26,8 +26,9 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.doctor.watching.loaders.import_hooks import INSTALLERS, when_imported
+from penstock.doctor.watching.loaders import INSTALLERS
 from penstock.doctor.watching.script import Ending, EnoughStepsError, ScriptNotFoundError, run_script
+from penstock.registry import when_imported
 
 if TYPE_CHECKING:
     from penstock.doctor.reports.script_report import Examination

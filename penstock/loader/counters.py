@@ -11,7 +11,7 @@ from penstock.loader.faults import LeftOutLog
 from penstock.repairs import Repaired
 from penstock.sample import State
 from penstock.stats import QueueStats, Stats
-from penstock.trace import STAGES, Trace
+from penstock.trace import STAGES, Observer, Trace
 from penstock.workers.base import NOTHING, TaskResult
 
 __all__ = ["LoaderCounters"]
@@ -26,10 +26,6 @@ _Times = dict[str, tuple[int, int]]
 
 class _HasQueue(Protocol):
     def queue(self) -> QueueStats: ...
-
-
-class _Report(Protocol):
-    def check(self) -> None: ...  # called after each batch
 
 
 class LoaderCounters:
@@ -48,11 +44,11 @@ class LoaderCounters:
         self._retired: dict[int, _Times] = {}  # by worker; -1: the consumer itself
         self._worker_batches: dict[int, int] = {}
         self._iterators: list[weakref.ref[_HasQueue]] = []
-        self._reports: list[_Report] = []
+        self._observers: list[Observer] = []
 
     def __getstate__(self) -> dict[str, State]:
         """The counts; times, and whoever reads them, are those here."""
-        here = {"_traces", "_retired", "_worker_batches", "_iterators", "_reports"}
+        here = {"_traces", "_retired", "_worker_batches", "_iterators", "_observers"}
         return {name: value for name, value in self.__dict__.items() if name not in here}
 
     def __setstate__(self, state: dict[str, State]) -> None:
@@ -62,7 +58,8 @@ class LoaderCounters:
 
     def open(self, trace: Trace | None = None) -> Trace:
         """A trace that counts from now on; by default a new one."""
-        trace = Trace() if trace is None else trace
+        if trace is None:
+            trace = Trace(next((each for each in self._observers if each.observes_work), None))
         self._traces.append(trace)
         return trace
 
@@ -77,14 +74,14 @@ class LoaderCounters:
         living = [other for other in self._iterators if other() is not None]
         self._iterators = [*living, weakref.ref(iterator)]  # a new list: other threads may go through the old one
 
-    def add_report(self, report: _Report) -> None:
-        """Ask it after each batch whether it is due."""
-        self._reports = [*self._reports, report]
+    def add_observer(self, observer: Observer) -> None:
+        """Tell it of each batch from now on, and of the work of epochs that begin from now on."""
+        self._observers = [*self._observers, observer]
 
-    def remove_report(self, report: _Report) -> bool:
-        """Ask it no more; whether it was asked."""
-        found = report in self._reports
-        self._reports = [other for other in self._reports if other is not report]
+    def remove_observer(self, observer: Observer) -> bool:
+        """Tell it no more of batches; whether it was told."""
+        found = observer in self._observers
+        self._observers = [other for other in self._observers if other is not observer]
         return found
 
     def count(self, done: TaskResult) -> None:
@@ -100,9 +97,9 @@ class LoaderCounters:
         if done.repaired:
             self._repaired_count += len(done.repaired)
             self._repaired.extend(done.repaired)
-        if self._reports:
-            for report in self._reports:
-                report.check()
+        if self._observers:
+            for observer in self._observers:
+                observer.delivered(done.rows)
 
     def repaired(self) -> list[Repaired]:
         """The newest 10,000 images that were repaired, oldest first; a copy."""

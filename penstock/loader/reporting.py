@@ -10,11 +10,12 @@ from typing import Self
 from penstock.errors import ArgumentError
 from penstock.loader.counters import LoaderCounters
 from penstock.stats import LoaderRates
+from penstock.trace import Observer
 
 __all__ = ["PeriodicReport"]
 
 
-class PeriodicReport:
+class PeriodicReport(Observer):
     """One function that is called; a context manager.
 
     Parameters
@@ -48,7 +49,7 @@ class PeriodicReport:
         self._counters, self._callback, self._period_s, self._clock = counters, callback, period_s, clock
         self._last = counters.stats()
         self._due = clock() + period_s
-        counters.add_report(self)
+        counters.add_observer(self)
 
     def __enter__(self) -> Self:
         return self
@@ -56,14 +57,14 @@ class PeriodicReport:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def check(self) -> None:
-        """Call the function, if it is time to. Called after each batch."""
+    def delivered(self, samples: int) -> None:  # noqa: ARG002  # the counters have counted them
+        """Call the function, if it is time to."""
         if self._clock() >= self._due:
             self._report()
 
     def close(self) -> None:
         """Call the function once more, if there were batches since the last call, and never again. Idempotent."""
-        if self._counters.remove_report(self) and self._counters.stats().batches > self._last.batches:
+        if self._counters.remove_observer(self) and self._counters.stats().batches > self._last.batches:
             self._report()
 
     def _report(self) -> None:
@@ -73,7 +74,7 @@ class PeriodicReport:
         try:
             self._callback(rates)
         except Exception as error:  # noqa: BLE001  # training goes on: what is reported must not stop it
-            self._counters.remove_report(self)
+            self._counters.remove_observer(self)
             warnings.warn(
                 f"reports of the loader end: {type(error).__name__}: {error} in {self._callback!r}",
                 RuntimeWarning,

@@ -9,6 +9,7 @@ from penstock.loader.counters import LoaderCounters
 from penstock.loader.reporting import PeriodicReport
 from penstock.repairs import Repaired
 from penstock.stats import LoaderRates, Stats
+from penstock.trace import Observer
 from penstock.workers.left_out import LeftOut
 
 if TYPE_CHECKING:
@@ -71,6 +72,14 @@ class LoaderStatistics:
             If ``period_s`` is negative, or ``callback`` cannot be called.
         """
         return PeriodicReport(self._counters, callback, period_s)
+
+    def add_observer(self, observer: Observer) -> None:
+        """Tell an observer of the batches and the work of this loader; see :class:`~penstock.trace.Observer`."""
+        self._counters.add_observer(observer)
+
+    def remove_observer(self, observer: Observer) -> None:
+        """Tell it of no more batches and of no further epoch."""
+        self._counters.remove_observer(observer)
 
     def progress(self, *, stream: TextIO | None = None, period_s: float | None = None) -> LoaderProgress:
         """Show the loader's speed, how much of the time it is waited for, and where its time goes.

@@ -21,7 +21,7 @@ import numpy as np
 
 from penstock.repairs import Repaired
 from penstock.sample import Batch, SampleKeys, State, Watch
-from penstock.trace import Trace
+from penstock.trace import Observer, Trace
 
 __all__ = [
     "END",
@@ -183,6 +183,10 @@ class BatchBuild(Protocol):
         """Most rows of a chunk, where the user gives no number."""
         return MOST_ROWS
 
+    def count_samples(self, start: int, stop: int) -> int:
+        """Samples that ``run(start, stop)`` has built; one a row, but for streams."""
+        return stop - start
+
     @property
     def left_out(self) -> Sequence[Any]:
         """Records of samples that are missing in the batch, or replaced; valid after :meth:`finish`."""
@@ -213,6 +217,7 @@ class Job(Protocol):
     """
 
     trace: Trace
+    observer: Observer | None = None
     watch: Watch | None = None
     dataset: Any = None
     prefetches: bool = False

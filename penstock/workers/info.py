@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.frameworks import FRAMEWORKS, Framework, is_imported, when_imported
+from penstock.frameworks import FRAMEWORKS, Framework, is_imported
+from penstock.registry import when_imported
 
 __all__ = ["RngMonitor", "WorkerInfo", "get_worker_info", "restore_rng", "rng_state", "start_as_worker"]
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from penstock.doctor.judge.diagnosis import VERDICTS
-from penstock.doctor.reports.json_report import read_json, to_json, write_json
+from penstock.doctor.reports.json_report import compare, read_json, to_json, write_json
 from penstock.errors import ArgumentError
 from tests.doctor.diagnoses import HOSTILE, make_diagnosis, make_healthy
 
@@ -145,3 +145,35 @@ def test_another_file_is_refused(tmp_path: Path, text: str, message: str) -> Non
 
     with pytest.raises(ArgumentError, match=re.escape(message)):
         read_json(path)
+
+
+def test_two_results_are_compared() -> None:
+    """Fields that differ are listed with both values; numbers that nearly agree, and times but the mean, are not."""
+    fast = {
+        "samples_per_s": {"delivered": 400.0, "trainer": 800.0}, "verdict": {"stage": "decode", "text": "a"},
+        "stages": {"decode": {"us_per_sample": 600.0, "p99_us": 1.0}},
+        "settings": {"num_workers": 3, "pin_memory": True},
+        "machine": {"processor": {"model": "Fast"}, "disks": [{"kind": "disk"}]},
+    }  # fmt: skip
+    slow = {
+        "samples_per_s": {"delivered": 100.0, "trainer": 790.0}, "verdict": {"stage": "decode", "text": "b"},
+        "stages": {"decode": {"us_per_sample": 2400.0, "p99_us": 9.0}},
+        "settings": {"num_workers": 3, "pin_memory": False},
+        "machine": {"processor": {"model": "Slow"}, "disks": [{"kind": "network"}]},
+    }  # fmt: skip
+
+    rows = [line.split() for line in compare(fast, slow)[1:]]
+
+    assert rows == [
+        ["samples_per_s.delivered", "400", "100", "4.00"],
+        ["stages.decode.us_per_sample", "600", "2400", "4.00"],
+        ["settings.pin_memory", "True", "False"],
+        ["machine.processor.model", "Fast", "Slow"],
+        ["machine.disks[0].kind", "disk", "network"],
+    ]
+    assert compare(fast, fast) == ["Nothing that was measured differs by more than a tenth."]
+
+
+def test_results_without_most_fields_are_compared() -> None:
+    """What only one has is listed."""
+    assert compare({}, {"waiting": 0.5})[1].split() == ["waiting", "None", "0.5"]

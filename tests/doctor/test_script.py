@@ -15,7 +15,7 @@ import pytest
 
 from penstock.doctor.run import RunOptions
 from penstock.doctor.trials.rerunning import parse_change
-from penstock.doctor.watching.loaders.import_hooks import when_imported
+from penstock.registry import when_imported
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL.Image
 import pytest
 import torch
 import torch.utils.data
@@ -29,14 +30,12 @@ from penstock.doctor.watching.sample_names import name_sample
 from penstock.doctor.watching.watcher import Limits, Watcher
 from penstock.errors import ArgumentError
 from penstock.loader.iteration import LoaderIterator
-from penstock.trace import Trace
 
 PATCHED = [
     (torch_dataloader._BaseDataLoaderIter, "__next__"),
     (torch_dataloader._BaseDataLoaderIter, "__init__"),
     (torch_dataloader._MultiProcessingDataLoaderIter, "__init__"),
     (LoaderIterator, "__next__"),
-    (Trace, "add"),
 ]
 
 
@@ -225,6 +224,21 @@ def test_own_loaders_are_seen(name: str) -> None:
     assert events_of(recording, SAMPLE)["samples"].sum() >= 4 * (len(batches) - recording.warm_up - 8)
     if name != "filled":
         assert len(events_of(recording, "collate")) > 0
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_stages_that_a_dataset_of_penstock_times_are_events(num_workers: int, tmp_path: Path) -> None:
+    """Its decoding is measured by the dataset itself, not estimated from stacks, and so are its readings."""
+    for number in range(16):
+        PIL.Image.fromarray(np.full((64, 64, 3), number, np.uint8)).save(tmp_path / f"{number}.jpg")
+    ops = [penstock.transforms.Decode(), penstock.transforms.Resize((32, 32))]
+    dataset = penstock.StoreDataset(tmp_path, "image", ops)
+
+    _, recording = watch_epochs(lambda: penstock.DataLoader(dataset, batch_size=4, num_workers=num_workers))
+
+    decoded = events_of(recording, "decode")
+    assert decoded["samples"].sum() == 4 * len(events_of(recording, BATCH))
+    assert (decoded["index"] == -1).all()
 
 
 class SlowSampler(torch.utils.data.Sampler[int]):

@@ -129,7 +129,7 @@ def test_a_stream_without_length_shows_what_came() -> None:
         break
 
     assert stream.getvalue().startswith("1 batches, 5 samples")
-    assert loader._counters._reports == []
+    assert loader._counters._observers == []
 
 
 def test_a_terminal_gets_one_line_that_changes() -> None:

@@ -1,4 +1,4 @@
-"""A diagnosis for GitHub Actions: annotations on standard output, and a table in the summary of the job.
+"""A diagnosis for GitHub Actions: annotations on standard output, and the text report in the summary of the job.
 
 An annotation is one line, ``::warning file=train.py,line=3,title=...::text``. Text is escaped as the runner asks, so
 that a key of a dataset with a newline cannot give a command of its own.
@@ -6,6 +6,7 @@ that a key of a dataset with a newline cannot give a command of its own.
 
 from __future__ import annotations
 
+import html
 import os
 import re
 import sys
@@ -15,14 +16,13 @@ from typing import Final, TextIO
 
 from penstock.doctor.checks.findings import Finding
 from penstock.doctor.judge.diagnosis import Diagnosis
-from penstock.doctor.reports.text_report import format_gain, format_measured, format_time_us
+from penstock.doctor.reports.text_report import format_gain, format_report
 from penstock.escapes import escape_unprintable
 
-__all__ = ["format_summary", "list_annotations", "print_annotations"]
+__all__ = ["list_annotations", "print_annotations"]
 
 _LEVELS: Final = {"error": "error", "warning": "warning", "note": "notice"}
 _PLACE: Final = re.compile(r"(?P<file>[^\s:,()]+\.py)(?::|, line )(?P<line>\d+)")
-_SAMPLES_SHOWN: Final = 10
 
 
 def list_annotations(diagnosis: Diagnosis) -> Iterator[str]:
@@ -40,7 +40,7 @@ def list_annotations(diagnosis: Diagnosis) -> Iterator[str]:
 
 
 def print_annotations(diagnosis: Diagnosis, file: TextIO | None = None) -> None:
-    """Print the annotations, and append a table to the file that ``GITHUB_STEP_SUMMARY`` names, if it is set.
+    """Print the annotations, and append the text report to the file that ``GITHUB_STEP_SUMMARY`` names, if it is set.
 
     Raises
     ------
@@ -53,41 +53,8 @@ def print_annotations(diagnosis: Diagnosis, file: TextIO | None = None) -> None:
     stream.flush()
     if path := os.environ.get("GITHUB_STEP_SUMMARY"):
         with Path(path).open("a", encoding="utf-8") as summary:
-            summary.write(format_summary(diagnosis))
-
-
-def format_summary(diagnosis: Diagnosis) -> str:
-    """The diagnosis as Markdown."""
-    verdict = diagnosis.verdict
-    alone = f"{verdict.loader:,.0f}" if verdict.loader else "not measured"
-    speeds = f"| {verdict.delivered:,.0f} | {verdict.trainer:,.0f} | {alone} | {verdict.waiting:.0%} |"
-    head = "| samples/s delivered | the trainer can take | the loader alone | waiting |"
-    parts = [
-        f"## penstock doctor: {verdict.stage}\n\n{_to_markdown(verdict.text)}",
-        f"{head}\n|---:|---:|---:|---:|\n{speeds}",
-    ]
-    if diagnosis.advice:
-        rows = (
-            f"| {_to_markdown(each.change)} | {format_gain(each.predicted)} | {format_measured(each.measured)} | "
-            f"{_to_markdown(each.reason)} |"
-            for each in diagnosis.advice
-        )
-        parts.append("\n".join(["| change | predicted | measured | why |", "|---|---:|---:|---|", *rows]))
-    if diagnosis.stages:
-        rows = (
-            f"| {cost.stage} | {format_time_us(cost.us_per_sample)} | {format_time_us(cost.p99_us)} | "
-            f"{f'{cost.share:.0%}' if cost.share else ''} |"
-            for cost in diagnosis.stages
-        )
-        parts.append("\n".join(["| stage | per sample | 99% below | share |", "|---|---:|---:|---:|", *rows]))
-    if diagnosis.samples and verdict.stage not in {"none", "step"}:
-        rows = (
-            f"| {each.ms:,.1f} | {each.index} | {_to_markdown(each.key)} |"
-            for each in diagnosis.samples[:_SAMPLES_SHOWN]
-        )
-        parts.append("\n".join(["| slowest, ms | index | key |", "|---:|---:|---|", *rows]))
-    parts += [f"- {_to_markdown(note)}" for note in diagnosis.notes]
-    return "\n\n".join(parts) + "\n"
+            report = html.escape(format_report(diagnosis).encode("utf-8", "backslashreplace").decode(), quote=False)
+            summary.write(f"<pre>\n{report}\n</pre>\n")
 
 
 def _annotate(finding: Finding) -> str:
@@ -122,9 +89,3 @@ def _escape(text: str, also: str = "") -> str:
     for char in ("%", "\n", *also):
         escaped = escaped.replace(char, f"%{ord(char):02X}")
     return escaped
-
-
-def _to_markdown(text: str) -> str:
-    """Text that neither ends a cell of a table nor is taken for markup."""
-    plain = " ".join(escape_unprintable(line) for line in text.splitlines())
-    return re.sub(r"([\\`*_{}\[\]<>|#~!@$&])", lambda found: f"&#{ord(found[1])};", plain)

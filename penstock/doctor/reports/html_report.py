@@ -1,125 +1,97 @@
-"""A diagnosis as one HTML page that needs no network: template, style and script are in the folder ``page``.
-
-::
-
-    Diagnosis ── to_json ──────────┐
-    Recording ── page_events.py ───┼── JSON in a script element ── report.js draws it in the browser
-    thumbnails of the caller ──────┘
-
-The page's policy forbids every request and every script but its own. Text is escaped here where it is part of HTML, and
-the script sets it as text, so that a key of a dataset cannot become markup.
-"""
+"""A diagnosis as one small HTML page without a script and without a request. Perfetto has the timeline: ``--trace``."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import html
-import importlib.metadata
-import importlib.resources
-import json
 import os
-import re
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from penstock.doctor.judge.diagnosis import Diagnosis
-from penstock.doctor.reports.json_report import replace_file, to_json
-from penstock.doctor.reports.page_events import PAGE_STAGES, draw_batches, draw_queue, draw_timeline
-from penstock.doctor.reports.text_report import describe_ending, format_report
+from penstock.doctor.reports.json_report import replace_file
+from penstock.doctor.reports.text_report import describe_ending, format_gain, format_measured, format_time_us
 
 __all__ = ["format_html", "write_html"]
 
-_MOST_THUMBNAIL_BYTES: Final = 65_536
-_MOST_THUMBNAILS: Final = 24
-_MOST_BYTES_OF_THUMBNAILS: Final = 400_000
-_TYPES: Final = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG\r\n\x1a\n": "image/png"}
+_STYLE: Final = """
+:root { color-scheme: light dark }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
+table { border-collapse: collapse; display: block; overflow-x: auto }
+td, th { padding: .2rem .8rem; text-align: right; vertical-align: top }
+td:first-child, th:first-child, .text td { text-align: left; overflow-wrap: anywhere }
+tr + tr td { border-top: 1px solid #8884 }
+pre { overflow-x: auto; padding: .5rem; background: #8882 }
+"""
 
 
-def write_html(
-    diagnosis: Diagnosis, path: str | os.PathLike[str], thumbnails: Mapping[int, bytes] | None = None
-) -> None:
+def write_html(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
     """Write the page; it is there whole, or not at all.
-
-    Parameters
-    ----------
-    diagnosis : Diagnosis
-        Of a script, or of a block.
-    path : path
-        Of the file.
-    thumbnails : mapping of int to bytes, optional
-        Small JPEG or PNG files of the slowest samples, by their indices. Those over 64 KiB, and what is over 400 kB
-        together, are left out.
 
     Raises
     ------
     OSError
         If the file cannot be written.
     """
-    replace_file(path, format_html(diagnosis, thumbnails))
+    replace_file(path, format_html(diagnosis))
 
 
-def format_html(diagnosis: Diagnosis, thumbnails: Mapping[int, bytes] | None = None) -> str:
-    """The page as text; see :func:`write_html`."""
-    folder = importlib.resources.files("penstock.doctor.reports") / "page"
-    template, style, script = ((folder / f"report.{kind}").read_text("utf-8") for kind in ("html", "css", "js"))
-    recording = diagnosis.recording
-    values = {
-        "report": to_json(diagnosis),
-        "penstock": _find_version(),
-        "ending": describe_ending(recording),
-        "stages": PAGE_STAGES,
-        "timeline": draw_timeline(recording),
-        "batches": draw_batches(recording),
-        "queue": draw_queue(recording),
-        "thumbnails": _encode_thumbnails(diagnosis, thumbnails or {}),
-    }
-    parts = {
-        "policy": html.escape(_make_policy(style, script)),
-        "title": _escape(f"penstock doctor: {diagnosis.verdict.stage}"),
-        "text": _escape(format_report(diagnosis)),
-        "style": style,
-        "report": _to_script_text(values),
-        "script": script,
-    }
-    return re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], template)
-
-
-def _make_policy(style: str, script: str) -> str:
-    """A content security policy: nothing is loaded, and nothing runs but the page's own script."""
-    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
+def format_html(diagnosis: Diagnosis) -> str:
+    """The page as text. All text of the script and the dataset is escaped."""
+    verdict, recording = diagnosis.verdict, diagnosis.recording
+    digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+    alone = f"{verdict.loader:,.0f}" if verdict.loader else "not measured"
+    speeds = f"{verdict.delivered:,.0f}", f"{verdict.trainer:,.0f}", alone, f"{verdict.waiting:.0%}"
+    stages = (
+        (
+            f"{each.stage} *" if each.is_estimated else each.stage,
+            *(format_time_us(value) for value in (each.us_per_sample, each.p50_us, each.p99_us)),
+            f"{each.share:.0%}" if each.share else "",
+        )
+        for each in diagnosis.stages
+    )
+    parts = [
+        f"<h1>{_escape(verdict.stage)}</h1><p>{_escape(verdict.text)}</p>",
+        f"<p>{_escape(' '.join(recording.command))} {_escape(describe_ending(recording))}</p>",
+        _make_table(("samples/s delivered", "the trainer can take", "the loader alone", "waiting"), [speeds]),
+        *(
+            f"<h3>{number}. {_escape(each.change)}</h3><p>predicted {format_gain(each.predicted)}, measured "
+            f"{format_measured(each.measured)}. {_escape(each.reason)}</p><pre>{_escape(each.code)}</pre>"
+            for number, each in enumerate(diagnosis.advice, 1)
+        ),
+        _make_table(("stage", "per sample", "half below", "99% below", "share"), stages),
+        "<p>* estimated: the whole sample is timed, its parts are found by stack sampling</p>",
+        _make_table(
+            ("slowest, ms", "index", "key"),
+            ((f"{each.ms:,.1f}", str(each.index), each.key) for each in diagnosis.samples[:10]),
+        ),
+        _make_table(
+            ("found", "where", "what", "advice"),
+            ((f"{each.severity}: {each.rule}", each.where, each.what, each.advice) for each in diagnosis.findings),
+            ' class="text"',
+        ),
+        *(f"<p>{_escape(note)}</p>" for note in diagnosis.notes),
+        "<p>penstock doctor --trace FILE writes all events: open the file at ui.perfetto.dev.</p>",
+    ]
     return (
-        f"default-src 'none'; img-src data:; style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'; "
-        "base-uri 'none'; form-action 'none'"
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta http-equiv="Content-Security-Policy" '
+        f"content=\"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'\">"
+        f"<title>penstock doctor: {_escape(verdict.stage)}</title><style>{_STYLE}</style></head>\n<body>\n"
+        + "\n".join(part for part in parts if part)
+        + "\n</body></html>\n"
     )
 
 
-def _to_script_text(value: Any) -> str:
-    """JSON that a browser takes for nothing else within a script element: without ``<``, ``>`` and ``&``, in ASCII."""
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    return text.translate({ord(char): f"\\u{ord(char):04x}" for char in "<>&"})
+def _make_table(names: Sequence[str], rows: Iterable[Sequence[str]], attributes: str = "") -> str:
+    """A table; nothing without rows."""
+    lines = ["".join(f"<td>{_escape(cell)}</td>" for cell in row) for row in rows]
+    head = "".join(f"<th>{name}</th>" for name in names)
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f"<table{attributes}><tr>{head}</tr>{body}</table>" if lines else ""
 
 
 def _escape(text: str) -> str:
     return html.escape(text.encode("utf-8", "backslashreplace").decode())
-
-
-def _encode_thumbnails(diagnosis: Diagnosis, thumbnails: Mapping[int, bytes]) -> dict[str, str]:
-    """Addresses with the pictures in them, by index."""
-    encoded: dict[str, str] = {}
-    left = _MOST_BYTES_OF_THUMBNAILS
-    for sample in diagnosis.samples[:_MOST_THUMBNAILS]:
-        picture = thumbnails.get(sample.index, b"")
-        kind = next((kind for start, kind in _TYPES.items() if picture.startswith(start)), None)
-        if kind is None or len(picture) > min(_MOST_THUMBNAIL_BYTES, left):
-            continue
-        left -= len(picture)
-        encoded[str(sample.index)] = f"data:{kind};base64,{base64.b64encode(picture).decode()}"
-    return encoded
-
-
-def _find_version() -> str:
-    try:
-        return importlib.metadata.version("penstock-data")
-    except importlib.metadata.PackageNotFoundError:
-        return "from a folder of its source"

@@ -9,7 +9,7 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -22,10 +22,12 @@ from penstock.doctor.judge.diagnosis import VERDICTS, Advice, Diagnosis, SlowSam
 from penstock.doctor.watching.recording import Recording
 from penstock.errors import ArgumentError
 
-__all__ = ["FORMAT", "VERSION", "read_json", "replace_file", "to_json", "write_json"]
+__all__ = ["FORMAT", "VERSION", "compare", "read_json", "replace_file", "to_json", "write_json"]
 
 FORMAT: Final = "penstock-doctor"
 VERSION: Final = 1
+_COMPARED: Final = ("samples_per_s", "waiting", "verdict", "stages", "settings", "machine", "device", "command")
+_CLOSE: Final = 0.1
 
 
 def to_json(diagnosis: Diagnosis) -> dict[str, Any]:
@@ -104,6 +106,39 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not isinstance(verdict, dict) or verdict.get("stage") not in VERDICTS:
         raise ArgumentError(f"{path} is damaged: verdict.stage must be one of {', '.join(VERDICTS)}")
     return report
+
+
+def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """Two results side by side: speeds, stages, settings and machine, where they differ.
+
+    Numbers that differ by less than a tenth are left out: such differences come and go.
+    """
+    runs = [dict(_flatten({name: run.get(name) for name in _COMPARED})) for run in (a, b)]
+    lines = []
+    for field in dict.fromkeys([*runs[0], *runs[1]]):
+        values = [run.get(field) for run in runs]
+        numbers = [each for each in values if isinstance(each, (int, float)) and not isinstance(each, bool)]
+        low, high = (min(numbers), max(numbers)) if len(numbers) == 2 else (0.0, 0.0)
+        is_close = len(numbers) == 2 and high - low <= _CLOSE * abs(high)
+        if values[0] != values[1] and not is_close:
+            ratio = f"{high / low:>10.2f}" if low > 0 else ""
+            shown = (f"{each:.6g}" if isinstance(each, float) else str(each) for each in values)
+            lines.append(f"{field:<44} {next(shown):>20} {next(shown):>20}{ratio}")
+    head = f"{'different':<44} {'A':>20} {'B':>20}{'ratio':>10}"
+    return [head, *lines] if lines else ["Nothing that was measured differs by more than a tenth."]
+
+
+def _flatten(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """The numbers and texts in a result, by their paths; of stages the mean time alone."""
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            if not (path.startswith("stages.") and name != "us_per_sample"):
+                yield from _flatten(each, f"{path}.{name}".lstrip("."))
+    elif isinstance(value, list):
+        for number, each in enumerate(value):
+            yield from _flatten(each, f"{path}[{number}]")
+    elif path != "verdict.text":
+        yield path, value
 
 
 def replace_file(path: str | os.PathLike[str], text: str) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,8 +42,6 @@ class Examination:
         Of the loader that is reported.
     diagnosis : Diagnosis, optional
         None on ranks other than 0, and where no report is wanted.
-    pictures : mapping
-        Of the slowest samples, for the page.
     lines : str
         What is printed in the place of all reports: the choice of ``penstock tune``.
     failed : bool
@@ -52,7 +50,6 @@ class Examination:
 
     recording: Recording
     diagnosis: Diagnosis | None = None
-    pictures: dict[int, bytes] = field(default_factory=dict)
     lines: str = ""
     failed: bool = False
 
@@ -90,11 +87,6 @@ def examine_script(
         diagnosis.notes[:0] = ranks.sentences
     if ending.kind == "error":
         diagnosis.notes.insert(0, f"The script crashed ({ending.text.removeprefix('error: ')}).")
-    if options.html is not None:
-        from penstock.doctor.reports.thumbnails import make_thumbnails
-
-        samples = [sample.index for sample in diagnosis.samples]
-        examination.pictures = make_thumbnails(chosen.loader.dataset, samples)
     examination.diagnosis = diagnosis
     return examination
 
@@ -201,7 +193,7 @@ def _write(diagnosis: Diagnosis, examination: Examination, options: RunOptions) 
     if options.html is not None:
         from penstock.doctor.reports.html_report import write_html
 
-        write_html(diagnosis, options.html, examination.pictures)
+        write_html(diagnosis, options.html)
         _say(f"{Path(options.html).absolute()}: written")
     if options.trace is not None:
         from penstock.doctor.reports.trace_file import write_trace

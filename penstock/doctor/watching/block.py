@@ -15,11 +15,12 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from penstock.doctor.watching.loaders.import_hooks import INSTALLERS, when_imported
+from penstock.doctor.watching.loaders import INSTALLERS
 from penstock.doctor.watching.loaders.loader_watch import LoaderWatch
 from penstock.doctor.watching.recording import Recording
 from penstock.doctor.watching.watcher import Limits, Watcher, blocks
 from penstock.errors import ArgumentError
+from penstock.registry import when_imported
 from penstock.samplers.base import check_count
 
 if TYPE_CHECKING:

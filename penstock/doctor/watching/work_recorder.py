@@ -46,7 +46,6 @@ _FORGET: Final = 0.98
 _FORGET_FIRST: Final = 0.1
 """In its first batch a worker imports modules and opens files."""
 _LITTLE: Final = 0.1
-_MUCH: Final = 0.1
 """Parts of a chunk's time."""
 
 
@@ -65,7 +64,7 @@ class WorkRecorder:
     Attributes
     ----------
     samples : list of SampleTime
-        Those of the present batch so far.
+        Those of the present batch.
     first_batch : int
         Added to the numbers of batches.
     is_busy : bool
@@ -90,6 +89,8 @@ class WorkRecorder:
         self.built = (0, -1)
         self.unsent: dict[int, tuple[int, int]] | None = None
         self._batch = -1
+        self._whole: tuple[int, int, bool] | None = None  # of a batch that is built, and not left yet
+        self._parts_cpu_ns = 0  # of the parts of the batch that this thread has built
         self.began_ns = self.began_cpu_ns = self._last_end = 0
         self._parts = dict.fromkeys(_PARTS, 0.0)
         self._collations = {"collate": 0.0, "transport": 0.0, "copy": 0.0}
@@ -155,12 +156,11 @@ class WorkRecorder:
         activity, self.thread.activity = self.thread.activity, None
         start, self._chunk_start = self._chunk_start, 0
         self.chunk_samples += samples
-        singles = self._single_samples(end, cpu + self._chunk_cpu)
+        whole = self._single_samples(end, cpu + self._chunk_cpu) or [(-1, start, end, cpu, samples)]
         counted = sum(ended - begun for _, _, _, _, begun, ended, *_ in self._chunk_parts)
         if counted < _LITTLE * (end - start):  # the user's code: all of it is divided by what was seen
-            self.write_samples(singles or [(-1, start, end, cpu, samples)], activity)
+            self.write_samples(whole, activity)
             return
-        whole = singles or [(-1, start, end, cpu, samples)]
         for index, begun, ended, used, count in whole:
             row = make_row(SAMPLE, self.worker, self._batch, begun, ended, cpu=used, samples=count, index=index)
             self._rows.append(row)
@@ -168,7 +168,7 @@ class WorkRecorder:
         if activity is not None:
             self._note_parts(activity)
         rest = end - start - counted
-        if rest > _MUCH * (end - start):  # the user's code beside a dataset of penstock's
+        if rest > _LITTLE * (end - start):  # the user's code beside a dataset of penstock's
             self._write_rest(end - rest, rest, samples)
 
     def _single_samples(self, end: int, cpu: int) -> list[SampleTime]:
@@ -200,20 +200,31 @@ class WorkRecorder:
 
     # batches
 
+    def end_parts(self, begun_ns: int, samples: int, *, is_shared: bool) -> None:
+        """The batch is built, by this thread alone or with others (``is_shared``)."""
+        self._whole = begun_ns, samples, is_shared
+
     def leave_batch(self) -> None:
-        """End the part of a batch that this thread has built."""
+        """End the part of a batch that this thread has built; after :meth:`end_parts`, the batch."""
         self.end_samples()
-        self._last_end = time.perf_counter_ns()
+        self._last_end = end = time.perf_counter_ns()
+        self._parts_cpu_ns += time.thread_time_ns() - self.began_cpu_ns
+        if self._whole is not None:
+            begun, samples, is_shared = self._whole
+            used, self._whole = -1 if is_shared else self._parts_cpu_ns, None
+            self._rows.append(make_row(BATCH, self.worker, self._batch, begun, end, cpu=used, samples=samples))
         self._write_rows()
         self.sink.busy = self.is_busy = False
 
     def begin_batch(self, batch: int) -> None:
-        """A task was taken."""
+        """A task was taken, or a part of one."""
         self.sink.busy = True
         self.began_ns, self.began_cpu_ns = time.perf_counter_ns(), time.thread_time_ns()
-        self._batch = batch + self.first_batch
-        if self._last_end and self.began_ns - self._last_end > _ROOM_NS:
-            self._rows.append(make_row("room", self.worker, self._batch, self._last_end, self.began_ns))
+        is_next, self._batch = self._batch != batch + self.first_batch, batch + self.first_batch
+        if is_next:
+            self._parts_cpu_ns = 0
+            if self._last_end and self.began_ns - self._last_end > _ROOM_NS:
+                self._rows.append(make_row("room", self.worker, self._batch, self._last_end, self.began_ns))
         self.samples, self.chunk_samples, self._timed = [], 0, 0
         self.is_busy = True
         self.thread.activity = Activity("sample", self.began_ns)

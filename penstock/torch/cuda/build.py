@@ -141,8 +141,8 @@ class DeviceJob(FillJob):
         super().__init__(*others)
         self.device_rows = rows
 
-    def begin(self, task: Task) -> FillBuild:
-        """See :class:`~penstock.workers.base.Job`."""
+    def make_build(self, task: Task) -> FillBuild:
+        """See :class:`~penstock.workers.jobs.base.LoaderJob`."""
         return _DeviceBuild(self, task)
 
 

@@ -6,9 +6,10 @@ import contextlib
 import copy
 import logging
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
@@ -17,8 +18,8 @@ from penstock.datasets.error_location import add_location
 from penstock.datasets.seeded_libraries import find_seeders
 from penstock.rng import batch_scope, seeding_globals
 from penstock.sample import Batch, DatasetLike, Index, State, Watch
-from penstock.trace import Trace
-from penstock.workers.base import NOTHING, Job, Task, TaskResult, WorkerStart, name_rows
+from penstock.trace import Observer, Trace
+from penstock.workers.base import NOTHING, BatchBuild, Job, Task, TaskResult, WorkerStart, name_rows
 from penstock.workers.left_out import SampleRules
 
 __all__ = [
@@ -71,7 +72,7 @@ class LoaderJob(Job):
         worker_starts: Mapping[int, WorkerStart] | None = None,
         rules: SampleRules | None = None,
     ) -> None:
-        self.trace = trace
+        self.trace, self.observer = trace, trace.observer
         self.rules = rules or SampleRules()
         self._worker_init_fn = worker_init_fn
         self._deliver: Callable[[Batch], Batch] = deliver or _unchanged
@@ -99,10 +100,13 @@ class LoaderJob(Job):
     def attach(self, memory: object, trace: Trace, watch: Watch) -> None:  # noqa: ARG002  # memory is FillJob's
         """See :class:`~penstock.workers.base.Job`."""
         self.trace, self._deliver = trace, _unchanged
+        trace.observer = self.observer
         self.watch, self.in_worker_process = watch, True
 
     def start_worker(self, worker: int) -> None:
         """See :class:`~penstock.workers.base.Job`."""
+        if self.observer is not None:
+            self.observer.start_worker(worker, is_process=self.in_worker_process)
         if self._worker_init_fn is not None:
             self._worker_init_fn(worker)
 
@@ -117,6 +121,19 @@ class LoaderJob(Job):
         """See :class:`~penstock.workers.base.Job`."""
         self.prefetches = has_prefetch(self.dataset)
         return None
+
+    def begin(self, task: Task) -> BatchBuild:
+        """See :class:`~penstock.workers.base.Job`."""
+        build = self.make_build(task)
+        if self.observer is None:
+            return build
+        if not isinstance(self.watch, _ObservedWatch):
+            self.watch = _ObservedWatch(self.watch, self.observer)
+        return cast("BatchBuild", _ObservedBuild(build, self.observer, task))
+
+    @abstractmethod
+    def make_build(self, task: Task) -> BatchBuild:
+        """Begin a batch."""
 
     def prefetch(self, task: Task) -> None:
         """See :class:`~penstock.workers.base.Job`. Asks rarely while the dataset has nothing to read."""
@@ -143,6 +160,49 @@ class LoaderJob(Job):
         return seeding_globals(put_back=put_back, others=self._seeders)
 
 
+class _ObservedWatch:
+    """A watch that also tells an observer."""
+
+    def __init__(self, watch: Watch | None, observer: Observer) -> None:
+        self._watch, self._observer = watch, observer
+
+    def __call__(self, place: int, count: int = 1) -> None:
+        if self._watch is not None:
+            self._watch(place, count)
+        self._observer.begin_sample(place, count)
+
+
+class _ObservedBuild:
+    """A build that tells an observer what is done; all else is the build's own."""
+
+    def __init__(self, build: BatchBuild, observer: Observer, task: Task) -> None:
+        self._build, self._observer, self._task = build, observer, task
+        self._begun_ns = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._build, name)
+
+    def run(self, start: int, stop: int) -> None:
+        """See :class:`~penstock.workers.base.BatchBuild`."""
+        self._begun_ns = self._begun_ns or time.perf_counter_ns()
+        indices = self._task.indices
+        part: Any = indices[start:stop] if isinstance(indices, (list, tuple, np.ndarray)) else ()
+        self._observer.begin_part(self._task.seq, part)
+        try:
+            self._build.run(start, stop)
+        finally:
+            self._observer.end_part(self._build.count_samples(start, stop))
+
+    def finish(self) -> Batch:
+        """See :class:`~penstock.workers.base.BatchBuild`."""
+        self._begun_ns = self._begun_ns or time.perf_counter_ns()
+        self._observer.begin_collation(self._task.seq)
+        try:
+            return self._build.finish()
+        finally:
+            self._observer.end_batch(self._build.rows, self._begun_ns)
+
+
 class ReadTimer:
     """Adds the time of building samples to stage ``read``, without what the dataset itself adds to a stage."""
 
@@ -159,7 +219,7 @@ class ReadTimer:
 
     def __exit__(self, *exc: object) -> None:
         spent, traced = time.perf_counter_ns() - self._start, self.trace.thread_ns() - self._traced
-        self.trace.add("read", max(0, spent - traced), 0 if traced else self.items)
+        self.trace.add_rest("read", max(0, spent - traced), 0 if traced else self.items)
         self.trace.deactivate()
 
 

@@ -68,8 +68,8 @@ class FillJob(LoaderJob):
         super().attach(memory, trace, watch)
         self.pool = cast("SlotSource", memory)
 
-    def begin(self, task: Task) -> FillBuild:
-        """Lease a slot; see :class:`~penstock.workers.base.Job`."""
+    def make_build(self, task: Task) -> FillBuild:
+        """Lease a slot."""
         return FillBuild(self, task)
 
 

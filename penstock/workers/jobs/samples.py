@@ -77,8 +77,8 @@ class SampleJob(LoaderJob):
         """The dataset's own state; None if it has none, or it is not kept."""
         return take_snapshot(self.dataset, None, ended=False) if self._stateful else None
 
-    def begin(self, task: Task) -> _SampleBuild:
-        """See :class:`~penstock.workers.base.Job`."""
+    def make_build(self, task: Task) -> _SampleBuild:
+        """See :class:`~penstock.workers.jobs.base.LoaderJob`."""
         return _SampleBuild(self, task)
 
 

@@ -136,8 +136,8 @@ class StreamJob(LoaderJob):
             self._samples -= sample is END
             return sample
 
-    def begin(self, task: Task) -> _StreamBuild:
-        """See :class:`~penstock.workers.base.Job`."""
+    def make_build(self, task: Task) -> _StreamBuild:
+        """See :class:`~penstock.workers.jobs.base.LoaderJob`."""
         self._begun.append((task.seq, self._size if task.size is None else task.size))
         return _StreamBuild(self, task)
 
@@ -250,6 +250,9 @@ class _StreamBuild(BatchBuild):
         self.seq, self._samples, self.state = pulled.seq, pulled.samples, pulled.state
         self._first, self._drawn, self.left_out = pulled.first, pulled.drawn, pulled.left_out
         self._error, self.repaired = pulled.error, pulled.repaired
+
+    def count_samples(self, start: int, stop: int) -> int:  # noqa: ARG002  # one row: the pull
+        return len(self._samples)
 
     def finish(self) -> Batch:
         samples, self._samples = self._samples, []

@@ -17,6 +17,7 @@ import os
 import threading
 import time
 import weakref
+from contextlib import nullcontext
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from typing import ClassVar
@@ -76,7 +77,9 @@ class ProcessBackend(Backend):
 
     def start(self, job: Job) -> None:
         """Start the workers (once); a further call starts an epoch of the same dataset in them."""
-        self._pool.start(job)
+        observer = job.observer
+        with nullcontext() if observer is None else observer.starting_processes():
+            self._pool.start(job)
 
     def wait_for_start(self, timeout_s: float | None = None) -> list[State]:
         """See :class:`~penstock.workers.base.Backend`.

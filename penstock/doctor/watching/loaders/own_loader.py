@@ -1,15 +1,13 @@
-"""Watches penstock's loaders, NumPy's and torch's: their own trace has the stages; here they get times and workers.
+"""Watches penstock's loaders, NumPy's and torch's.
 
 ::
 
-    iter(loader)                  a run over the loader begins
-    LoaderIterator.__next__       wait, step;  _count: samples of the batch
-    ProcessBackend.start          RecordingStart is sent to the workers, in the place of worker_init_fn
+    iter(loader)                  a run over the loader begins; the loader gets a WorkObserver
+    LoaderIterator.__next__       wait, step
+    WorkObserver                  batches, parts, samples, stages: in the caller, a thread, or a worker process
 
-    where batches are built: the caller or a thread (own_threads.py), a worker process (own_worker.py)
-      own_work.py                 parts of chunks by the trace, chunks, samples
-
-Batches and random states are not touched.
+``iter`` and ``next`` are replaced as torch's are, since the fixed-data test gives batches of its own. Batches and
+random states are not touched.
 """
 
 from __future__ import annotations
@@ -19,18 +17,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from penstock.doctor.watching.event_file import make_row
-from penstock.doctor.watching.loaders.own_threads import find_watch, install_local
-from penstock.doctor.watching.loaders.own_work import work_replacements, working
-from penstock.doctor.watching.loaders.own_worker import record_worker
-from penstock.doctor.watching.loaders.watched_iterators import EPOCH, find_epoch, watch_next
-from penstock.doctor.watching.loaders.worker_start import RecordingStart
+from penstock.doctor.watching.loaders.own_work import WorkObserver
+from penstock.doctor.watching.loaders.watched_iterators import EPOCH, watch_next
 from penstock.doctor.watching.watcher import Watcher
-from penstock.doctor.watching.work_recorder import WorkRecorder
 from penstock.loader.iteration import LoaderIterator
 from penstock.loader.loader import DataLoader
-from penstock.trace import Trace
-from penstock.workers.processes.backend import ProcessBackend
 
 __all__ = ["install", "install_torch"]
 
@@ -40,12 +31,6 @@ def install(watcher: Watcher) -> None:
     watcher.replace(DataLoader, "__init__", watcher.made.watch_init(DataLoader.__init__))
     watcher.replace(DataLoader, "__iter__", _watch_iter(watcher, DataLoader.__iter__))
     watcher.replace(LoaderIterator, "__next__", watch_next(watcher, LoaderIterator.__next__, _count_ready))
-    watcher.replace(LoaderIterator, "_count", _watch_count(watcher, LoaderIterator._count))  # noqa: SLF001  # ours
-    watcher.replace(ProcessBackend, "start", _watch_processes(watcher, ProcessBackend.start))
-    install_local(watcher)
-    for owner, name, value in work_replacements():
-        watcher.replace(owner, name, value)
-    watcher.replace(Trace, "add", _watch_receiving(watcher, Trace.add))
 
 
 def install_torch(watcher: Watcher) -> None:
@@ -56,6 +41,8 @@ def install_torch(watcher: Watcher) -> None:
 
 
 def _watch_iter(watcher: Watcher, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    observers: dict[int, WorkObserver] = {}
+
     @functools.wraps(original)
     def make_iterator(self: Any) -> Any:
         watcher.change_loader(self)
@@ -63,10 +50,16 @@ def _watch_iter(watcher: Watcher, original: Callable[[Any], Any]) -> Callable[[A
         if watch is None:
             return original(self)
         start = time.perf_counter_ns()
-        watch.first_batch = watch.control.first_batch = watch.next_number()
+        observer = observers.get(id(self))
+        if observer is None:
+            observer = observers[id(self)] = WorkObserver(watcher, watch, self)
+            self.add_observer(observer)
+            watcher.undo(functools.partial(self.remove_observer, observer))
+        observer.begin_epoch()
         with watcher.starting_workers():
             iterator = original(self)
         epoch = watch.begin_epoch(time.perf_counter_ns() - start)
+        observer.epoch = epoch
         if isinstance(iterator, LoaderIterator):
             setattr(iterator, EPOCH, epoch)
         return iterator
@@ -74,62 +67,6 @@ def _watch_iter(watcher: Watcher, original: Callable[[Any], Any]) -> Callable[[A
     return make_iterator
 
 
-def _watch_count(watcher: Watcher, original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    @functools.wraps(original)
-    def count(self: Any, done: Any) -> None:
-        epoch = find_epoch(watcher, self)
-        if epoch is not None and done.error is None:
-            epoch.watch.lengths[epoch.watch.first_batch + epoch.delivered] = done.rows
-        original(self, done)
-
-    return count
-
-
-def _count_ready(iterator: Any) -> int:
-    """Batches that are built; -1 if it cannot be seen."""
-    backend = iterator.backend
-    shared = getattr(backend, "_shared", None) or getattr(backend, "_pool", None)
-    done = getattr(shared, "_done", None)
-    if done is None:
-        done = getattr(shared, "done", None)
-    return -1 if done is None else len(iterator._ready) + len(done)  # noqa: SLF001  # ours
-
-
-def _watch_processes(watcher: Watcher, original: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    @functools.wraps(original)
-    def start(self: Any, job: Any) -> None:
-        watch = find_watch(watcher, job.dataset)
-        if watch is None:
-            original(self, job)
-            return
-        if not isinstance(job._worker_init_fn, RecordingStart):  # noqa: SLF001  # ours
-            job._worker_init_fn = RecordingStart(record_worker, job._worker_init_fn, watch.folder, watch.iterators)  # noqa: SLF001  # ours
-            watch.iterators += 1
-        with watcher.starting_workers():
-            original(self, job)
-
-    return start
-
-
-def _watch_receiving(watcher: Watcher, original: Callable[..., None]) -> Callable[..., None]:
-    """``Trace.add``: what a pool adds in the caller's thread is the transport of a batch."""
-
-    @functools.wraps(original)
-    def add(self: Trace, stage: str, time_ns: int, items: int = 1) -> None:
-        original(self, stage, time_ns, items)
-        work: WorkRecorder | None = getattr(working, "work", None)
-        if work is not None:
-            return
-        if stage == "transport" and watcher.is_here():
-            end = time.perf_counter_ns()
-            for watch in watcher.watches:
-                if self in _open_traces(watch.loader):
-                    watch.sink.add([make_row("transport", -1, -1, end - time_ns, end)])
-
-    return add
-
-
-def _open_traces(loader: Any) -> list[Trace]:
-    counters = getattr(loader, "_counters", None)
-    traces: list[Trace] = getattr(counters, "_traces", [])
-    return traces
+def _count_ready(iterator: LoaderIterator) -> int:
+    """Batches that are built; -1 without workers."""
+    return iterator.queue().ready if iterator.backend.capabilities.builds_ahead else -1

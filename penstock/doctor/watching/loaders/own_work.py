@@ -1,123 +1,182 @@
-"""Times how penstock's loaders build batches, wherever they do: in the caller, a thread, or a worker process.
+"""Is told by penstock's loaders how they build batches, wherever they do: in the caller, a thread, or a worker process.
 
 ::
 
-    begin_work ── Trace.add: a part of a chunk ── jobs' run: a chunk ── jobs' watch: a sample ── end_work
+    begin_part ── add: a stage of it ── begin_sample ── end_part ── begin_collation ── end_batch        WorkRecorder
 
-The recorder of a thread's present batch is in :data:`working`. :mod:`.own_loader` (threads, no workers)
-and :mod:`penstock.doctor.watching.loaders.own_worker` (processes) replace what :func:`work_replacements` lists.
+A thread has a recorder of its own, and a worker process a copy of the observer with one, which writes to a file.
 """
 
 from __future__ import annotations
 
-import functools
 import threading
-from collections.abc import Callable
-from typing import Any, Final, TypeVar
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, ClassVar, Final
 
-import numpy as np
-
+from penstock.doctor.watching.event_file import Control, make_row
+from penstock.doctor.watching.loaders.loader_watch import EpochWatch, LoaderWatch
+from penstock.doctor.watching.loaders.worker_start import open_recorder
+from penstock.doctor.watching.recording import WORK_STAGES
+from penstock.doctor.watching.stack_sampling import SampledThread, StackSampler
+from penstock.doctor.watching.watcher import Watcher
 from penstock.doctor.watching.work_recorder import WorkRecorder
-from penstock.trace import Trace
-from penstock.workers import threads
-from penstock.workers.jobs.base import ReadTimer
-from penstock.workers.jobs.fill import FillBuild
-from penstock.workers.jobs.samples import _SampleBuild
-from penstock.workers.jobs.stream import _StreamBuild
+from penstock.trace import Observer
 
-__all__ = ["begin_work", "end_work", "mark_samples", "work_replacements", "working"]
+__all__ = ["WorkObserver"]
 
-_STAGES: Final = frozenset({"read", "decode", "augment", "collate", "transport"})
-_F = TypeVar("_F", bound=Callable[..., Any])
-working = threading.local()
-"""``work``: the WorkRecorder of the thread, while it builds for a watched loader."""
+_STAGES: Final = frozenset(WORK_STAGES)
 
 
-def begin_work(work: WorkRecorder, batch: int) -> None:
-    """Begin (a part of) a batch in this thread."""
-    working.work = work
-    work.begin_batch(batch)
+class WorkObserver(Observer):
+    """Of one loader.
 
+    Parameters
+    ----------
+    watcher : Watcher
+        In whose process this is made.
+    watch : LoaderWatch
+        Of the loader.
+    loader : DataLoader
+        Its settings are read.
 
-def end_work(work: WorkRecorder, samples: int) -> None:
-    """End a batch that this thread has built."""
-    working.work = None
-    work.end_batch(samples)
+    Attributes
+    ----------
+    epoch : EpochWatch, optional
+        The one that was begun last.
+    """
 
+    observes_work: ClassVar[bool] = True
 
-def work_replacements() -> list[tuple[Any, str, Any]]:
-    """What is replaced wherever batches are built."""
-    return [
-        (Trace, "add", _record_part(Trace.add)),
-        (ReadTimer, "__exit__", _leave_reading(ReadTimer.__exit__)),
-        (_SampleBuild, "run", _time_chunk(_SampleBuild.run, is_stream=False)),
-        (_StreamBuild, "run", _time_chunk(_StreamBuild.run, is_stream=True)),
-        (FillBuild, "run", _time_chunk(FillBuild.run, is_stream=False)),
-        (threads, "_report", mark_samples(threads._report)),  # noqa: SLF001  # ours
-    ]
+    def __init__(self, watcher: Watcher, watch: LoaderWatch, loader: Any) -> None:
+        self._watcher: Watcher | None = watcher
+        self._watch: LoaderWatch | None = watch
+        self._control, self._folder, self._number = watch.control, watch.folder, 0
+        self._builds_here = not loader.num_workers
+        self.epoch: EpochWatch | None = None
+        self._local = threading.local()
+        self._sampler: StackSampler | None = None  # of a worker process
 
+    def __getstate__(self) -> tuple[Path, int]:
+        return self._folder, self._number
 
-def _mark(function: _F) -> _F:
-    """Mark what is replaced, so that a forked worker does not replace it again; ``functools.wraps`` keeps the mark."""
-    vars(function)["is_watched"] = True
-    return function
+    def __setstate__(self, state: tuple[Path, int]) -> None:
+        self._folder, self._number = state
+        self._control = Control(self._folder / "control")
+        self._watcher = self._watch = self.epoch = self._sampler = None
+        self._builds_here, self._local = False, threading.local()
 
+    # in the process of the script
 
-def _record_part(original: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(original)
-    def add(self: Trace, stage: str, time_ns: int, items: int = 1) -> None:
-        original(self, stage, time_ns, items)
-        work: WorkRecorder | None = getattr(working, "work", None)
-        if work is None or (stage == "read" and getattr(working, "leaves_read", False)):
-            return
-        if stage in _STAGES:
-            work.add_part(stage, time_ns, items)
+    def begin_epoch(self) -> None:
+        """``iter(loader)`` is called: its batches are numbered after those that were asked for before."""
+        assert self._watch is not None, "not in a worker process"
+        self._watch.first_batch = self._control.first_batch = self._watch.next_number()
+        self._number += 1
+        self.epoch = None
 
-    return _mark(add)
+    def delivered(self, samples: int) -> None:
+        """See :class:`~penstock.trace.Observer`."""
+        epoch = self.epoch
+        if epoch is not None:
+            epoch.watch.lengths[epoch.watch.first_batch + epoch.delivered] = samples
 
+    def starting_processes(self) -> AbstractContextManager[None]:
+        """See :class:`~penstock.trace.Observer`."""
+        watcher = self._watcher
+        return watcher.starting_workers() if watcher is not None and watcher.is_here() else nullcontext()
 
-def _leave_reading(original: Callable[..., None]) -> Callable[..., None]:
-    """What a trace would call reading is all of the user's code: its parts are sampled."""
+    # where batches are built
 
-    @functools.wraps(original)
-    def leave(self: Any, *exc: object) -> None:
-        working.leaves_read = True
-        try:
-            original(self, *exc)
-        finally:
-            working.leaves_read = False
+    def start_worker(self, worker: int, *, is_process: bool) -> None:
+        """See :class:`~penstock.trace.Observer`."""
+        work: WorkRecorder | None = None
+        if is_process:
+            work = open_recorder(self._folder, self._number, worker)
+            self._watcher = self._watch = None
+            if work is not None:
+                self._sampler = StackSampler()
+                self._sampler.watch_thread(work.thread)
+                self._sampler.start()
+        elif self._watch is not None and self._watcher is not None:
+            work = WorkRecorder(self._watch.sink, worker, SampledThread())
+            self._watcher.add_worker_thread(work)
+        self._local.work = work
 
-    return _mark(leave)
+    def begin_part(self, batch: int, indices: Sequence[object]) -> None:
+        """See :class:`~penstock.trace.Observer`."""
+        work = self._begin(batch)
+        if work is not None:
+            work.begin_chunk(indices)
 
-
-def _time_chunk(original: Callable[[Any, int, int], None], *, is_stream: bool) -> Callable[[Any, int, int], None]:
-    """A watch of jobs that build a chunk; samples of a stream have no index, and are counted when they are there."""
-
-    @functools.wraps(original)
-    def run(self: Any, start: int, stop: int) -> None:
-        work: WorkRecorder | None = getattr(working, "work", None)
-        if work is None:
-            original(self, start, stop)
-            return
-        indices = () if is_stream else self._task.indices
-        chunk: Any = indices[start:stop] if isinstance(indices, (list, tuple, np.ndarray)) else ()
-        work.begin_chunk(chunk)
-        try:
-            original(self, start, stop)
-        finally:
-            work.end_chunk(len(self._samples) if is_stream else stop - start)
-
-    return _mark(run)
-
-
-def mark_samples(original: Callable[..., None]) -> Callable[..., None]:
-    """A watch of jobs: it is called with the position of each sample in the chunk."""
-
-    @functools.wraps(original)
-    def report(place: int, count: int = 1) -> None:
-        original(place, count)
-        work: WorkRecorder | None = getattr(working, "work", None)
+    def begin_sample(self, place: int, count: int = 1) -> None:
+        """See :class:`~penstock.trace.Observer`."""
+        work = self._present()
         if work is not None:
             work.mark_sample(place, count)
 
-    return _mark(report)
+    def add(self, stage: str, time_ns: int, items: int) -> None:
+        """See :class:`~penstock.trace.Observer`."""
+        work = self._present()
+        if work is not None and stage in _STAGES:
+            work.add_part(stage, time_ns, items)
+            if stage == "transport" and self._watch is None:
+                work.leave_batch()
+        elif work is None and stage == "transport" and self._watcher is not None and self._watcher.is_here():
+            assert self._watch is not None, "not in a worker process"
+            end = time.perf_counter_ns()  # a pool has received a batch, in the consumer's thread
+            self._watch.sink.add([make_row("transport", -1, -1, end - time_ns, end)])
+
+    def end_part(self, samples: int) -> None:
+        """See :class:`~penstock.trace.Observer`."""
+        work = self._present()
+        if work is not None:
+            work.end_chunk(samples)
+            work.leave_batch()
+
+    def begin_collation(self, batch: int) -> None:
+        """See :class:`~penstock.trace.Observer`."""
+        work = self._begin(batch)
+        if work is not None:
+            work.end_samples()
+
+    def end_batch(self, samples: int, begun_ns: int) -> None:
+        """See :class:`~penstock.trace.Observer`."""
+        work = self._present()
+        if work is not None:
+            is_process = self._watch is None  # it still has to encode the batch
+            if samples:  # a stream ends with a batch of none
+                work.end_parts(begun_ns, samples, is_shared=not is_process and not self._builds_here)
+            if not is_process:
+                work.leave_batch()
+
+    def _present(self) -> WorkRecorder | None:
+        """The recorder of this thread, while it builds a batch."""
+        work: WorkRecorder | None = getattr(self._local, "work", None)
+        return work if work is not None and work.is_busy else None
+
+    def _begin(self, batch: int) -> WorkRecorder | None:
+        """The recorder of this thread, which begins a part of a batch; None if nothing is to be recorded."""
+        work: WorkRecorder | None = getattr(self._local, "work", None)
+        if self._watcher is None:
+            if self._control.is_stopped:
+                self._stop()
+                return None
+        elif not self._watcher.is_here():
+            return None
+        elif work is None and self._builds_here and self._watch is not None:
+            work = self._local.work = WorkRecorder(self._watch.sink, -1, self._watcher.current_thread())
+        if work is not None:
+            if work.is_busy:  # the batch before has failed
+                work.leave_batch()
+            work.first_batch = self._control.first_batch
+            work.begin_batch(batch)
+        return work
+
+    def _stop(self) -> None:
+        """Record nothing more in this worker process."""
+        self._local.work = None
+        if self._sampler is not None:
+            self._sampler.stop()

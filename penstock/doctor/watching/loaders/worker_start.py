@@ -10,7 +10,16 @@ from penstock.doctor.watching.event_file import Control, EventFile, EventSink
 from penstock.doctor.watching.stack_sampling import SampledThread
 from penstock.doctor.watching.work_recorder import WorkRecorder
 
-__all__ = ["RecordingStart"]
+__all__ = ["RecordingStart", "open_recorder"]
+
+
+def open_recorder(folder: Path, iterator: int, worker: int) -> WorkRecorder | None:
+    """A recorder for this worker process, which is of an iterator of the loader; None if its file cannot be made."""
+    try:
+        sink: EventSink = EventFile(folder / f"{iterator}-{worker}-{os.getpid()}.events", worker)
+    except OSError:  # no room, or the watching process has ended: the worker works unwatched
+        return None
+    return WorkRecorder(sink, worker, SampledThread())
 
 
 class RecordingStart:
@@ -40,12 +49,8 @@ class RecordingStart:
 
     def __call__(self, worker: int) -> None:
         """Called by the worker with its number."""
-        try:
-            control = Control(self.folder / "control")
-            sink: EventSink = EventFile(self.folder / f"{self.iterator}-{worker}-{os.getpid()}.events", worker)
-        except OSError:  # no room, or the watching process has ended: the worker works unwatched
-            pass
-        else:
-            self.record(control, WorkRecorder(sink, worker, SampledThread()))
+        work = open_recorder(self.folder, self.iterator, worker)
+        if work is not None:
+            self.record(Control(self.folder / "control"), work)
         if self.function is not None:
             self.function(worker)
