@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -654,7 +654,6 @@ FRAGMENTS = st.recursive(
 
 
 @given(record=st.one_of(EXAMPLES, FRAGMENTS, FRAGMENTS.map(lambda c: written.field(1, c)), st.binary(max_size=60)))
-@settings(max_examples=400)
 def test_the_parser_agrees_with_a_slow_one(record: bytes) -> None:
     """Any bytes give the same features as the description of the format, or both refuse them."""
     try:
@@ -673,7 +672,6 @@ def test_the_parser_agrees_with_a_slow_one(record: bytes) -> None:
     noise=st.binary(max_size=8),
     in_frame=st.booleans(),
 )
-@settings(max_examples=100)
 def test_any_file_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, records: list[bytes], cut: int, noise: bytes, in_frame: bool
 ) -> None:
