@@ -46,7 +46,7 @@ test:  ## the native core's tests, then the package's, then every example of the
 	cargo test --quiet --locked --package penstock-core
 	$(V)/python -m pytest $(RUNNERS) $(ARGS)
 
-test-slow:  ## the long ones: kills at random moments, a million mutations, more examples, fuzzing
+test-slow:  ## the long ones: kills at random moments, more mutations and examples, fuzzing
 	$(SETUP) --frameworks
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-explore} $(V)/python -m pytest $(RUNNERS) -m slow $(ARGS)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
+import io
 import logging
 import os
 import shutil
@@ -25,19 +27,29 @@ ROOT = Path(__file__).resolve().parent
 
 def photographs(folder: Path, classes: tuple[str, ...] = ("cat", "dog"), per_class: int = 80) -> None:
     """Some small JPEG files, one sub-folder a class: noise on a colour ramp, which is enough for an example."""
+    for name, content in make_photographs(classes, per_class).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
+@functools.cache
+def make_photographs(classes: tuple[str, ...], per_class: int) -> dict[str, bytes]:
+    """Their names and bytes; once in a process, for sixty pages."""
     import numpy as np
     from PIL import Image
 
-    draw = np.random.default_rng(0)
+    draw, files = np.random.default_rng(0), {}
     for name in classes:
-        (folder / name).mkdir(parents=True)
         for number in range(per_class):
             height, width = draw.integers(120, 260, size=2)
             ramp = np.linspace(draw.integers(0, 120, 3), draw.integers(120, 255, 3), int(width))
             picture = np.broadcast_to(ramp, (int(height), int(width), 3)) + draw.normal(
                 0, 6, (int(height), int(width), 3)
             )
-            Image.fromarray(np.clip(picture, 0, 255).astype(np.uint8)).save(folder / name / f"{number}.jpg", quality=85)
+            file = io.BytesIO()
+            Image.fromarray(np.clip(picture, 0, 255).astype(np.uint8)).save(file, "JPEG", quality=85)
+            files[f"{name}/{number}.jpg"] = file.getvalue()
+    return files
 
 
 def loggers() -> list[logging.Logger]:

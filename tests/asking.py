@@ -30,11 +30,9 @@ ASK: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 ASK_TOGETHER: Final[dict[str, Callable[[Any], Any]]] = {
-    "state_dict": ASK["state_dict"],
-    "pickle": ASK["pickle"],
     "everything": lambda loader: [ask(loader) for ask in ASK.values()],
 }
-"""The same in fewer tests, where each test starts processes."""
+"""The same in one test, where each test starts processes."""
 
 
 def epochs(loader: Any, draw: Callable[[], float], ask: Callable[[Any], Any] | None = None) -> list[Any]:

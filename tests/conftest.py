@@ -18,11 +18,14 @@ from tests.hostile.gallery import write_gallery
 from tests.photographs import write_photographs
 from tests.time_limits import pytest_timeout_set_timer  # noqa: F401  # a hook
 
-# Same examples on every run: a failure seen once is seen again. `make test-slow` explores new ones, in CI always the
-# same; with these two profiles every hypothesis test counts as slow.
+# Same examples on every run: a failure seen once is seen again. `make test` has few; `make test-slow` explores many new
+# ones, in CI always the same; with these two profiles every hypothesis test counts as slow. A test whose examples take
+# long has a share of them, such as `settings().max_examples // 8`.
 PROFILE: Final = os.environ.get("HYPOTHESIS_PROFILE", "house")
-hypothesis.settings.register_profile("house", derandomize=True, deadline=None, database=None, print_blob=True)
-hypothesis.settings.register_profile("many", hypothesis.settings.get_profile("house"), max_examples=500)
+hypothesis.settings.register_profile(
+    "house", max_examples=30, derandomize=True, deadline=None, database=None, print_blob=True
+)
+hypothesis.settings.register_profile("many", hypothesis.settings.get_profile("house"), max_examples=300)
 hypothesis.settings.register_profile("explore", max_examples=2000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile(PROFILE)
 

@@ -306,13 +306,9 @@ def test_mutations_are_refused_or_listed(tmp_path: Path, name: str, maker: SetMa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("full", [False, True], ids=["plain", "full"])
-@pytest.mark.parametrize("part", range(5))
-def test_many_mutations_are_refused_or_listed(
-    tmp_path: Path, name: str, maker: SetMaker, full: bool, part: int
-) -> None:
-    """As above, 100,000 of each format, in parts that end before a test counts as hanging."""
-    seeds = range(1000 + part * 10_000, 1000 + (part + 1) * 10_000)
-    _check_mutations(FULL_SETS[name] if full else maker.write, tmp_path, name, seeds, 50)
+def test_many_mutations_are_refused_or_listed(tmp_path: Path, name: str, maker: SetMaker, full: bool) -> None:
+    """As above, 20,000 of each format."""
+    _check_mutations(FULL_SETS[name] if full else maker.write, tmp_path, name, range(1000, 11_000), 50)
 
 
 def _check_mutations(write: Callable[[Path], None], folder: Path, name: str, seeds: range, each: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -644,7 +644,6 @@ def check_counted(content: dict[str, Any], found: Annotations) -> None:
     assert len(found) + images == len(content["images"])
 
 
-@settings(max_examples=400)
 @given(data=st.data())
 def test_any_value_in_any_place_is_an_error_or_counted(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -671,7 +670,6 @@ def test_any_value_in_any_place_is_an_error_or_counted(
     check_counted({"annotations": [], "images": [], **content}, found)
 
 
-@settings(max_examples=300)
 @given(data=st.data())
 def test_any_bytes_are_an_error_or_counted(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Bytes flipped, cut and inserted: no exception of another kind."""

@@ -194,7 +194,7 @@ def test_damaged_elements_are_listed(tmp_path: Path, element: str, reason: str) 
     assert any(reason in problem.reason for problem in found.problems)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=settings().max_examples // 2, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_track_gives_what_its_rule_says(tmp_path: Path, data: st.DataObject) -> None:
     """Against the rule, frame by frame: the element, or the weighted mean of its neighbours, or nothing."""

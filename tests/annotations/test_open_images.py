@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.annotations import read
@@ -199,7 +199,6 @@ def damaged_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(name=st.sampled_from(["train-annotations-bbox.csv", "class-descriptions-boxable.csv"]), changes=damage())
-@settings(max_examples=150)
 def test_damage_is_an_error_or_a_problem(damaged_set: Path, name: str, changes: list[Damage]) -> None:
     """No other exception leaves `read`, and records keep the contract."""
     make_set(damaged_set)
@@ -209,7 +208,6 @@ def test_damage_is_an_error_or_a_problem(damaged_set: Path, name: str, changes: 
 
 
 @given(row=st.integers(1, 3), column=st.integers(0, 30), text=st.sampled_from(HOSTILE))
-@settings(max_examples=150)
 def test_an_object_that_is_missing_is_counted(damaged_set: Path, row: int, column: int, text: bytes) -> None:
     """A word of a row becomes another: the object is read, or a problem names what was left out."""
     make_set(damaged_set)

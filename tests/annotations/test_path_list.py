@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.annotations import read
@@ -202,7 +202,6 @@ LAYOUTS = [("label", NUMBERS), ("labels", NUMBERS), ("boxes", BOXES), ("boxes", 
 
 
 @given(changes=damage(), form=st.sampled_from(LAYOUTS))
-@settings(max_examples=200)
 def test_damage_is_an_error_or_a_problem(damaged_set: Path, changes: list[Damage], form: tuple[str, str]) -> None:
     """No other exception leaves `read`, and records keep the contract."""
     layout, text = form
@@ -216,7 +215,6 @@ def test_damage_is_an_error_or_a_problem(damaged_set: Path, changes: list[Damage
 
 
 @given(row=st.integers(0, 2), text=st.sampled_from(HOSTILE))
-@settings(max_examples=100)
 def test_an_image_that_is_missing_is_counted(damaged_set: Path, row: int, text: bytes) -> None:
     """The path of a line becomes another: the image is read, or a problem names it."""
     lines = NUMBERS.encode().splitlines()

@@ -110,7 +110,7 @@ def test_polygons_have_the_pixels_of_the_rule(tmp_path: Path, name: str) -> None
     np.testing.assert_allclose(found[0]["boxes"], corners, rtol=1e-6)
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=settings().max_examples // 8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.lists(st.tuples(st.integers(0, WIDTH * 8), st.integers(0, HEIGHT * 8)), min_size=3, max_size=8),

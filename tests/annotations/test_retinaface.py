@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.annotations import read
@@ -191,7 +191,6 @@ def damaged_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(changes=damage(), text=st.sampled_from([LABELS, WIDER]))
-@settings(max_examples=150)
 def test_damage_is_an_error_or_a_problem(damaged_set: Path, changes: list[Damage], text: str) -> None:
     """No other exception leaves `read`, and records keep the contract."""
     put(damaged_set / "label.txt", apply_damage(text.encode(), changes))
@@ -200,7 +199,6 @@ def test_damage_is_an_error_or_a_problem(damaged_set: Path, changes: list[Damage
 
 
 @given(row=st.sampled_from([0, 1, 2, 3, 4]), column=st.integers(0, 20), text=st.sampled_from(HOSTILE))
-@settings(max_examples=150)
 def test_an_object_that_is_missing_is_counted(damaged_set: Path, row: int, column: int, text: bytes) -> None:
     """A word of a line becomes another: the object is read, or a problem names what was left out."""
     put(damaged_set / "label.txt", LABELS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.annotations.yaml import parse_yaml
@@ -50,7 +50,6 @@ def test_what_is_above_a_limit_or_no_yaml_is_a_value_error(text: str) -> None:
 
 
 @given(st.one_of(st.text(max_size=60), damage()))
-@settings(max_examples=200)
 def test_no_other_exception_leaves(given_text: str | list[Damage]) -> None:
     """Of any text, or of a damaged document."""
     if isinstance(given_text, str):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.annotations import read
@@ -472,7 +472,6 @@ def damaged_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(name=st.sampled_from(FILES), changes=damage(), layout=st.sampled_from(["", "kpt_shape: [2, 2]\n"]))
-@settings(max_examples=150)
 def test_damage_is_an_error_or_a_problem(damaged_set: Path, name: str, changes: list[Damage], layout: str) -> None:
     """Whatever happens to a file, no other exception leaves `read`, and records keep the contract."""
     make_set(damaged_set)
@@ -484,7 +483,6 @@ def test_damage_is_an_error_or_a_problem(damaged_set: Path, name: str, changes: 
 
 
 @given(row=st.integers(0, 1), column=st.integers(0, 4), text=st.sampled_from(HOSTILE))
-@settings(max_examples=150)
 def test_an_object_that_is_missing_is_counted(damaged_set: Path, row: int, column: int, text: bytes) -> None:
     """A word of a line becomes another: the object is read, or a problem names what was left out."""
     make_set(damaged_set)

@@ -317,7 +317,7 @@ def test_torch_takes_what_a_pipeline_gives(op: T.Op, encoded: bool) -> None:
             assert value.flags.c_contiguous, name
 
 
-@settings(max_examples=50)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     seed=st.integers(0, 2**64 - 1),
     epoch=st.integers(0, 2**32 - 1),
@@ -336,7 +336,6 @@ def test_native_uniforms_are_the_specified_ones(
     np.testing.assert_array_equal(found, specified_uniforms(keys, stream, count))
 
 
-@settings(max_examples=200)
 @given(
     size=st.tuples(st.integers(1, 90), st.integers(1, 90)),
     target=st.tuples(st.integers(1, 90), st.integers(1, 90)),

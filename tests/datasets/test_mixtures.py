@@ -119,7 +119,7 @@ def expected_mosaic(samples: list[Any], numbers: NDArray[np.float64], size: int)
 @given(
     st.lists(st.integers(0, 11), min_size=4, max_size=4), st.floats(0, 0.999), st.floats(0, 0.999), st.integers(9, 80)
 )
-@settings(max_examples=40)
+@settings(max_examples=settings().max_examples // 2)
 def test_a_mosaic_has_the_pixels_that_pillow_gives(numbers: list[int], u: float, v: float, size: int) -> None:
     """Every pixel is that of the specification, within one level where pictures are resized."""
     samples, drawn = [PICTURES[number] for number in numbers], np.array([u, v])
@@ -169,7 +169,7 @@ def bounds(mask: NDArray[Any], number: int) -> tuple[int, int, int, int]:
     st.floats(0, 0.999),
     st.sampled_from([1, 2]),
 )
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples // 2)
 def test_boxes_are_those_of_their_pixels(numbers: list[int], u: float, v: float, scale: int) -> None:
     """Of every object that is left, and of no other, the box is the box around its pixels; rows stay together."""
     samples = [picture(number) for number in numbers]
@@ -188,7 +188,7 @@ def test_boxes_are_those_of_their_pixels(numbers: list[int], u: float, v: float,
 
 
 @given(st.lists(st.integers(0, 40), min_size=4, max_size=4), st.floats(0, 0.999), st.integers(20, 150))
-@settings(max_examples=40)
+@settings(max_examples=settings().max_examples // 2)
 def test_boxes_of_resized_pictures_hold_their_pixels(numbers: list[int], u: float, size: int) -> None:
     """At any scale a box is within half a pixel, the rounding of masks, of the box around its object's pixels."""
     samples = [picture(number) for number in numbers]
@@ -210,7 +210,6 @@ def test_boxes_of_resized_pictures_hold_their_pixels(numbers: list[int], u: floa
     st.sampled_from(range(len(LAST_OPS))),
     st.integers(2, 4),
 )
-@settings(max_examples=100)
 def test_what_is_not_seen_need_not_be_drawn(
     seed: int, degrees: float, shift: float, scale: tuple[float, float], crop: int, p: float, last: int, place: int
 ) -> None:
@@ -409,7 +408,7 @@ def test_mixed_pictures_are_weighted_means_with_all_objects() -> None:
 
 
 @given(st.integers(0, 1000))
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples // 2)
 def test_pasted_objects_replace_pixels(seed: int) -> None:
     """Each pixel is the pasted object's where the mask says so, else the own picture's; rows agree with the mask."""
     random = np.random.default_rng(seed)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import simplejpeg
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -115,7 +115,6 @@ def test_what_is_repaired_has_the_pixels_of_libjpeg(name: str, kind: str) -> Non
 
 
 @given(st.binary(max_size=400), st.integers(0, 3000), st.sampled_from(sorted(FILES)))
-@settings(max_examples=150, deadline=None)
 def test_no_bytes_do_more_than_fail(inserted: bytes, at: int, name: str) -> None:
     """Whatever is in a file, it gives pixels of the size in its header, or an error of penstock."""
     content = FILES[name]

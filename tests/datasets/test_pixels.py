@@ -131,7 +131,6 @@ ENDS: dict[str, Any] = {
 }
 
 
-@settings(max_examples=300)
 @given(
     dtype=st.sampled_from(list(DTYPES)),
     channels=st.sampled_from([1, 2, 3, 4, 7]),
@@ -157,7 +156,7 @@ def test_filled_rows_equal_samples(
     assert_filled_as_collated(dataset, seed)
 
 
-@settings(max_examples=80)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     channels=st.sampled_from([1, 3]),
     geometry=st.sampled_from(list(RESIZING)),

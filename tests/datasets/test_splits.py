@@ -197,7 +197,7 @@ def test_a_part_is_a_subset_of_a_dataset(store: ps.Store) -> None:
         split["test"]
 
 
-@settings(max_examples=80)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     labels=st.lists(st.lists(st.integers(0, 5), max_size=4), min_size=1, max_size=40),
     weights=st.lists(st.integers(0, 5), min_size=2, max_size=4).filter(any),

@@ -43,7 +43,7 @@ def predicted(recording: Recording, script: Script) -> float:
     step_cpu=st.floats(0.2, 15),
     spread=st.floats(0, 0.5),
 )
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=min(15, settings().max_examples // 8))
 def test_prediction_of_the_present_setting(
     workers: int,
     prefetch: int,
@@ -72,7 +72,7 @@ def test_prediction_of_the_present_setting(
     read_idle=st.floats(0, 3),
     step_cpu=st.floats(0.2, 15),
 )
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=min(15, settings().max_examples // 8))
 def test_prediction_of_another_number_of_workers(
     before: int, after: int, cores: int, decode: float, read_idle: float, step_cpu: float
 ) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -28,7 +29,7 @@ from torch.utils.data import DataLoader, Dataset
 parser = argparse.ArgumentParser()
 parser.add_argument("--end", default="")
 parser.add_argument("--context", default="fork")
-parser.add_argument("--count", type=int, default=800)
+parser.add_argument("--count", type=int, default=256)
 parser.add_argument("--epochs", type=int, default=1)
 arguments = parser.parse_args()
 
@@ -41,15 +42,15 @@ class Numbers(Dataset):
 def main():
     torch.manual_seed(1), np.random.seed(1), random.seed(1)
     model = torch.nn.Linear(4, 1)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
     context = None if arguments.context == "none" else arguments.context
     loader = DataLoader(Numbers(), 8, shuffle=True, num_workers=1 if context else 0, multiprocessing_context=context)
     for epoch in range(arguments.epochs):
         for number, (x, *others) in enumerate(loader):
             loss = model(x).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
+            gradients = torch.autograd.grad(loss, [*model.parameters()])  # the first torch.optim takes 2 s to import
+            with torch.no_grad():
+                for values, gradient in zip(model.parameters(), gradients):
+                    values -= 0.1 * gradient
             print(epoch, number, loss.item(), others[2].tolist(), others[0].tolist(), flush=True)
             if number == 6:
                 if arguments.end == "crash":
@@ -83,14 +84,16 @@ def plain(*target: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def watched(*target: str, cwd: Path, steps: int = 16) -> tuple[subprocess.CompletedProcess[str], float | None]:
-    """Run it under watch; and the samples per second that were seen."""
+    """Run it under watch; and the samples per second that were seen. It leaves no temporary files, however it ends."""
     speed = cwd / "speed.json"
     speed.unlink(missing_ok=True)
     options = RunOptions(steps=steps, trials=False, speed=str(speed))
-    done = subprocess.run(
-        [sys.executable, "-m", "penstock.doctor.run", options.to_text(), *target],
-        cwd=cwd, capture_output=True, text=True, check=False, env=environment(), timeout=120,
-    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as place:  # a short path: it is part of addresses of sockets
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock.doctor.run", options.to_text(), *target],
+            cwd=cwd, capture_output=True, text=True, check=False, env={**environment(), "TMPDIR": place}, timeout=120,
+        )  # fmt: skip
+        assert list(Path(place).glob("penstock*")) == []
     return done, float(json.loads(speed.read_text())) if speed.exists() else None
 
 
@@ -338,26 +341,12 @@ def test_child_processes_of_the_script_are_left_alone(folder: Path) -> None:
     assert speed is not None
 
 
-def test_no_file_is_left(folder: Path, tmp_path: Path) -> None:
-    """Files of events are removed, also after a crash."""
-    place = tmp_path / "temporary"
-    place.mkdir()
-    options = RunOptions(trials=False, steps=16, speed=str(folder / "speed.json"))
-    for end in ("", "crash"):
-        subprocess.run(
-            [sys.executable, "-m", "penstock.doctor.run", options.to_text(), "train it.py", "--end", end],
-            cwd=folder, capture_output=True, check=False, env={**environment(), "TMPDIR": str(place)}, timeout=120,
-        )  # fmt: skip
-
-    assert [path for path in place.iterdir() if path.name.startswith("penstock")] == []
-
-
 def test_the_command_reports(folder: Path) -> None:
     """From end to end: files, the report on standard error, and the exit code of `--fail-if-waiting`."""
     done = subprocess.run(
         [
             sys.executable, "-m", "penstock", "doctor", "--no-trials", "--steps", "16", "--json", "out.json",
-            "--fail-if-waiting", "0", "train it.py", "--count", "800",
+            "--fail-if-waiting", "0", "train it.py",
         ],
         cwd=folder, capture_output=True, text=True, check=False, env=environment(), timeout=240,
     )  # fmt: skip

@@ -75,7 +75,7 @@ def test_resume_at_every_batch_twice(kind: str, persistent: bool) -> None:
         assert epoch(resumed) == second
 
 
-@settings(max_examples=40)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     n=st.integers(1, 60), batch_size=st.integers(1, 20), drop_last=st.booleans(), num_workers=st.integers(0, 3),
     chunk_size=st.integers(1, 9), stops=st.lists(st.integers(0, 20), max_size=4), fills=st.booleans(),

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
@@ -90,7 +90,6 @@ def test_only_what_leaves_no_doubt_is_read(file: bytes, expected: int) -> None:
     assert _native.orientations([file]).tolist() == [expected]
 
 
-@settings(max_examples=300)
 @given(
     body=st.binary(max_size=60),
     changes=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=4),

@@ -100,7 +100,7 @@ def test_what_is_read_back_is_what_was_written(tmp_path: Path, format: str) -> N
     assert left == ({"field difficult"} if format == "yolo" else set())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     points=st.lists(st.tuples(*[st.floats(0, 1, width=32)] * 4), max_size=5),
     size=st.tuples(st.integers(1, 5000), st.integers(1, 5000)),

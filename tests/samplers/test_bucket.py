@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
@@ -30,7 +30,6 @@ def buckets_of(sampler: BucketBatchSampler, batch: list[int], sizes: Any = SIZES
     return set(np.searchsorted(sampler.boundaries, np.asarray(sizes)[batch], side="right").tolist())
 
 
-@settings(max_examples=200)
 @given(
     sizes=st.lists(st.integers(0, 20), min_size=1, max_size=80),
     batch_size=st.integers(1, 9),

@@ -20,6 +20,11 @@ from tests.servers.mongo_server import MongoServer, get_server
 _numbers = itertools.count()
 
 
+def new_id() -> Any:
+    """The next ObjectId in order: pymongo's own go back with the clock, and stores are in the order of their ids."""
+    return pytest.importorskip("bson").ObjectId(next(_numbers).to_bytes(12, "big"))
+
+
 def make_jpeg(seed: int, height: int = 8, width: int = 8) -> bytes:
     """A small JPEG file, another one for each seed."""
     pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
@@ -40,7 +45,8 @@ class Documents:
         return f"{kind}://{self.server.host}/{self.database.name}/{collection}"
 
     def insert(self, documents: list[dict[str, Any]], collection: str = "photos") -> list[Any]:
-        """Insert documents; gives their ids."""
+        """Insert documents, with new ids where they have none; gives their ids."""
+        documents = [{"_id": new_id(), **document} for document in documents]
         ids: list[Any] = self.database[collection].insert_many(documents).inserted_ids
         return ids
 

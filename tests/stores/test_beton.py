@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -252,7 +252,6 @@ def test_many_records_open_and_read(tmp_path: Path) -> None:
     ),
     rest=st.binary(max_size=400),
 )
-@settings(max_examples=200)
 def test_any_file_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory,
     version: int,
@@ -274,7 +273,6 @@ def test_any_file_is_read_or_refused(
     shape=st.lists(st.integers(0, 3) | st.integers(0, 2**64 - 1), max_size=32),
     described=st.binary(max_size=20) | st.sampled_from([b'[["", "<f4"]]', b'[["", "|O"]]', b'[["a","<i8"]]', b'["x"]']),
 )
-@settings(max_examples=100)
 def test_any_array_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, shape: list[int], described: bytes
 ) -> None:

@@ -105,7 +105,6 @@ def test_no_space_anywhere_is_an_error_that_says_so(tmp_path: Path, monkeypatch:
 
 
 @given(content=st.binary(max_size=300), codec=st.sampled_from(CODECS))
-@settings(max_examples=200)
 def test_any_bytes_are_decompressed_or_refused(content: bytes, codec: str) -> None:
     """Bytes that are no compressed file are an error of the kinds that are stated."""
     magic = {
@@ -123,7 +122,7 @@ def test_any_bytes_are_decompressed_or_refused(content: bytes, codec: str) -> No
 
 @pytest.mark.parametrize("codec", ["gz", "bz2", "xz"])
 @given(sizes=st.lists(st.integers(1, 3000), max_size=20))
-@settings(max_examples=20)
+@settings(max_examples=settings().max_examples // 8)
 def test_reading_forward_gives_the_same_bytes(codec: str, sizes: list[int]) -> None:
     """Reads of any size give the content without gaps, and nothing at its end."""
     with tempfile.TemporaryDirectory() as folder:

@@ -13,7 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ArgumentError, CorruptRecordError, StoreError, StoreFormatError, StoreNotFoundError
-from tests.stores.collections_of_documents import Documents, make_jpeg, open_database
+from tests.stores.collections_of_documents import Documents, make_jpeg, new_id, open_database
 
 gridfs = pytest.importorskip("gridfs")
 
@@ -28,10 +28,11 @@ def documents() -> Iterator[Documents]:
 def upload(documents: Documents, count: int = 6, chunk: int = 100, bucket: str = "fs") -> list[Any]:
     """Files as pymongo writes them, in small chunks; gives their ids."""
     files = gridfs.GridFSBucket(documents.database, bucket, chunk_size_bytes=chunk)
-    return [
-        files.upload_from_stream(f"n{i}.jpg", make_jpeg(i), metadata={"cls": i % 3, "who": {"name": f"p{i}"}})
-        for i in range(count)
-    ]
+    ids = [new_id() for _ in range(count)]
+    for i, each in enumerate(ids):
+        metadata = {"cls": i % 3, "who": {"name": f"p{i}"}}
+        files.upload_from_stream_with_id(each, f"n{i}.jpg", make_jpeg(i), metadata=metadata)
+    return ids
 
 
 def test_files_are_records(documents: Documents) -> None:
@@ -68,7 +69,7 @@ def test_files_of_one_name_are_several_records(documents: Documents) -> None:
     """Revisions of a file are records of one key, each with its own content."""
     files = gridfs.GridFSBucket(documents.database)
     for number in range(3):
-        files.upload_from_stream("same.jpg", make_jpeg(number))
+        files.upload_from_stream_with_id(new_id(), "same.jpg", make_jpeg(number))
 
     with ps.open(documents.url("fs", "gridfs")) as store:
         assert [(record.key, record.fields["image"]) for record in store] == [

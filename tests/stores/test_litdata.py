@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
@@ -242,7 +242,6 @@ SPECS = st.recursive(
     ),
     value=st.one_of(JSON, SPECS.map(lambda tree: json.dumps([1, tree]))),
 )
-@settings(max_examples=150)
 def test_any_index_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, where: str, key: str, value: object
 ) -> None:
@@ -258,7 +257,6 @@ ENCODINGS = st.sampled_from(["int", "float", "bool", "str", "pil", "numpy", "ten
 
 
 @given(encoding=ENCODINGS, contents=st.lists(st.binary(max_size=40), min_size=1, max_size=3), axes=st.integers(0, 4))
-@settings(max_examples=200)
 def test_any_value_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, encoding: str, contents: list[bytes], axes: int
 ) -> None:

@@ -183,7 +183,7 @@ def test_batches_and_single_records_make_the_same_bytes(tmp_path: Path) -> None:
     assert contents(tmp_path / "one.lmdb") == contents(tmp_path / "two.lmdb") == contents(tmp_path / "three.lmdb")
 
 
-@settings(max_examples=12)
+@settings(max_examples=settings().max_examples // 8)
 @given(stops=st.lists(st.integers(0, COUNT), max_size=4).map(sorted), batch=st.integers(1, 400))
 def test_interrupted_pack_resumes_to_the_same_bytes(
     tmp_path_factory: pytest.TempPathFactory, stops: list[int], batch: int
@@ -518,7 +518,6 @@ HASHES_OF_ROWS = np.zeros(3, np.uint64)
 BLOCK, _ = pack_block(0, ROWS, HASHES_OF_ROWS, [b"a", b"bb", b"c"], np.zeros((3, 1), np.uint8))
 
 
-@settings(max_examples=400)
 @given(st.data())
 def test_any_bytes_are_a_block_or_a_value_error(data: st.DataObject) -> None:
     """The parser of blocks trusts no length: it gives a block or a ValueError, and so do keys and none bits."""

@@ -69,7 +69,7 @@ def test_equal_records_make_equal_bytes(tmp_path: Path) -> None:
     assert contents(one) == contents(two)
 
 
-@settings(max_examples=15)
+@settings(max_examples=settings().max_examples // 8)
 @given(stops=st.lists(st.integers(0, COUNT), max_size=4).map(sorted))
 def test_interrupted_pack_resumes_to_the_same_bytes(tmp_path_factory: pytest.TempPathFactory, stops: list[int]) -> None:
     """A pack given up after any records, any number of times, ends with the bytes of one that never stopped."""

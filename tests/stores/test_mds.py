@@ -319,7 +319,6 @@ KEYS = ["column_encodings", "column_names", "column_sizes", "compression", "form
 
 
 @given(key=st.sampled_from([*KEYS, "version"]), value=JSON, in_all=st.booleans())
-@settings(max_examples=100)
 def test_any_index_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, key: str, value: object, in_all: bool
 ) -> None:
@@ -332,7 +331,7 @@ def test_any_index_is_read_or_refused(
 
 
 @given(value=JSON, text=st.binary(max_size=40), is_json=st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples // 2)
 def test_any_file_in_place_of_the_index_is_refused(
     tmp_path_factory: pytest.TempPathFactory, value: object, text: bytes, is_json: bool
 ) -> None:
@@ -352,7 +351,6 @@ ENCODINGS = st.sampled_from(
 
 
 @given(encoding=ENCODINGS, contents=st.lists(st.binary(max_size=40), min_size=1, max_size=3))
-@settings(max_examples=200)
 def test_any_value_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, encoding: str, contents: list[bytes]
 ) -> None:

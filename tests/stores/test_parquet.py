@@ -46,7 +46,7 @@ def read_images(store: Any, order: Any) -> list[bytes | None]:
     return [None if image is None else bytes(image) for image in images]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     values=st.lists(st.none() | st.sampled_from([b"", b"\xff\xd8\xffb" * 40]) | st.binary(max_size=90), max_size=50),
     codec=st.sampled_from(CODECS),

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
@@ -71,7 +71,6 @@ def write_store(path: Path, schema: Schema, records: Iterable[tuple[str, dict[st
 # ---------------------------------------------------------------- frames
 
 
-@settings(max_examples=200, deadline=None)
 @given(pieces=st.lists(st.one_of(st.binary(max_size=9), st.just(MAGIC_BYTES)), max_size=9))
 def test_a_payload_comes_back(pieces: list[bytes]) -> None:
     """Whatever a payload contains, its frames give it back, and no frame contains the magic number at a word."""
@@ -154,7 +153,6 @@ def test_truncation_is_an_error_wherever_it_is(name: str, data_dir: Path, tmp_pa
     assert refused > len(cuts) * 0.8
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     flips=st.lists(st.tuples(st.integers(0, 700), st.integers(0, 255)), max_size=6),
     cut=st.integers(0, 400),
@@ -186,7 +184,6 @@ def test_damaged_files_give_penstock_errors(flips: list[tuple[int, int]], cut: i
             assert error.where["store"]  # noqa: PT017
 
 
-@settings(max_examples=200, deadline=None)
 @given(text=st.text("0123456789\t\n ax\0é", max_size=60))
 def test_any_index_file_is_read_or_refused(text: str) -> None:
     """An index of any text is that of the file, or a StoreFormatError that names it."""

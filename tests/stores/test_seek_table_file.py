@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xxhash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import ArgumentError, StoreError, StoreFormatError
@@ -339,7 +339,6 @@ def test_a_file_cut_off_in_its_table_is_added_to(file: SeekTableFile, cut: int) 
     assert SeekTableFile(file.path, "abc", COUNT).get(range(COUNT)) == [entry(index + 1) for index in range(COUNT)]
 
 
-@settings(max_examples=200)
 @given(head=st.binary(max_size=64), table=st.binary(max_size=64), behind=st.binary(max_size=64), checked=st.booleans())
 def test_any_file_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, head: bytes, table: bytes, behind: bytes, *, checked: bool

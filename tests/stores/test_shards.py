@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.errors import ArgumentError, CorruptRecordError, StoreError, StoreFormatError, StoreNotFoundError
@@ -142,7 +142,6 @@ CHANGES = st.lists(st.tuples(st.integers(0, 511), st.integers(0, 3), st.binary(m
 SIZE_FIELD, TYPE_FIELD = 124, 156
 
 
-@settings(max_examples=300, deadline=None)
 @given(changes=CHANGES, cut=st.integers(0, 2000))
 @example([(SIZE_FIELD, 0, b"\xff" * 12)], 0)  # a negative size, which leads back to the header
 @example([(SIZE_FIELD, 0, b"77777777777\0")], 0)

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from webdataset import tariterators
 
@@ -99,7 +99,6 @@ PATHS = st.builds(
 )
 
 
-@settings(max_examples=500, deadline=None)
 @given(name=st.one_of(NAMES, PATHS))
 @example("a\n.b/c.d")
 @example("a/.b.c")
@@ -122,7 +121,6 @@ def test_a_name_of_slashes_is_split_in_bounded_time() -> None:
     assert split_name(b"./" * 32_000) is None
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     shards=st.lists(st.lists(st.tuples(PATHS, st.binary(max_size=3)), max_size=7), min_size=1, max_size=2),
     form=st.sampled_from([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
@@ -177,7 +175,6 @@ def test_sizes_in_base_256_are_read() -> None:
     assert [(each.name, each.nbytes) for each in found] == [(b"a.jpg", 5)]
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     name=st.text(st.characters(exclude_characters="\0", codec="utf-8"), min_size=1, max_size=300),
     size=st.one_of(st.integers(0, 5), st.sampled_from([8**11 - 1, 8**11, 2**40])),
@@ -204,7 +201,6 @@ def fix_checksums(content: bytearray) -> None:
             content[at + 148 : at + 156] = b"%06o\0 " % sum(content[at : at + 512])
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     changes=st.lists(
         st.tuples(st.integers(0, 511), st.integers(0, 14), st.binary(min_size=1, max_size=12)), max_size=5

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from webdataset import tariterators
 
@@ -138,7 +138,6 @@ def test_plain_fields_need_no_declaration(tmp_path: Path) -> None:
 KEYS = st.text(st.one_of(st.sampled_from("ab./_\n "), st.characters(codec="utf-8")), max_size=20)
 
 
-@settings(max_examples=300, deadline=None)
 @given(keys=st.lists(KEYS, min_size=1, max_size=5))
 def test_any_key_is_read_back_as_one_record(keys: list[str]) -> None:
     """Whatever keys are, the files of a record are found together, and never with those of the next one."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -515,15 +515,15 @@ def test_a_damaged_index_is_made_again(tmp_path: Path) -> None:
 
 
 def test_many_records_open_and_read(tmp_path: Path) -> None:
-    """A hundred thousand records: keys, labels and any record, from the kept index."""
-    count = 100_000
+    """Ten thousand records: keys, labels and any record, from the kept index."""
+    count = 10_000
     path = written.write_many("tfrecord", tmp_path, count)
 
     for _ in range(2):
         with ps.open(path) as store:
             assert len(store) == count
-            assert store.keys()[99_999] == "099999.jpg"
-            assert [record.fields["label"] for record in store.read([99_999, 0, 1234])] == [999, 0, 234]
+            assert store.keys()[9_999] == "009999.jpg"
+            assert [record.fields["label"] for record in store.read([9_999, 0, 1234])] == [999, 0, 234]
     with ps.open(path) as store:
         assert store.column("label").sum() == sum(i % 1000 for i in range(count))
 
@@ -660,7 +660,6 @@ FRAGMENTS = st.recursive(
 
 
 @given(record=st.one_of(EXAMPLES, FRAGMENTS, FRAGMENTS.map(lambda c: written.field(1, c)), st.binary(max_size=60)))
-@settings(max_examples=400)
 def test_the_parser_agrees_with_a_slow_one(record: bytes) -> None:
     """Any bytes give the same features as the description of the format, or both refuse them."""
     try:
@@ -679,7 +678,6 @@ def test_the_parser_agrees_with_a_slow_one(record: bytes) -> None:
     noise=st.binary(max_size=8),
     in_frame=st.booleans(),
 )
-@settings(max_examples=100)
 def test_any_file_is_read_or_refused(
     tmp_path_factory: pytest.TempPathFactory, records: list[bytes], cut: int, noise: bytes, in_frame: bool
 ) -> None:

@@ -80,7 +80,7 @@ class Dealt:
         return self.places.pop(0) % bound
 
 
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     share=st.floats(0, 1, width=32),
     size=st.tuples(st.integers(1, 40), st.integers(1, 40)),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -85,7 +85,6 @@ def assert_as_one_by_one(ops: list[Any], samples: list[dict[str, Any]], sizes: N
             assert one.tobytes() == np.ascontiguousarray(expected).tobytes()
 
 
-@settings(max_examples=400)
 @given(
     ops=st.lists(OPS, max_size=5), counts=st.lists(st.integers(0, 6), min_size=1, max_size=6), seed=st.integers(0, 99)
 )

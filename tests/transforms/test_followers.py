@@ -53,7 +53,7 @@ def targets(i: int, orient: bool) -> dict[str, Any]:
     return {"boxes": corners.reshape(-1, 4), "keypoints": points, "mask": file.getvalue(), "instances": shapes}
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(geometry=st.lists(MOVING, max_size=4), last=LAST, values=VALUES, seed=st.integers(0, 99), orient=st.booleans())
 def test_targets_follow_filled_pixels(
     geometry: list[T.Op], last: T.Op, values: list[T.Op], seed: int, *, orient: bool

@@ -406,10 +406,10 @@ def test_damaged_files_are_decode_errors_in_every_mode() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", range(1, 3))
 def test_many_damaged_files_are_decode_errors(seed: int) -> None:
-    """The same for a hundred thousand files."""
-    assert fuzz(seed, 25_000) > 1000
+    """The same for 30,000 files."""
+    assert fuzz(seed, 15_000) > 1000
 
 
 # ------------------------------------------------------------------------------------------------ motion JPEG

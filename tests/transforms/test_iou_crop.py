@@ -55,7 +55,6 @@ def specified(op: RandomIoUCrop, numbers: Any, boxes: Any, size: tuple[int, int]
     return None
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     seed=st.integers(0, 9999),
     size=st.tuples(st.integers(1, 90), st.integers(1, 90)),
@@ -99,7 +98,7 @@ def test_windows_are_distributed_as_torchvisions() -> None:
     assert (np.abs(own.mean(axis=0) - cropped.mean(axis=0)) < 5 * error).all()
 
 
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples // 2)
 @given(seed=st.integers(0, 9999), count=st.integers(0, 6))
 def test_image_boxes_and_mask_are_torchvisions(seed: int, count: int) -> None:
     """With the same window, v2 gives the same picture, mask and boxes, those outside as zeros."""

@@ -121,7 +121,7 @@ def result_size(op: T.Op, params: Any, size: tuple[int, int]) -> tuple[int, int]
     return width, height
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(op=st.one_of(FLIPS, CROPS, SIZES), size=SIZE, index=st.integers(0, 99), data=st.data())
 def test_an_upright_box_is_around_its_object(op: T.Op, size: tuple[int, int], index: int, data: st.DataObject) -> None:
     """For flips, crops, resizes and frames of any image: the clipped box is the measured one; so are keypoints."""
@@ -145,7 +145,7 @@ def test_an_upright_box_is_around_its_object(op: T.Op, size: tuple[int, int], in
         np.testing.assert_allclose([*shown.min(axis=0), *shown.max(axis=0)], expected, atol=0.1)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=settings().max_examples // 2, suppress_health_check=[HealthCheck.too_slow])
 @given(op=WARPS, size=SIZE, index=st.integers(0, 99), data=st.data())
 def test_a_turned_box_is_around_its_object(op: Warp, size: tuple[int, int], index: int, data: st.DataObject) -> None:
     """For rotations, affine and projective maps: the box around the whole turned object, clipped to the image."""
@@ -175,7 +175,6 @@ def test_a_turned_box_is_around_its_object(op: Warp, size: tuple[int, int], inde
     assert_around(found, clipped if np.prod(clipped[2:] - clipped[:2]) > 0.01 else None)
 
 
-@settings(max_examples=200, deadline=None)
 @given(op=st.one_of(FLIPS, CROPS, SIZES, WARPS), size=SIZE, index=st.integers(0, 99), data=st.data())
 def test_no_pixel_of_an_object_is_outside_its_box(
     op: T.Op, size: tuple[int, int], index: int, data: st.DataObject
@@ -197,7 +196,6 @@ def test_no_pixel_of_an_object_is_outside_its_box(
             assert (seen[2:] <= found[2:] + 1.01).all()
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     op=st.one_of(FLIPS, CROPS, SIZES, WARPS),
     size=SIZE,
@@ -226,7 +224,6 @@ def v2_boxes(values: NDArray[np.float32], size: tuple[int, int]) -> Any:
     return tv_tensors.BoundingBoxes(torch.from_numpy(values), format="XYXY", canvas_size=size[::-1])
 
 
-@settings(max_examples=120, deadline=None)
 @given(op=st.one_of(FLIPS, CROPS, SIZES, WARPS), size=SIZE, index=st.integers(0, 99), data=st.data())
 def test_boxes_are_torchvisions(op: T.Op, size: tuple[int, int], index: int, data: st.DataObject) -> None:
     """v2's functional op, with the same numbers, moves boxes alike, clipped to the image."""
@@ -273,7 +270,6 @@ def test_boxes_are_torchvisions(op: T.Op, size: tuple[int, int], index: int, dat
     np.testing.assert_allclose(np.clip(found, 0, np.tile(limits, 2)), clamped, atol=2e-3)
 
 
-@settings(max_examples=200)
 @given(
     size=st.tuples(st.integers(1, 500), st.integers(1, 500)),
     short=st.one_of(st.none(), st.integers(1, 90)),
@@ -294,7 +290,6 @@ def test_sizes_are_torchvisions(size: tuple[int, int], short: int | None, more: 
     assert [height, width] == [max(side, 1) for side in expected]
 
 
-@settings(max_examples=100)
 @given(size=st.tuples(st.integers(1, 900), st.integers(1, 900)), most=st.one_of(st.none(), st.integers(60, 99)))
 def test_random_shortest_sizes_are_torchvisions(size: tuple[int, int], most: int | None) -> None:
     """The size of v2's op, for each of the sizes; each is drawn."""

@@ -90,7 +90,7 @@ def test_what_is_no_mask_is_refused(value: object, reason: str) -> None:
         ObjectMasks.of(value, (5, 4))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     ops=st.lists(st.one_of(FLIPS, CROPS, SIZES, WARPS), min_size=1, max_size=4),
     count=COUNTS,
@@ -122,7 +122,7 @@ def test_instances_are_moved_as_masks_of_their_own(ops: list[T.Op], count: int, 
     assert moved["instances"].flags.c_contiguous
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     op=st.one_of(FLIPS, CROPS, SIZES, WARPS),
     corners=st.lists(st.tuples(st.integers(20, 140), st.integers(20, 100)), min_size=3, max_size=3, unique=True),

@@ -228,7 +228,7 @@ def test_min_visible_of_a_crop_marks_boxes() -> None:
     assert T.RandomCrop(10).boxes(boxes, params, size).tolist() == [[5, 0, 10, 10], [8, 0, 10, 10]]
 
 
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples // 2)
 @given(seed=st.integers(0, 9999), small=st.floats(1, 9), area=st.floats(1, 50))
 def test_what_stays_is_torchvisions(seed: int, small: float, area: float) -> None:
     """Clamp and sanitize keep the boxes and labels that torchvision's v2 keeps, for any boxes."""
@@ -300,7 +300,7 @@ def targets(i: int, orient: bool) -> dict[str, Any]:
     return {"boxes": corners.reshape(-1, 4), "keypoints": points, "labels": np.arange(count) + 10 * i}
 
 
-@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(ops=st.lists(DETECTION, max_size=5), seed=st.integers(0, 99), orient=st.booleans())
 def test_filled_rows_and_their_objects_are_the_pipelines(ops: list[T.Op], seed: int, *, orient: bool) -> None:
     """For ops that read boxes and remove objects, in any order, a program gives what the pipeline makes of samples."""

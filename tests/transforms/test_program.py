@@ -101,7 +101,7 @@ VALUES = st.sampled_from(
 )
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(geometry=st.lists(GEOMETRY, max_size=5), values=VALUES, seed=st.integers(0, 99), orient=st.booleans())
 def test_any_program_equals_its_pipeline(geometry: list[T.Op], values: list[T.Op], seed: int, *, orient: bool) -> None:
     """For any ops in any order over any kinds of image, every result is the general path's, bit for bit."""

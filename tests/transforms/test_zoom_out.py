@@ -14,7 +14,7 @@ from penstock.errors import ArgumentError
 from tests.transforms.pictures import draws, is_uniform, same
 
 
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples // 2)
 @given(
     size=st.tuples(st.integers(1, 30), st.integers(1, 30)),
     index=st.integers(0, 99),

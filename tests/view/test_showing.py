@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
@@ -550,7 +550,6 @@ encoded = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     boxes=values,
     keypoints=values,

@@ -107,7 +107,7 @@ class Leases(RuleBasedStateMachine):
 
 
 TestLeases = Leases.TestCase
-TestLeases.settings = settings(max_examples=25, stateful_step_count=40)
+TestLeases.settings = settings(max_examples=settings().max_examples // 8, stateful_step_count=40)
 
 
 def test_slots_are_used_again() -> None:
@@ -121,7 +121,7 @@ def test_slots_are_used_again() -> None:
     assert most <= 2 * 5
 
 
-@settings(max_examples=25)
+@settings(max_examples=settings().max_examples // 8)
 @given(st.lists(st.integers(1000, 30_000), min_size=1, max_size=300))
 def test_a_batch_of_many_arrays_lies_in_few_slots(sizes: list[int]) -> None:
     """Their descriptors fit beside one message in the first batch, too, whose size nobody knew; then one is enough."""
@@ -231,7 +231,7 @@ def test_what_was_not_told_is_told_later() -> None:
     assert returned == both.parent.take_returned() == SlotReturn([1], [])
 
 
-@settings(max_examples=20)
+@settings(max_examples=settings().max_examples // 8)
 @given(st.integers(1, 1 << 20))
 def test_memory_has_no_name_and_is_there_to_its_last_byte(nbytes: int) -> None:
     """A memory file can be written where it ends, and goes with its last mapping."""

@@ -337,7 +337,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples // 2)
 @given(rows=st.lists(st.dictionaries(st.text(max_size=3), VALUES, max_size=3), max_size=4), cut=st.integers(0, 60))
 def test_any_json_is_read_as_json_reads_it(
     tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]], cut: int
@@ -354,7 +354,7 @@ def test_any_json_is_read_as_json_reads_it(
         list(PackedTable(path).rows())
 
 
-@settings(max_examples=60)
+@settings(max_examples=settings().max_examples // 2)
 @given(content=st.binary(max_size=80), suffix=st.sampled_from(["csv", "tsv", "json", "jsonl", "parquet"]))
 def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes, suffix: str) -> None:
     """No other error than penstock's leaves a table."""

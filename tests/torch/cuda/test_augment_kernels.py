@@ -354,6 +354,7 @@ def test_erasing_floats_equals_the_cpu(kernels: AugmentKernels, layout: str, dty
 
 
 @pytest.mark.skipif(SANITIZED in os.environ, reason="this process is the one that runs under the sanitizer")
+@pytest.mark.slow
 def test_kernels_stay_within_their_memory(tmp_path: Path) -> None:
     """All comparisons above run under the sanitizers of addresses and undefined behaviour, which find nothing."""
     if shutil.which("g++") is None:

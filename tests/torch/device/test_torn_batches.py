@@ -57,7 +57,7 @@ def count_torn(
 
 
 @pytest.mark.parametrize(
-    ("count", "depth", "slow"), [(10_000, 2, "main"), (1_000, 1, "main"), (1_000, 2, "side"), (1_000, 5, "")]
+    ("count", "depth", "slow"), [(2_000, 2, "main"), (1_000, 1, "main"), (1_000, 2, "side"), (1_000, 5, "")]
 )
 def test_many_batches_arrive_whole(count: int, depth: int, slow: str) -> None:
     """With slow steps or slow copies, while host and device memory are used again all the time."""
