@@ -67,7 +67,7 @@ def to_floats(array: Array) -> Array:
 
 def refuse_stand_in(dtype: DType) -> None:
     """Raise OptionalPackageError if ``dtype`` is the stand-in, which is not delivered to users of NumPy."""
-    if dtype == STAND_IN:
+    if dtype.kind == "V" and dtype == STAND_IN:
         require("ml_dtypes", purpose="for NumPy arrays of bfloat16 (penstock.torch.DataLoader does without)")
 
 

@@ -180,7 +180,7 @@ class Filler(Protocol):
         ...
 
 
-ROWS_PER_FILL: Final = 32
+ROWS_PER_FILL: Final = 64
 """Most rows of a call of ``fill``, unless the dataset says otherwise: images are decoded, which takes milliseconds."""
 
 _FILLED_NBYTES: Final = 512 << 10

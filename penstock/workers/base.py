@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -167,7 +167,7 @@ class WorkerStart:
 class BatchBuild(Protocol):
     """One batch that is being built: ``rows`` rows of work, run in chunks that may overlap in time.
 
-    Subclasses inherit the defaults of ``whole``, ``left_out`` and ``repaired``.
+    Subclasses inherit the defaults of ``whole``, ``most_rows``, ``left_out`` and ``repaired``.
     """
 
     __slots__ = ()
@@ -178,10 +178,10 @@ class BatchBuild(Protocol):
     whole: ClassVar[bool] = False
     """Whether a worker that builds the batch alone runs all rows at once."""
 
-    @property
-    def most_rows(self) -> int:
-        """Most rows of a chunk, where the user gives no number."""
-        return MOST_ROWS
+    most_rows: int = 32
+    """Most rows of a chunk, where the user gives no number."""
+    repaired: Sequence[Repaired] = ()
+    """Records of images that were repaired; valid after :meth:`finish`."""
 
     def count_samples(self, start: int, stop: int) -> int:
         """Samples that ``run(start, stop)`` has built; one a row, but for streams."""
@@ -190,11 +190,6 @@ class BatchBuild(Protocol):
     @property
     def left_out(self) -> Sequence[Any]:
         """Records of samples that are missing in the batch, or replaced; valid after :meth:`finish`."""
-        return ()
-
-    @property
-    def repaired(self) -> Sequence[Repaired]:
-        """Records of images that were repaired; valid after :meth:`finish`."""
         return ()
 
     def run(self, start: int, stop: int) -> None:
@@ -356,15 +351,11 @@ class Backend(Protocol):
         ...
 
 
-MOST_ROWS: Final = 32
-"""Most rows of a chunk, as a rule."""
+def chunk_rows(rows: int, workers: int, chunk_size: int | None, most: int) -> int:
+    """Rows of a chunk: ``chunk_size`` if given, else ``rows`` divided by the workers, within 8 and ``most``.
 
-
-def chunk_rows(rows: int, workers: int, chunk_size: int | None, most: int = MOST_ROWS) -> int:
-    """Rows per chunk: ``chunk_size`` if given, else the rows of a batch divided by the workers, within 8 and ``most``.
-
-    Small chunks divide a batch evenly; large chunks have less overhead in Python. A worker without a chunk takes one of
-    the next batch, so that an uneven division costs latency only.
+    ``rows`` are those of the batches that wait. Large chunks have less overhead in Python, most of which holds the
+    interpreter's lock. Where one batch waits, as at the end of an epoch, all workers build it.
     """
     if chunk_size is not None:
         return chunk_size

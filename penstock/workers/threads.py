@@ -61,7 +61,7 @@ class ThreadBackend(Backend):
     def start(self, job: Job) -> None:
         """Start the threads (once); a further call changes the job, between epochs."""
         shared = self._shared
-        shared.job, job.watch = job, _report
+        shared.job, job.watch, shared.taken = job, _report, 0
         self._state = job.start_epoch(job.worker_start(0))
         signals = shared.signals
         if not signals.threads:
@@ -187,10 +187,10 @@ def _report(place: int, count: int = 1) -> None:
 class _Batch:
     """A build, with the chunks that are left of it, and the error of its lowest row."""
 
-    __slots__ = ("build", "chunk", "error", "failed_at", "next", "running", "task")
+    __slots__ = ("build", "error", "failed_at", "next", "running", "task")
 
-    def __init__(self, task: Task, build: BatchBuild, chunk: int) -> None:
-        self.task, self.build, self.chunk = task, build, chunk
+    def __init__(self, task: Task, build: BatchBuild) -> None:
+        self.task, self.build = task, build
         self.next = self.running = 0
         self.error: BaseException | None = None
         self.failed_at = -1
@@ -250,7 +250,7 @@ class _Shared:
         # taken by each thread when it begins, when the job may be dropped already
         self.start_calls: dict[int, Callable[[int], None]] = {}
         self.statuses = [_ThreadStatus() for _ in range(num_workers)]
-        self.progress = 0
+        self.progress = self.taken = 0  # chunks that ended, and those that were taken in this epoch
         self.signals = _Signals()
         self._queue: deque[_Batch] = deque()
         self._done: deque[TaskResult] = deque()
@@ -264,11 +264,11 @@ class _Shared:
         except Exception as error:  # noqa: BLE001  # raised by the consumer when the batch is due
             self._done.append(TaskResult(task.seq, error=_remove_tracebacks(error), task=task))
             return
-        chunk = chunk_rows(build.rows, self.num_workers, self.chunk_size, build.most_rows)
+        batch = _Batch(task, build)
         with self.signals.lock:
-            self._queue.append(_Batch(task, build, chunk))
+            self._queue.append(batch)
             if self.signals.idle:
-                self.signals.work.notify(max(1, -(-build.rows // chunk)))
+                self.signals.work.notify(max(1, -(-build.rows // self._chunk_rows(batch))))
 
     def result(self, timeout_s: float | None) -> TaskResult | None:
         deadline, signals = None if timeout_s is None else time.monotonic() + timeout_s, self.signals
@@ -297,11 +297,20 @@ class _Shared:
             return None
         batch = self._queue[0]
         start = batch.next
-        batch.next = stop = min(start + batch.chunk, batch.build.rows)
+        batch.next = stop = min(start + self._chunk_rows(batch), batch.build.rows)
         batch.running += 1
+        self.taken += 1
         if stop == batch.build.rows:
             self._queue.popleft()
         return batch, start, stop
+
+    def _chunk_rows(self, batch: _Batch) -> int:
+        """Rows of the next chunk of a batch. The batches queued behind it are taken to be as long.
+
+        Until each thread has had a chunk, only this batch counts, so that the first one is there soon.
+        """
+        build, batches = batch.build, len(self._queue) if self.taken >= self.num_workers else 1
+        return chunk_rows(batches * build.rows, self.num_workers, self.chunk_size, build.most_rows)
 
     def end_chunk(self, batch: _Batch, start: int, error: BaseException | None) -> bool:
         """Report a chunk; whether it was the last of the batch, which the caller must then finish."""

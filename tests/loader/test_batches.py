@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,37 @@ def test_workers_and_chunks_change_nothing(kind: str, drop_last: bool) -> None:
             assert [epoch(loader), epoch(loader)] == expected, (num_workers, chunk_size)
     assert len(expected[0]) == (50 if kind == "one-by-one" else 6 if drop_last else 7)
     assert len(reference) == len(expected[0]) if kind not in {"stream", "stateful-stream"} else True
+
+
+class Held(Rows):
+    """Rows whose filling waits for :attr:`go`; keeps the first index and the number of rows of each call."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__(n)
+        self.go, self.calls = threading.Event(), list[tuple[int, int]]()
+
+    def fill(self, indices: Any, out: Any, keys: Any, rows: Any = None) -> None:
+        """As the interface has it."""
+        self.calls.append((int(indices[0]), len(indices)))
+        assert self.go.wait(60)
+        super().fill(indices, out, keys, rows)
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_threads_take_more_rows_where_more_wait(persistent: bool) -> None:
+    """The first and the last batch of each epoch are divided among the threads; those between are taken whole."""
+    dataset = Held(512)
+    loader = ps.DataLoader(dataset, 64, **threads(4), prefetch_factor=2, persistent_workers=persistent)
+
+    for _ in range(2):
+        dataset.calls.clear()
+        dataset.go.clear()
+        batches = iter(loader)
+        dataset.go.set()
+        assert len(list(batches)) == 8
+
+        sizes = [size for _, size in sorted(dataset.calls)]
+        assert sizes == [16] * 4 + [64] * 4 + [48, 16] + [32] * 2 + [16] * 4
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -256,10 +256,10 @@ class StoreDataset(Dataset[Sample]):
     ) -> None:
         failures: list[Failure] = []
         scope = RepairScope(self._policy())
-        steps = make_steps(plan, len(indices))
+        steps = make_steps(len(indices)) if plan.moved else None
         records: list[Record] = []
         with stage("read", len(indices)):
-            arrays = self._fill_arrays_at_once(plan, indices, parts, rows)
+            arrays = self._fill_arrays_at_once(plan, indices, parts, rows) if plan.arrays else []
             if arrays:
                 records = self.store.read(indices)
             images = self._read_images(plan, indices, records) if plan.program is not None else []
@@ -303,7 +303,7 @@ class StoreDataset(Dataset[Sample]):
         field = plan.image_field
         if plan.image in plan.selection.pixels:
             return [record.fields[field] for record in records] or self.store.pixels(field, indices)
-        images = [record.fields[field] for record in records] or self.store.blobs(field, indices)
+        images = [record.fields[field] for record in records] if records else self.store.blobs(field, indices)
         if not isinstance(images, EncodedRows):
             for image in images:
                 refuse_array(field, image)

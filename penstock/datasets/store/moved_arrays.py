@@ -52,10 +52,8 @@ def read_boxes(plan: SamplePlan, records: Sequence[Record], failures: list[Failu
     return boxes
 
 
-def make_steps(plan: SamplePlan, count: int) -> ChunkSteps | None:
-    """Where the ops of a chunk are noted, if values follow its images."""
-    if not plan.moved:
-        return None
+def make_steps(count: int) -> ChunkSteps:
+    """Where the ops of a chunk are noted, whose images other values follow."""
     from penstock.transforms.targets.moved_targets import ChunkSteps  # imported with the pipeline
 
     return ChunkSteps(count)

@@ -114,11 +114,14 @@ class RecordCodec:
         self._pixels = {
             name: PixelReader(name, field.pixels) for name, field in schema.fields.items() if field.pixels is not None
         }
+        count, encoded = len(self._blobs), self._parts.keys() - self._pixels.keys()
+        self.encoded = {name: (count, self._parts[name]) for name in encoded}
+        """The number of blobs of a record, and which of them, from 1, a field of encoded bytes is; by name."""
         self._types = [str, *(SMALL_TYPES.get(field.kind, list) for _, field in self._small)]
         self._longest = max(len(self._types), _MAX_AXES)
         self._names = ("", *schema.small, *schema.blobs)  # the key comes first, under a name that no field has
-        self._head = struct.Struct(f"<8s{2 * (1 + len(self._blobs))}Q")
-        self._begin = struct.pack("<4sHH", _MAGIC, len(self._blobs), 0)
+        self._head = struct.Struct(f"<8s{2 * (1 + count)}Q")
+        self._begin = struct.pack("<4sHH", _MAGIC, count, 0)
         self.head_nbytes = self._head.size
 
     def encode(self, key: str, fields: Mapping[str, Any]) -> EncodedRecord:
@@ -234,14 +237,6 @@ class RecordCodec:
         if check and _hash(blob) ^ (index * _SALT & _MASK) != hashes[part]:
             raise ValueError(f"the checksum of its field {name!r} does not match")
         return self._pixels[name].read(blob) if name in self._pixels else blob
-
-    def has_pixels(self, name: str) -> bool:
-        """Whether a field holds pixels and not encoded bytes."""
-        return name in self._pixels
-
-    def place_of(self, name: str) -> tuple[int, int]:
-        """The number of blobs of a record, and which of them, from 1, a field is."""
-        return len(self._blobs), self._parts[name]
 
     def _parse_head(self, value: memoryview) -> tuple[list[int], list[int]]:
         """Lengths and hashes of the parts of a value, the small fields first; ValueError if it is no record."""

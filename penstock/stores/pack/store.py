@@ -135,12 +135,14 @@ class LmdbStore(Store):
 
     def blobs(self, field: str, indices: Indices) -> Sequence[Any]:
         """Views of one field; keys and small fields are not read. See :meth:`Store.blobs`."""
-        self.schema.refuse_small(field)
+        place = self._codec.encoded.get(field)
+        if place is None:
+            self.schema.refuse_small(field)
         if self._layout is not None:
             return list(self._call_blocks(indices, lambda blocks, numbers: blocks.pixels(field, numbers)))
         numbers = np.ascontiguousarray(indices if isinstance(indices, np.ndarray) else list(indices), np.int64)
-        if len(numbers) >= _FEWEST_AT_ONCE and not self._codec.has_pixels(field):
-            found = self._open().find_blobs(numbers, *self._codec.place_of(field), check=self._check)
+        if len(numbers) >= _FEWEST_AT_ONCE and place is not None:
+            found = self._open().find_blobs(numbers, *place, check=self._check)
             if found is not None:
                 return found
         blob, check = self._codec.blob, self._check
@@ -286,9 +288,9 @@ class LmdbStore(Store):
 
     def _open(self) -> PackMap:
         """The map of this process; after a fork, the first use maps the file again."""
-        self._refuse_closed()
-        found = self._map
+        found = self._map  # None if it is closed
         if found is None or found.process != os.getpid():
+            self._refuse_closed()
             known = found.meta if found is not None else None
             found = PackMap.open(self.location.local_path, self.url)
             if known is not None and known.content != found.meta.content:

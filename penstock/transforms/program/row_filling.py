@@ -124,7 +124,7 @@ def fill_rows(
             orientations=orientations if orientations is None or chosen is None else orientations[chosen],
             quality=decode.quality if decode.scale == "auto" else None,
             late_color=decode.late_color,
-            threads=chunk.count_threads(),
+            threads=1 if len(rows) > 1 else chunk.count_threads(),
             mode=decode.mode,
             **seek_table_arguments(chunk.seek_tables, chosen, found),
         )

@@ -93,25 +93,20 @@ def _as_form(spec: ArraySpec | RaggedSpec, value: Array | Ragged | Padded) -> ob
 class FillBuild(RowsBuild):
     """One batch of a :class:`FillJob`."""
 
-    __slots__ = ("_arrays", "_rows", "_spare")
+    __slots__ = ("_arrays", "_rows", "_spare", "most_rows")
     _job: FillJob
 
     def __init__(self, job: FillJob, task: Task) -> None:
         super().__init__(job, task)
         if isinstance(task.indices, IndexBatch):
             task.indices.check()
-        layout, self._rows = job.layout, job.rows
+        layout, self._rows, self.most_rows = job.layout, job.rows, job.most_rows
         if self.rows > layout.rows:
             layout, self._rows = layout.resized(self.rows), np.arange(self.rows, dtype=np.int64)
         assert job.pool is not None, "in this process, or given by attach"
         slot = lease(job.pool, layout, job.spare_nbytes)
         self._arrays: Tree = layout.arrays(slot, self.rows)
         self._spare = SpareMemory(slot.bytes()[layout.nbytes :]) if layout.is_ragged else None
-
-    @property
-    def most_rows(self) -> int:
-        """See :class:`~penstock.workers.base.BatchBuild`."""
-        return self._job.most_rows
 
     def run(self, start: int, stop: int) -> None:
         """See :class:`~penstock.workers.base.BatchBuild`."""

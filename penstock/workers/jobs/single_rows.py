@@ -46,24 +46,19 @@ class RowsBuild(BatchBuild):
         The batch.
     """
 
-    __slots__ = ("_job", "_records", "_repaired", "_task", "rows", "seq", "state")
+    __slots__ = ("_job", "_records", "_task", "repaired", "rows", "seq", "state")
 
     def __init__(self, job: LoaderJob, task: Task) -> None:
         self._job, self._task = job, task
         self.seq, self.rows = task.seq, len(task.indices)
         self.state: State = None
         self._records: dict[int, LeftOut] = {}
-        self._repaired: list[Repaired] = []
+        self.repaired: list[Repaired] = []
 
     @property
     def left_out(self) -> list[LeftOut]:
         """Records of samples that could not be built, by row, whether or not they were replaced."""
         return [self._records[row] for row in sorted(self._records)] if self._records else []
-
-    @property
-    def repaired(self) -> list[Repaired]:
-        """See :class:`~penstock.workers.base.BatchBuild`."""
-        return self._repaired
 
     def missing(self) -> Collection[int]:
         """Rows without a sample."""
@@ -94,7 +89,7 @@ class RowsBuild(BatchBuild):
         finally:
             this_thread.notes = outer
         if notes:
-            self._repaired.extend(notes)
+            self.repaired.extend(notes)
 
     @abstractmethod
     def _build_many(self, start: int, stop: int) -> None:
