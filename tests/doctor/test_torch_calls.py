@@ -197,6 +197,19 @@ def test_a_profiler_of_the_script_stays(steps: ObservedSteps) -> None:
     assert texts(steps, "wait") == ["weight.tolist()"]
 
 
+def test_a_step_that_was_left_is_not_observed_for_ever(steps: ObservedSteps) -> None:
+    """A loop may be left in an observed step (a check of two batches); another loader's steps say so."""
+    other = ObservedSteps()
+    steps.begin()
+    other.end_others()
+    assert len(torch.overrides._get_current_function_mode_stack()) == 1, "it may be `zip` of two loaders"
+    for _ in range(4):
+        other.end_others()
+
+    assert torch.overrides._get_current_function_mode_stack() == []
+    assert steps.steps == []
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_a_process_that_is_forked_is_not_observed(steps: ObservedSteps) -> None:

@@ -95,12 +95,15 @@ class BatchPlaces:
 
     def begin_step(self, loader: object, batch: object, number: int) -> None:  # noqa: ARG002  # a step of this loader
         """The script gets ``batch``, the ``number``th of ``loader``, from 1."""
-        if number > _MOST_LOOKS or "torch" not in sys.modules:
+        if "torch" not in sys.modules:
             return
         from penstock.doctor.checks.script.torch_calls import ObservedSteps, note_batch
 
         try:
             self.steps = self.steps or ObservedSteps()
+            self.steps.end_others()
+            if number > _MOST_LOOKS:
+                return
             if threading.current_thread() is not threading.main_thread():
                 self.steps.follow_main_thread(len(_SEEN_STEPS))
                 note_batch(batch, number)

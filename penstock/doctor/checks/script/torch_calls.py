@@ -46,6 +46,8 @@ _CLEANUPS: Final = ("torch.cuda.empty_cache", "torch.mps.empty_cache", "torch.xp
 _BARRIERS: Final = ("torch.cuda.synchronize", "torch.accelerator.synchronize", "torch.mps.synchronize")
 _MOST_CALLS: Final = 200_000
 """Calls of torch after which a step is over: the loop was left, and the script does something else."""
+_MOST_OTHERS: Final = 4
+"""Steps of another loader within a step; with more, the loop was left, as by a check before training."""
 _MORE_MEMORY: Final = 3
 """What a step may take uncompiled, as a multiple of what it takes compiled."""
 _LEAST_NBYTES: Final = 1 << 12
@@ -67,6 +69,7 @@ class ObservedSteps:
         self.is_training = False
         self._open: dict[tuple[str, SourceLine, str], ScriptEvent] = {}
         self._follower: _Follower | None = None
+        self._others = 0
 
     def events(self, kind: EventKind, *, each_step: bool) -> Iterator[ScriptEvent]:
         """Events of a kind; with ``each_step``, those that happened in each step that was observed."""
@@ -77,8 +80,17 @@ class ObservedSteps:
 
     def begin(self) -> None:
         """A step begins in the calling thread."""
-        self._open = {}
+        self._open, self._others = {}, 0
         _calls.start(self)
+
+    def end_others(self) -> None:
+        """A step of this loader begins: steps of others, in which several have begun, were left before their end."""
+        _calls.stop_left(self)
+
+    def is_left(self) -> bool:
+        """A step of another loader begins; whether that is one too many within the open step."""
+        self._others += 1
+        return self._others > _MOST_OTHERS
 
     def end(self) -> None:
         """The step has ended. Idempotent."""
@@ -191,6 +203,12 @@ class _TorchCalls(TorchFunctionMode):
         if not self._steps:
             self._leave()
         return True
+
+    def stop_left(self, steps: ObservedSteps) -> None:
+        """Observe no longer what was left when a step of ``steps`` begins."""
+        for each in list(self._steps):
+            if each is not steps and each.is_left():
+                self.stop(each)
 
     def stop_all(self) -> None:
         """The thread forks, or does something else: its steps are over."""
