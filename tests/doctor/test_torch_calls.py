@@ -6,9 +6,11 @@ import gc
 import os
 import sys
 import threading
+import types
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -79,6 +81,36 @@ def test_a_copy_of_a_part_is_no_copy_of_what_was_loaded(steps: ObservedSteps) ->
     assert cast.seconds > 0
 
 
+def test_a_tensor_of_an_array_is_of_its_batch(steps: ObservedSteps) -> None:
+    """``torch.from_numpy`` shares the memory of an array that the loader gave; ``torch.tensor`` copies it."""
+    images = np.zeros((8, 3, 64, 64), np.uint8)
+    note_batch((images, "text"), 1)
+    steps.begin()
+    torch.from_numpy(images).float().to("meta")
+    torch.tensor(images)
+    steps.end()
+
+    assert texts(steps, "cast") == ["torch.from_numpy(images).float()"]
+    assert texts(steps, "tensor") == ["torch.tensor(images)"]
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="there is a device")
+def test_without_a_device_what_was_copied_stays_on_the_host_too(steps: ObservedSteps) -> None:
+    """``labels.to(device)`` returns the labels themselves on a CPU; with a device they would be two tensors."""
+    device, labels = torch.device("cpu"), torch.arange(8)
+    note_batch(labels, 1)
+    steps.begin()
+    moved = labels.to(device)
+    labels.tolist()
+    moved.tolist()
+    moved.mul_(2)
+    steps.end()
+
+    assert texts(steps, "copy") == ["labels.to(device)"]
+    assert texts(steps, "wait") == ["moved.tolist()"]
+    assert labels.tolist() == list(range(0, 16, 2))
+
+
 def test_a_compiled_function_is_not_compiled_anew(steps: ObservedSteps) -> None:
     """In observed steps compiled functions run uncompiled, and are seen; afterwards compiled code is used again."""
     compiled: list[int] = []
@@ -102,10 +134,27 @@ def test_a_compiled_function_is_not_compiled_anew(steps: ObservedSteps) -> None:
     assert texts(steps, "wait") == ["seen.item()"]
 
 
+@pytest.mark.parametrize(("used", "is_observed"), [(30, True), (40, False)])
+def test_compiled_steps_that_take_much_memory_are_not_observed(
+    steps: ObservedSteps, monkeypatch: pytest.MonkeyPatch, used: int, *, is_observed: bool
+) -> None:
+    """Uncompiled, a step may take three times the memory: where the device has less, it stays compiled."""
+    compiler = types.SimpleNamespace(counters={"frames": {"total": 1}})
+    monkeypatch.setitem(sys.modules, "torch._dynamo.utils", compiler)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: used)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (5, 100))
+
+    steps.begin()
+    steps.end()
+
+    assert bool(steps.steps) is is_observed
+
+
 class Mode(TorchFunctionMode):
     """A mode of the script's own."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **(kwargs or {}))
 
 
@@ -146,6 +195,19 @@ def test_a_profiler_of_the_script_stays(steps: ObservedSteps) -> None:
         sys.setprofile(None)
 
     assert texts(steps, "wait") == ["weight.tolist()"]
+
+
+def test_a_step_that_was_left_is_not_observed_for_ever(steps: ObservedSteps) -> None:
+    """A loop may be left in an observed step (a check of two batches); another loader's steps say so."""
+    other = ObservedSteps()
+    steps.begin()
+    other.end_others()
+    assert len(torch.overrides._get_current_function_mode_stack()) == 1, "it may be `zip` of two loaders"
+    for _ in range(4):
+        other.end_others()
+
+    assert torch.overrides._get_current_function_mode_stack() == []
+    assert steps.steps == []
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")

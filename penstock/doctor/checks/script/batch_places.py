@@ -16,7 +16,7 @@ import logging
 import sys
 import threading
 import types
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.datasets.user_code import is_user_file
 from penstock.doctor.watching.batch_layout import BatchParts, describe_batch
@@ -67,7 +67,7 @@ class BatchPlaces:
         self.steps: ObservedSteps | None = None
         self._seen: set[tuple[types.CodeType, int]] = set()
 
-    def note(self, loader: Any, started_ns: int) -> None:
+    def note(self, loader: object, started_ns: int) -> None:
         """Look at the functions that ask for an epoch's first batch now.
 
         Parameters
@@ -85,7 +85,7 @@ class BatchPlaces:
         except Exception:  # an object of the user may not like to be looked at: the script goes on
             _logger.debug("the place of a batch could not be seen", exc_info=True)
 
-    def note_batch(self, batch: Any) -> None:
+    def note_batch(self, batch: object) -> None:
         """Keep the layout of the first batch."""
         try:
             self.layout = describe_batch(batch)
@@ -93,14 +93,17 @@ class BatchPlaces:
             _logger.debug("a batch could not be described", exc_info=True)
             self.layout = BatchParts("other")
 
-    def begin_step(self, loader: Any, batch: Any, number: int) -> None:  # noqa: ARG002  # a step of this loader
+    def begin_step(self, loader: object, batch: object, number: int) -> None:  # noqa: ARG002  # a step of this loader
         """The script gets ``batch``, the ``number``th of ``loader``, from 1."""
-        if number > _MOST_LOOKS or "torch" not in sys.modules:
+        if "torch" not in sys.modules:
             return
         from penstock.doctor.checks.script.torch_calls import ObservedSteps, note_batch
 
         try:
             self.steps = self.steps or ObservedSteps()
+            self.steps.end_others()
+            if number > _MOST_LOOKS:
+                return
             if threading.current_thread() is not threading.main_thread():
                 self.steps.follow_main_thread(len(_SEEN_STEPS))
                 note_batch(batch, number)
@@ -116,7 +119,7 @@ class BatchPlaces:
         if self.steps is not None:
             self.steps.end()
 
-    def _look(self, loader: Any, frames: list[types.FrameType]) -> None:
+    def _look(self, loader: object, frames: list[types.FrameType]) -> None:
         from penstock.doctor.checks.script.taking import describe_taking
 
         users = [frame for frame in frames if is_user_file(frame.f_code.co_filename)][:_MOST_PLACES]

@@ -9,13 +9,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from penstock.doctor.checks.script.events import Cast, find_caller, line_of, text_of
+from penstock.sample import Array
 
 __all__ = ["KnownTensor", "KnownTensors", "find_cast", "find_copied_arrays", "list_tensors"]
 
@@ -45,7 +46,7 @@ class KnownTensors:
     def __init__(self) -> None:
         self.has_device = False
         self._known: MutableMapping[torch.Tensor, KnownTensor] = WeakTensorKeyDictionary()
-        self._arrays: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()
+        self._arrays: weakref.WeakValueDictionary[int, Array] = weakref.WeakValueDictionary()  # by their memory
 
     def note_batch(self, batch: object, number: int) -> None:
         """A loader gave its ``number``th batch, from 1."""
@@ -53,15 +54,17 @@ class KnownTensors:
             if isinstance(leaf, torch.Tensor):
                 self._known[leaf] = KnownTensor(leaf.device.type != "cpu", number, is_loaded=True)
             else:
-                self._arrays[id(leaf)] = leaf
+                self._arrays[leaf.ctypes.data] = leaf
 
-    def is_loaded(self, array: object) -> bool:
+    def is_loaded(self, array: Array) -> bool:
         """Whether the loader gave this array."""
-        return self._arrays.get(id(array)) is array
+        return self._arrays.get(array.ctypes.data) is array
 
     def describe(self, tensor: torch.Tensor) -> KnownTensor:
         """What is known of a tensor."""
         known = self._known.get(tensor)
+        if known is None and tensor.device.type == "cpu" and tensor.layout is torch.strided:
+            known = KnownTensor(batch=1) if tensor.data_ptr() in self._arrays else None  # by torch.from_numpy
         if tensor.device.type != "cpu":
             return replace(known, is_on_device=True) if known is not None else KnownTensor(is_on_device=True)
         if self.has_device:
@@ -92,8 +95,14 @@ class KnownTensors:
         """A tensor was copied to the device, or from it."""
         self._known[result] = replace(self.describe(tensor), is_on_device=is_on_device, is_loaded=False, cast=None)
 
+    def separate(self, name: str, args: Sequence[object], result: object) -> object:
+        """The result of a call; a view of it where ``.to`` returned a batch's tensor itself for want of a device."""
+        if name != "to" or self.has_device or type(result) is not torch.Tensor or result is not args[0]:
+            return result
+        return result.view_as(result) if self.describe(result).is_loaded else result
+
     def goes_to_device(
-        self, name: str, args: tuple[Any, ...], named: dict[str, Any], result: torch.Tensor, known: KnownTensor
+        self, name: str, args: Sequence[object], named: Mapping[str, object], result: torch.Tensor, known: KnownTensor
     ) -> bool:
         """Whether the result is on the device; on a machine without one, whether it would be."""
         if self.has_device or result.device.type != "cpu":
@@ -115,7 +124,7 @@ def list_tensors(value: object) -> list[torch.Tensor]:
     return [leaf for leaf in _list_leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
-def _list_leaves(value: object, depth: int = _DEEPEST) -> Iterator[object]:
+def _list_leaves(value: object, depth: int = _DEEPEST) -> Iterator[torch.Tensor | Array]:
     """The tensors and arrays in lists, tuples and mappings."""
     if isinstance(value, (torch.Tensor, np.ndarray)):
         yield value
@@ -137,7 +146,7 @@ def find_cast(before: torch.Tensor, after: torch.Tensor, seconds: float) -> Cast
     return Cast(line_of(frame), text_of(frame), tuple(after.shape), before.dtype, after.dtype, seconds)
 
 
-def find_copied_arrays(given: Any, result: torch.Tensor) -> list[Any]:
+def find_copied_arrays(given: object, result: torch.Tensor) -> list[Array]:
     """The arrays that ``torch.tensor`` copied and need not have: of the tensor's type, on the same device."""
     arrays = [given] if isinstance(given, np.ndarray) else list(given) if isinstance(given, (list, tuple)) else []
     if not arrays or not all(isinstance(array, np.ndarray) and array.ndim for array in arrays):

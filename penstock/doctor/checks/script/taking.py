@@ -15,7 +15,7 @@ import itertools
 import types
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from penstock.doctor.checks.script.events import SourceLine
 from penstock.doctor.checks.script.source import COMPREHENSIONS, SourceFile, find_position, read_source
@@ -53,7 +53,7 @@ class Taking:
     loaders: tuple[SourceLine, ...] = ()
 
 
-def describe_taking(frames: Sequence[types.FrameType], loader: Any) -> Taking | None:
+def describe_taking(frames: Sequence[types.FrameType], loader: object) -> Taking | None:
     """How the innermost of the user's functions that run takes batches; None without source.
 
     Parameters
@@ -104,7 +104,7 @@ def _line_of(source: SourceFile, node: ast.expr, frame: types.FrameType) -> Sour
     return SourceLine(source.name, node.lineno, name)
 
 
-def _is_cycled(node: ast.expr, frame: types.FrameType, loader: Any) -> bool:
+def _is_cycled(node: ast.expr, frame: types.FrameType, loader: object) -> bool:
     """Whether an expression has the loader in ``itertools.cycle``, or takes from such an object."""
     is_zip = any(isinstance(each, ast.Name) and each.id == "zip" for each in ast.walk(node))
     variables = {**frame.f_globals, **_read_locals(frame)}
@@ -116,7 +116,7 @@ def _is_cycled(node: ast.expr, frame: types.FrameType, loader: Any) -> bool:
     return False
 
 
-def _find_value(node: ast.expr, variables: dict[str, Any]) -> Any:
+def _find_value(node: ast.expr, variables: dict[str, object]) -> object:
     """The value of a name, or of an attribute of one; no code of a class runs."""
     if isinstance(node, ast.Name):
         return variables.get(node.id)
@@ -126,7 +126,7 @@ def _find_value(node: ast.expr, variables: dict[str, Any]) -> Any:
     return None
 
 
-def _read_locals(frame: types.FrameType) -> dict[str, Any]:
+def _read_locals(frame: types.FrameType) -> dict[str, object]:
     """The local variables of a function, which the function does not hold alive by it."""
     values = frame.f_locals
     if not (frame.f_code.co_flags & inspect.CO_OPTIMIZED and type(values) is dict):

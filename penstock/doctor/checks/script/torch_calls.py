@@ -46,6 +46,10 @@ _CLEANUPS: Final = ("torch.cuda.empty_cache", "torch.mps.empty_cache", "torch.xp
 _BARRIERS: Final = ("torch.cuda.synchronize", "torch.accelerator.synchronize", "torch.mps.synchronize")
 _MOST_CALLS: Final = 200_000
 """Calls of torch after which a step is over: the loop was left, and the script does something else."""
+_MOST_OTHERS: Final = 4
+"""Steps of another loader within a step; with more, the loop was left, as by a check before training."""
+_MORE_MEMORY: Final = 3
+"""What a step may take uncompiled, as a multiple of what it takes compiled."""
 _LEAST_NBYTES: Final = 1 << 12
 
 
@@ -65,6 +69,7 @@ class ObservedSteps:
         self.is_training = False
         self._open: dict[tuple[str, SourceLine, str], ScriptEvent] = {}
         self._follower: _Follower | None = None
+        self._others = 0
 
     def events(self, kind: EventKind, *, each_step: bool) -> Iterator[ScriptEvent]:
         """Events of a kind; with ``each_step``, those that happened in each step that was observed."""
@@ -75,8 +80,17 @@ class ObservedSteps:
 
     def begin(self) -> None:
         """A step begins in the calling thread."""
-        self._open = {}
+        self._open, self._others = {}, 0
         _calls.start(self)
+
+    def end_others(self) -> None:
+        """A step of this loader begins: steps of others, in which several have begun, were left before their end."""
+        _calls.stop_left(self)
+
+    def is_left(self) -> bool:
+        """A step of another loader begins; whether that is one too many within the open step."""
+        self._others += 1
+        return self._others > _MOST_OTHERS
 
     def end(self) -> None:
         """The step has ended. Idempotent."""
@@ -123,8 +137,7 @@ class _Follower:
     def __init__(self, steps: ObservedSteps, count: int) -> None:
         self._steps, self._left, self.batch = steps, count, 0
         self._is_whole = False
-        hook: Any = torch.nn.modules.module.register_module_forward_pre_hook(self._follow)
-        self._hook = hook
+        self._hook = torch.nn.modules.module.register_module_forward_pre_hook(self._follow)
 
     def turn(self, batch: int) -> bool:
         """A new batch is used; whether the step before was observed from its beginning, and counts."""
@@ -139,7 +152,7 @@ class _Follower:
             _calls.stop(self._steps)
             self._hook.remove()
 
-    def _follow(self, _module: Any, _given: Any) -> None:
+    def _follow(self, _module: object, _given: object) -> None:
         if threading.current_thread() is not threading.main_thread():
             return
         if self._left > 0:
@@ -158,7 +171,7 @@ class _TorchCalls(TorchFunctionMode):
         self._is_entered, self._count, self._collect_began = False, 0, 0.0
         self._thread: threading.Thread | None = None
         self._stance: Any = None
-        self._functions: dict[Any, EventKind | Literal["backward"]] = {}
+        self._functions: dict[types.CodeType, EventKind | Literal["backward"]] = {}
 
     # begin and end
 
@@ -168,7 +181,7 @@ class _TorchCalls(TorchFunctionMode):
         if steps in self._steps or (self._steps and self._thread is not thread):
             return
         if not self._steps:
-            if not self._is_entered and not _may_enter():
+            if (not self._is_entered and not _may_enter()) or not _fits_uncompiled():
                 return
             self._thread, self._count = thread, 0
             self.tensors.has_device = torch.accelerator.is_available()
@@ -190,6 +203,12 @@ class _TorchCalls(TorchFunctionMode):
         if not self._steps:
             self._leave()
         return True
+
+    def stop_left(self, steps: ObservedSteps) -> None:
+        """Observe no longer what was left when a step of ``steps`` begins."""
+        for each in list(self._steps):
+            if each is not steps and each.is_left():
+                self.stop(each)
 
     def stop_all(self) -> None:
         """The thread forks, or does something else: its steps are over."""
@@ -221,12 +240,16 @@ class _TorchCalls(TorchFunctionMode):
         if self._steps:
             try:
                 with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001  # as torch's documentation does
-                    self._note(getattr(func, "__name__", ""), args, named, result, seconds)
+                    name = getattr(func, "__name__", "")
+                    result = self.tensors.separate(name, args, result)
+                    self._note(name, args, named, result, seconds)
             except Exception:  # an object of the user may not like to be looked at: the script goes on
                 _logger.debug("a call of torch could not be seen", exc_info=True)
         return result
 
-    def _note(self, name: str, args: tuple[Any, ...], named: dict[str, Any], result: Any, seconds: float) -> None:
+    def _note(
+        self, name: str, args: tuple[object, ...], named: Mapping[str, object], result: object, seconds: float
+    ) -> None:
         given = list_tensors((args, named))
         self._count += 1
         if self._count > _MOST_CALLS:
@@ -249,10 +272,12 @@ class _TorchCalls(TorchFunctionMode):
             self.tensors.spread(given, known, result, seconds)
 
     def _note_move(
-        self, name: str, args: tuple[Any, ...], named: dict[str, Any], result: torch.Tensor, seconds: float
+        self, name: str, args: tuple[object, ...], named: Mapping[str, object], result: object, seconds: float
     ) -> None:
         """``Tensor.to``, ``Tensor.cuda``, ``Tensor.cpu`` and the like."""
-        tensor: torch.Tensor = args[0]
+        tensor = args[0]
+        assert isinstance(tensor, torch.Tensor), "a method of one"
+        assert isinstance(result, torch.Tensor), "as above"
         known = self.tensors.describe(tensor)
         moves = self.tensors.goes_to_device(name, args, named, result, known)
         non_blocking = bool(named.get("non_blocking")) or any(each is True for each in args[1:4])
@@ -268,9 +293,13 @@ class _TorchCalls(TorchFunctionMode):
         else:
             self.tensors.spread([tensor], [known], result, seconds)
 
-    def _note_tensor(self, given: Any, result: torch.Tensor) -> None:
+    def _note_tensor(self, given: object, result: object) -> None:
         """``torch.tensor`` of an array that the loader gave, or that was just made."""
-        if result.nbytes < _LEAST_NBYTES or not find_copied_arrays(given, result):
+        if (
+            not isinstance(result, torch.Tensor)
+            or result.nbytes < _LEAST_NBYTES
+            or not find_copied_arrays(given, result)
+        ):
             return
         frame = find_caller()
         text = "" if frame is None else text_of(frame, most=-1)
@@ -284,7 +313,7 @@ class _TorchCalls(TorchFunctionMode):
 
     # other calls
 
-    def _note_function(self, frame: types.FrameType, event: str, argument: Any) -> None:
+    def _note_function(self, frame: types.FrameType, event: str, argument: object) -> None:
         if event == "call":
             kind, caller = self._functions.get(frame.f_code), frame.f_back
             if kind == "backward":
@@ -318,15 +347,23 @@ def _may_enter() -> bool:
     return all(mode is default for mode in _list_modes())
 
 
+def _fits_uncompiled() -> bool:
+    """Whether memory of the device is left for a step that runs uncompiled and keeps more of its values."""
+    counters: Any = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    if not counters or not counters.get("frames") or not torch.cuda.is_available():
+        return True
+    return torch.cuda.max_memory_allocated() * _MORE_MEMORY <= torch.cuda.mem_get_info()[1]
+
+
 def _list_modes() -> list[TorchFunctionMode]:
     """The modes of this thread, the innermost last."""
     modes: Any = torch.overrides._get_current_function_mode_stack  # noqa: SLF001  # there is no other way
     return list(modes())
 
 
-def _find_functions() -> dict[Any, EventKind | Literal["backward"]]:
+def _find_functions() -> dict[types.CodeType, EventKind | Literal["backward"]]:
     """The code of functions of Python that a mode does not see."""
-    found: dict[Any, EventKind | Literal["backward"]] = {}
+    found: dict[types.CodeType, EventKind | Literal["backward"]] = {}
     kinds: list[tuple[EventKind | Literal["backward"], Iterable[str]]] = [
         ("cleanup", _CLEANUPS), ("wait", _BARRIERS), ("backward", ["torch.autograd.backward"]),
     ]  # fmt: skip
