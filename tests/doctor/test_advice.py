@@ -15,7 +15,7 @@ from penstock.doctor.judge.advice import CANDIDATES, Candidate
 from penstock.doctor.judge.analysis import _is_faster, diagnose
 from penstock.doctor.judge.diagnosis import Measured
 from penstock.doctor.judge.situation import examine
-from penstock.doctor.watching.recording import Recording
+from penstock.doctor.watching.recording import Recording, ThreadGain
 from tests.doctor.simulator import Script, simulate
 
 READING = Script(2, cores=4, read_idle=6.0, read=0.5, step_idle=5)
@@ -234,6 +234,35 @@ def test_advice_is_measured() -> None:
     assert advice.measured.median == pytest.approx(advice.predicted, rel=0.35)
     assert diagnosis.verdict.loader == pytest.approx(50, rel=0.3)
     assert diagnosis.advice[0].code
+
+
+def test_one_thread_is_advised_first_where_the_script_was_faster_with_it() -> None:
+    """What the script itself has gained is measured; workers, which compute with one thread, gain beside it."""
+    recording = record(Script(0, cores=2, read=0.2, decode=3.0, step_idle=1))
+    recording.thread_gain = ThreadGain(2, 6.0, 7.0)
+    loader = td.DataLoader(Waiting(0.003), batch_size=4)
+
+    diagnosis = diagnose(recording, loader, budget_s=12)
+
+    advice = {each.rule: each.measured for each in diagnosis.advice}
+    assert diagnosis.verdict.stage == "threads", diagnosis.verdict.text
+    assert "torch uses 2 in the main process" in diagnosis.verdict.text
+    assert advice["main-threads"] == Measured(42**0.5, 6.0, 7.0, 2)
+    assert advice["num_workers"] is not None
+    assert advice["num_workers"].median > 3
+    assert "torch.set_num_threads(1)" in next(each for each in diagnosis.advice if each.rule == "main-threads").code
+
+
+@pytest.mark.parametrize("lowest", [0.4, 1.05])
+def test_one_thread_that_brings_little_is_no_advice(lowest: float) -> None:
+    """Steps before and after must both be slower."""
+    recording = record(Script(0, cores=2, decode=3.0, step_idle=1))
+    recording.thread_gain = ThreadGain(2, lowest, 2.0)
+
+    diagnosis = diagnose(recording, trials=False)
+
+    assert "main-threads" not in [each.rule for each in diagnosis.advice]
+    assert diagnosis.verdict.stage != "threads"
 
 
 def test_what_does_not_help_is_not_advised() -> None:

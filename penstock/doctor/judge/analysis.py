@@ -13,6 +13,7 @@ Called by :func:`penstock.doctor.watch` and ``penstock doctor`` when the script 
 from __future__ import annotations
 
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -41,6 +42,9 @@ _MOST_TRIALS: Final = 5
 _TURNS: Final = 5
 _ALWAYS_TRIED: Final = frozenset({"worker-threads", "fewer-workers"})
 """Candidates that are tried although the model sees no gain: it knows no cost of many threads."""
+_BY_LIMIT: Final = {"copy": {"pin_memory", "uint8"}, "trainer": {"main-threads"}}
+"""Which candidates there are for a limit; for others all."""
+_MUCH_DOUBT: Final = 0.5
 _UNTRIED: Final = 3
 _TRAPS_S: Final = 6.0
 """Most seconds in which the cost of known mistakes is measured."""
@@ -90,7 +94,7 @@ def diagnose(
     work.drain_alone()
     situation = work.situation
     limit = find_limit(situation)
-    if limit not in {"trainer", "nothing"}:
+    if limit != "nothing":
         work.find_candidates(limit)
         work.try_candidates()
     verdict = decide(situation, limit, work.candidates, work.tried)
@@ -119,6 +123,8 @@ class _Work:
     tried: dict[str, Advice] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    beside_one_thread: float = 1.0
+    """The gain of one thread in a script without workers: trials of its loader, and workers, compute with one."""
     unreadable: str = ""
     """Why the loader gave nothing when it was drained alone."""
 
@@ -149,10 +155,18 @@ class _Work:
 
     def find_candidates(self, limit: str) -> None:
         """Ask every file of advice what may help."""
+        wanted = _BY_LIMIT.get(limit)
         for rule in CANDIDATES:
-            for candidate in CANDIDATES.get(rule)(self.situation):
-                if limit == "copy" and candidate.rule not in {"pin_memory", "uint8"}:
+            for found in CANDIDATES.get(rule)(self.situation):
+                candidate: Candidate = found
+                if wanted is not None and candidate.rule not in wanted:
                     continue
+                if candidate.measured is not None:
+                    self.tried.setdefault(candidate.rule, _make_advice(candidate, candidate.measured))
+                    self.beside_one_thread = candidate.measured.median
+                factor = self._factor(candidate)
+                if factor > 1:
+                    candidate = replace(candidate, predicted=factor * candidate.predicted, doubt=_MUCH_DOUBT)
                 self.candidates.setdefault(candidate.rule, candidate)
 
     def try_candidates(self) -> None:
@@ -180,10 +194,20 @@ class _Work:
             elif ratio is None:
                 self.errors[candidate.rule] = error
             else:
-                self.tried[candidate.rule] = _make_advice(candidate, ratio)
+                self.tried[candidate.rule] = _make_advice(candidate, ratio.scaled(self._factor(candidate)))
         if turns.present:
             speeds = [trial.batches_per_s for trial in turns.present]
             self._compare_with_script(statistics.median(speeds) * situation.steps.samples)
+
+    def _why_untried(self, candidate: Candidate) -> str:
+        if candidate.trial is None:
+            return "it changes code or files of yours"
+        return "there was no time left" if self.deadline else "no trials were asked for"
+
+    def _factor(self, candidate: Candidate) -> float:
+        """What one thread gains, for a change whose model and trials leave it out."""
+        is_first_worker = candidate.rule == "num_workers" and not self.situation.pipeline.workers
+        return self.beside_one_thread if is_first_worker else 1.0
 
     def _choose_run_s(self, count: int) -> float:
         """Seconds of one run: some rounds of all workers, and three turns within the budget.
@@ -201,9 +225,13 @@ class _Work:
     def _compare_with_script(self, present: float) -> None:
         delivered = self.situation.steps.delivered
         if not 0.67 <= present / delivered <= 1.5:
+            why = "files may now be in the page cache, or other programs may run"
+            threads = _count_threads()
+            if not self.situation.pipeline.workers and threads > 1:
+                why = f"torch computes with one thread there, and with {threads} in the script; or {why}"
             self.notes.append(
                 f"The present loader gave {present:,.0f} samples/s in the trials, and {delivered:,.0f} in the script: "
-                "files may now be in the page cache, or other programs may run. Gains are ratios of trials."
+                f"{why}. Gains are ratios of trials."
             )
 
     def choose_advice(self) -> list[Advice]:
@@ -216,10 +244,15 @@ class _Work:
                 if ratio is not None and _is_faster(ratio) and candidate.estimate(ratio) >= _WORTH:
                     kept.append(advice)
             elif candidate.predicted >= _WORTH:
-                untried.append(_make_advice(candidate, None, self.errors.get(rule, "")))
+                untried.append(_make_advice(candidate, None, self.errors.get(rule) or self._why_untried(candidate)))
         kept.sort(key=lambda advice: -self.candidates[advice.rule].estimate(advice.measured))
         untried.sort(key=lambda advice: -advice.predicted)
         return [*kept, *untried[:_UNTRIED]]
+
+
+def _count_threads() -> int:
+    torch = sys.modules.get("torch")
+    return 1 if torch is None else int(torch.get_num_threads())
 
 
 def _is_faster(ratio: Measured) -> bool:

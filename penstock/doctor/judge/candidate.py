@@ -29,6 +29,8 @@ class Candidate:
         How to try it; None if it cannot be tried without writing files or running the training.
     code : str
         The line of code.
+    measured : Measured, optional
+        What the script itself has gained with it.
     doubt : float
         How far ``predicted`` may be off, as the standard error of its logarithm.
     """
@@ -40,6 +42,7 @@ class Candidate:
     trial: Change | None = None
     code: str = ""
     doubt: float = 0.2
+    measured: Measured | None = None
 
     def estimate(self, measured: Measured | None) -> float:
         """The gain by prediction and measurement; see :func:`~penstock.doctor.judge.gains.estimate_gain`."""

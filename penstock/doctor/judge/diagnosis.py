@@ -38,6 +38,10 @@ class Measured:
     highest: float
     count: int
 
+    def scaled(self, factor: float) -> Measured:
+        """The value times ``factor``."""
+        return Measured(self.median * factor, self.lowest * factor, self.highest * factor, self.count)
+
 
 @dataclass(frozen=True, slots=True)
 class StageCost:

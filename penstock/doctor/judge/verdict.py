@@ -2,6 +2,7 @@
 
 The rules, in their order:
 
+0. **threads**: steps with one thread of torch's in the main process were 1.3 times as fast, which the script has tried.
 1. **copy**: a fifth of the time or more is spent in copies to the device, and more than in waiting.
 2. The trainer is the limit if the script waits less than 5 % of its time, or if a loader that costs nothing would not
    bring 5 % (:attr:`Situation.most`). Where other programs compete for the cores, 10 % is little, and 25 % if the model
@@ -117,6 +118,8 @@ def _choose(
         return "none", "The script took no batch from a loader, so there is nothing to judge."
     if limit == "copy":
         return "copy", f"Copies to the device limit the training: they take {steps.copy_share:.0%} of the time."
+    if _gain("main-threads", candidates, tried) >= _MUCH_SLOWER:
+        return "threads", _say_main_threads(situation)
     found = None
     if limit != "trainer":
         if _gain("worker-threads", candidates, tried) >= _GAIN:
@@ -249,6 +252,15 @@ def _say_threads(situation: Situation) -> str:
     return (
         f"Too many threads compute: {pipeline.workers} workers with about {pipeline.threads:.1f} busy threads each "
         f"share {pipeline.cores:g} cores."
+    )
+
+
+def _say_main_threads(situation: Situation) -> str:
+    gain = situation.recording.thread_gain
+    threads = gain.threads if gain is not None else 0
+    return (
+        f"Too many threads compute: torch uses {threads} in the main process, for {situation.pipeline.cores:g} cores, "
+        "and the script is faster with one."
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-__all__ = ["BatchParts", "describe_batch"]
+__all__ = ["BatchParts", "describe_batch", "guess_samples"]
 
 _DEEPEST: Final = 4
 _MOST_PARTS: Final = 256
@@ -89,3 +89,18 @@ def _describe(value: Any, depth: int) -> BatchParts:  # noqa: PLR0911  # a retur
 
 def _describe_parts(kind: Literal["mapping", "sequence", "object"], values: Sequence[object], depth: int) -> BatchParts:
     return BatchParts(kind, parts=tuple(_describe(value, depth - 1) for value in values[:_MOST_PARTS]))
+
+
+def guess_samples(batch: Any) -> int:
+    """Samples of a batch by the length of its first array; 0 if it has none."""
+    waiting = [batch]
+    while waiting:
+        value = waiting.pop(0)
+        shape = getattr(value, "shape", None)
+        if shape is not None and len(shape):
+            return int(shape[0])
+        if isinstance(value, dict):
+            waiting = [*value.values(), *waiting]
+        elif isinstance(value, (list, tuple)):
+            waiting = [*value, *waiting]
+    return 0

@@ -28,6 +28,7 @@ __all__ = [
     "ProcessUsage",
     "Recording",
     "StepTimes",
+    "ThreadGain",
 ]
 
 WORK_STAGES: Final = ("read", "decode", "augment", "collate", "transport")
@@ -192,6 +193,23 @@ class ProcessUsage:
     waiting_for_cpu_ns: int = -1
 
 
+@dataclass(frozen=True, slots=True)
+class ThreadGain:
+    """The script with one thread of torch's in the main process, against as it is.
+
+    Parameters
+    ----------
+    threads : int
+        Of torch's, as it is.
+    lowest, highest : float
+        Speed with one thread, divided by that of the steps before, and of those after.
+    """
+
+    threads: int
+    lowest: float
+    highest: float
+
+
 @dataclass(slots=True)
 class Recording:
     """All that was observed of one loader.
@@ -225,6 +243,8 @@ class Recording:
         Steps at the beginning that are left out.
     others : list of dict
         Other loaders of the script: ``dataset``, ``samples``, ``wait_ns``.
+    thread_gain : ThreadGain, optional
+        What one thread of torch's in the main process gains, where the script has been run with it for some steps.
     draw_ns : float
         Mean time of torch's sampler to draw the indices of a batch, in the main process.
     """
@@ -244,3 +264,4 @@ class Recording:
     warm_up: int = 0
     others: list[dict[str, Any]] = field(default_factory=list)
     draw_ns: float = 0.0
+    thread_gain: ThreadGain | None = None

@@ -11,7 +11,6 @@ import contextlib
 import math
 import os
 import shutil
-import sys
 import tempfile
 import threading
 import time
@@ -23,6 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.doctor.machine.device_watch import DeviceWatch
+from penstock.doctor.machine.machine import describe_machine
+from penstock.doctor.machine.usage import UsageSampler
 from penstock.doctor.watching.brief_steps import ScriptStep
 from penstock.doctor.watching.event_file import read_events
 from penstock.doctor.watching.loaders.loader_settings import describe_loader
@@ -40,6 +41,7 @@ __all__ = ["Limits", "Watcher", "blocks"]
 _MIN_STEPS: Final = 5
 blocks: Final[list[Watcher]] = []
 """The watcher of a running block of ``penstock.doctor.watch``. That of a whole script sees nothing meanwhile."""
+_MUCH_WAITING: Final = 0.05
 _FIRST_DRAWS: Final = 4
 """The sampler's first draws are left out: it may permute a whole epoch."""
 
@@ -97,7 +99,7 @@ class Watcher:
         self.is_active = False
         self.is_finished = False
         self.sampler = StackSampler()
-        self.usage: Any = None
+        self.usage: UsageSampler | None = None
         self.device = DeviceWatch()
         self.made = MadeLoaders()
         self.started_ns = self.ended_ns = 0
@@ -193,7 +195,7 @@ class Watcher:
     def _start_threads(self) -> None:
         if not self.started_ns:
             self.started_ns = time.perf_counter_ns()
-            self.usage = _make_usage_sampler(self.pid)
+            self.usage = UsageSampler(self.pid)
         self._is_sampling = True
         self.sampler.start()
         self.device.resume()
@@ -245,6 +247,13 @@ class Watcher:
         late = now - watch.first_asked > self.limits.most_s * 1e9
         return count >= self.limits.normal or (late and count >= self.limits.warm_up + _MIN_STEPS)
 
+    def tries_threads(self, watch: LoaderWatch) -> bool:
+        """Whether the script, which waits for batches and ends soon, may be run with one thread of torch's."""
+        if not self.replays or self.device.is_used or _read_number("WORLD_SIZE", 1) > 1:
+            return False
+        waited = sum(step.wait for step in watch.steps)
+        return waited >= _MUCH_WAITING * sum(step.wait + max(step.length, 0) for step in watch.steps)
+
     def finish(self) -> None:
         """All steps are seen."""
         self.is_finished = True
@@ -263,6 +272,7 @@ class Watcher:
             watch.control.stop()
             watch.places.end_step(is_whole=False)
             watch.complete_steps()
+            watch.thread_trial.stop()
         self.device.stop()
         if self.usage is not None:
             self.usage.stop()
@@ -300,6 +310,9 @@ class Watcher:
         events, dropped = self._read_events(watch)
         until = self.ended_ns or time.perf_counter_ns()
         events = events[(events["end"] >= since) & (events["start"] <= until)]
+        trial = watch.thread_trial
+        if trial.begun_ns:
+            events = events[(events["start"] < trial.begun_ns) | (events["start"] > (trial.ended_ns or until))]
         events = np.concatenate([events, main_events(watch, steps)])
         events = events[np.argsort(events["start"], kind="stable")]
         return Recording(
@@ -316,6 +329,7 @@ class Watcher:
             command=command,
             ended=ended,
             warm_up=warm_up,
+            thread_gain=trial.gain,
             draw_ns=float(np.mean(watch.drawn_ns[_FIRST_DRAWS:] or [0])),
             others=[
                 {
@@ -358,14 +372,6 @@ def _read_number(name: str, default: int) -> int:
         return default
 
 
-def _make_usage_sampler(pid: int) -> Any:
-    try:
-        from penstock.doctor.machine.usage import UsageSampler
-    except ImportError:
-        return None
-    return UsageSampler(pid)
-
-
 def _take_usage(usage: Any, workers: dict[int, int]) -> list[Any]:
     if usage is None:
         return []
@@ -378,10 +384,6 @@ def _take_usage(usage: Any, workers: dict[int, int]) -> list[Any]:
 
 def _describe_machine(dataset: Any, usage: Any) -> dict[str, Any]:
     """The machine, and under ``watched`` what all of it did meanwhile."""
-    try:
-        from penstock.doctor.machine.machine import describe_machine
-    except ImportError:
-        return {"cores": len(os.sched_getaffinity(0)), "python": sys.version.split()[0]}
     root = getattr(dataset, "root", None)
     paths = [root] if isinstance(root, (str, os.PathLike)) and Path(root).exists() else []
     return {**describe_machine(paths), "watched": {} if usage is None else usage.system()}

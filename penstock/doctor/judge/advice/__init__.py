@@ -13,6 +13,7 @@ from penstock.registry import Registry
 __all__ = ["CANDIDATES", "Candidate"]
 
 CANDIDATES = Registry("advice")
+CANDIDATES.register("main-threads", "penstock.doctor.judge.advice.worker_threads:find_main_threads")
 CANDIDATES.register("num_workers", "penstock.doctor.judge.advice.num_workers:find")
 CANDIDATES.register("worker-threads", "penstock.doctor.judge.advice.worker_threads:find")
 CANDIDATES.register("persistent_workers", "penstock.doctor.judge.advice.persistent_workers:find")

@@ -1,15 +1,21 @@
-"""One thread for libraries in each worker."""
+"""One thread for libraries in each worker, or for torch in the main process."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from penstock.doctor.judge.candidate import Candidate
+from penstock.doctor.judge.diagnosis import Measured
 from penstock.doctor.judge.situation import Situation
 from penstock.doctor.trials.changed_loader import Change
 
-__all__ = ["find"]
+__all__ = ["find", "find_main_threads"]
+
+_LEAST: Final = 1.1
+"""Gain of steps with one thread over those before and those after: less comes and goes."""
 
 
 def find(situation: Situation) -> Iterator[Candidate]:
@@ -30,6 +36,24 @@ def find(situation: Situation) -> Iterator[Candidate]:
         "DataLoader(..., worker_init_fn=lambda worker: torch.set_num_threads(1))  # and OMP_NUM_THREADS=1, "
         "cv2.setNumThreads(0)",
         doubt=0.5,
+    )
+
+
+def find_main_threads(situation: Situation) -> Iterator[Candidate]:
+    """If steps of the script were faster with one thread of torch's in its main process."""
+    gain = situation.recording.thread_gain
+    if gain is None or gain.lowest < _LEAST:
+        return
+    middle = math.sqrt(gain.lowest * gain.highest)
+    yield Candidate(
+        "main-threads",
+        "one thread of torch's in the main process",
+        f"torch computes with {gain.threads} threads there, which wait for one another in loops on "
+        f"{situation.pipeline.cores:g} cores; some steps of the script were run with one.",
+        middle,
+        code="torch.set_num_threads(1)  # or OMP_NUM_THREADS=1 in the environment",
+        doubt=0.5,
+        measured=Measured(middle, gain.lowest, gain.highest, 2),
     )
 
 

@@ -21,11 +21,13 @@ import numpy as np
 from penstock.doctor.checks.script.batch_places import BatchPlaces
 from penstock.doctor.machine.step_events import StepEvents
 from penstock.doctor.watching.batch_copies import ReplayedBatch, synchronize_device
+from penstock.doctor.watching.batch_layout import guess_samples
 from penstock.doctor.watching.brief_steps import BriefRun, BriefSteps, ForeignTime, ScriptStep, fill_cpu_of_steps
 from penstock.doctor.watching.detail_choice import DetailChoice
 from penstock.doctor.watching.event_file import Control, EventList, is_any_busy
 from penstock.doctor.watching.recording import StepTimes
 from penstock.doctor.watching.stack_sampling import Activity
+from penstock.doctor.watching.thread_trial import ThreadTrial
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,6 +130,7 @@ class LoaderWatch:
         self._last_asked = self._asked_steps = 0  # of the last step in detail; and how many steps there were before
         self._replayed: ReplayedBatch | None = None
         self._is_replaying, self._replays = False, 0
+        self.thread_trial = ThreadTrial()
 
     # epochs
 
@@ -169,6 +172,10 @@ class LoaderWatch:
         self._end_step(asked, epoch)
         if self._is_replaying:
             return self._replay(epoch)
+        if self.thread_trial.goes_on(asked, epoch):
+            batch = take()
+            epoch.delivered += 1
+            return batch
         if not epoch.delivered:
             self.places.note(self.loader, epoch.started_ns)
             asked = time.perf_counter_ns()
@@ -183,11 +190,13 @@ class LoaderWatch:
         if self.places.layout is None:
             self.places.note_batch(batch)
         number = self._last_number = self.first_batch + epoch.delivered
-        samples = self.lengths.pop(number, 0) or _guess_samples(batch)
+        samples = self.lengths.pop(number, 0) or guess_samples(batch)
         wait = arrived - asked + epoch.started_ns
         epoch.delivered, epoch.started_ns = epoch.delivered + 1, 0
         step = ScriptStep(number, epoch.number, wait, arrived, ready, samples)
         if self.watcher.is_enough(self, arrived):
+            if self.watcher.tries_threads(self) and self.thread_trial.begin(arrived, epoch, self.steps):
+                return batch
             if self.watcher.replays:
                 self._replayed, self._is_replaying = ReplayedBatch(batch), True
             else:
@@ -375,18 +384,3 @@ def _get_none() -> None:
 def _copy_share(step: ScriptStep, mean: float) -> float:
     """Part of a step that copies: by its own looks if there are several, else by those of all steps."""
     return step.seen_copying / step.seen if step.seen and step.seen >= _OWN_LOOKS_NS else mean
-
-
-def _guess_samples(batch: Any) -> int:
-    """Samples of a batch by the length of its first array; 0 if it has none."""
-    waiting = [batch]
-    while waiting:
-        value = waiting.pop(0)
-        shape = getattr(value, "shape", None)
-        if shape is not None and len(shape):
-            return int(shape[0])
-        if isinstance(value, dict):
-            waiting = [*value.values(), *waiting]
-        elif isinstance(value, (list, tuple)):
-            waiting = [*value, *waiting]
-    return 0

@@ -1,0 +1,84 @@
+"""Steps of the script with one thread of torch's, between steps as they are: only the script can show their gain.
+
+::
+
+    steps as they are ── k with one thread ── k as they are ── the last normal step, the fixed-data test, the end
+
+Trials in forked children cannot: threads of OpenMP do not survive a fork, so each of them computes with one. Used by
+:class:`~penstock.doctor.watching.loaders.loader_watch.LoaderWatch` where the script ends after its steps.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+from penstock.doctor.watching.brief_steps import ScriptStep
+from penstock.doctor.watching.recording import ThreadGain
+
+__all__ = ["ThreadTrial"]
+
+_MOST_STEPS: Final = 8
+_LEAST_STEPS: Final = 3
+_MOST_NS: Final = 5_000_000_000
+"""Time of one part, after the least steps."""
+_LONGEST_STEP_NS: Final = 5_000_000_000
+
+
+class ThreadTrial:
+    """Measures steps between two requests of batches.
+
+    Attributes
+    ----------
+    begun_ns, ended_ns : int
+        When it was begun and ended; 0 if it was not.
+    gain : ThreadGain, optional
+        What it has found.
+    """
+
+    def __init__(self) -> None:
+        self.begun_ns = self.ended_ns = 0
+        self.gain: ThreadGain | None = None
+        self._threads = 0
+        self._usual_ns: list[int] = []
+        self._parts: list[list[int]] = []
+        self._last: tuple[object, int] = (None, 0)
+
+    def begin(self, now: int, epoch: object, steps: Sequence[ScriptStep]) -> bool:
+        """Begin, if torch computes with several threads: the batch that arrives now belongs to it. Once only."""
+        torch: Any = sys.modules.get("torch")
+        threads = 1 if self.begun_ns or torch is None else int(torch.get_num_threads())
+        self._usual_ns = [step.wait + step.length for step in steps if step.length >= 0][-_MOST_STEPS:]
+        if threads <= 1 or len(self._usual_ns) < _LEAST_STEPS or statistics.mean(self._usual_ns) > _LONGEST_STEP_NS:
+            return False
+        self.begun_ns, self._threads, self._parts, self._last = now, threads, [[]], (epoch, now)
+        torch.set_num_threads(1)
+        return True
+
+    def goes_on(self, now: int, epoch: object) -> bool:
+        """Whether the next step belongs to it. Called when a batch is asked for: the step before has ended."""
+        if not self._parts or self.ended_ns:
+            return False
+        part = self._parts[-1]
+        if self._last[0] is epoch:
+            part.append(now - self._last[1])
+        self._last = epoch, now
+        if len(part) <= _LEAST_STEPS or (len(part) <= _MOST_STEPS and sum(part) < _MOST_NS):
+            return True
+        sys.modules["torch"].set_num_threads(self._threads)
+        if len(self._parts) == 1:
+            self._parts.append([])
+            return True
+        self.ended_ns = now
+        one, after = (statistics.mean(steps[1:]) for steps in self._parts)  # threads start in the first step
+        ratios = sorted([statistics.mean(self._usual_ns) / one, after / one])
+        self.gain = ThreadGain(self._threads, *ratios)
+        return False
+
+    def stop(self) -> None:
+        """Let torch compute as before, if the script ends within it. Idempotent."""
+        if self._parts and not self.ended_ns:
+            sys.modules["torch"].set_num_threads(self._threads)
+            self._parts = []

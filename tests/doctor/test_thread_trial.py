@@ -1,0 +1,117 @@
+"""Some steps of the script with one thread of torch's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch.utils import data as td  # noqa: E402  # it needs torch
+
+from penstock.doctor.watching import block  # noqa: E402  # as above
+from penstock.doctor.watching.brief_steps import ScriptStep  # noqa: E402  # as above
+from penstock.doctor.watching.recording import ThreadGain  # noqa: E402  # as above
+from penstock.doctor.watching.thread_trial import ThreadTrial  # noqa: E402  # as above
+from penstock.doctor.watching.watcher import Limits, Watcher  # noqa: E402  # as above
+
+MS = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def _three_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+def make_steps(count: int) -> list[ScriptStep]:
+    """Steps of 40 ms."""
+    return [ScriptStep(number, 0, 30 * MS, 0, 0, 4, length=10 * MS) for number in range(count)]
+
+
+def test_steps_with_one_thread_are_compared_with_those_before_and_after() -> None:
+    """The first step of a part, and steps in which an epoch begins, count in none."""
+    trial, now, seen = ThreadTrial(), 1000 * MS, []
+    epoch = object()
+    assert trial.begin(now, epoch, make_steps(9))
+
+    for number in range(30):
+        now += (10 if torch.get_num_threads() == 1 else 30) * MS
+        if number == 4:
+            epoch, now = object(), now + 500 * MS
+        if not trial.goes_on(now, epoch):
+            break
+        seen.append(torch.get_num_threads())
+
+    assert seen == [1] * 9 + [3] * 9
+    assert trial.gain == ThreadGain(3, 3.0, 4.0)
+    assert trial.ended_ns == now
+    assert not trial.goes_on(now + MS, epoch)
+
+
+@pytest.mark.parametrize(("threads", "count"), [(1, 9), (3, 2)])
+def test_it_is_left_out_where_it_can_say_nothing(threads: int, count: int) -> None:
+    """With one thread already, or after too few steps."""
+    torch.set_num_threads(threads)
+
+    assert not ThreadTrial().begin(1000, object(), make_steps(count))
+    assert torch.get_num_threads() == threads
+
+
+def test_a_script_that_ends_within_it_has_its_threads_again() -> None:
+    """Nothing is found, and torch computes as before."""
+    trial = ThreadTrial()
+    assert trial.begin(1000 * MS, None, make_steps(9))
+
+    trial.stop()
+
+    assert torch.get_num_threads() == 3
+    assert trial.gain is None
+
+
+class Slow(td.Dataset[Any]):
+    """Samples of 1 ms."""
+
+    def __len__(self) -> int:
+        return 400
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.001)
+        return torch.tensor([index])
+
+
+def test_a_script_that_waits_is_run_with_one_thread_for_some_steps() -> None:
+    """They come before the last normal step, and are no steps of the recording."""
+
+    class Enough(Exception):  # noqa: N818  # it is no error
+        pass
+
+    def finish() -> None:
+        raise Enough
+
+    watcher, seen = Watcher(Limits(20, replays=5), finish=finish), []
+
+    def note() -> None:
+        seen.append(torch.get_num_threads())
+
+    def train() -> None:
+        for _ in td.DataLoader(Slow(), batch_size=4):
+            note()
+
+    block.install_all(watcher)
+    try:
+        with pytest.raises(Enough):
+            train()
+        recording = watcher.record(command=[], ended="steps")
+    finally:
+        watcher.close()
+
+    assert recording is not None
+    assert recording.thread_gain is not None
+    assert seen == [3] * 16 + [1] * 9 + [3] * (9 + 6)
+    assert recording.steps.replayed.tolist() == [False] * 15 + [True] * 5
