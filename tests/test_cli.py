@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +39,6 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     command, output, errors, code = ["penstock", *map(str, arguments)], io.StringIO(), io.StringIO(), 0
     with (
         pytest.MonkeyPatch.context() as patch,
-        warnings.catch_warnings(action="default"),
         contextlib.redirect_stdout(output),
         contextlib.redirect_stderr(errors),
     ):
