@@ -108,7 +108,7 @@ class FilesStore(Store):
         """Begin or resume a folder; see :class:`.images.writer.FilesWriter`."""
         from penstock.stores.images.writer import FilesWriter  # readers need not load it
 
-        return FilesWriter(location, schema, source, overwrite=overwrite)
+        return FilesWriter(location, schema, source, cls, overwrite=overwrite)
 
     @classmethod
     def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:

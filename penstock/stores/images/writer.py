@@ -13,13 +13,14 @@ The names of files are made of the keys by :func:`file_name`. A name that two re
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.errors import ArgumentError, PackError, StoreError
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Schema
+from penstock.stores.base import Store
 from penstock.stores.common.file_writer import FileWriter
 from penstock.stores.common.journal import Journal
 from penstock.stores.fields.image_signatures import find_image_suffix
@@ -98,6 +99,8 @@ class FilesWriter(FileWriter[PreparedFile]):
         With ``image``, and ``label`` for sub-folders.
     source : str
         The text of the origin.
+    open_store : callable
+        Opens the finished folder.
     overwrite : bool
         Whether an unfinished folder of another origin is continued with this source. Files are never removed.
 
@@ -109,8 +112,16 @@ class FilesWriter(FileWriter[PreparedFile]):
         If it is an unfinished folder of another origin, or cannot be written.
     """
 
-    def __init__(self, location: Location, schema: Schema, source: str, *, overwrite: bool = False) -> None:
-        self._root = location.local_path
+    def __init__(
+        self,
+        location: Location,
+        schema: Schema,
+        source: str,
+        open_store: Callable[[Location], Store],
+        *,
+        overwrite: bool = False,
+    ) -> None:
+        self._root, self._open_store = location.local_path, open_store
         self._partial = self._root / _PARTIAL
         self._folders: set[str] = set()
         self._written: dict[str, None] = {}
@@ -174,12 +185,10 @@ class FilesWriter(FileWriter[PreparedFile]):
 
     def fingerprint(self, finished: Location) -> str:
         """That of the store, which cannot be opened before the journal is removed."""
-        from penstock.stores.images.store import FilesStore  # which imports this module where it is written
-
         self._partial.unlink(missing_ok=True)
         self._partials[0].unlink()
         self._journal_path.unlink()
-        with FilesStore(finished) as store:
+        with self._open_store(finished) as store:
             return store.fingerprint()
 
     def discard(self) -> None:
