@@ -34,7 +34,7 @@ from penstock.errors import ArgumentError, SampleError
 from penstock.nested import image_size
 from penstock.ragged import RaggedSpec
 from penstock.rng import globals_put_back
-from penstock.sample import KINDS, ArraySpec, Index, Record, Sample, Tree
+from penstock.sample import ArraySpec, Index, Record, Sample, Tree
 from penstock.stores.base import Store
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class SamplePlan:
         self.selection = FieldSelection(store, fields)
         self._url = store.url
         self._pipeline = as_pipeline(transform)
-        self.target = self._find_target()
+        self.target: Index = None if self.target_transform is None else self.selection.find_label()
         self._choose_kinds(kinds)
         self._samples: SampleTransform | None = self._convert_samples(kinds or {})
         self._images: ImageTransform | None = self._convert_images(kinds or {})
@@ -126,7 +126,7 @@ class SamplePlan:
         self.forms = choose_forms(self.selection.stored, self.selection.names, forms)
         self.ragged_kinds = ragged_kinds(self.selection.stored, self.forms)
         self._kinds = self.selection.kinds
-        self._refuse_encoded()
+        self.selection.refuse_encoded(() if self._pipeline is None else self._pipeline.ops)
         self.assembly: BatchAssembly | None = None
         if batch_form is not None:
             layout = None if self._samples is None else self._samples.layout
@@ -224,18 +224,6 @@ class SamplePlan:
             )
         return found
 
-    def _find_target(self) -> Index:
-        """The name of the label, if there is a target transform."""
-        if self.target_transform is None:
-            return None
-        labels = [name for name, kind in self.selection.stored.items() if kind == "label"]
-        if len(labels) != 1:
-            raise ArgumentError(
-                f"target_transform needs one label among the fields {', '.join(self.selection.names.values())}, got "
-                f"{len(labels)}; transform= gets the whole sample"
-            )
-        return labels[0]
-
     def _choose_kinds(self, given: Mapping[str, str | None] | None) -> None:
         """Determine the kinds for the transform; refuse fields that would not move with the image."""
         selection, pipeline = self.selection, self._pipeline
@@ -268,45 +256,20 @@ class SamplePlan:
     def _refuse_left_behind(self, given: Mapping[str, str | None], mover: object) -> None:
         from penstock.transforms.targets.field_kinds import unknown_kind_error  # imported with the pipeline
 
-        for called, field, looks in self._unknown_targets(given):
+        for called, field, looks in self.selection.unknown_targets(given):
             raise unknown_kind_error((called,), mover, {field: looks}, {field: None})
 
     def _refuse_followers(self, given: Mapping[str, str | None]) -> None:
         """Refuse boxes, keypoints and masks, because torchvision's transforms of v1 get only the image."""
         kinds = self.selection.kind_of
         followers = [self.selection.names[name] for name, kind in kinds.items() if kind in _FOLLOWERS]
-        followers += [field for _, field, _ in self._unknown_targets(given)]
+        followers += [field for _, field, _ in self.selection.unknown_targets(given)]
         if followers:
             raise ArgumentError(
                 f"{type(self.transform).__name__} is called with the image alone, and {followers[0]!r} would stay in "
                 "place while it moves the image; give a penstock.transforms.Pipeline, which moves both, or "
                 f"kinds={{{followers[0]!r}: None}} to leave it there"
             )
-
-    def _unknown_targets(self, given: Mapping[str, str | None]) -> list[tuple[str, str, str]]:
-        """Fields whose names look like targets, but which have another kind: name, field, suggested kind."""
-        from penstock.transforms.targets.field_kinds import guess_kind
-
-        found = []
-        for name, field in self.selection.names.items():
-            stored = self.selection.stored[name]
-            for called in (field, name):
-                looks = guess_kind(called)
-                is_array = stored not in KINDS or (stored == "bytes" and looks == "mask")
-                if looks and is_array and self.selection.kind_of[name] == stored and field not in given:
-                    found.append((called, field, looks))
-        return found
-
-    def _refuse_encoded(self) -> None:
-        """Refuse a pipeline that needs pixels, where images of the store are encoded."""
-        pipeline, selection = self._pipeline, self.selection
-        encoded = [name for name, kind in selection.kind_of.items() if kind == "image" and name not in selection.pixels]
-        if pipeline is not None and pipeline.ops and encoded:
-            first = pipeline.ops[0]
-            if first.takes_pixels:
-                raise ArgumentError(
-                    f"{first!r} needs pixels, got a store's encoded images; put T.Decode() first in the pipeline"
-                )
 
     def _plan_filling(self, store: Store) -> None:
         """Find the spec, and the source of each value; there is no spec if one value has none."""

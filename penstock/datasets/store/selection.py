@@ -5,17 +5,20 @@ Used by :mod:`penstock.datasets.store.sample_plan`; nothing here reads a record 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, Final, NoReturn
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 
 from penstock.datasets.store.record_arrays import get_array, get_array_spec, get_missing, warn_of_missing_label
 from penstock.errors import ArgumentError
 from penstock.pixel_rows import to_rgb
-from penstock.sample import Array, Field, Record, Tree
+from penstock.sample import KINDS, Array, Field, Index, Record, Tree
 from penstock.stores.base import Store
 from penstock.stores.fields.image_signatures import refuse_array
+
+if TYPE_CHECKING:
+    from penstock.transforms.base import Op
 
 __all__ = ["FieldSelection"]
 
@@ -110,6 +113,44 @@ class FieldSelection:
                     f"kinds must name fields of the sample ({', '.join(self.names.values())}), got {field!r}"
                 )
             self.kind_of.update(dict.fromkeys(names, kind))
+
+    def find_label(self) -> Index:
+        """The name of the only label.
+
+        Raises
+        ------
+        ArgumentError
+            If there is none, or there are several.
+        """
+        labels = [name for name, kind in self.stored.items() if kind == "label"]
+        if len(labels) != 1:
+            raise ArgumentError(
+                f"target_transform needs one label among the fields {', '.join(self.names.values())}, got "
+                f"{len(labels)}; transform= gets the whole sample"
+            )
+        return labels[0]
+
+    def unknown_targets(self, given: Mapping[str, str | None]) -> list[tuple[str, str, str]]:
+        """Fields whose names look like targets, but which have another kind: name, field, suggested kind."""
+        from penstock.transforms.targets.field_kinds import guess_kind  # imported with a pipeline
+
+        found = []
+        for name, field in self.names.items():
+            stored = self.stored[name]
+            for called in (field, name):
+                looks = guess_kind(called)
+                is_array = stored not in KINDS or (stored == "bytes" and looks == "mask")
+                if looks and is_array and self.kind_of[name] == stored and field not in given:
+                    found.append((called, field, looks))
+        return found
+
+    def refuse_encoded(self, ops: Sequence[Op]) -> None:
+        """Refuse ops that need pixels, where images of the store are encoded."""
+        is_encoded = any(kind == "image" and name not in self.pixels for name, kind in self.kind_of.items())
+        if ops and is_encoded and ops[0].takes_pixels:
+            raise ArgumentError(
+                f"{ops[0]!r} needs pixels, got a store's encoded images; put T.Decode() first in the pipeline"
+            )
 
     def hold_instances(self, kind: str | None) -> None:
         """Say what samples hold of instances, if they follow the image; None: they stay as they are stored."""

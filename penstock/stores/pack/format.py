@@ -20,14 +20,14 @@ import json
 import mmap
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgpack  # type: ignore[import-untyped]  # ships no types
 import numpy as np
 import xxhash
 
-from penstock.errors import PackError
+from penstock.errors import PackError, StoreError
 from penstock.sample import Array, Field, Schema
 from penstock.stores.fields.image_signatures import refuse_array
 from penstock.stores.fields.small_fields import SMALL_TYPES, ArrayReader, pack_small
@@ -44,6 +44,7 @@ __all__ = [
     "decode_column",
     "encode_column",
     "get_column_dtype",
+    "join_texts",
     "make_record_key",
 ]
 
@@ -54,6 +55,7 @@ MAX_KEY_NBYTES: Final = 511
 _MAGIC: Final = b"PSR\x01"
 _MASK: Final = 0xFFFFFFFFFFFFFFFF
 _SALT: Final = 0x9E3779B97F4A7C15
+_MAX_TEXT_NBYTES: Final = 4 << 30
 _MAX_VALUE_NBYTES: Final = 0xFFFFFFFF  # LMDB's MAXDATASIZE
 _MAX_AXES: Final = 32  # of a small array: the longest list that a small field contains
 _MAX_HEADER_NBYTES: Final = 1024
@@ -304,5 +306,25 @@ def decode_column(content: bytes | memoryview, count: int, field: Field) -> Arra
     if len(content) - len(header[0]) != count * dtype.itemsize:
         raise ValueError(f"it must have {count * dtype.itemsize} bytes, got {len(content) - len(header[0])}")
     column = np.frombuffer(content, dtype, offset=len(header[0]))
+    column.flags.writeable = False
+    return column
+
+
+def join_texts(texts: Sequence[str], field: str, store: str) -> Array:
+    """The texts of all records as a read-only array, in which each takes the memory of the longest.
+
+    Raises
+    ------
+    StoreError
+        If that is more than 4 GiB.
+    """
+    longest = max(map(len, texts), default=0)
+    if 4 * longest * len(texts) > _MAX_TEXT_NBYTES:
+        raise StoreError(
+            f"a column of {len(texts)} texts of up to {longest} characters needs more than {_MAX_TEXT_NBYTES} bytes; "
+            f"read field {field!r} from the records instead",
+            store=store,
+        )
+    column = np.array(texts, np.str_)
     column.flags.writeable = False
     return column

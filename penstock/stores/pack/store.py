@@ -31,7 +31,7 @@ from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_origin
 from penstock.stores.pack.block_reader import BlockReader, DamagedRecordError
 from penstock.stores.pack.blocks import find_layout, missing_value
-from penstock.stores.pack.format import RecordCodec, decode_column, get_column_dtype
+from penstock.stores.pack.format import RecordCodec, decode_column, get_column_dtype, join_texts
 from penstock.stores.pack.mapping import PackMap
 from penstock.stores.pack.meta import PackMeta
 from penstock.stores.problems import Problem
@@ -39,7 +39,6 @@ from penstock.stores.writing import CommittedRecords, Writer
 
 __all__ = ["LmdbStore"]
 
-_MAX_TEXT_NBYTES: Final = 4 << 30
 _LEAST_PREFETCHED_NBYTES: Final = 4096
 """Mean bytes of a record from which on records are read ahead. Smaller ones share their pages with others."""
 _FEWEST_AT_ONCE: Final = 4
@@ -222,7 +221,8 @@ class LmdbStore(Store):
             if get_column_dtype(kind) is not None:
                 self._columns[field] = self._read_column(field)
             elif kind.kind == "text":
-                self._columns[field] = self._read_texts(field)
+                texts = [text or "" for text in self._iter_values(field)]
+                self._columns[field] = join_texts(texts, field, self.url)
             elif kind.array is not None and kind.array.shape is not None:
                 self._columns[field] = self._read_arrays(field, kind.array)
             else:
@@ -343,20 +343,6 @@ class LmdbStore(Store):
         if self._layout is None:
             return self._open().key_entries()
         return ((key, index) for index, key in enumerate(self._open_blocks().keys()))
-
-    def _read_texts(self, field: str) -> Array:
-        """The texts of all records; in a NumPy array, each takes the memory of the longest."""
-        texts = [text or "" for text in self._iter_values(field)]
-        longest = max(map(len, texts), default=0)
-        if 4 * longest * len(texts) > _MAX_TEXT_NBYTES:
-            raise StoreError(
-                f"a column of {len(texts)} texts of up to {longest} characters needs more than {_MAX_TEXT_NBYTES} "
-                f"bytes; read field {field!r} from the records instead",
-                store=self.url,
-            )
-        column = np.array(texts, np.str_)
-        column.flags.writeable = False
-        return column
 
     def _iter_values(self, field: str) -> Iterator[Any]:
         """Without checksums of blobs, whose pages are not touched then."""
