@@ -208,6 +208,25 @@ def test_bombs_are_bounded() -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "call"),
+    [
+        (b"X" + (1000).to_bytes(4, "little") + b"a" * 1000, b"c_codecs\nencode\nh\x00\x8c\x06latin1\x86R"),
+        (b"](" + b"".join(b"M" + n.to_bytes(2, "little") for n in range(1000)) + b"e", b"cbuiltins\nset\nh\x00\x85R"),
+        (b"](" + b"K\x01N\x86" * 1000 + b"e", b"ccollections\nOrderedDict\nh\x00\x85R"),
+    ],
+    ids=["text", "set", "dict"],
+)
+def test_a_value_is_not_copied_over_and_over(value: bytes, call: bytes) -> None:
+    """Calls copy no more values than the pickle has bytes, however often it names one of them."""
+    once = b"\x80\x04(" + value + b"q\x00" + call + b"t."
+    often = b"\x80\x04(" + value + b"q\x00" + call * 100 + b"t."
+
+    assert len(restricted_loads(once)) == 2
+    with pytest.raises(ValueError, match="copies"):
+        restricted_loads(often)
+
+
+@pytest.mark.parametrize(
     "state",
     [
         (1, (2**39, 2**39), "u1", False, b"x" * 16),
