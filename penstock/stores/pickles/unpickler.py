@@ -179,8 +179,8 @@ class _Stack(list[object]):
     def _take(self, opcode: pickletools.OpcodeInfo) -> list[object]:
         """The values that an operation takes, without the mark before them."""
         before = opcode.stack_before
-        if opcode.name == "POP" and self[-1:] == [_MARK]:
-            return [self.pop()]
+        if not before or (opcode.name == "POP" and self[-1:] == [_MARK]):
+            return [self.pop()] if before else []
         values: list[object] = []
         if _MARK in before:
             while self and (value := self.pop()) is not _MARK:
