@@ -191,20 +191,40 @@ def test_damaged_pickles_are_value_errors(content: bytes) -> None:
         restricted_loads(content)
 
 
-def test_bombs_are_bounded() -> None:
+def test_bombs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A memo index, nested tuples as keys, nesting and containers cost no more than their bytes."""
     far = b"\x80\x04K\x01r\xff\xff\xff\xff."
-    deep = b"\x80\x04)" + b"\x85" * 1_000_000 + b"."
+    deep = b"\x80\x04)" + b"\x85" * 100_000 + b"."
     doubled = b"\x80\x04)" + b"2\x86" * 500 + b"."
 
     with pytest.raises(ValueError, match="remembers a value as number 4294967295"):
         restricted_loads(far)
     assert type(restricted_loads(deep)) is tuple
     assert type(restricted_loads(doubled)) is tuple
-    with pytest.raises(ValueError, match="containers"):
-        restricted_loads(b"\x80\x04(" + b"\x8f" * 1_100_000 + b"t.")
+    monkeypatch.setattr("penstock.stores.pickles.unpickler._MAX_CONTAINERS", 1000)
+    with pytest.raises(ValueError, match="more than 1000 containers"):
+        restricted_loads(b"\x80\x04(" + b"\x8f" * 1001 + b"t.")
     with pytest.raises(StoreFormatError, match="key"):
         restricted_loads(b"\x80\x04})" + b"2\x86" * 500 + b"K\x01s.")
+
+
+@pytest.mark.parametrize(
+    ("value", "call"),
+    [
+        (b"X" + (1000).to_bytes(4, "little") + b"a" * 1000, b"c_codecs\nencode\nh\x00\x8c\x06latin1\x86R"),
+        (b"](" + b"".join(b"M" + n.to_bytes(2, "little") for n in range(1000)) + b"e", b"cbuiltins\nset\nh\x00\x85R"),
+        (b"](" + b"K\x01N\x86" * 1000 + b"e", b"ccollections\nOrderedDict\nh\x00\x85R"),
+    ],
+    ids=["text", "set", "dict"],
+)
+def test_a_value_is_not_copied_over_and_over(value: bytes, call: bytes) -> None:
+    """Calls copy no more values than the pickle has bytes, however often it names one of them."""
+    once = b"\x80\x04(" + value + b"q\x00" + call + b"t."
+    often = b"\x80\x04(" + value + b"q\x00" + call * 100 + b"t."
+
+    assert len(restricted_loads(once)) == 2
+    with pytest.raises(ValueError, match="copies"):
+        restricted_loads(often)
 
 
 @pytest.mark.parametrize(

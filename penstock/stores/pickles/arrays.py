@@ -23,12 +23,8 @@ from penstock.sample import Array, DType
 
 __all__ = ["PickledArray", "PickledDtype", "make_array", "make_scalar"]
 
-_DTYPE: Final = re.compile(r"[|<>=]?(?:([?biuf])([0-9]{0,2})|([SU])([0-9]{1,9}))")
-_NUMERIC: Final = {
-    "b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8",
-}  # fmt: skip
+_DTYPE: Final = re.compile(r"[|<>=]?([?]|b1|[iu][1248]|f[248]|[SU][0-9]{1,6})")
 _MAX_AXES: Final = 32
-_MAX_STRING_NBYTES: Final = 1 << 20
 
 
 class PickledDtype:
@@ -53,16 +49,7 @@ class PickledDtype:
         match = _DTYPE.fullmatch(text) if type(text) is str else None
         if match is None or type(align) not in {bool, int} or type(copy) not in {bool, int}:
             raise ValueError(f"the dtype {_show(code)} is refused; only numbers, booleans and strings are read")
-        name = f"{match[1]}{match[2]}"
-        if match[3]:
-            name = f"{match[3]}{match[4]}"
-            if int(match[4]) > _MAX_STRING_NBYTES:
-                raise ValueError(f"the dtype {name} has more than {_MAX_STRING_NBYTES} characters")
-        elif name == "?":
-            name = "b1"
-        elif name not in _NUMERIC:
-            raise ValueError(f"the dtype {_show(code)} is refused; only numbers, booleans and strings are read")
-        self.dtype: DType = np.dtype("bool" if name == "b1" else f"<{name}")
+        self.dtype: DType = np.dtype(match[1])
 
     def __setstate__(self, state: object) -> None:
         """Set the byte order, from the state that NumPy pickles."""

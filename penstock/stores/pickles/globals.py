@@ -24,12 +24,15 @@ _PLAIN_KEYS: Final = frozenset({str, bytes, int, float, bool, type(None)})
 
 
 class PickledGlobal:
-    """In place of an allowed function or class of a pickle: calls ``make``, and nothing of the module."""
+    """In place of an allowed function or class of a pickle: calls ``make``, and nothing of the module.
 
-    __slots__ = ("make", "name")
+    ``copies``: whether the result has the values of an argument once more.
+    """
 
-    def __init__(self, name: str, make: Callable[..., object] | None) -> None:
-        self.name, self.make = name, make
+    __slots__ = ("copies", "make", "name")
+
+    def __init__(self, name: str, make: Callable[..., object] | None, *, copies: bool = False) -> None:
+        self.name, self.make, self.copies = name, make, copies
 
     def __call__(self, *arguments: object) -> object:
         """The value that the function returns for these arguments."""
@@ -112,7 +115,7 @@ def _list_globals() -> dict[str, PickledGlobal]:
         makers[f"{builtins}.bytes"] = makers[f"{builtins}.bytearray"] = _make_bytes
         makers[f"{builtins}.set"] = _make_set
         makers[f"{builtins}.frozenset"] = lambda values=(): frozenset(_make_set(values))
-    found = {name: PickledGlobal(name, make) for name, make in makers.items()}
+    found = {name: PickledGlobal(name, make, copies="numpy" not in name) for name, make in makers.items()}
     found[_NDARRAY.name] = _NDARRAY
     return found
 

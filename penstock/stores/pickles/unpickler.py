@@ -13,10 +13,11 @@ bytes of the pickle, is refused before anything is made.
 
 from __future__ import annotations
 
+import functools
 import io
 import pickle
 import pickletools
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Any, Final
 
 from penstock.errors import StoreFormatError
@@ -50,7 +51,7 @@ _MARK: Final = pickletools.markobject
 _TO_FINISH: Final = frozenset({"GLOBAL", "STACK_GLOBAL", "BYTEARRAY8"})
 
 _DAMAGE: Final = (
-    pickle.UnpicklingError, EOFError, AttributeError, IndexError, KeyError, TypeError, OverflowError, ValueError,
+    pickle.UnpicklingError, EOFError, AttributeError, LookupError, TypeError, OverflowError, RecursionError, ValueError,
 )  # fmt: skip
 
 
@@ -85,10 +86,8 @@ def restricted_loads(content: bytes | memoryview) -> Any:
     whole = bytes(content)
     try:
         is_finished = _check(whole)
-        value = _Unpickler(io.BytesIO(whole), encoding="bytes").load()
+        value = _Unpickler(whole).load()
         return value if is_finished else _finish(value, {})
-    except RecursionError as error:
-        raise ValueError("its pickle is nested too deeply") from error
     except _DAMAGE as error:
         if isinstance(error, StoreFormatError):
             raise
@@ -96,10 +95,21 @@ def restricted_loads(content: bytes | memoryview) -> Any:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Has no other functions and classes than those of ``GLOBALS``."""
+    """Has no other functions and classes than those of ``GLOBALS``, and bounds what they copy."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(io.BytesIO(content), encoding="bytes")
+        self._left = 2 * len(content)  # protocol 2 makes a bytearray of bytes, and these of text
 
     def find_class(self, module: str, name: str) -> PickledGlobal:
-        return _find_global(f"{module}.{name}")
+        found = _find_global(f"{module}.{name}")
+        return PickledGlobal(found.name, functools.partial(self._copy, found)) if found.copies else found
+
+    def _copy(self, found: PickledGlobal, *arguments: object) -> object:
+        self._left -= sum(len(each) for each in arguments if isinstance(each, Sized))
+        if self._left < 0:
+            raise ValueError("it copies values over and over")
+        return found(*arguments)
 
 
 def _find_global(name: str) -> PickledGlobal:
@@ -169,8 +179,8 @@ class _Stack(list[object]):
     def _take(self, opcode: pickletools.OpcodeInfo) -> list[object]:
         """The values that an operation takes, without the mark before them."""
         before = opcode.stack_before
-        if opcode.name == "POP" and self[-1:] == [_MARK]:
-            return [self.pop()]
+        if not before or (opcode.name == "POP" and self[-1:] == [_MARK]):
+            return [self.pop()] if before else []
         values: list[object] = []
         if _MARK in before:
             while self and (value := self.pop()) is not _MARK:
