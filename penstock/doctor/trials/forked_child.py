@@ -23,7 +23,7 @@ from typing import Any, Final, NoReturn
 from penstock.doctor.trials.process_group import kill_group
 from penstock.forks import libraries_without_fork
 
-__all__ = ["collect_from_child", "run_in_child"]
+__all__ = ["begin_child", "collect_from_child", "run_in_child"]
 
 _logger = logging.getLogger(__name__)
 _LENGTH_BYTES: Final = 8
@@ -110,19 +110,24 @@ def _run(work: Callable[[Callable[[bytes], None]], None], limit_s: float, sender
     try:
         gc.freeze()  # finalizers of the parent's garbage may wait for its threads, or close what both share
         os.setsid()
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(math.ceil(limit_s) + 2)  # it ends also if its parent has died
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (0, 1, 2):
-            os.dup2(nowhere, descriptor)
-        sys.stdout = sys.stderr = os.fdopen(nowhere, "w", encoding="utf-8")
-        warnings.simplefilter("ignore")
+        begin_child(limit_s)
         if (torch := sys.modules.get("torch")) is not None:
             torch.set_num_threads(1)  # threads of OpenMP do not survive a fork
         work(functools.partial(_send, sender))
     finally:
         os._exit(0)  # without the script's exit handlers
+
+
+def begin_child(limit_s: float) -> None:
+    """In a child: end after some seconds, also if the parent has died, ignore Ctrl-C, and print nothing."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(math.ceil(limit_s) + 2)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nowhere, descriptor)
+    sys.stdout = sys.stderr = os.fdopen(nowhere, "w", encoding="utf-8")
+    warnings.simplefilter("ignore")  # where they are errors, that of many workers would end a trial
 
 
 def _send(sender: int, content: bytes) -> None:

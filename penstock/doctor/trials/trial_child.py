@@ -13,17 +13,16 @@ import math
 import multiprocessing
 import os
 import random
-import signal
 import struct
 import sys
 import time
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from penstock.doctor.trials.changed_loader import Change, apply_change
 from penstock.doctor.trials.emulated_trainer import EmulatedTrainer, StepShape
+from penstock.doctor.trials.forked_child import begin_child
 
 __all__ = ["BATCH_TAKEN", "EPOCH_BEGUN", "FAILED", "FINISHED", "NBYTES", "ROW", "TrialOrder", "run_child"]
 
@@ -75,14 +74,7 @@ def run_child(loader: Any, order: TrialOrder, receiver: int, sender: int) -> Non
     try:
         os.setpgid(0, 0)
         os.close(receiver)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(min(_MOST_ALARM_S, math.ceil(order.limit_s) + 2))
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (0, 1, 2):
-            os.dup2(nowhere, descriptor)
-        sys.stdout = sys.stderr = os.fdopen(nowhere, "w", encoding="utf-8")
-        warnings.simplefilter("ignore")  # where they are errors, that of many workers would end the trial
+        begin_child(min(_MOST_ALARM_S, order.limit_s))
         _forget_parent(order.seed)
         _drain(apply_change(loader, order.change), EmulatedTrainer(order.step), order.run_s, sender)
         os.write(sender, ROW.pack(FINISHED, time.perf_counter(), 0.0, 0.0))
