@@ -594,7 +594,7 @@ def check_damages(made: Made, damages: list[Damage]) -> None:
 def test_truncated_files_raise_errors_of_ours(made: Made) -> None:
     """Each file cut off at some place: an error that can be caught, or the records that are whole; never a crash."""
     if made.kind == "files":
-        pytest.skip("a cut picture is refused when it is read: tests/stores/test_files.py")
+        pytest.skip("a cut picture is refused when it is read: tests/stores/images/test_files.py")
     damages = []
     for path in files_of(made):
         whole = path.read_bytes()

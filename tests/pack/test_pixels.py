@@ -16,7 +16,7 @@ from penstock.sample import Field, Schema
 from penstock.stores.pack.writer import LmdbWriter
 from penstock.view.info import SizeRange
 from tests.datasets.test_pixels import MemoryStore, make_images
-from tests.stores.patches import COUNT, make_fields, make_patches, names, write_batches
+from tests.stores.pack.patches import COUNT, make_fields, make_patches, names, write_batches
 
 
 def write(path: Path, schema: dict[str, str], fields: dict[str, list[Any]]) -> Path:

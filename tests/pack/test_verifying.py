@@ -13,7 +13,7 @@ import penstock as ps
 from penstock.errors import IncompleteStoreError, PenstockError, StoreFormatError, StoreNotFoundError
 from penstock.stores.pack.writer import LmdbWriter
 from tests.pack.images import make_photos, picture
-from tests.stores.packs import SMALL_COMMITS, fields, key, make_pack, write
+from tests.stores.pack.packs import SMALL_COMMITS, fields, key, make_pack, write
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from penstock.sample import Field, Schema
 from penstock.stores.origin import ORIGIN_FILE, Origin, read_origin, write_origin
 from penstock.stores.pack.store import LmdbStore
 from penstock.stores.pack.writer import LmdbWriter
-from tests.stores.packs import SCHEMA, SMALL_COMMITS, write
+from tests.stores.pack.packs import SCHEMA, SMALL_COMMITS, write
 
 NOW = Origin("digest", {"check": "header", "transcode": "none"})
 OTHER_CLASSES = Schema({"image": Field("image"), "label": Field("label", ("dog", "cat"))})

@@ -28,7 +28,7 @@ from penstock.stores.location import Location
 from penstock.stores.pack.meta import PackMeta
 from penstock.stores.pack.store import LmdbStore
 from penstock.stores.pack.writer import LmdbWriter
-from tests.stores.packs import SMALL_COMMITS, fields, key, make_pack, write
+from tests.stores.pack.packs import SMALL_COMMITS, fields, key, make_pack, write
 
 
 def flip(file: Path, byte: int, bit: int = 0) -> None:

@@ -28,7 +28,7 @@ from penstock.errors import (
 )
 from penstock.stores.mongo.store import MongoStore
 from tests.conformance.test_stores import in_child
-from tests.stores.collections_of_documents import Documents, make_jpeg, open_database
+from tests.stores.mongo.collections_of_documents import Documents, make_jpeg, open_database
 
 bson = pytest.importorskip("bson")
 

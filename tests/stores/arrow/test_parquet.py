@@ -30,7 +30,7 @@ from penstock.errors import (
 from penstock.stores.arrow import parquet_files, parquet_pages, parquet_reader
 from penstock.stores.arrow.parquet_pages import ChunkPages, ColumnLayout, UnsupportedPageError
 from penstock.stores.arrow.thrift_compact import read_struct
-from tests.stores.columns import CLASSES, make_contents, make_table
+from tests.stores.arrow.columns import CLASSES, make_contents, make_table
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")

@@ -22,7 +22,7 @@ from penstock.stores.lmdb.layout_writer import LmdbLayoutWriter
 from penstock.stores.lmdb.written_entries import NamesWriter, PairsWriter, PickleIndexWriter
 from penstock.stores.location import Location
 from penstock.stores.writing import Skipped
-from tests.stores.test_lmdb_layouts import jpeg
+from tests.stores.lmdb.test_lmdb_layouts import jpeg
 
 SMALL = CommitLimits(records=3, nbytes=4000, map_nbytes=1 << 15)
 COUNT = 40

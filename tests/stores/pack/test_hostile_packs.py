@@ -34,7 +34,7 @@ from penstock.errors import (
 from penstock.sample import SampleKeys
 from penstock.stores.pack.format import encode_column
 from penstock.stores.pack.store import LmdbStore
-from tests.stores.crafted import COUNT, SCHEMA, Crafted, array, fill, seal, use
+from tests.stores.pack.crafted import COUNT, SCHEMA, Crafted, array, fill, seal, use
 
 
 def npy(header: str, content: bytes = b"", version: bytes = b"\x01\x00") -> bytes:

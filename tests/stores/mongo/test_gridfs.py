@@ -13,7 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ArgumentError, CorruptRecordError, StoreError, StoreFormatError, StoreNotFoundError
-from tests.stores.collections_of_documents import Documents, make_jpeg, new_id, open_database
+from tests.stores.mongo.collections_of_documents import Documents, make_jpeg, new_id, open_database
 
 gridfs = pytest.importorskip("gridfs")
 

@@ -28,11 +28,11 @@ from penstock.stores.base import Store
 from penstock.stores.location import Location
 from penstock.stores.mongo.writer import ServerWriter
 from penstock.stores.writing import Skipped, Writer
-from tests.stores.collections_of_documents import Documents, make_jpeg, open_database
+from tests.stores.mongo.collections_of_documents import Documents, make_jpeg, open_database
 
 pytest.importorskip("pymongo")
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = Schema({"image": Field("image"), "label": Field("label", ("cat", "dog"))})
 EVERYTHING = Schema(
     {
@@ -263,7 +263,7 @@ def test_an_interrupted_writer_is_resumed(documents: Documents, kind: str, stops
 WRITE = """
 import sys
 from penstock.stores.mongo.writer import ServerWriter
-from tests.stores.test_mongo_write import begin, fields
+from tests.stores.mongo.test_mongo_write import begin, fields
 ServerWriter.commit_records = 50
 writer = begin(sys.argv[1])
 print("begun", flush=True)

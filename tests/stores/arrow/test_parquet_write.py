@@ -25,7 +25,7 @@ from penstock.stores.arrow.parquet_writer import ParquetWriter
 from penstock.stores.common import file_writer
 from penstock.stores.location import Location
 from penstock.stores.writing import Skipped
-from tests.stores.columns import make_contents
+from tests.stores.arrow.columns import make_contents
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -234,7 +234,7 @@ CHILD = """
     from penstock.stores.common import file_writer
     from penstock.stores.location import Location
     from penstock.stores.arrow.parquet import ParquetStore
-    from tests.stores.test_parquet_write import SCHEMA, make_record
+    from tests.stores.arrow.test_parquet_write import SCHEMA, make_record
     file_writer._COMMIT_RECORDS = 10
     writer = ParquetStore.writer(Location.from_path("parquet", sys.argv[1]), SCHEMA, "origin", row_group_records=4)
     for number in range(writer.committed.consumed, 37):
@@ -247,7 +247,7 @@ CHILD = """
 
 def test_a_killed_writer_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed twice and continued, a file has the bytes of one that was written at once."""
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(Path(__file__).resolve().parents[3])
     script = tmp_path / "child.py"
     script.write_text(textwrap.dedent(CHILD.format(root=root)))
     monkeypatch.setattr(file_writer, "_COMMIT_RECORDS", 10)

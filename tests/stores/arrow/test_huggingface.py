@@ -14,7 +14,7 @@ import pytest
 import penstock as ps
 from penstock.errors import ArgumentError, RecordIndexError, StoreError
 from penstock.stores.arrow.hugging_face import HuggingFaceStore
-from tests.stores.columns import CLASSES, make_contents, make_table
+from tests.stores.arrow.columns import CLASSES, make_contents, make_table
 
 datasets = pytest.importorskip("datasets")
 

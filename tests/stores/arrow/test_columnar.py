@@ -15,7 +15,7 @@ import pytest
 import penstock as ps
 from penstock.errors import ArgumentError, OptionalPackageError, StoreFormatError
 from penstock.stores.arrow.fields import ColumnOptions
-from tests.stores.columns import make_contents, make_table
+from tests.stores.arrow.columns import make_contents, make_table
 
 pa = pytest.importorskip("pyarrow")
 

@@ -14,7 +14,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import CorruptRecordError, PenstockError, StoreError, StoreFormatError
-from tests.stores.columns import CLASSES, make_contents, make_table
+from tests.stores.arrow.columns import CLASSES, make_contents, make_table
 
 pa = pytest.importorskip("pyarrow")
 lance = pytest.importorskip("lance")

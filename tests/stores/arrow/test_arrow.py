@@ -13,7 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, StoreError, StoreFormatError
-from tests.stores.columns import CLASSES, make_contents, make_table
+from tests.stores.arrow.columns import CLASSES, make_contents, make_table
 
 pa = pytest.importorskip("pyarrow")
 

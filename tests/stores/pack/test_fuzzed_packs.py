@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import CorruptRecordError, StoreError
-from tests.stores.crafted import COUNT, Crafted, seal, use
+from tests.stores.pack.crafted import COUNT, Crafted, seal, use
 
 JUNK: st.SearchStrategy[Any] = st.recursive(
     st.none()

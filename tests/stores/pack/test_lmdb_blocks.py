@@ -41,12 +41,12 @@ from penstock.stores.pack.meta import PackMeta
 from penstock.stores.pack.page_hashes import PageHashFile
 from penstock.stores.pack.store import LmdbStore
 from penstock.stores.pack.writer import LmdbWriter
-from tests.stores.patches import COUNT, OFTEN, SCHEMA, make_fields, make_patches, names, number_keys, write_batches
+from tests.stores.pack.patches import COUNT, OFTEN, SCHEMA, make_fields, make_patches, names, number_keys, write_batches
 
 WRITE = """
 import sys, time
 from pathlib import Path
-from tests.stores.patches import make_fields, names, write_batches
+from tests.stores.pack.patches import make_fields, names, write_batches
 print("ready", flush=True)
 fields, keys = make_fields(), names(700)
 for stop in range(20, 701, 20):
@@ -205,7 +205,7 @@ def test_killed_pack_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     fields, keys = make_fields(), names(COUNT)
     write_batches(tmp_path / "whole.lmdb", fields, keys).finish()
     whole, pack, killed = contents(tmp_path / "whole.lmdb"), tmp_path / "p.lmdb", 0
-    root = Path(__file__).resolve().parent.parent.parent
+    root = Path(__file__).resolve().parents[3]
     draw = random.Random(5)
     for _ in range(4):
         shutil.rmtree(pack, ignore_errors=True)

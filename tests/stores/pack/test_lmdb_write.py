@@ -32,12 +32,12 @@ from penstock.stores.origin import ORIGIN_FILE
 from penstock.stores.pack.format import RecordCodec
 from penstock.stores.pack.store import LmdbStore
 from penstock.stores.pack.writer import LmdbWriter
-from tests.stores.packs import SCHEMA, SMALL_COMMITS, fields, key, make_pack, write
+from tests.stores.pack.packs import SCHEMA, SMALL_COMMITS, fields, key, make_pack, write
 
 COUNT = 120
 WRITE = """
 import sys, time
-from tests.stores.packs import SCHEMA, SMALL_COMMITS, fields, key
+from tests.stores.pack.packs import SCHEMA, SMALL_COMMITS, fields, key
 from penstock.stores.pack.writer import LmdbWriter
 print("ready", flush=True)
 writer = LmdbWriter(sys.argv[1], SCHEMA, "source", limits=SMALL_COMMITS)
@@ -88,7 +88,7 @@ def kill_and_resume(folder: Path, delay_s: float) -> bool:
     pack = folder / "p.lmdb"
     shutil.rmtree(pack, ignore_errors=True)
     program = WRITE.format(count=COUNT)
-    root = Path(__file__).resolve().parent.parent.parent
+    root = Path(__file__).resolve().parents[3]
     with subprocess.Popen([sys.executable, "-c", program, pack], cwd=root, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
@@ -273,7 +273,7 @@ def test_write_error_of_the_system_is_named(tmp_path: Path) -> None:
 import resource, signal, sys
 from pathlib import Path
 from penstock.errors import StoreError
-from tests.stores.packs import SMALL_COMMITS, write
+from tests.stores.pack.packs import SMALL_COMMITS, write
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
 try:
@@ -281,7 +281,7 @@ try:
 except StoreError as error:
     print(error.message)
 """
-    root = Path(__file__).resolve().parent.parent.parent
+    root = Path(__file__).resolve().parents[3]
 
     done = subprocess.run(
         [sys.executable, "-c", program, tmp_path / "p.lmdb"], cwd=root, capture_output=True, text=True, check=True

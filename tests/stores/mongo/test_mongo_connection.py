@@ -21,7 +21,7 @@ from penstock.errors import ArgumentError, StoreError
 from penstock.stores.location import Location
 from penstock.stores.mongo.connection import MongoConnection
 from tests.servers.mongo_server import MongoServer
-from tests.stores.collections_of_documents import Documents, make_jpeg, open_database
+from tests.stores.mongo.collections_of_documents import Documents, make_jpeg, open_database
 
 pymongo = pytest.importorskip("pymongo")
 
