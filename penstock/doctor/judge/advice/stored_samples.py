@@ -1,0 +1,209 @@
+"""Samples that are stored in another way, or elsewhere, so that they are read and decoded in less time."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from penstock.doctor.judge.candidate import Candidate
+from penstock.doctor.judge.situation import Situation
+from penstock.stores.common.seek_table_file import seek_table_path
+
+__all__ = [
+    "find_packing",
+    "find_page_cache",
+    "find_readahead",
+    "find_resize_when_packing",
+    "find_scaled_decoding",
+    "find_seek_tables",
+    "find_shard_size",
+]
+
+_PACKING_LEFT: Final = 0.25
+"""Part of the reading time that is assumed to stay: a sequential read instead of finding, opening, reading files."""
+_MAPPED_LEFT: Final = 0.1
+_READAHEAD_LEFT: Final = 0.5
+_SEEK_TABLES_LEFT: Final = 0.7
+_SHARD_SIZE_SMALL: Final = 32 << 20
+_SHARD_SIZE_MOST: Final = 1000
+_SHARD_SIZE_ENDINGS: Final = (".tar", ".tar.gz", ".tgz", ".tar.zst")
+_RESIZE_WHEN_PACKING_LARGE: Final = 300_000
+_RESIZE_WHEN_PACKING_NEEDED: Final = 60_000
+"""Encoded bytes of a photograph whose short side has 256 pixels, rounded up."""
+_SCALED_DECODING_LARGE: Final = 150_000
+_SCALED_DECODING_UNKNOWN: Final = 2_000
+"""A worker that reads less for a sample has its files in memory: the bytes are those of its messages."""
+_SCALED_DECODING_LEFT: Final = 0.5
+"""Part of the decoding that is assumed to stay: the entropy-coded bits are read in any case."""
+
+
+def find_packing(situation: Situation) -> Iterator[Candidate]:
+    """If reading limits, and the dataset is no store of penstock's already."""
+    if situation.share("read") < 0.25 or reads_a_store(situation):
+        return
+    if _loads_whole_arrays(situation.loader):
+        yield Candidate(
+            "memory-map",
+            "map the file: numpy.load(path, mmap_mode='r') in the place of numpy.load(path)",
+            f"Reading takes {situation.mean_ns('read') / 1e6:.2g} ms of a sample: numpy.load reads the whole file for each "
+            "one. A tenth of it is assumed to stay.",
+            situation.gain_of(situation.pipeline.with_stage("read", _MAPPED_LEFT)),
+            code="array = numpy.load(path, mmap_mode='r'); numpy.array(array[index])",
+        )
+        return
+    yield Candidate(
+        "packing",
+        "pack the dataset into a store: penstock pack SRC DST.lmdb",
+        f"Reading takes {situation.mean_ns('read') / 1e6:.2g} ms of a sample. A quarter of it is assumed to stay, as "
+        "one file is read instead of many.",
+        situation.gain_of(situation.pipeline.with_stage("read", _PACKING_LEFT)),
+        code='dataset = penstock.StoreDataset(penstock.open("DST.lmdb"), ...)',
+    )
+
+
+def _loads_whole_arrays(loader: object) -> bool:
+    """Whether the dataset's own code calls ``numpy.load`` for each sample, and never maps a file."""
+    code = getattr(getattr(type(getattr(loader, "dataset", None)), "__getitem__", None), "__code__", None)
+    if code is None or "load" not in code.co_names:
+        return False
+    texts = str(code.co_consts)  # names of keyword arguments are among the constants
+    return not {"np", "numpy"}.isdisjoint(code.co_names) and "mmap_mode" not in texts
+
+
+def reads_a_store(situation: Situation) -> bool:
+    """Whether the dataset reads a store of penstock's."""
+    return situation.recording.settings.dataset == "StoreDataset"
+
+
+def find_page_cache(situation: Situation) -> Iterator[Candidate]:
+    """If the processes read from the disk what would be in memory if there were room."""
+    recording = situation.recording
+    memory = recording.machine.get("memory") or {}
+    usable = memory.get("usable_bytes") or memory.get("total_bytes") or 0
+    samples = float(situation.recording.steps.samples.sum())
+    read = sum(usage.read_bytes for usage in recording.usage)
+    if not usable or not samples or recording.settings.length <= 0 or situation.share("read") < 0.25:
+        return
+    dataset = read / samples * recording.settings.length
+    if dataset < 0.8 * usable:
+        return
+    fits = min(1.0, 0.8 * usable / dataset)
+    yield Candidate(
+        "page-cache",
+        "make the dataset smaller than the memory: resize images when they are packed, or use shards of it in turn",
+        f"{read / samples / 1e3:.0f} kB of a sample come from the disk, {dataset / 1e9:.0f} GB for the dataset, and "
+        f"{usable / 1e9:.0f} GB of memory can be used.",
+        situation.gain_of(situation.pipeline.with_stage("read", fits * 0.5)),
+    )
+
+
+def find_readahead(situation: Situation) -> Iterator[Candidate]:
+    """If reading limits, and the dataset lies on a rotating disk or in a network file system."""
+    if situation.share("read") < 0.25 or situation.idle_share("read") < 0.3:
+        return
+    for disk in situation.recording.machine.get("disks") or ():
+        kind = str(disk.get("file_system") or "")
+        is_remote = disk.get("kind") == "network"
+        if not is_remote and not disk.get("is_rotational"):
+            continue
+        place = f"a network file system ({kind})" if is_remote else "a rotating disk"
+        yield Candidate(
+            "readahead",
+            "copy the dataset to a local solid-state disk, or read shards from their beginning",
+            f"The dataset lies on {place}, where each single read waits. Half of the reading time is assumed to stay.",
+            situation.gain_of(situation.pipeline.with_stage("read", _READAHEAD_LEFT)),
+        )
+        return
+
+
+def find_seek_tables(situation: Situation) -> Iterator[Candidate]:
+    """If decoding of a store of penstock's limits, and the store has no tables."""
+    store = getattr(getattr(situation.loader, "dataset", None), "store", None)
+    location = getattr(store, "location", None)
+    if situation.share("decode") < 0.3 or not reads_a_store(situation) or location is None:
+        return
+    path = seek_table_path(location, "image")
+    if path.exists():
+        return
+    yield Candidate(
+        "seek-tables",
+        "write decode indices beside the store: penstock index STORE",
+        "Decoding of a crop begins at the start of the file. With an index it begins at the crop; 70 % of the decoding "
+        "is assumed to stay.",
+        situation.gain_of(situation.pipeline.with_stage("decode", _SEEK_TABLES_LEFT)),
+        code="penstock index STORE",
+    )
+
+
+def find_shard_size(situation: Situation) -> Iterator[Candidate]:
+    """If reading limits, and the loader's dataset reads tar shards of a few megabytes."""
+    sizes = _shard_sizes(getattr(situation.loader, "dataset", None))
+    if not sizes or situation.share("read") < 0.25:
+        return
+    mean = sum(sizes) / len(sizes)
+    if mean > _SHARD_SIZE_SMALL:
+        return
+    yield Candidate(
+        "shard-size",
+        "write shards of 100 MB or more",
+        f"Shards have {mean / 1e6:.1f} MB on average, so that a reader opens one often. Half of the reading time is "
+        "assumed to stay.",
+        situation.gain_of(situation.pipeline.with_stage("read", 0.5)),
+    )
+
+
+def _shard_sizes(dataset: Any) -> list[int]:
+    """Sizes of the tar files that attributes of the dataset, or of its store, name."""
+    paths: list[str] = []
+    for holder in (dataset, getattr(dataset, "store", None)):
+        for value in list(getattr(holder, "__dict__", {}).values()):
+            values = value if isinstance(value, (list, tuple)) else [value]
+            paths += [str(path) for path in values[:_SHARD_SIZE_MOST] if isinstance(path, (str, Path))]
+    sizes = []
+    for path in dict.fromkeys(paths):
+        if path.endswith(_SHARD_SIZE_ENDINGS):
+            with contextlib.suppress(OSError, ValueError):
+                sizes.append(Path(path).stat().st_size)
+    return sizes
+
+
+def find_resize_when_packing(situation: Situation) -> Iterator[Candidate]:
+    """If decoding limits, and files are far larger than a network's input needs."""
+    nbytes = bytes_of_sample(situation)
+    if situation.share("decode") < 0.3 or nbytes < _RESIZE_WHEN_PACKING_LARGE:
+        return
+    left = max(_RESIZE_WHEN_PACKING_NEEDED / nbytes, 0.1)
+    yield Candidate(
+        "resize-when-packing",
+        "store images at the size that is needed: resize them once, before they are packed",
+        f"A sample has {nbytes / 1e3:.0f} kB, and decoding takes {situation.share('decode'):.0%} of the loader's time. "
+        f"With {_RESIZE_WHEN_PACKING_NEEDED // 1000} kB, {left:.0%} of the decoding is assumed to stay.",
+        situation.gain_of(situation.pipeline.with_stage("decode", left)),
+    )
+
+
+def bytes_of_sample(situation: Situation) -> float:
+    """Encoded bytes of one sample, by the bytes that workers read; 0 if unknown."""
+    recording = situation.recording
+    samples = float(recording.steps.samples[~recording.steps.replayed].sum())
+    workers = [usage.read_calls_bytes for usage in recording.usage if usage.role.startswith("worker")]
+    return sum(workers) / samples if samples and workers else 0.0
+
+
+def find_scaled_decoding(situation: Situation) -> Iterator[Candidate]:
+    """If decoding limits, and images are large, or are not read from files so that their size is not known."""
+    if (
+        situation.share("decode") < 0.3
+        or _SCALED_DECODING_UNKNOWN < bytes_of_sample(situation) < _SCALED_DECODING_LARGE
+    ):
+        return
+    yield Candidate(
+        "scaled-decoding",
+        "decode JPEGs at the size that is needed: image.draft('RGB', size) with Pillow, or penstock's pipelines",
+        f"Decoding takes {situation.share('decode'):.0%} of the loader's time. Half of it is assumed to stay "
+        "where images are larger than what the training uses.",
+        situation.gain_of(situation.pipeline.with_stage("decode", _SCALED_DECODING_LEFT)),
+        code="image.draft('RGB', (256, 256))",
+    )
