@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from penstock.annotations.result import AnnotationProblem, Annotations
-from penstock.plurals import counted
+from penstock.wording import counted
 
 __all__ = ["AnnotationSummary"]
 

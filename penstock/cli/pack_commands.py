@@ -26,7 +26,7 @@ from penstock.cli.arguments import (
 )
 from penstock.cli.printing import format_bytes, print_error, print_line, print_skipped
 from penstock.errors import ArgumentError
-from penstock.plurals import counted
+from penstock.wording import counted
 
 if TYPE_CHECKING:
     from penstock.pack import IndexReport, PackReport

@@ -7,8 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, TextIO
 
-from penstock.escapes import escape_unprintable
-from penstock.plurals import counted
+from penstock.wording import counted, escape_unprintable
 
 if TYPE_CHECKING:
     from penstock.stores.base import Skipped

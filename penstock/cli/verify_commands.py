@@ -20,7 +20,7 @@ from penstock.cli.arguments import (
 )
 from penstock.cli.printing import print_json, print_line, print_list
 from penstock.errors import ArgumentError
-from penstock.plurals import counted
+from penstock.wording import counted
 
 __all__ = ["verify"]
 

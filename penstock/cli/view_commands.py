@@ -13,8 +13,7 @@ from penstock.cli.app import app
 from penstock.cli.arguments import ClassesOption, LayoutOption, StoreArgument, StoreOptions, open_store
 from penstock.cli.printing import format_bytes, print_json, print_line
 from penstock.errors import ArgumentError
-from penstock.escapes import escape_unprintable
-from penstock.plurals import counted
+from penstock.wording import counted, escape_unprintable
 
 if TYPE_CHECKING:
     from penstock.view import SizeRange, StoreInfo

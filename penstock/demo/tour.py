@@ -27,11 +27,10 @@ from penstock.doctor import watch
 from penstock.doctor.reports.html_report import write_html
 from penstock.doctor.watching.block import WatchReport
 from penstock.errors import ArgumentError, StoreError
-from penstock.escapes import escape_unprintable
-from penstock.plurals import counted
 from penstock.sample import Batch, Sample
 from penstock.torch import DataLoader
 from penstock.view import contact_sheet
+from penstock.wording import counted, escape_unprintable
 
 __all__ = ["FULL", "QUICK", "Scale", "Tour"]
 

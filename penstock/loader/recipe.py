@@ -20,11 +20,11 @@ from typing import Any, Protocol
 from penstock.loader.counters import LoaderCounters
 from penstock.loader.order import Order
 from penstock.sample import Batch, DatasetLike, StateDict, Tree
-from penstock.slots import BatchLayout, PageLock, SlotPool
 from penstock.trace import Trace
 from penstock.workers import BACKENDS, Backend, Capabilities, Job
 from penstock.workers.jobs import FillJob, SampleJob, StreamJob, WorkerStart
 from penstock.workers.left_out import SampleRules
+from penstock.workers.slots import BatchLayout, PageLock, SlotPool
 
 __all__ = ["IdleWorkers", "Memory", "Recipe", "Settings"]
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, SupportsIndex, ove
 
 from penstock import forks
 from penstock.errors import ArgumentError, PenstockError, RecordIndexError, RecordKeyError, StoreError
-from penstock.plurals import counted
 from penstock.stores.common.locked_methods import lock_methods
 from penstock.stores.fields.ragged_columns import join_values, refuse_fixed
 from penstock.stores.indices import Indices, check_index, list_indices
@@ -27,6 +26,7 @@ from penstock.stores.location import Location
 from penstock.stores.problems import Problem, find_unreadable
 from penstock.stores.writable import WritableKind
 from penstock.stores.writing import Skipped
+from penstock.wording import counted
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
-from penstock.escapes import escape_unprintable
 from penstock.pixel_rows import to_rgb
 from penstock.sample import Array
+from penstock.wording import escape_unprintable
 
 if TYPE_CHECKING:
     from PIL.Image import Image

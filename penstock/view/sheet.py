@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from penstock import stores
 from penstock.errors import ArgumentError, DecodeError
-from penstock.plurals import counted
 from penstock.ragged import Ragged
 from penstock.sample import Record
 from penstock.stores.base import Store
 from penstock.view.canvas import ALARM, FAINT, FRAME, GAP, INK, PAPER, as_rgb, check_output, load_font, save, shorten
+from penstock.wording import counted
 
 if TYPE_CHECKING:
     from PIL.Image import Image

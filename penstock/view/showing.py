@@ -22,7 +22,6 @@ from penstock.datasets.base import fetch
 from penstock.datasets.store.dataset import StoreDataset
 from penstock.datasets.store.selection import FieldSelection
 from penstock.errors import ArgumentError
-from penstock.plurals import counted
 from penstock.progress import show_progress
 from penstock.rng import seeding_globals
 from penstock.sample import SampleKeys
@@ -34,6 +33,7 @@ from penstock.view.sheet import pick, pick_by_objects
 from penstock.view.shown_pixels import PixelForm, as_array
 from penstock.view.tile_sheet import Cell, check_sheet_size, draw_sheet
 from penstock.view.tiles import draw_tile
+from penstock.wording import counted
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -20,13 +20,12 @@ from numpy.typing import NDArray
 
 from penstock.annotations import rle
 from penstock.errors import AnnotationError, ArgumentError, DecodeError
-from penstock.escapes import escape_unprintable
-from penstock.plurals import counted
 from penstock.sample import Array
 from penstock.transforms.targets.target_forms import as_boxes
 from penstock.view.annotated import Annotated
 from penstock.view.canvas import ALARM, FRAME, Color, color_of, load_font, shorten
 from penstock.view.shown_pixels import PixelForm, as_array, to_mask, to_rgb
+from penstock.wording import counted, escape_unprintable
 
 if TYPE_CHECKING:
     from PIL.Image import Image

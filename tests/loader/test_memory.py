@@ -13,8 +13,8 @@ import pytest
 import penstock as ps
 from penstock.errors import BatchMemoryError
 from penstock.sample import ArraySpec, SampleKeys
-from penstock.slots import SlotPool
 from penstock.workers.processes.memory import WorkerMemory
+from penstock.workers.slots import SlotPool
 from tests.loader.fakes import Rows
 
 WORKERS: dict[str, dict[str, Any]] = {

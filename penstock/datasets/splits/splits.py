@@ -24,9 +24,9 @@ from penstock import stores
 from penstock.datasets.splits.label_counts import count_values, join_counts
 from penstock.datasets.splits.stratification import LabelCounts, assign_groups, assign_randomly, stratify
 from penstock.errors import ArgumentError, StateError, StoreError
-from penstock.plurals import counted
 from penstock.samplers.base import check_seed
 from penstock.stores.base import Store
+from penstock.wording import counted
 
 __all__ = ["Histogram", "Split", "split"]
 

@@ -17,7 +17,7 @@ from typing import Final, TextIO
 from penstock.doctor.checks.findings import Finding
 from penstock.doctor.judge.diagnosis import Diagnosis
 from penstock.doctor.reports.text_report import format_gain, format_report
-from penstock.escapes import escape_unprintable
+from penstock.wording import escape_unprintable
 
 __all__ = ["list_annotations", "print_annotations"]
 

@@ -14,8 +14,7 @@ import numpy as np
 from penstock.doctor.checks.findings import Finding
 from penstock.doctor.judge.diagnosis import Advice, Diagnosis, Measured, SlowSample, StageCost
 from penstock.doctor.watching.recording import Recording
-from penstock.escapes import escape_unprintable
-from penstock.plurals import counted
+from penstock.wording import counted, escape_unprintable
 
 __all__ = ["describe_ending", "format_gain", "format_measured", "format_report", "format_time_us"]
 

@@ -31,7 +31,7 @@ from penstock.doctor.trials.emulated_trainer import StepShape
 from penstock.doctor.trials.trial_child import TrialOrder
 from penstock.doctor.trials.trials import Trial, run_trial
 from penstock.errors import ArgumentError
-from penstock.plurals import counted
+from penstock.wording import counted
 
 __all__ = ["TunedSetting", "Tuning", "tune"]
 

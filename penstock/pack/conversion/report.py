@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
-from penstock.escapes import escape_unprintable
-from penstock.plurals import counted
 from penstock.stores.base import Skipped
 from penstock.stores.location import Location
 from penstock.stores.problems import Problem
+from penstock.wording import counted, escape_unprintable
 
 __all__ = ["ConvertReport", "describe_problems"]
 

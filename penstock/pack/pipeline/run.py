@@ -21,15 +21,14 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 
 from penstock.errors import PackError, StoreError
-from penstock.escapes import escape_unprintable
 from penstock.pack.pipeline.processes import RecordLoader
 from penstock.pack.pipeline.record_checks import count_bytes
 from penstock.pack.resize.resizing import NOTHING_RESIZED, ResizeReport
 from penstock.pack.sources.base import Source, SourceItem
-from penstock.plurals import counted
 from penstock.stores.base import Skipped
 from penstock.stores.fields.record_names import find_name_clashes, fold_name
 from penstock.stores.writing import Writer
+from penstock.wording import counted, escape_unprintable
 
 __all__ = ["ClashFinder", "PackProgress", "PackRun", "list_skipped", "refuse_left_out", "refuse_unpackable"]
 

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError
-from penstock.plurals import counted
 from penstock.registry import require
 from penstock.stores.arrow.columnar import ColumnarStore, takes_columns
 from penstock.stores.arrow.table import TableReader
 from penstock.stores.base import PathLike
 from penstock.stores.common.regular_file import open_regular, read_json
 from penstock.stores.fields.record_names import quote_names
+from penstock.wording import counted
 
 __all__ = ["ArrowStore", "peek_column"]
 

@@ -13,12 +13,12 @@ import numpy as np
 import xxhash
 
 from penstock.errors import ArgumentError
-from penstock.plurals import counted
 from penstock.sample import Array
 from penstock.stores.arrow.columnar import ColumnarStore, takes_columns
 from penstock.stores.arrow.files import peek_column
 from penstock.stores.arrow.table import TableReader, make_column_values
 from penstock.stores.location import Location
+from penstock.wording import counted
 
 __all__ = ["HuggingFaceStore"]
 

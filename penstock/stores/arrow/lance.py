@@ -22,7 +22,6 @@ from penstock.errors import (
     StoreFormatError,
     StoreNotFoundError,
 )
-from penstock.plurals import counted
 from penstock.registry import require
 from penstock.sample import Array
 from penstock.stores.arrow.columnar import ColumnarStore, takes_columns
@@ -31,6 +30,7 @@ from penstock.stores.arrow.files import peek_column
 from penstock.stores.arrow.table import ColumnKeys, TableReader, make_column_values, make_reader
 from penstock.stores.base import PathLike
 from penstock.stores.container import fingerprint_files
+from penstock.wording import counted
 
 __all__ = ["LanceStore"]
 

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Final
 
 from penstock.errors import ArgumentError, PenstockError
-from penstock.plurals import counted
 from penstock.sample import Schema
 from penstock.stores.arrow.columnar import ColumnarStore, takes_columns
 from penstock.stores.arrow.fields import ColumnField
@@ -27,6 +26,7 @@ from penstock.stores.arrow.parquet_reader import ParquetReader
 from penstock.stores.base import Indices, PathLike
 from penstock.stores.location import Location
 from penstock.stores.writing import CommittedRecords, Writer
+from penstock.wording import counted
 
 __all__ = ["ParquetStore"]
 

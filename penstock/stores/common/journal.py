@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Final, Generic, TypeVar, cast
 
 from penstock.errors import ArgumentError, StoreError
-from penstock.plurals import counted
 from penstock.sample import Schema
 from penstock.stores.common.regular_file import open_regular
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin
 from penstock.stores.writing import CommittedRecords, Skipped, Writer
+from penstock.wording import counted
 
 __all__ = ["Journal", "JournaledWriter", "open_locked", "refuse_existing"]
 

@@ -9,7 +9,7 @@ from typing import overload
 
 import numpy as np
 
-from penstock.plurals import counted
+from penstock.wording import counted
 
 __all__ = ["KeyList", "LazyKeys", "RowKeys", "make_keys"]
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.errors import ArgumentError, StoreFormatError
-from penstock.plurals import counted
 from penstock.sample import Field, Schema
 from penstock.stores.fields.usual_names import IMAGE_NAMES, KEY_NAMES, LABEL_NAMES, MASK_NAMES, WEAK_IMAGE_NAMES
 from penstock.stores.hdf5.survey import FoundDataset, Survey
+from penstock.wording import counted
 
 __all__ = ["FieldSource", "Options", "Roles", "assign_roles"]
 

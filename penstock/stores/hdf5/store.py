@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Final, TypeVar
 import xxhash
 
 from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, StoreError
-from penstock.plurals import counted
 from penstock.sample import Array, Record, Schema
 from penstock.stores.base import Indices, PathLike
 from penstock.stores.common.regular_file import has_magic, identify
@@ -32,6 +31,7 @@ from penstock.stores.hdf5.values import DatasetReader, NumberReader, make_reader
 from penstock.stores.indices import list_indices
 from penstock.stores.location import Location
 from penstock.stores.writing import Skipped, Writer
+from penstock.wording import counted
 
 __all__ = ["Hdf5Store"]
 

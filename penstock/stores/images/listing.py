@@ -32,7 +32,6 @@ from numpy.typing import NDArray
 
 from penstock.errors import StoreFormatError
 from penstock.paths import IMAGE_SUFFIXES, UNREAD_SUFFIXES
-from penstock.plurals import counted
 from penstock.stores.common.keys import KeyList
 from penstock.stores.fields.record_names import make_natural_key, quote_names
 from penstock.stores.images.folder_checks import (
@@ -43,6 +42,7 @@ from penstock.stores.images.folder_checks import (
     warn_of_similar,
 )
 from penstock.stores.writing import Skipped
+from penstock.wording import counted
 
 __all__ = ["CompressedListing", "Listing", "describe_file_type", "is_system_folder", "list_folder"]
 

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from penstock.errors import PenstockError, StoreFormatError
-from penstock.plurals import counted
 from penstock.sample import Array, ArrayKind, Field, Record, Schema
 from penstock.stores.base import PathLike
 from penstock.stores.fields.image_signatures import looks_like_image
@@ -25,6 +24,7 @@ from penstock.stores.lmdb.datum_message import Datum, parse_datum
 from penstock.stores.lmdb.entries import LmdbEntries, ValuePlaces
 from penstock.stores.lmdb.entry_keys import EntryKeys
 from penstock.stores.lmdb.layout import LmdbLayoutStore, list_sampled
+from penstock.wording import counted
 
 __all__ = ["LmdbDatumStore"]
 

@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import StoreFormatError
-from penstock.plurals import counted
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.lmdb.files import FILE, looks_like_lmdb
 from penstock.stores.lmdb.nodes import LeafEntries, PageBlock, count_pages, is_value_page
 from penstock.stores.lmdb.pages import PageFile
+from penstock.wording import counted
 
 __all__ = ["MAX_KEY_NBYTES", "LmdbEntries", "ValuePlaces", "find_environment_file", "peek_entries", "scan_entries"]
 

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, StoreFormatError
-from penstock.plurals import counted
 from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import PathLike, Skipped
 from penstock.stores.fields.box_columns import BoxColumns
@@ -33,6 +32,7 @@ from penstock.stores.lmdb.layout import LmdbLayoutStore, refuse_other
 from penstock.stores.lmdb.pair_texts import NUMERIC, parse_numbers, plan_text_labels, quote_text
 from penstock.stores.location import Location
 from penstock.stores.writing import Writer
+from penstock.wording import counted
 
 __all__ = ["LmdbNamesStore"]
 

@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, StoreFormatError
-from penstock.plurals import counted
 from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import Indices, PathLike, Skipped
 from penstock.stores.fields.box_corners import to_corners
@@ -32,6 +31,7 @@ from penstock.stores.lmdb.layout import LmdbLayoutStore, refuse_other
 from penstock.stores.lmdb.pair_texts import parse_labels, parse_text
 from penstock.stores.location import Location
 from penstock.stores.writing import Writer
+from penstock.wording import counted
 
 __all__ = ["LmdbPairsStore"]
 

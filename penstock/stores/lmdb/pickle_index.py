@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError
-from penstock.plurals import counted
 from penstock.sample import Field, Record, Schema
 from penstock.stores.base import PathLike, Skipped
 from penstock.stores.common.keys import KeyList
@@ -36,6 +35,7 @@ from penstock.stores.pickles.fields import ValueReader, describe_value, infer_fi
 from penstock.stores.pickles.templates import PickleReader
 from penstock.stores.pickles.unpickler import is_pickle, restricted_loads
 from penstock.stores.writing import Writer
+from penstock.wording import counted
 
 __all__ = ["LmdbPickleIndexStore"]
 

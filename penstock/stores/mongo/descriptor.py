@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.errors import ArgumentError, IncompleteStoreError, StoreFormatError
-from penstock.plurals import counted
 from penstock.sample import Schema
 from penstock.stores.mongo.connection import Database
 from penstock.stores.writing import CommittedRecords, Skipped
+from penstock.wording import counted
 
 __all__ = ["Descriptor", "name_descriptors", "read_descriptor"]
 

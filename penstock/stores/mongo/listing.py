@@ -22,7 +22,6 @@ import numpy as np
 import xxhash
 
 from penstock.errors import ArgumentError, StoreFormatError
-from penstock.plurals import counted
 from penstock.sample import Array
 from penstock.stores.common.keys import KeyList, LazyKeys
 from penstock.stores.fields.record_names import quote_names
@@ -31,6 +30,7 @@ from penstock.stores.mongo.connection import import_bson
 from penstock.stores.mongo.fields import Document, get_value
 from penstock.stores.mongo.values import make_projection, to_text
 from penstock.stores.writing import Skipped
+from penstock.wording import counted
 
 __all__ = [
     "DocumentIds",

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError, StoreNotFoundError
-from penstock.plurals import counted
 from penstock.sample import Field, Schema
 from penstock.stores.fields.record_names import check_classes, quote_names
 from penstock.stores.joined_manifest import read_manifest
@@ -32,6 +31,7 @@ from penstock.stores.mongo.listing import (
     list_by_query,
 )
 from penstock.stores.mongo.values import count_bytes
+from penstock.wording import counted
 
 __all__ = ["CollectionContents", "Selection", "look_at_collection", "make_selection"]
 

@@ -20,7 +20,6 @@ from typing import Any, ClassVar, Final, TypeVar
 import xxhash
 
 from penstock.errors import StoreError
-from penstock.plurals import counted
 from penstock.sample import Array, Record, Schema
 from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.common.read_ahead import ReadAhead
@@ -33,6 +32,7 @@ from penstock.stores.mongo.opening import CollectionContents, Selection, look_at
 from penstock.stores.mongo.records import RecordMaker
 from penstock.stores.mongo.values import count_bytes, make_projection
 from penstock.stores.writing import CommittedRecords, Writer
+from penstock.wording import counted
 
 __all__ = ["MongoStore"]
 

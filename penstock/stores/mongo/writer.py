@@ -22,7 +22,6 @@ import numpy as np
 import xxhash
 
 from penstock.errors import ArgumentError, PackError, StoreFormatError
-from penstock.plurals import counted
 from penstock.registry import require
 from penstock.sample import Field, Schema
 from penstock.stores.common.journal import Journal, JournaledWriter
@@ -32,6 +31,7 @@ from penstock.stores.mongo.connection import Database, MongoConnection, import_b
 from penstock.stores.mongo.descriptor import Descriptor, name_descriptors, read_descriptor
 from penstock.stores.mongo.values import PIXELS, SHAPE, VALUES, hash_blob
 from penstock.stores.writing import Skipped
+from penstock.wording import counted
 
 __all__ = ["MAX_DOCUMENT_NBYTES", "DocumentWriter", "PreparedDocument", "ServerWriter", "to_document_value"]
 

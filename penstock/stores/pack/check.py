@@ -22,7 +22,6 @@ import numpy as np
 import xxhash
 
 from penstock.errors import IncompleteStoreError, StoreError, StoreFormatError
-from penstock.plurals import counted
 from penstock.sample import Array
 from penstock.stores.common.regular_file import open_regular
 from penstock.stores.lmdb.files import FILE, HASHES, LOCK
@@ -33,6 +32,7 @@ from penstock.stores.pack.mapping import PackMap, load_page_hashes, make_missing
 from penstock.stores.pack.meta import PackMeta
 from penstock.stores.pack.page_hashes import PageHashFile, hash_pages
 from penstock.stores.problems import Problem
+from penstock.wording import counted
 
 __all__ = ["check"]
 

@@ -28,13 +28,13 @@ from numpy.typing import NDArray
 from penstock import _native
 from penstock.errors import CorruptRecordError, IncompleteStoreError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.pixel_rows import EncodedRows
-from penstock.plurals import counted
 from penstock.stores.common.regular_file import FileIdentity, identify
 from penstock.stores.lmdb.files import FILE, HASHES, LOCK
 from penstock.stores.lmdb.pages import BTree, PageFile
 from penstock.stores.pack.format import COLUMNS, KEYS, RECORDS
 from penstock.stores.pack.meta import DAMAGED_META, META, META_ENTRY, META_HASH, PackMeta
 from penstock.stores.pack.page_hashes import PageHashFile
+from penstock.wording import counted
 
 __all__ = ["READ_AHEAD_NBYTES", "PackMap", "load_page_hashes", "make_missing_error", "read_meta"]
 

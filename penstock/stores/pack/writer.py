@@ -24,7 +24,6 @@ import lmdb
 import xxhash
 
 from penstock.errors import ArgumentError, StoreError, StoreFormatError
-from penstock.plurals import counted
 from penstock.sample import Schema
 from penstock.stores.common.journal import Journal, JournaledWriter, open_locked
 from penstock.stores.common.seek_table_file import seek_table_path
@@ -39,6 +38,7 @@ from penstock.stores.pack.mapping import read_meta
 from penstock.stores.pack.meta import META, META_ENTRY, META_HASH, PackMeta
 from penstock.stores.pack.page_hashes import PageHashFile
 from penstock.stores.writing import Skipped
+from penstock.wording import counted
 
 __all__ = ["LmdbWriter"]
 

@@ -14,12 +14,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.plurals import counted
 from penstock.sample import Array
 from penstock.stores.common.keys import KeyList
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.regular_file import open_regular
 from penstock.stores.recordio.format import HEADER_NBYTES, ImageHeaders, parse_index, read_headers, scan_frames
+from penstock.wording import counted
 
 __all__ = ["RecordTable", "scan_files"]
 

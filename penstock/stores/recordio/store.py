@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, StoreFormatError
-from penstock.plurals import counted
 from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import PathLike
 from penstock.stores.common.mapped_files import MappedFiles
@@ -37,6 +36,7 @@ from penstock.stores.recordio.labels import find_boxes, find_label_field, is_det
 from penstock.stores.recordio.scan import RecordTable, scan_files
 from penstock.stores.recordio.writer import RecordioWriter, find_storable
 from penstock.stores.writing import Writer
+from penstock.wording import counted
 
 __all__ = ["RecordioStore"]
 

@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, PenstockError, StoreError, StoreFormatError, StoreNotFoundError
-from penstock.plurals import counted
 from penstock.sample import Array, Field, Record
 from penstock.stores.base import PathLike
 from penstock.stores.common.keys import make_keys
@@ -40,6 +39,7 @@ from penstock.stores.shards.beton_fields import (
     make_reader,
     parse_head,
 )
+from penstock.wording import counted
 
 __all__ = ["BetonStore"]
 

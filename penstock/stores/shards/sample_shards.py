@@ -26,7 +26,6 @@ import numpy as np
 
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError, StoreNotFoundError
 from penstock.pixel_rows import to_rgb
-from penstock.plurals import counted
 from penstock.sample import Field, Record
 from penstock.stores.base import PathLike
 from penstock.stores.common.decompressed import DecompressedCopies, Expand, select_cache_options
@@ -37,6 +36,7 @@ from penstock.stores.fields.column_names import name_columns, select_columns
 from penstock.stores.fields.values import ValueReader, find_kind, find_pixels_kind, read_pil
 from penstock.stores.location import Location
 from penstock.stores.shards.shard_index import INDEX, find_splits, read_index_head, read_index_json, refuse_parts
+from penstock.wording import counted
 
 __all__ = [
     "SampleColumn",

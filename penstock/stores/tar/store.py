@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Final
 
 from penstock.errors import StoreFormatError
 from penstock.paths import IMAGE_SUFFIXES
-from penstock.plurals import counted
 from penstock.sample import Record, Schema
 from penstock.stores.base import PathLike
 from penstock.stores.common.compression import PROGRAMS, DecompressedFile, find_codec
@@ -35,6 +34,7 @@ from penstock.stores.tar.index import TarIndex, scan_shards
 from penstock.stores.tar.shards_writer import ShardedTarWriter, list_written_shards
 from penstock.stores.tar.writer import TarWriter
 from penstock.stores.writing import Writer
+from penstock.wording import counted
 
 __all__ = ["TarStore"]
 

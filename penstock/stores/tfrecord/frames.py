@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.errors import StoreFormatError
-from penstock.plurals import counted
+from penstock.wording import counted
 
 __all__ = ["CRC_NBYTES", "HEAD_NBYTES", "find_frames", "is_frame", "is_intact", "mask_crc"]
 

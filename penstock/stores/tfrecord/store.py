@@ -22,7 +22,6 @@ import numpy as np
 import xxhash
 
 from penstock.errors import ArgumentError, StoreFormatError
-from penstock.plurals import counted
 from penstock.sample import Array, Field, Record
 from penstock.stores.base import PathLike
 from penstock.stores.common.compression import PROGRAMS
@@ -53,6 +52,7 @@ from penstock.stores.tfrecord.index import (
     parse_index,
     scan_files,
 )
+from penstock.wording import counted
 
 __all__ = ["TFRecordStore"]
 

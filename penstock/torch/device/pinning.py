@@ -102,7 +102,7 @@ def pin_batch(batch: Batch) -> Batch:
 
 
 def create_slot_lock() -> CudaPageLock | None:
-    """Create the page lock of a :class:`~penstock.slots.SlotPool`; None if slots cannot be locked.
+    """Create the page lock of a :class:`~penstock.workers.slots.SlotPool`; None if slots cannot be locked.
 
     This initialises CUDA. Call it in the thread that consumes batches: its current device is used for all slots.
     """
@@ -197,7 +197,7 @@ class _TorchCuda:
 
 
 class CudaPageLock:
-    """Locks memory in place for CUDA: a :class:`~penstock.slots.PageLock` for slots.
+    """Locks memory in place for CUDA: a :class:`~penstock.workers.slots.PageLock` for slots.
 
     If the machine does not allow (more) locked memory, this warns once, and memory stays unlocked. Copies from it are
     slower, and :func:`pin_batch` copies such batches.
@@ -250,7 +250,7 @@ class CudaPageLock:
         return lambda: self._unlock(address)
 
     def fence(self) -> Callable[[], bool]:
-        """See :meth:`penstock.slots.PageLock.fence`: events on this thread's current streams, of all devices in use."""
+        """See :meth:`.workers.slots.PageLock.fence`: events on this thread's current streams, of all devices in use."""
         if not self._locked:
             return _return_true
         return _Fence(self._cuda) if self._is_alive() else _return_false

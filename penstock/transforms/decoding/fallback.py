@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, PenstockError, UnsupportedImageError
-from penstock.plurals import counted
 from penstock.sample import Array
 from penstock.transforms.decoding import jpeg_markers
 from penstock.transforms.decoding.color_profiles import convert_to_srgb, may_have_profile
@@ -35,6 +34,7 @@ from penstock.transforms.decoding.modes import KEEPING_DEPTH, DecodedForm, from_
 from penstock.transforms.decoding.orientation import Region
 from penstock.transforms.decoding.pillow_warnings import quiet
 from penstock.transforms.decoding.tiff_pages import check_nbytes, check_pixels, read_page, read_page_size
+from penstock.wording import counted
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -12,13 +12,13 @@ from penstock.datasets.base import Filler, IndexBatch, rows_per_fill
 from penstock.datasets.error_location import add_location
 from penstock.ragged import Padded, Ragged, RaggedRows, RaggedSpec
 from penstock.sample import Array, ArraySpec, Batch, DType, Index, SampleKeys, Tree, Watch, tree_map
-from penstock.slots import BatchLayout, SpareMemory
 from penstock.trace import Trace
 from penstock.workers.base import NOTHING, Task
 from penstock.workers.jobs.base import LoaderJob, chunk_location, note_length
 from penstock.workers.jobs.memory import SlotSource, lease
 from penstock.workers.jobs.single_rows import RowsBuild
 from penstock.workers.left_out import SampleRules
+from penstock.workers.slots import BatchLayout, SpareMemory
 
 __all__ = ["FillBuild", "FillJob"]
 

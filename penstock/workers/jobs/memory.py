@@ -12,13 +12,13 @@ from typing import Protocol
 
 from penstock.errors import BatchMemoryError
 from penstock.sample import tree_leaves
-from penstock.slots import BatchLayout, Lease
+from penstock.workers.slots import BatchLayout, Lease
 
 __all__ = ["SlotSource", "lease", "physical_nbytes"]
 
 
 class SlotSource(Protocol):
-    """Where slots come from: a :class:`~penstock.slots.SlotPool`, or the memory of a worker process."""
+    """Where slots come from: a :class:`~penstock.workers.slots.SlotPool`, or the memory of a worker process."""
 
     def take(self, nbytes: int) -> Lease:
         """A lease on a slot of at least ``nbytes``."""

@@ -23,10 +23,10 @@ from multiprocessing.process import BaseProcess
 from typing import ClassVar
 
 from penstock.sample import State
-from penstock.slots import PageLock
 from penstock.workers.base import Backend, Capabilities, Job, Task, TaskResult
 from penstock.workers.processes.pool import Pool
 from penstock.workers.processes.sockets import SocketTransport
+from penstock.workers.slots import PageLock
 
 __all__ = ["ProcessBackend"]
 

@@ -30,8 +30,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from penstock.sample import Array
-from penstock.slots import Lease, PageLock, Quarantine, SlotPool
 from penstock.workers.processes.messages import BufferSpan, SlotReport, SlotReturn
+from penstock.workers.slots import Lease, PageLock, Quarantine, SlotPool
 
 __all__ = ["ParentSlots", "WorkerMemory", "map_file", "memory_file"]
 
@@ -193,7 +193,7 @@ class WorkerMemory:
         return np.empty(shape, wanted) if memory is None else memory.view(wanted).reshape(shape)
 
     def take(self, nbytes: int) -> _SlotPart:
-        """See :meth:`penstock.slots.SlotPool.take`."""
+        """See :meth:`penstock.workers.slots.SlotPool.take`."""
         memory = self.reserve(nbytes)
         return _SlotPart(np.empty(nbytes, np.uint8) if memory is None else memory)
 
@@ -272,7 +272,7 @@ class WorkerMemory:
 
 
 class _SlotPart:
-    """A part of a slot, with the method of a :class:`~penstock.slots.Lease` that a job calls."""
+    """A part of a slot, with the method of a :class:`~penstock.workers.slots.Lease` that a job calls."""
 
     __slots__ = ("_memory",)
 

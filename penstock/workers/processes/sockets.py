@@ -24,13 +24,13 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from penstock.sample import Batch
-from penstock.slots import PageLock, Quarantine
 from penstock.workers.processes.batch_encoding import pack, unpack
 from penstock.workers.processes.channel import Channel
 from penstock.workers.processes.memory import ParentSlots, WorkerMemory
 from penstock.workers.processes.messages import BatchBuilt, BufferSpan, SlotReport, SlotReturn, decode, encode
 from penstock.workers.processes.status import WorkerStatus
 from penstock.workers.processes.transport import FromWorker, ParentEnd, ToWorker, WorkerEndParts
+from penstock.workers.slots import PageLock, Quarantine
 
 __all__ = ["SocketTransport"]
 

@@ -38,7 +38,7 @@ class BatchMemory(Protocol):
         ...
 
     def take(self, nbytes: int) -> object:
-        """Memory for a job that fills rows; see :meth:`penstock.slots.SlotPool.take`."""
+        """Memory for a job that fills rows; see :meth:`penstock.workers.slots.SlotPool.take`."""
         ...
 
 

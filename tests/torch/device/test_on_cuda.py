@@ -17,10 +17,10 @@ from torch.utils.data import TensorDataset  # noqa: E402  # it needs torch
 
 import penstock.torch as pt  # noqa: E402  # as above
 from penstock import transforms as T  # noqa: E402  # as above
-from penstock.slots import SlotPool  # noqa: E402  # as above
 from penstock.torch.device.normalizing import normalize_on_device  # noqa: E402  # as above
 from penstock.torch.device.pinning import create_slot_lock  # noqa: E402  # as above
 from penstock.torch.device.prefetching import prefetch  # noqa: E402  # as above
+from penstock.workers.slots import SlotPool  # noqa: E402  # as above
 from tests.torch.device.devices import needs_cuda  # noqa: E402  # as above
 
 SIZE = 4096

@@ -15,8 +15,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from penstock.errors import ArgumentError  # noqa: E402  # it needs torch
-from penstock.slots import SlotPool  # noqa: E402  # as above
 from penstock.torch.device import pinning  # noqa: E402  # as above
+from penstock.workers.slots import SlotPool  # noqa: E402  # as above
 from tests.torch.device.devices import needs_cuda  # noqa: E402  # as above
 
 
@@ -375,7 +375,7 @@ def test_a_program_with_locked_slots_ends_quietly() -> None:
     """CUDA may be unloaded before the slots at exit: the program ends without a crash or a message."""
     code = (
         "import torch\n"
-        "from penstock.slots import SlotPool\n"
+        "from penstock.workers.slots import SlotPool\n"
         "from penstock.torch.device.pinning import create_slot_lock\n"
         "pool = SlotPool(page_lock=create_slot_lock())\n"
         "kept = [torch.from_numpy(pool.take(1 << 20).bytes()).to('cuda', non_blocking=True) for _ in range(5)]\n"

@@ -18,10 +18,10 @@ torch = pytest.importorskip("torch")
 import penstock as ps  # noqa: E402  # it needs torch
 import penstock.torch as pt  # noqa: E402  # as above
 from penstock.errors import ArgumentError  # noqa: E402  # as above
-from penstock.slots import SlotPool  # noqa: E402  # as above
 from penstock.torch.device.prefetching import Prefetcher, prefetch  # noqa: E402  # as above
 from penstock.torch.device.streams import find_streams  # noqa: E402  # as above
 from penstock.torch.loader.saving import DeferredState  # noqa: E402  # as above
+from penstock.workers.slots import SlotPool  # noqa: E402  # as above
 from tests.torch.device.devices import (  # noqa: E402  # as above
     META,
     FakeEvent,

@@ -11,9 +11,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from penstock.slots import SlotPool  # noqa: E402  # it needs torch
 from penstock.torch.device.copying import SideStreamCopier  # noqa: E402  # as above
 from penstock.torch.device.prefetching import Prefetcher  # noqa: E402  # as above
+from penstock.workers.slots import SlotPool  # noqa: E402  # it needs torch
 from tests.torch.device.delayed_device import (  # noqa: E402  # as above
     WIDTH,
     DelayedDevice,

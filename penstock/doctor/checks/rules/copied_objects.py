@@ -18,7 +18,7 @@ import numpy as np
 from penstock.datasets.object_graph import HeldObject
 from penstock.doctor.checks.findings import Finding, Severity
 from penstock.doctor.checks.subject import Subject
-from penstock.plurals import counted
+from penstock.wording import counted
 
 __all__ = ["estimate_nbytes", "find"]
 

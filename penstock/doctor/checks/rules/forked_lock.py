@@ -9,7 +9,7 @@ from typing import Final
 from penstock.datasets.user_code import is_user_code
 from penstock.doctor.checks.findings import Finding, Severity
 from penstock.doctor.checks.subject import Subject
-from penstock.plurals import counted
+from penstock.wording import counted
 
 __all__ = ["find"]
 

@@ -9,7 +9,7 @@ import torch
 from penstock.doctor.checks.findings import Finding
 from penstock.doctor.checks.settings import count_usable_cores
 from penstock.doctor.checks.subject import Subject
-from penstock.plurals import counted
+from penstock.wording import counted
 
 __all__ = ["find"]
 

@@ -9,7 +9,7 @@ import torch.utils.data
 
 from penstock.doctor.checks.findings import Finding
 from penstock.doctor.checks.script.subject import ScriptSubject, describe_line
-from penstock.plurals import counted
+from penstock.wording import counted
 
 __all__ = ["find_held_batches", "find_iterator_each_step", "find_loader_each_epoch"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.plurals import counted
+from penstock.wording import counted
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.errors import ArgumentError
 from penstock.sample import ArraySpec
-from penstock.slots import BatchLayout, Quarantine, SlotPool
+from penstock.workers.slots import BatchLayout, Quarantine, SlotPool
 
 SPEC = (ArraySpec((3, 5), np.dtype(np.float32)), {"label": ArraySpec((), np.dtype(np.int64))})
 
@@ -226,7 +226,7 @@ def test_a_forked_child_leaves_the_parents_slots_alone() -> None:
     """Pages are shared with a forked child, slots are not: neither free ones nor those whose lease dies there."""
     code = (  # in a process of its own, which has no threads
         "import os\n"
-        "from penstock.slots import SlotPool\n"
+        "from penstock.workers.slots import SlotPool\n"
         "pool = SlotPool()\n"
         "free, kept = pool.take(100).bytes(), pool.take(100).bytes()\n"
         "free[:] = kept[:] = 1\n"
@@ -249,7 +249,7 @@ def test_a_slot_that_was_leased_during_a_fork_is_not_used_again() -> None:
     """What a forked child holds stays as it was: the parent lets such a slot go, and keeps the others."""
     code = (  # in a process of its own, which has no threads
         "import os\n"
-        "from penstock.slots import SlotPool\n"
+        "from penstock.workers.slots import SlotPool\n"
         "pool = SlotPool()\n"
         "free, batch = pool.take(100).bytes(), pool.take(100).bytes()\n"
         "batch[:] = 1\n"
@@ -379,7 +379,7 @@ def test_quarantine_is_no_lock_to_wait_for_oneself() -> None:
 def test_nothing_is_unlocked_at_exit() -> None:
     """At exit the device's driver may be gone: the operating system unlocks what is left."""
     code = (
-        "from penstock.slots import SlotPool\n"
+        "from penstock.workers.slots import SlotPool\n"
         "class Device:\n"
         "    def __call__(self, address, nbytes): return lambda: print('unlocked')\n"
         "    def fence(self): return lambda: True\n"
