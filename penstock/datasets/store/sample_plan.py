@@ -29,8 +29,8 @@ from penstock.datasets.store.image_transforms import (
 )
 from penstock.datasets.store.ragged_fields import INSTANCES, choose_forms, ragged_array, ragged_kinds, ragged_spec
 from penstock.datasets.store.record_arrays import LazyColumn, get_array
-from penstock.datasets.store.selection import FieldSelection
-from penstock.errors import ArgumentError, SampleError
+from penstock.datasets.store.selection import FOLLOWERS, FieldSelection
+from penstock.errors import SampleError
 from penstock.nested import image_size
 from penstock.ragged import RaggedSpec
 from penstock.rng import globals_put_back
@@ -48,9 +48,6 @@ _NUMBERS: Final = {"label": np.dtype(np.int64), "int": np.dtype(np.int64), "floa
 
 _TARGETS: Final = {int: np.dtype(np.int64), float: np.dtype(np.float64)}
 """Types of a transformed label that rows can hold, and their dtype."""
-
-_FOLLOWERS: Final = frozenset({"boxes", "keypoints", "mask", "instances"})
-"""Kinds of values that move with the image."""
 
 
 class SamplePlan:
@@ -250,7 +247,7 @@ class SamplePlan:
         is_other = self._pipeline is None and self._samples is None
         images = as_image_transform(self.transform) if is_other else None
         if images is not None and "image" in self.selection.kind_of.values():
-            self._refuse_followers(given)
+            self.selection.refuse_followers(type(self.transform).__name__, given)
         return images
 
     def _refuse_left_behind(self, given: Mapping[str, str | None], mover: object) -> None:
@@ -258,18 +255,6 @@ class SamplePlan:
 
         for called, field, looks in self.selection.unknown_targets(given):
             raise unknown_kind_error((called,), mover, {field: looks}, {field: None})
-
-    def _refuse_followers(self, given: Mapping[str, str | None]) -> None:
-        """Refuse boxes, keypoints and masks, because torchvision's transforms of v1 get only the image."""
-        kinds = self.selection.kind_of
-        followers = [self.selection.names[name] for name, kind in kinds.items() if kind in _FOLLOWERS]
-        followers += [field for _, field, _ in self.selection.unknown_targets(given)]
-        if followers:
-            raise ArgumentError(
-                f"{type(self.transform).__name__} is called with the image alone, and {followers[0]!r} would stay in "
-                "place while it moves the image; give a penstock.transforms.Pipeline, which moves both, or "
-                f"kinds={{{followers[0]!r}: None}} to leave it there"
-            )
 
     def _plan_filling(self, store: Store) -> None:
         """Find the spec, and the source of each value; there is no spec if one value has none."""
@@ -342,7 +327,7 @@ class SamplePlan:
     def _plan_array(self, name: Index, field: str) -> ArraySpec | RaggedSpec | None:
         self.arrays[name] = field
         kind = self.selection.kind_of[name]
-        if kind in _FOLLOWERS and self._pipeline is not None and self._pipeline.ops:
+        if kind in FOLLOWERS and self._pipeline is not None and self._pipeline.ops:
             if kind == "mask":
                 self.reason = f"the field {field!r} is a mask, which follows the image sample by sample"
                 return None

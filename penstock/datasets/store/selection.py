@@ -20,7 +20,10 @@ from penstock.stores.fields.image_signatures import refuse_array
 if TYPE_CHECKING:
     from penstock.transforms.base import Op
 
-__all__ = ["FieldSelection"]
+__all__ = ["FOLLOWERS", "FieldSelection"]
+
+FOLLOWERS: Final = frozenset({"boxes", "keypoints", "mask", "instances"})
+"""Kinds of values that move with the image."""
 
 _RECORD_FIELDS: Final = {"index": "int", "key": "text"}
 """Attributes of every :class:`~penstock.sample.Record` besides its fields, and their kinds."""
@@ -143,6 +146,17 @@ class FieldSelection:
                 if looks and is_array and self.kind_of[name] == stored and field not in given:
                     found.append((called, field, looks))
         return found
+
+    def refuse_followers(self, transform: str, given: Mapping[str, str | None]) -> None:
+        """Refuse boxes, keypoints and masks, because torchvision's transforms of v1 get only the image."""
+        followers = [self.names[name] for name, kind in self.kind_of.items() if kind in FOLLOWERS]
+        followers += [field for _, field, _ in self.unknown_targets(given)]
+        if followers:
+            raise ArgumentError(
+                f"{transform} is called with the image alone, and {followers[0]!r} would stay in place while it moves "
+                "the image; give a penstock.transforms.Pipeline, which moves both, or "
+                f"kinds={{{followers[0]!r}: None}} to leave it there"
+            )
 
     def refuse_encoded(self, ops: Sequence[Op]) -> None:
         """Refuse ops that need pixels, where images of the store are encoded."""
