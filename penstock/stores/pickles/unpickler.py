@@ -52,6 +52,7 @@ _TO_FINISH: Final = frozenset({"GLOBAL", "STACK_GLOBAL", "BYTEARRAY8"})
 
 _DAMAGE: Final = (
     pickle.UnpicklingError, EOFError, AttributeError, LookupError, TypeError, OverflowError, RecursionError, ValueError,
+    Warning,  # of pickletools, which takes a backslash in a name for an escape; raised if warnings are errors
 )  # fmt: skip
 
 

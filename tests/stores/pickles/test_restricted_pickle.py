@@ -8,6 +8,7 @@ import copyreg
 import os
 import pickle
 import pickletools
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +261,15 @@ SEEDS = [
         (np.asfortranarray(ARRAYS[2]), "text"), {1, 2}, [1.5, None, True, -(2**40)],
     )
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize("action", ["error", "ignore"])
+def test_a_backslash_in_a_name_is_refused(action: str) -> None:
+    """pickletools warns of it, which is an error under ``-W error``; nothing but a ValueError is raised."""
+    with warnings.catch_warnings():
+        warnings.simplefilter(action)  # type: ignore[arg-type]  # one of its words
+        with pytest.raises(ValueError, match=r"damaged|refused"):
+            restricted_loads(b"\x80\x02c_codecs\nen\\code\n.")
 
 
 @given(st.binary(max_size=60) | st.binary(max_size=60).map(lambda tail: b"\x80\x04" + tail))
