@@ -88,7 +88,7 @@ def doctor(
     target = [*([] if module is None else ["-m", module]), *(script or [])]
     if not target:
         raise ArgumentError("doctor needs a script, -m MODULE or --compare A.json B.json")
-    from penstock.doctor.run import RunOptions
+    from penstock.doctor.trials.run_options import RunOptions
 
     options = RunOptions(
         steps=steps, budget_s=budget, most_s=seconds, trials=not no_trials, rerun=rerun, json=_name(json),

@@ -37,7 +37,7 @@ def tune(
     target = [*([] if module is None else ["-m", module]), *(script or [])]
     if not target:
         raise ArgumentError("tune needs a script or -m MODULE")
-    from penstock.doctor.run import RunOptions
+    from penstock.doctor.trials.run_options import RunOptions
 
     options = RunOptions(steps=steps, budget_s=budget, tune=True, memory_bytes=_parse_size(memory))
     command = [sys.executable, "-m", "penstock.doctor.run", options.to_text(), *target]

@@ -16,16 +16,15 @@ is the script's.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
-import json
 import os
 import signal
 import sys
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from penstock.doctor.trials.run_options import RunOptions
 from penstock.doctor.watching.loaders import INSTALLERS
 from penstock.doctor.watching.script import Ending, EnoughStepsError, ScriptNotFoundError, run_script
 from penstock.registry import when_imported
@@ -34,43 +33,10 @@ if TYPE_CHECKING:
     from penstock.doctor.reports.script_report import Examination
     from penstock.doctor.watching.watcher import Watcher
 
-__all__ = ["RunOptions", "main"]
+__all__ = ["main"]
 
 _USAGE: Final = 2
 _NO_TIME_LIMIT: Final = 1e9
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class RunOptions:
-    """The options of ``penstock doctor`` that a run needs; see there."""
-
-    steps: int = 100
-    budget_s: float = 60.0
-    most_s: float = 60.0
-    trials: bool = True
-    rerun: bool = False
-    json: str | None = None
-    html: str | None = None
-    trace: str | None = None
-    fail_if_waiting: float | None = None
-    github: bool = False
-    tune: bool = False
-    """Choose workers and prefetch for the loader, in the place of all reports; by ``penstock tune``."""
-    memory_bytes: int | None = None
-    """Most memory for workers and batches ahead, with ``tune``."""
-    speed: str | None = None
-    """A file for the samples per second, in the place of all reports; by ``--rerun``."""
-    change: dict[str, Any] = dataclasses.field(default_factory=dict)
-    """Arguments of loaders that are set before they are iterated; by ``--rerun``."""
-
-    def to_text(self) -> str:
-        """As the first argument of this program."""
-        return json.dumps(dataclasses.asdict(self))
-
-    @classmethod
-    def from_text(cls, text: str) -> RunOptions:
-        """From the first argument of this program."""
-        return cls(**json.loads(text))
 
 
 class _Session:

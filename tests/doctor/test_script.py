@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.doctor.run import RunOptions
 from penstock.doctor.trials.rerunning import parse_change
+from penstock.doctor.trials.run_options import RunOptions
 from penstock.registry import when_imported
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -23,7 +23,7 @@ from penstock.doctor.watching.ranks import merge_ranks, summarize_rank
 
 if TYPE_CHECKING:
     from penstock.doctor.judge.diagnosis import Diagnosis
-    from penstock.doctor.run import RunOptions
+    from penstock.doctor.trials.run_options import RunOptions
     from penstock.doctor.watching.loaders.loader_watch import LoaderWatch
     from penstock.doctor.watching.recording import Recording
     from penstock.doctor.watching.script import Ending

@@ -19,7 +19,7 @@ from penstock.doctor.judge.diagnosis import Measured
 
 if TYPE_CHECKING:
     from penstock.doctor.judge.diagnosis import Diagnosis
-    from penstock.doctor.run import RunOptions
+    from penstock.doctor.trials.run_options import RunOptions
 
 __all__ = ["parse_change", "rerun_with_advice"]
 

@@ -1,0 +1,42 @@
+"""The options of a run of a script by the doctor, as text for its process. Imports the standard library alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+__all__ = ["RunOptions"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The options of ``penstock doctor`` that a run needs; see there."""
+
+    steps: int = 100
+    budget_s: float = 60.0
+    most_s: float = 60.0
+    trials: bool = True
+    rerun: bool = False
+    json: str | None = None
+    html: str | None = None
+    trace: str | None = None
+    fail_if_waiting: float | None = None
+    github: bool = False
+    tune: bool = False
+    """Choose workers and prefetch for the loader, in the place of all reports; by ``penstock tune``."""
+    memory_bytes: int | None = None
+    """Most memory for workers and batches ahead, with ``tune``."""
+    speed: str | None = None
+    """A file for the samples per second, in the place of all reports; by ``--rerun``."""
+    change: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Arguments of loaders that are set before they are iterated; by ``--rerun``."""
+
+    def to_text(self) -> str:
+        """As the first argument of this program."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> RunOptions:
+        """From the first argument of this program."""
+        return cls(**json.loads(text))
