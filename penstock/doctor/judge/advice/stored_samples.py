@@ -47,8 +47,8 @@ def find_packing(situation: Situation) -> Iterator[Candidate]:
         yield Candidate(
             "memory-map",
             "map the file: numpy.load(path, mmap_mode='r') in the place of numpy.load(path)",
-            f"Reading takes {situation.mean_ns('read') / 1e6:.2g} ms of a sample: numpy.load reads the whole file for each "
-            "one. A tenth of it is assumed to stay.",
+            f"Reading takes {situation.mean_ns('read') / 1e6:.2g} ms of a sample: numpy.load reads the whole file for "
+            "each one. A tenth of it is assumed to stay.",
             situation.gain_of(situation.pipeline.with_stage("read", _MAPPED_LEFT)),
             code="array = numpy.load(path, mmap_mode='r'); numpy.array(array[index])",
         )
