@@ -135,6 +135,28 @@ def test_packing_unless_it_is_a_store() -> None:
     assert candidates("packing", record(DECODING)) == []
 
 
+class WholeArrays:
+    """Reads a whole array for each sample."""
+
+    def __getitem__(self, index: int) -> Any:
+        return np.load("images.npy")[index]
+
+
+class MappedArrays:
+    """Maps the array."""
+
+    def __getitem__(self, index: int) -> Any:
+        return np.load("images.npy", mmap_mode="r")[index]
+
+
+@pytest.mark.parametrize(("dataset", "rule"), [(WholeArrays(), "memory-map"), (MappedArrays(), "packing")])
+def test_an_array_that_is_read_for_each_sample_is_to_be_mapped(dataset: Any, rule: str) -> None:
+    """`penstock pack` takes no .npy file, and mapping one costs a word."""
+    found = candidates("packing", record(READING), SimpleNamespace(dataset=dataset))
+
+    assert [each.rule for each in found] == [rule]
+
+
 @pytest.mark.parametrize(
     ("disk", "words"),
     [

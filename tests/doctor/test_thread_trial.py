@@ -94,7 +94,7 @@ def test_a_script_that_waits_is_run_with_one_thread_for_some_steps() -> None:
     def finish() -> None:
         raise Enough
 
-    watcher, seen = Watcher(Limits(20, replays=5), finish=finish), []
+    watcher, seen = Watcher(Limits(20, replays=5), finish=finish, tries_threads=True), []
 
     def note() -> None:
         seen.append(torch.get_num_threads())

@@ -83,6 +83,8 @@ class Watcher:
         Called when enough steps were seen; it may raise an exception that ends the script.
     change : mapping, optional
         Arguments of loaders that are set before they are iterated first.
+    tries_threads : bool
+        Whether the script may be run with one thread of torch's before it ends.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class Watcher:
         only: Any = None,
         finish: Callable[[], None] | None = None,
         change: Mapping[str, Any] | None = None,
+        tries_threads: bool = False,
     ) -> None:
         self.limits, self.only = limits, only
         self.pid = os.getpid()
@@ -104,7 +107,7 @@ class Watcher:
         self.made = MadeLoaders()
         self.started_ns = self.ended_ns = 0
         self._is_sampling = False
-        self._finish, self._change = finish, dict(change or {})
+        self._finish, self._change, self._tries_threads = finish, dict(change or {}), tries_threads
         self._threads: dict[int, SampledThread] = {}
         self._undo: list[Callable[[], None]] = []
         self._folder: Path | None = None
@@ -249,7 +252,7 @@ class Watcher:
 
     def tries_threads(self, watch: LoaderWatch) -> bool:
         """Whether the script, which waits for batches and ends soon, may be run with one thread of torch's."""
-        if not self.replays or self.device.is_used or _read_number("WORLD_SIZE", 1) > 1:
+        if not self._tries_threads or self.device.is_used or _read_number("WORLD_SIZE", 1) > 1:
             return False
         waited = sum(step.wait for step in watch.steps)
         return waited >= _MUCH_WAITING * sum(step.wait + max(step.length, 0) for step in watch.steps)
