@@ -197,11 +197,6 @@ class RecordBuilder:
         """The names that are known so far, by label; None if there are none yet."""
         return self._classes
 
-    @property
-    def has_given_classes(self) -> bool:
-        """Whether the classes are known already."""
-        return self._classes is not None
-
     def set_classes(self, names: Sequence[str]) -> None:
         """Set the classes that the source lists; those that the caller gave win."""
         if self._classes is None:

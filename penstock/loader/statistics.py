@@ -74,11 +74,19 @@ class LoaderStatistics:
         return PeriodicReport(self._counters, callback, period_s)
 
     def add_observer(self, observer: Observer) -> None:
-        """Tell an observer of the batches and the work of this loader; see :class:`~penstock.trace.Observer`."""
+        """Tell an object of batches as they are delivered, and of the work of epochs that begin from now on.
+
+        Parameters
+        ----------
+        observer : penstock.trace.Observer
+            Its methods are called by the thread that works, so that their time is the loader's; what they raise is
+            raised by the loader. It is not pickled with the loader. With ``observes_work``, worker processes get a
+            copy, and of several such observers only the first is told of the work.
+        """
         self._counters.add_observer(observer)
 
     def remove_observer(self, observer: Observer) -> None:
-        """Tell it of no more batches and of no further epoch."""
+        """Tell it of no further batch or epoch; nothing happens if it is not told."""
         self._counters.remove_observer(observer)
 
     def progress(self, *, stream: TextIO | None = None, period_s: float | None = None) -> LoaderProgress:

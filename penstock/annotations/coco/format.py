@@ -11,7 +11,7 @@ Images are in the order of their ids, objects in that of the file; labels are po
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -69,10 +69,17 @@ class CocoFormat(AnnotationFormat):
 
     def read(self, source: AnnotationSource, builder: RecordBuilder, split: str | None) -> None:
         """Add all images; see :meth:`AnnotationFormat.read`."""
+        files = find_files(source, self._task, split)
+        self.read_contents(source, builder, ((file, source.read_json(file.path)) for file in files))
+
+    def read_contents(
+        self, source: AnnotationSource, builder: RecordBuilder, contents: Iterable[tuple[CocoFile, object]]
+    ) -> None:
+        """:meth:`read`, of the content of files that is in memory."""
         categories = _Categories(source, builder)
         try:
-            for file in find_files(source, self._task, split):
-                content = _load(source, file.path)
+            for file, given in contents:
+                content = _check_content(given, source.relative(file.path))
                 known = categories.read(content, file.path)
                 _FileReader(source, builder, file, known).read(content)
         except RecursionError as error:
@@ -80,14 +87,13 @@ class CocoFormat(AnnotationFormat):
         categories.finish()
 
 
-def _load(source: AnnotationSource, path: Path) -> dict[str, Any]:
-    """The content of a file, whose lists are lists."""
-    content = source.read_json(path)
-    shown = source.relative(path)
-    if not isinstance(content, dict) or "images" not in content:
+def _check_content(given: object, shown: str) -> dict[str, Any]:
+    """The content of a file, whose lists are lists; the name of the file is for errors."""
+    if not isinstance(given, dict) or "images" not in given:
         raise AnnotationError(f"{shown} must be a JSON object with images, annotations and categories")
+    content = {"annotations": [], "categories": [], **given}
     for name in ("images", "annotations", "categories"):
-        if not isinstance(content.setdefault(name, []), list):
+        if not isinstance(content[name], list):
             raise AnnotationError(f"the {name} of {shown} must be a list, got {content[name]!r:.100}")
     if content["annotations"] and not content["categories"]:
         if any(isinstance(each, dict) and "caption" in each for each in content["annotations"]):

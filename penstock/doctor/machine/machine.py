@@ -1,7 +1,7 @@
 """What a machine gives a training script: cores, memory, disks, limits, versions.
 
-Called by the doctor once for each script, and compared between machines by :mod:`.comparing`. All is
-read from files of the kernel, of which some may be missing; nothing is started, and no library is imported for it.
+Called by the doctor once for each script. All is read from files of the kernel, of which some may be missing; nothing
+is started, and no library is imported for it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +21,10 @@ from typing import Any, Final, Self
 import xxhash
 
 from penstock.annotations import AnnotationProblem, Annotations, SourceLike, read
+from penstock.annotations.coco.files import CocoFile
+from penstock.annotations.coco.format import CocoFormat
+from penstock.annotations.records import RecordBuilder
+from penstock.annotations.source import AnnotationSource
 from penstock.errors import ArgumentError, PackError
 from penstock.pack.sources.annotation_fields import AnnotationFields
 from penstock.pack.sources.base import Source, SourceItem, SourceOptions
@@ -195,17 +198,10 @@ def _read_voc(dataset: Any, classes: Sequence[str] | None) -> tuple[Annotations,
 def _read_coco(dataset: Any, classes: Sequence[str] | None) -> tuple[Annotations, Path]:
     """The content of a ``CocoDetection``, which does not say where its file is, with paths below its folder."""
     folder = Path(dataset.root).absolute()
-    with tempfile.TemporaryDirectory(prefix="penstock-") as place:
-        path = Path(place, "annotations.json")
-        path.write_text(json.dumps(dataset.coco.dataset), encoding="utf-8")
-        found = read(path, "coco", folder, "skip", classes=classes)
+    source = AnnotationSource(folder, folder, folder, None)
+    builder = RecordBuilder(source, classes)
+    file = CocoFile.of(folder / "annotations.json")
+    CocoFormat().read_contents(source, builder, [(file, dataset.coco.dataset)])
+    found = builder.finish(CocoFormat.name)
     by_id = {record["id"]: record for record in found.records}
-    records = [by_id[number] for number in dataset.ids if number in by_id]
-    moved = [{**each, **_move_paths(each, found.root, folder)} for each in records]
-    return replace(found, root=folder, records=moved), folder
-
-
-def _move_paths(record: Mapping[str, Any], old: Path, new: Path) -> dict[str, str]:
-    """The paths of a record, below another folder."""
-    paths = {name: record[name] for name in ("image", "mask") if record.get(name) is not None}
-    return {name: Path(os.path.relpath(old / path, new)).as_posix() for name, path in paths.items()}
+    return replace(found, records=[by_id[number] for number in dataset.ids if number in by_id]), folder

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import binascii
 import random
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -28,7 +27,7 @@ from penstock.workers.rng_states import (
     text_to_python,
 )
 
-__all__ = ["Randomness", "generators_of", "preserve_generators"]
+__all__ = ["Randomness", "generators_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +130,3 @@ def generators_of(*holders: Any) -> list[torch.Generator]:
                 found.append(generator)
             inner, depth = getattr(inner, "sampler", None), depth + 1
     return found
-
-
-@contextmanager
-def preserve_generators() -> Iterator[None]:
-    """Restore global generators when the body has ended."""
-    before = Randomness.now()
-    try:
-        yield
-    finally:
-        before.restore()

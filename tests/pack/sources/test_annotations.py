@@ -357,7 +357,6 @@ def write_coco(folder: Path) -> dict[str, Any]:
 
 def test_coco_detection_is_its_file(tmp_path: Path) -> None:
     """A ``CocoDetection``, which does not know its file, has the same records, with keys below its own folder."""
-    pytest.importorskip("penstock.annotations.coco.format")
     CocoDetection = type("CocoDetection", (), {"__module__": "torchvision.datasets.coco"})  # noqa: N806  # a class
     dataset: Any = CocoDetection()
     dataset.coco = type("COCO", (), {})()
@@ -381,7 +380,6 @@ def test_coco_detection_is_its_file(tmp_path: Path) -> None:
 
 def test_masks_of_objects_are_written_to_coco(tmp_path: Path) -> None:
     """Run lengths, areas, crowds and ids of a pack are the same when the folder that was made of it is read."""
-    pytest.importorskip("penstock.annotations.coco.format")
     write_coco(tmp_path / "set")
     path = tmp_path / "set" / "instances_train.json"
     ps.pack(None, tmp_path / "p.lmdb", annotations=path, format="coco")

@@ -24,9 +24,9 @@ SCRIPT_RULES.register("cleanup-each-step", "penstock.doctor.checks.script_rules.
 SCRIPT_RULES.register("tensor-copies", "penstock.doctor.checks.script_rules.tensor_copies:find")
 SCRIPT_RULES.register("copy-each-sample", "penstock.doctor.checks.script_rules.copy_each_sample:find")
 SCRIPT_RULES.register("collate-in-loop", "penstock.doctor.checks.script_rules.collate_in_loop:find")
-SCRIPT_RULES.register("loader-each-epoch", "penstock.doctor.checks.script_rules.taking:find_loader_each_epoch")
-SCRIPT_RULES.register("iterator-each-step", "penstock.doctor.checks.script_rules.taking:find_iterator_each_step")
-SCRIPT_RULES.register("held-batches", "penstock.doctor.checks.script_rules.taking:find_held_batches")
+SCRIPT_RULES.register("loader-each-epoch", "penstock.doctor.checks.script_rules.taken_batches:find_loader_each_epoch")
+SCRIPT_RULES.register("iterator-each-step", "penstock.doctor.checks.script_rules.taken_batches:find_iterator_each_step")
+SCRIPT_RULES.register("held-batches", "penstock.doctor.checks.script_rules.taken_batches:find_held_batches")
 
 
 def check_script(
