@@ -425,7 +425,10 @@ def test_bar_on_a_terminal(photos: Path, tmp_path: Path) -> None:
     thread = threading.Thread(target=listen)
     thread.start()
     command = [sys.executable, "-m", "penstock", "pack", str(photos), str(tmp_path / "p.lmdb")]
-    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=theirs, text=True, check=False)
+    variables = {**os.environ, "TERM": "xterm"}  # an editor's terminal has none that can go back in a line
+    done = subprocess.run(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=theirs, text=True, check=False, env=variables
+    )
     os.close(theirs)
     thread.join()
     os.close(ours)

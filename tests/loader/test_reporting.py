@@ -132,8 +132,9 @@ def test_a_stream_without_length_shows_what_came() -> None:
     assert loader._counters._observers == []
 
 
-def test_a_terminal_gets_one_line_that_changes() -> None:
+def test_a_terminal_gets_one_line_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a context manager around any loop; the line is cut to the width, and stays at the end."""
+    monkeypatch.setenv("TERM", "xterm")  # an editor's terminal cannot go back in a line
 
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

@@ -106,6 +106,7 @@ class WorkRecorder:
         self._rows: list[EventRow] = []  # of the present batch
         self._chunk_start = self._chunk_cpu = self.chunk_samples = 0
         self._chunk_parts: list[EventRow] = []
+        self._counted = dict.fromkeys(_PARTS, 0)
         self._marks: list[tuple[int, int, int, int]] = []
         self._indices: Sequence[Any] = ()
 
@@ -128,7 +129,7 @@ class WorkRecorder:
         """
         start = time.perf_counter_ns()
         self._chunk_start, self._chunk_cpu, self._indices = start, time.thread_time_ns(), indices
-        self._chunk_parts, self._marks = [], []
+        self._chunk_parts, self._marks, self._counted = [], [], dict.fromkeys(_PARTS, 0)
         self.thread.activity = Activity("sample", start)
 
     def mark_sample(self, position: int, count: int) -> None:
@@ -147,6 +148,7 @@ class WorkRecorder:
         row = make_row(stage, self.worker, self._batch, end - time_ns, end, samples=samples)
         if self._chunk_start and stage in _PARTS:
             self._chunk_parts.append(row)
+            self._counted[stage] += time_ns
         else:
             self._rows.append(row)
 
@@ -157,17 +159,15 @@ class WorkRecorder:
         start, self._chunk_start = self._chunk_start, 0
         self.chunk_samples += samples
         whole = self._single_samples(end, cpu + self._chunk_cpu) or [(-1, start, end, cpu, samples)]
-        counted = sum(ended - begun for _, _, _, _, begun, ended, *_ in self._chunk_parts)
-        if counted < _LITTLE * (end - start):  # the user's code: all of it is divided by what was seen
+        if not self._chunk_parts:  # the user's code: all of it is divided by what was seen
             self.write_samples(whole, activity)
             return
         for index, begun, ended, used, count in whole:
             row = make_row(SAMPLE, self.worker, self._batch, begun, ended, cpu=used, samples=count, index=index)
             self._rows.append(row)
         self._rows += self._chunk_parts
-        if activity is not None:
-            self._note_parts(activity)
-        rest = end - start - counted
+        self._note_parts(activity)
+        rest = end - start - sum(self._counted.values())
         if rest > _LITTLE * (end - start):  # the user's code beside a dataset of penstock's
             self._write_rest(end - rest, rest, samples)
 
@@ -189,10 +189,11 @@ class WorkRecorder:
         return int(index) if isinstance(index, (int, np.integer)) else -1
 
     def _write_rest(self, start: int, rest: int, samples: int) -> None:
-        shares = _shares(self._parts)
-        if not sum(shares.values()):
-            shares["augment"] = 1.0
-        for stage, share in shares.items():
+        """Divide what a trace has not counted, such that the parts of the chunk are as what was seen."""
+        shares = _shares(self._parts if any(self._parts.values()) else {"augment": 1.0})
+        whole = rest + sum(self._counted.values())
+        left = _shares({stage: max(0.0, share * whole - self._counted[stage]) for stage, share in shares.items()})
+        for stage, share in left.items():
             until = start + round(share * rest)
             if until > start:
                 self._rows.append(make_row(stage, self.worker, self._batch, start, until, samples=samples))
@@ -350,8 +351,7 @@ class WorkRecorder:
     def write_many(self, indices: Sequence[int], clocks: Sequence[int], cpu: Sequence[int]) -> None:
         """Write the events of samples that followed one another, as in :func:`~.sample_events.pack_samples`."""
         activity, self.thread.activity = self.thread.activity, None
-        if activity is not None:
-            self._note_parts(activity)
+        self._note_parts(activity)
         self._sample_ns, self._timed = (clocks[-1] - clocks[0]) / len(indices), len(indices)
         usual, own = self._usual_shares(), self._own_shares(activity, len(indices))
         start = 0
@@ -378,8 +378,8 @@ class WorkRecorder:
             if 0 <= position < count and sum(weights.values()) >= _OWN_LOOKS_NS
         }
 
-    def _note_parts(self, activity: Activity) -> None:
-        if not activity.weights:
+    def _note_parts(self, activity: Activity | None) -> None:
+        if activity is None or not activity.weights:
             return
         kept = _FORGET if self._detailed_batches > 1 else _FORGET_FIRST
         for stage in _PARTS:
