@@ -14,20 +14,25 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.errors import PenstockError, StoreFormatError
 from penstock.sample import Array, Record
-from penstock.stores.arrow.columns import TextColumn
-from penstock.stores.arrow.fields import ColumnOptions, FieldsPlan, Peek, plan_fields
-from penstock.stores.arrow.table import ColumnarReader, ColumnKeys, ImageFiles, make_column_values
+from penstock.stores.arrow.columns import NumberColumn, TextColumn
+from penstock.stores.arrow.fields import ColumnOptions, FieldsPlan, plan_fields
+from penstock.stores.arrow.table import ColumnarReader, ColumnKeys, FieldReader, GetChunks, ImageFiles
 from penstock.stores.base import PathLike
 from penstock.stores.container import DAMAGE, ContainerStore
 
-__all__ = ["ColumnarStore", "takes_columns"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["PEEKED_ROWS", "ColumnarStore", "takes_columns"]
 
 T_opened = TypeVar("T_opened", bound=ColumnarReader)
 T_init = TypeVar("T_init", bound=Callable[..., None])
+PEEKED_ROWS: Final = 64
+"""Of so many rows, the first one that has bytes says whether a column holds images."""
 
 
 def takes_columns(init: T_init) -> T_init:
@@ -64,7 +69,7 @@ class ColumnarStore(ContainerStore[T_opened]):
         Other options that were given.
     """
 
-    _plan: FieldsPlan
+    _plan: FieldsPlan = FieldsPlan(())
     _count: int
     _rows: Array | None = None
     """The rows of the records, where they are not those of the columns in order."""
@@ -74,18 +79,23 @@ class ColumnarStore(ContainerStore[T_opened]):
         path: PathLike,
         *,
         files: Sequence[Path],
-        columns: Mapping[str, Any],
+        columns: Mapping[str, object],
         folder: Path | None,
         allow_paths: bool,
         **options: object,
     ) -> None:
-        self._stated = ColumnOptions(**columns)
+        self._stated = ColumnOptions(**columns)  # type: ignore[arg-type]  # the options of users, of any type
         allowed = {"allow_paths": True} if allow_paths else {}
         super().__init__(path, files=files, **self._stated.given, **allowed, **options)
         self._image_files = ImageFiles(folder, allow_paths=allow_paths)
 
-    def _set_plan(self, schema: Any, peek: Peek, count: int) -> None:
-        """Plan the fields of an Arrow schema; see :func:`~penstock.stores.arrow.fields.plan_fields`."""
+    def _set_plan(self, schema: pa.Schema, count: int, reader: ColumnarReader) -> None:
+        """Plan the fields of an Arrow schema; the first bytes of a column say whether it holds images."""
+
+        def peek(column: str, path: Sequence[str]) -> bytes | None:
+            values = map(reader.open_bytes(column, path).get, range(min(count, PEEKED_ROWS)))
+            return next((bytes(value[:64]) for value in values if value is not None), None)
+
         try:
             self._plan = plan_fields(schema, self._stated, peek)
             self._schema = self._plan.schema
@@ -95,6 +105,10 @@ class ColumnarStore(ContainerStore[T_opened]):
         except (*DAMAGE, OSError) as error:
             raise StoreFormatError(f"the columns cannot be read: {error}", store=self.url) from error
         self._count = count
+
+    def make_reader(self, get_chunks: GetChunks) -> ColumnarReader:
+        """What reads rows of columns that are in memory, or mapped."""
+        return ColumnarReader(self._plan.fields, get_chunks, self._image_files)
 
     def __len__(self) -> int:
         return self._count
@@ -116,9 +130,20 @@ class ColumnarStore(ContainerStore[T_opened]):
         column, *path = key
         return ColumnKeys(TextColumn(opened.get_chunks(column, path), path), self._rows)
 
-    def read_column(self, opened: T_opened, field: str) -> Array | list[Any]:
+    def read_column(self, opened: T_opened, field: str) -> Array | list[object]:
         """A column, without an object for each number."""
-        return make_column_values(opened.get_reader(field), self.schema[field].kind, len(self))
+        return self.read_values(opened.get_reader(field), field)
+
+    def read_values(self, reader: FieldReader[object], field: str) -> Array | list[object]:
+        """The values of a field of all records."""
+        rows = self._rows
+        if not isinstance(reader, NumberColumn):
+            return [reader.get(row) for row in (range(len(self)) if rows is None else rows.tolist())]
+        values = reader.to_numpy(is_float=self.schema[field].kind == "float")
+        if rows is not None:
+            values = values[rows]
+            values.flags.writeable = False
+        return values
 
     def read_record(self, opened: T_opened, index: int) -> Record:
         """A record, field by field."""
@@ -130,7 +155,7 @@ class ColumnarStore(ContainerStore[T_opened]):
         read, keys = reader.read, self.keys()
         return lambda index: Record(index, keys[index], read(row_of(index)))
 
-    def make_blob_reader(self, opened: T_opened, field: str, indices: Sequence[int]) -> Callable[[int], Any]:
+    def make_blob_reader(self, opened: T_opened, field: str, indices: Sequence[int]) -> Callable[[int], object]:
         """What gives one field, without the others."""
         reader, row_of = self.find_rows(opened, indices, field)
         get = reader.get_reader(field).get
