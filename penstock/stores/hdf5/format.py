@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -119,7 +119,7 @@ class Hdf5Layout:
             If it is no layout, or of another version.
         """
         try:
-            entry: dict[str, Any] = json.loads(text)
+            entry = json.loads(text)
             if entry["version"] != _VERSION:
                 raise StoreFormatError(
                     f"the version of the layout must be {_VERSION}, got {entry['version']!r:.50}; install the version "
