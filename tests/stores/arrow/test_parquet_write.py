@@ -382,7 +382,7 @@ def test_damaged_schemas_are_refused(tmp_path: Path) -> None:
     ):
         table = pa.table({"label": [1]}, metadata={"penstock": entry})
         pq.write_table(table, tmp_path / "x.parquet")
-        with pytest.raises(StoreError, match="metadata .penstock|with the keys is missing"):
+        with pytest.raises(StoreError, match=r"metadata .penstock|with the keys is missing"):
             ps.open(tmp_path / "x.parquet")
 
 
