@@ -11,7 +11,8 @@ A subclass says how its columns are opened (:mod:`.arrow.files`, :mod:`.arrow.pa
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -73,6 +74,10 @@ class ColumnarStore(ContainerStore[T_opened]):
     _count: int
     _rows: Array | None = None
     """The rows of the records, where they are not those of the columns in order."""
+    _starts: Sequence[int] = ()
+    """The first records of the parts that columns are read in, and the number of all."""
+    _file_of: Sequence[int] | None = None
+    """For each part its file, where a store knows it."""
 
     def __init__(
         self,
@@ -112,6 +117,13 @@ class ColumnarStore(ContainerStore[T_opened]):
 
     def __len__(self) -> int:
         return self._count
+
+    def files_of(self, indices: Sequence[int]) -> Iterable[int]:
+        """The files of the parts that have these records."""
+        files, starts = self._file_of, self._starts
+        if files is None or len(self._files) == 1:
+            return super().files_of(indices)
+        return {files[bisect_right(starts, index) - 1] for index in indices}
 
     def find_rows(
         self, opened: T_opened, indices: Sequence[int], field: str | None = None

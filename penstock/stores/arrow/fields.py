@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import ArgumentError, StoreFormatError
@@ -75,12 +75,8 @@ class ColumnOptions:
     @property
     def given(self) -> dict[str, object]:
         """What is stated, by name; lists as tuples."""
-        stated = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in stated.items()
-            if value is not None
-        }
+        stated = {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in stated.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,17 +184,7 @@ def _choose_names(names: Sequence[str], options: ColumnOptions) -> list[str]:
 
 
 class _Planner:
-    """Plans the fields of columns, one after another.
-
-    Parameters
-    ----------
-    options : ColumnOptions
-        What is stated.
-    features : mapping
-        What ``datasets`` says of the columns.
-    peek : callable
-        See :data:`Peek`.
-    """
+    """Plans the fields of columns, one after another; ``features`` is what ``datasets`` says of the columns."""
 
     def __init__(self, options: ColumnOptions, features: Mapping[str, object], peek: Peek) -> None:
         self._options, self._features, self._peek = options, features, peek

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -76,7 +75,8 @@ class ArrowStore(ColumnarStore[ColumnarReader]):
         super().__init__(location, files=files, columns=columns, folder=folder, allow_paths=allow_paths, **given)
         tables = self._open_tables()
         schema = _common_schema(tables, files)
-        self._starts = [0, *itertools.accumulate(len(table) for table in tables)]
+        self._starts = [0, *itertools.accumulate(map(len, tables))]
+        self._file_of = range(len(files))
         self._set_plan(schema, self._starts[-1], self._make_reader(tables))
 
     @property
@@ -139,13 +139,6 @@ class ArrowStore(ColumnarStore[ColumnarReader]):
     def open_files(self) -> ColumnarReader:
         """Map the files."""
         return self._make_reader(self._open_tables())
-
-    def files_of(self, indices: Sequence[int]) -> Iterable[int]:
-        """The files that have these records."""
-        if len(self._files) == 1:
-            return (0,)
-        starts = self._starts
-        return {bisect_right(starts, index) - 1 for index in indices}
 
     def _make_reader(self, tables: Sequence[pa.Table]) -> ColumnarReader:
         return self.make_reader(lambda name, _: [chunk for table in tables for chunk in table.column(name).chunks])

@@ -13,8 +13,6 @@ image. A page has about a megabyte, and a page that is not compressed (``dataset
 from __future__ import annotations
 
 import contextlib
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from penstock.errors import ArgumentError, PenstockError
@@ -104,7 +102,8 @@ class ParquetStore(ColumnarStore[ParquetReader]):
         super().__init__(location, files=files, columns=columns, folder=folder, allow_paths=allow_paths, **given)
         self._memory_nbytes, self._check = memory_nbytes, check
         self._index = read_footers(files)
-        self._set_plan(self._index.schema, self._index.starts[-1], self.open_files())
+        self._starts, self._file_of = self._index.starts, self._index.files
+        self._set_plan(self._index.schema, self._starts[-1], self.open_files())
 
     @property
     def description(self) -> str:
@@ -168,13 +167,6 @@ class ParquetStore(ColumnarStore[ParquetReader]):
     def close_files(self, opened: ParquetReader) -> None:
         """Let go of unpacked pages; views stay readable."""
         opened.close()
-
-    def files_of(self, indices: Sequence[int]) -> Iterable[int]:
-        """The files of the row groups that have these records."""
-        if len(self._files) == 1:
-            return (0,)
-        starts, files = self._index.starts, self._index.files
-        return {files[bisect_right(starts, index) - 1] for index in indices}
 
     def prefetch(self, indices: Indices) -> None:
         """Let the system begin to read the pages of the images of some records; returns at once."""

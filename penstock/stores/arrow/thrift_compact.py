@@ -51,13 +51,15 @@ def read_struct(
     while byte := view[at]:
         kind, delta = byte & 15, byte >> 4
         number, at = (number + delta, at + 1) if delta else _read_signed(view, at + 1)
-        if kind in {_TRUE, _FALSE}:
+        if _I16 <= kind <= _I64:
+            begin = at
+            found[number], at = _read_signed(view, at)
+            if spans is not None:
+                spans[id(found), number] = begin, at
+        elif _TRUE <= kind <= _FALSE:
             found[number] = kind == _TRUE
-            continue
-        begin = at
-        found[number], at = _read_value(view, at, kind, depth, spans)
-        if spans is not None and kind in {_I16, _I32, _I64}:
-            spans[id(found), number] = begin, at
+        else:
+            found[number], at = _read_value(view, at, kind, depth, spans)
     return found, at + 1
 
 
@@ -127,7 +129,7 @@ def get_structs(struct: Struct, number: int) -> list[Struct]:
 
 def _read_value(view: memoryview | bytes, at: int, kind: int, depth: int, spans: Spans | None) -> tuple[object, int]:
     """The value of a type at a position, and the position behind it."""
-    if kind in {_I16, _I32, _I64}:
+    if _I16 <= kind <= _I64:
         return _read_signed(view, at)
     if kind == _STRUCT:
         return read_struct(view, at, depth + 1, spans)

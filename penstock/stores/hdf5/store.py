@@ -14,6 +14,7 @@ needed to open a file; most datasets are then read from the mapped file, without
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import ClassVar, Final, TypeVar
 
 import xxhash
@@ -108,13 +109,11 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
         swmr: bool | None = None,
         count: int | None = None,
     ) -> None:
-        stated = Options(image, label, key, group or "", fields, axes, channels)
         named = None if fields is None else dict(fields)
-        given: dict[str, object] = {
-            "image": image, "label": label, "key": key, "group": group, "fields": named, "axes": axes,
-            "channels": channels, "missing_label": missing_label, "swmr": swmr, "count": count,
-        }  # fmt: skip
-        super().__init__(path, files=None, **{name: value for name, value in given.items() if value is not None})
+        stated = Options(image, label, key, group, named, axes, channels)
+        others = {"missing_label": missing_label, "swmr": swmr, "count": count}
+        given = {name: value for name, value in {**asdict(stated), **others}.items() if value is not None}
+        super().__init__(path, files=None, **given)
         self._missing_label = missing_label
         self._hdf5 = Hdf5Files(self._files, self.url, swmr=swmr)
         self._written: Hdf5Layout | None = None

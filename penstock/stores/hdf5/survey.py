@@ -208,8 +208,7 @@ def cut_growing(survey: Survey) -> Survey:
 
     A writer in SWMR mode appends to one dataset after another.
     """
-    growing = [found.count for found in survey.datasets.values() if found.grows]
-    count = min(growing, default=0)
+    count = min((found.count for found in survey.datasets.values() if found.grows), default=0)
     cut = {
         name: replace(found, shape=(count, *found.shape[1:]), counts=(count,))
         if found.grows and len(found.files) == 1
