@@ -18,7 +18,7 @@ import numpy as np
 from penstock.errors import PenstockError, StoreError, StoreFormatError
 from penstock.sample import Array
 from penstock.stores.common.mapped_files import MappedFiles
-from penstock.stores.hdf5.rows import LibraryFiles, LibraryRows, RowReader, ShardRows, open_rows
+from penstock.stores.hdf5.rows import LibraryFiles, ReadRow, open_rows, read_by_library, read_shards
 from penstock.stores.hdf5.survey import LIBRARY_ERRORS, FoundDataset, Survey, open_library_file, survey_file
 
 if TYPE_CHECKING:
@@ -70,17 +70,17 @@ class Hdf5Files:
                 parts.append((stored[0] if is_row else stored)[:count])
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def open_rows(self, dataset: FoundDataset) -> RowReader:
+    def open_rows(self, dataset: FoundDataset) -> ReadRow:
         """What reads the records of a dataset; raises one of :data:`LIBRARY_ERRORS`."""
-        shards: list[RowReader] = []
+        shards: list[ReadRow] = []
         for number in dataset.files:
             if self.is_swmr:
-                shards.append(LibraryRows(number, dataset.name))
+                shards.append(read_by_library(number, dataset.name))
                 continue
             with self._opened(number) as file:
                 whole = self._mapped.whole(number)
                 shards.append(open_rows(file[dataset.name], number, dataset.form, dataset.dtype, whole))
-        return shards[0] if len(shards) == 1 else ShardRows(shards, dataset.counts)
+        return read_shards(shards, dataset.counts)
 
     def unmap(self) -> None:
         """Give up the maps; a file is unmapped when the last view of it is deleted."""

@@ -20,7 +20,7 @@ import math
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from penstock.stores.hdf5.survey import LIBRARY_ERRORS, open_library_file
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["LibraryFiles", "LibraryRows", "RowReader", "ShardRows", "open_rows"]
+__all__ = ["LibraryFiles", "ReadRow", "open_rows", "read_by_library", "read_shards"]
 
 _BAND_NBYTES: Final = 128 << 20
 _CACHE_NBYTES: Final = 64 << 20
@@ -71,130 +71,15 @@ class LibraryFiles:
             self._files.popitem()[1].close()
 
 
-class RowReader(Protocol):
-    """Reads records of one dataset."""
+ReadRow = Callable[[int, LibraryFiles], "Array | bytes | memoryview"]
+"""Reads a record of one dataset: a read-only array, or for values of variable length in bytes a read-only view.
 
-    def read(self, row: int, files: LibraryFiles) -> Array | bytes | memoryview:
-        """Record ``row``: a read-only array, or for values of variable length in bytes a read-only view.
-
-        Raises
-        ------
-        ValueError
-            If its bytes are damaged.
-        """
-        ...
+ValueError if its bytes are damaged.
+"""
 
 
-class LibraryRows:
-    """Records that h5py reads.
-
-    Parameters
-    ----------
-    number : int
-        Number of the file.
-    name : str
-        Path of the dataset.
-    """
-
-    def __init__(self, number: int, name: str) -> None:
-        self._number, self._name = number, name
-
-    def read(self, row: int, files: LibraryFiles) -> Array | bytes | memoryview:
-        """See :class:`RowReader`; the value is a copy."""
-        try:
-            value: Array | np.void | np.bytes_ = files.get_dataset(self._number, self._name)[row]
-        except LIBRARY_ERRORS as error:
-            raise ValueError(f"dataset {self._name!r} cannot be read: {error}") from error
-        if isinstance(value, np.ndarray):
-            value.flags.writeable = False
-            return value
-        return value.tobytes() if isinstance(value, np.void) else bytes(value)
-
-
-class MappedRows:
-    """Records in chunks without filters, each as wide as a record; contiguous records are one chunk.
-
-    Parameters
-    ----------
-    file : memoryview
-        The mapped file.
-    offsets : int64 array
-        Where each chunk begins.
-    rows : int
-        Number of records of a chunk.
-    shape, dtype : tuple and dtype
-        Of a record.
-    """
-
-    def __init__(self, file: memoryview, offsets: Array, rows: int, shape: tuple[int, ...], dtype: DType) -> None:
-        self._file, self._rows, self._shape, self._dtype = file, rows, shape, dtype
-        self._offsets = offsets.data
-        self._nbytes = math.prod(shape) * dtype.itemsize
-
-    def read(self, row: int, files: LibraryFiles) -> Array:  # noqa: ARG002  # the file is mapped
-        """See :class:`RowReader`; a view of the mapped file."""
-        chunk, inside = divmod(row, self._rows)
-        return np.ndarray(self._shape, self._dtype, self._file, self._offsets[chunk] + inside * self._nbytes)
-
-
-class BandRows:
-    """Records in other chunks: all chunks of some records, a band, are read together, and the last bands are kept."""
-
-    def __init__(self, read_band: Callable[[int], Array], rows: int, band_nbytes: int) -> None:
-        self._rows = rows
-        kept = max(1, _CACHE_NBYTES // max(1, band_nbytes)) if rows > 1 else 0
-        self._read_band = functools.lru_cache(kept)(read_band)
-
-    def read(self, row: int, files: LibraryFiles) -> Array:  # noqa: ARG002  # the file is mapped
-        """See :class:`RowReader`."""
-        band, inside = divmod(row, self._rows)
-        value: Array = np.array(self._read_band(band)[inside])  # a view would keep the whole band
-        value.flags.writeable = False
-        return value
-
-
-class HeapRows:
-    """Values of variable length: views of the mapped file.
-
-    Parameters
-    ----------
-    file : memoryview
-        The mapped file.
-    references : ndarray of :data:`~penstock.stores.hdf5.heap.REFERENCE`
-        Where the value of each record is.
-    dtype : dtype
-        Of the numbers; uint8 gives a view of bytes.
-    """
-
-    def __init__(self, file: memoryview, references: Array, dtype: DType) -> None:
-        self._heap, self._dtype = Heap(file), dtype
-        self._is_bytes = dtype == np.uint8
-        self._lengths = np.array(references["length"], np.uint32).data
-        self._addresses = np.array(references["address"], np.uint64).data
-        self._numbers = np.array(references["number"], np.uint32).data
-
-    def read(self, row: int, files: LibraryFiles) -> Array | memoryview:  # noqa: ARG002  # the file is mapped
-        """See :class:`RowReader`."""
-        nbytes = self._lengths[row] * self._dtype.itemsize
-        view = self._heap.find(self._addresses[row], self._numbers[row], nbytes)
-        return view if self._is_bytes else np.frombuffer(view, self._dtype)
-
-
-class ShardRows:
-    """Records of several files, one after another."""
-
-    def __init__(self, shards: Sequence[RowReader], counts: Sequence[int]) -> None:
-        self._shards = list(shards)
-        self._begins = [0, *itertools.accumulate(counts)]
-
-    def read(self, row: int, files: LibraryFiles) -> Array | bytes | memoryview:
-        """See :class:`RowReader`."""
-        number = bisect.bisect_right(self._begins, row) - 1
-        return self._shards[number].read(row - self._begins[number], files)
-
-
-def open_rows(dataset: h5py.Dataset, number: int, form: str, dtype: DType, file: memoryview) -> RowReader:
-    """How the records of a dataset are read.
+def open_rows(dataset: h5py.Dataset, number: int, form: str, dtype: DType, file: memoryview) -> ReadRow:
+    """What reads the records of a dataset.
 
     Parameters
     ----------
@@ -210,12 +95,89 @@ def open_rows(dataset: h5py.Dataset, number: int, form: str, dtype: DType, file:
     is_direct = form in {"array", "ragged"} and _is_plain(dataset, form, dtype)
     chunks = _locate_chunks(dataset, REFERENCE if form == "ragged" else dtype, file) if is_direct else None
     if chunks is not None and form == "ragged":
-        return HeapRows(file, chunks.read_all(), dtype)
+        return _read_heap(file, chunks.read_all(), dtype)
     if chunks is not None and chunks.is_mapped:
-        return MappedRows(file, chunks.offsets, chunks.chunk[0], chunks.shape[1:], dtype)
+        return _read_mapped(file, chunks, dtype)
     if chunks is None or chunks.band_nbytes > _BAND_NBYTES:
-        return LibraryRows(number, dataset.name)
-    return BandRows(chunks.read_band, chunks.chunk[0], chunks.band_nbytes)
+        return read_by_library(number, dataset.name)
+    return _read_bands(chunks)
+
+
+def read_by_library(number: int, name: str) -> ReadRow:
+    """What reads the records of the dataset ``name`` in a file by h5py; the values are copies."""
+
+    def read(row: int, files: LibraryFiles) -> Array | bytes | memoryview:
+        try:
+            value: Array | np.void | np.bytes_ = files.get_dataset(number, name)[row]
+        except LIBRARY_ERRORS as error:
+            raise ValueError(f"dataset {name!r} cannot be read: {error}") from error
+        if isinstance(value, np.ndarray):
+            value.flags.writeable = False
+            return value
+        return value.tobytes() if isinstance(value, np.void) else bytes(value)
+
+    return read
+
+
+def read_shards(shards: Sequence[ReadRow], counts: Sequence[int]) -> ReadRow:
+    """What reads the records of several files, one after another."""
+    begins = [0, *itertools.accumulate(counts)]
+
+    def read(row: int, files: LibraryFiles) -> Array | bytes | memoryview:
+        number = bisect.bisect_right(begins, row) - 1
+        return shards[number](row - begins[number], files)
+
+    return shards[0] if len(shards) == 1 else read
+
+
+def _read_mapped(file: memoryview, chunks: _Chunks, dtype: DType) -> ReadRow:
+    """What reads records in chunks without filters, each as wide as a record: views of the mapped file."""
+    offsets, rows, shape = chunks.offsets.data, chunks.chunk[0], chunks.shape[1:]
+    nbytes = math.prod(shape) * dtype.itemsize
+
+    def read(row: int, files: LibraryFiles) -> Array:  # noqa: ARG001  # the file is mapped
+        chunk, inside = divmod(row, rows)
+        return np.ndarray(shape, dtype, file, offsets[chunk] + inside * nbytes)
+
+    return read
+
+
+def _read_bands(chunks: _Chunks) -> ReadRow:
+    """What reads records in other chunks: all chunks of some records, a band, together; the last bands are kept."""
+    rows = chunks.chunk[0]
+    kept = max(1, _CACHE_NBYTES // max(1, chunks.band_nbytes)) if rows > 1 else 0
+    read_band = functools.lru_cache(kept)(chunks.read_band)
+
+    def read(row: int, files: LibraryFiles) -> Array:  # noqa: ARG001  # the file is mapped
+        band, inside = divmod(row, rows)
+        value: Array = np.array(read_band(band)[inside])  # a view would keep the whole band
+        value.flags.writeable = False
+        return value
+
+    return read
+
+
+def _read_heap(file: memoryview, references: Array, dtype: DType) -> ReadRow:
+    """What reads values of variable length: views of the mapped file.
+
+    Parameters
+    ----------
+    file : memoryview
+        The mapped file.
+    references : ndarray of :data:`~penstock.stores.hdf5.heap.REFERENCE`
+        Where the value of each record is.
+    dtype : dtype
+        Of the numbers; uint8 gives a view of bytes.
+    """
+    find, is_bytes = Heap(file).find, dtype == np.uint8
+    addresses, numbers = references["address"].astype(np.uint64).data, references["number"].astype(np.uint32).data
+    sizes = (references["length"].astype(np.int64) * dtype.itemsize).data
+
+    def read(row: int, files: LibraryFiles) -> Array | memoryview:  # noqa: ARG001  # the file is mapped
+        view = find(addresses[row], numbers[row], sizes[row])
+        return view if is_bytes else np.frombuffer(view, dtype)
+
+    return read
 
 
 def _is_plain(dataset: h5py.Dataset, form: str, dtype: DType) -> bool:

@@ -23,7 +23,7 @@ from penstock.stores.fields.pixels import PixelLayout
 from penstock.stores.hdf5.files import Hdf5Files
 from penstock.stores.hdf5.format import array_kind
 from penstock.stores.hdf5.roles import FieldSource
-from penstock.stores.hdf5.rows import LibraryFiles
+from penstock.stores.hdf5.rows import LibraryFiles, ReadRow
 
 __all__ = ["DatasetReader", "make_reader", "read_texts"]
 
@@ -87,7 +87,7 @@ def make_reader(source: FieldSource, files: Hdf5Files, count: int, missing_label
         texts = read_texts(files.read_all(source.dataset)[:count])
         parse = json.loads if source.field.kind == "json" else str
         return DatasetReader(lambda row, _: parse(texts[row]), missing)
-    read = files.open_rows(source.dataset).read
+    read = files.open_rows(source.dataset)
     if source.shapes is not None:
         return DatasetReader(_shape_values(read, source, files.read_all(source.shapes)), missing)
     convert = _make_converter(source)
@@ -125,9 +125,7 @@ def _flag_rows(rows: Array, count: int) -> Array:
     return flags
 
 
-def _shape_values(
-    read: Callable[[int, LibraryFiles], object], source: FieldSource, shapes: Array
-) -> Callable[[int, LibraryFiles], Array]:
+def _shape_values(read: ReadRow, source: FieldSource, shapes: Array) -> Callable[[int, LibraryFiles], Array]:
     """What reads arrays whose shapes are stored beside them."""
     kind = array_kind(source.field)
     assert kind is not None, "only arrays have shapes"
