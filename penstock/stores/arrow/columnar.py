@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.errors import PenstockError, StoreFormatError
 from penstock.sample import Array, Record
-from penstock.stores.arrow.columns import NumberColumn, TextColumn
+from penstock.stores.arrow.columns import TextColumn
 from penstock.stores.arrow.fields import ColumnOptions, FieldsPlan, plan_fields
-from penstock.stores.arrow.table import ColumnarReader, ColumnKeys, FieldReader, GetChunks, ImageFiles
+from penstock.stores.arrow.table import ColumnarReader, ColumnKeys, GetChunks, ImageFiles
 from penstock.stores.base import PathLike
 from penstock.stores.container import DAMAGE, ContainerStore
 
@@ -98,7 +98,7 @@ class ColumnarStore(ContainerStore[T_opened]):
         """Plan the fields of an Arrow schema; the first bytes of a column say whether it holds images."""
 
         def peek(column: str, path: Sequence[str]) -> bytes | None:
-            values = map(reader.open_bytes(column, path).get, range(min(count, PEEKED_ROWS)))
+            values = map(reader.open_bytes(column, path), range(min(count, PEEKED_ROWS)))
             return next((bytes(value[:64]) for value in values if value is not None), None)
 
         try:
@@ -144,18 +144,7 @@ class ColumnarStore(ContainerStore[T_opened]):
 
     def read_column(self, opened: T_opened, field: str) -> Array | list[object]:
         """A column, without an object for each number."""
-        return self.read_values(opened.get_reader(field), field)
-
-    def read_values(self, reader: FieldReader[object], field: str) -> Array | list[object]:
-        """The values of a field of all records."""
-        rows = self._rows
-        if not isinstance(reader, NumberColumn):
-            return [reader.get(row) for row in (range(len(self)) if rows is None else rows.tolist())]
-        values = reader.to_numpy(is_float=self.schema[field].kind == "float")
-        if rows is not None:
-            values = values[rows]
-            values.flags.writeable = False
-        return values
+        return opened.read_column(field, self._count, self._rows)
 
     def read_record(self, opened: T_opened, index: int) -> Record:
         """A record, field by field."""
@@ -170,5 +159,5 @@ class ColumnarStore(ContainerStore[T_opened]):
     def make_blob_reader(self, opened: T_opened, field: str, indices: Sequence[int]) -> Callable[[int], object]:
         """What gives one field, without the others."""
         reader, row_of = self.find_rows(opened, indices, field)
-        get = reader.get_reader(field).get
+        get = reader.open_field(field)
         return get if row_of is int else lambda index: get(row_of(index))

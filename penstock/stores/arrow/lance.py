@@ -136,7 +136,7 @@ class LanceStore(ColumnarStore["lance.LanceDataset"]):
         """A column, without an object for each number."""
         with self._calling():
             table = opened.to_table(columns=[each.column for each in self._plan.fields if each.name == field])
-        return self.read_values(self.make_reader(lambda name, _: table.column(name).chunks).get_reader(field), field)
+        return self.make_reader(lambda name, _: table.column(name).chunks).read_column(field, len(self), None)
 
     def fingerprint(self) -> str:
         """Of sizes, and of the first and last bytes, of the files with the records; and of the options."""

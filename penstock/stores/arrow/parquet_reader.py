@@ -2,9 +2,9 @@
 
 ::
 
-    get_reader("image") ──> PagedColumn ──> ChunkPages of the row group ──> PageValues ──> view
+    open_field("image") ──> pages of the column chunk of a row group (ChunkPages) ──> PageValues ──> view
                                 └ UnsupportedPageError ──> the column of the row group, decoded by pyarrow
-    get_reader("label") ──> an ArrowColumn over the whole column, or row group by row group where it is large
+    open_field("label") ──> the whole column, or row group by row group where it is large
 
 Unpacked bytes are kept up to a number of bytes, those that were used last. Several threads may call everything.
 """
@@ -19,13 +19,13 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from penstock.stores.arrow.columns import BinaryColumn
 from penstock.stores.arrow.fields import ColumnField
 from penstock.stores.arrow.parquet_files import ParquetIndex, open_parquet
 from penstock.stores.arrow.parquet_pages import ChunkPages, Decompress, UnsupportedPageError
-from penstock.stores.arrow.table import ColumnarReader, FieldReader, ImageFiles, Stored
+from penstock.stores.arrow.table import ColumnarReader, GetBytes, GetValue, ImageFiles
 from penstock.stores.common.mapped_files import MappedFiles
 
 if TYPE_CHECKING:
@@ -128,12 +128,12 @@ class ParquetReader(ColumnarReader):
         self._chunks = chunks
         self._paged: list[_PagedColumn] = []
 
-    def open_bytes(self, column: str, path: Sequence[str]) -> Stored:
-        """The reader of a column of bytes: page by page, where it is no list."""
+    def open_bytes(self, column: str, path: Sequence[str]) -> GetBytes:
+        """What gives the values of a column of bytes: page by page, where it is no list."""
         if ".".join([column, *path]) not in self._chunks.index.leaves:
             return super().open_bytes(column, path)
         self._paged.append(_PagedColumn(self._chunks, column, path))
-        return self._paged[-1]
+        return self._paged[-1].get
 
     def prefetch(self, rows: Sequence[int]) -> None:
         """Let the system read the pages of large fields ahead."""
@@ -143,45 +143,39 @@ class ParquetReader(ColumnarReader):
     def close(self) -> None:
         """Let go of unpacked pages and of the maps. Views stay readable, and reads that are under way go on."""
         self._chunks.cache.clear()
-        self._readers.clear()
-        self._getters = None
+        self._getters.clear()
+        self._all = None
         self._paged.clear()
 
-    def _make_reader(self, field: ColumnField) -> FieldReader[object]:
+    def _open_field(self, field: ColumnField) -> GetValue:
         index, name = self._chunks.index, ".".join([field.column, *field.path])
         is_paged = field.form in {"bytes", "pixels"} and name in index.leaves
         size = sum(nbytes for leaf, nbytes in index.unpacked_nbytes.items() if _is_below(leaf, field.column))
         if is_paged or size <= _MAX_RESIDENT_NBYTES:
-            return super()._make_reader(field)
+            return super()._open_field(field)
         files = self._files
 
-        def open_group(chunks: Sequence[pa.Array]) -> FieldReader[object]:
-            return ColumnarReader([field], lambda _name, _path: chunks, files).get_reader(field.name)
+        def open_group(chunks: Sequence[pa.Array]) -> GetValue:
+            return ColumnarReader([field], lambda _name, _path: chunks, files).open_field(field.name)
 
-        return _GroupedColumn(self._chunks, field.column, (), open_group)
+        return functools.partial(_read_from_group, self._chunks, field.column, (), open_group)
 
 
-class _GroupedColumn(Generic[T_value]):
-    """A column that pyarrow decodes a row group at a time."""
+def _read_from_group(
+    chunks: ParquetChunks,
+    column: str,
+    path: Sequence[str],
+    open_group: Callable[[Sequence[pa.Array]], Callable[[int], T_value]],
+    row: int,
+) -> T_value:
+    """The value of a row of a column that pyarrow decodes a row group at a time."""
+    group, place = chunks.find(row)
 
-    def __init__(
-        self,
-        chunks: ParquetChunks,
-        column: str,
-        path: Sequence[str],
-        open_group: Callable[[Sequence[pa.Array]], FieldReader[T_value]],
-    ) -> None:
-        self._chunks, self._column, self._path, self._open_group = chunks, column, path, open_group
+    def decode() -> tuple[Callable[[int], T_value], int]:
+        decoded = chunks.decode(column, path, group)
+        return open_group(decoded), sum(chunk.nbytes for chunk in decoded)
 
-    def get(self, row: int) -> T_value | None:
-        """The value of a row."""
-        group, row = self._chunks.find(row)
-
-        def decode() -> tuple[FieldReader[T_value], int]:
-            decoded = self._chunks.decode(self._column, self._path, group)
-            return self._open_group(decoded), sum(chunk.nbytes for chunk in decoded)
-
-        return self._chunks.cache.get((self._open_group, group), decode).get(row)
+    return chunks.cache.get((open_group, group), decode)(place)
 
 
 class _PagedColumn:
@@ -190,7 +184,7 @@ class _PagedColumn:
     def __init__(self, chunks: ParquetChunks, column: str, path: Sequence[str]) -> None:
         self._chunks, self._name = chunks, ".".join([column, *path])
         self._pages: dict[int, ChunkPages | None] = {}
-        self._decoded = _GroupedColumn(chunks, column, path, lambda decoded: BinaryColumn(decoded, path))
+        self._column, self._path = column, path
 
     def get(self, row: int) -> memoryview | None:
         """The bytes of a row; None if it has none."""
@@ -203,7 +197,7 @@ class _PagedColumn:
                 return self._chunks.cache.get((self._name, group, number), read).get(place)
             except UnsupportedPageError:
                 self._pages[group] = None
-        return self._decoded.get(row)
+        return _read_from_group(self._chunks, self._column, self._path, self._open_group, row)
 
     def prefetch(self, rows: Sequence[int]) -> None:
         """Let the system read the pages of some rows ahead: the whole chunk of a row group that was not read yet."""
@@ -219,6 +213,9 @@ class _PagedColumn:
     def _open(self, group: int) -> ChunkPages | None:
         pages = self._pages[group] = self._chunks.open(self._name, group)
         return pages
+
+    def _open_group(self, decoded: Sequence[pa.Array]) -> Callable[[int], memoryview | None]:
+        return BinaryColumn(decoded, self._path).get
 
 
 class _UnpackedCache:

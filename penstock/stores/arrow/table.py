@@ -16,7 +16,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -33,27 +33,20 @@ from penstock.stores.fields.pixels import PixelLayout
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ColumnKeys", "ColumnarReader", "FieldReader", "GetChunks", "ImageFiles", "Stored"]
+__all__ = ["ColumnKeys", "ColumnarReader", "GetBytes", "GetChunks", "GetValue", "ImageFiles"]
 
-T_value_co = TypeVar("T_value_co", covariant=True)
 T_stored = TypeVar("T_stored")
 
 GetChunks = Callable[[str, Sequence[str]], "Sequence[pa.Array]"]
 """Gives the chunks of a column by its name; of a struct, children other than the path that is given may be missing."""
 
+GetValue = Callable[[int], object]
+"""Gives the value of a row; None if it has none."""
+
+GetBytes = Callable[[int], "memoryview | Array | None"]
+"""Gives the bytes of a row, or numbers where pixels are stored as lists of numbers; None if it has none."""
+
 _MAX_IMAGE_NBYTES = 1 << 31
-
-
-class FieldReader(Protocol[T_value_co]):
-    """Gives the values of one field."""
-
-    def get(self, row: int) -> T_value_co | None:
-        """The value of a row; None if it has none."""
-        ...
-
-
-Stored = FieldReader["memoryview | Array"]
-"""Gives bytes, or numbers where pixels are stored as lists of numbers."""
 
 
 class ImageFiles:
@@ -116,58 +109,83 @@ class ColumnarReader:
     def __init__(self, fields: Sequence[ColumnField], get_chunks: GetChunks, files: ImageFiles) -> None:
         self.get_chunks, self._files = get_chunks, files
         self._fields = {field.name: field for field in fields}
-        self._readers: dict[str, FieldReader[object]] = {}
-        self._getters: list[tuple[str, Callable[[int], object]]] | None = None
+        self._getters: dict[str, GetValue] = {}
+        self._all: list[tuple[str, GetValue]] | None = None
+        self._numbers: dict[str, NumberColumn] = {}
 
     def read(self, row: int) -> dict[str, object]:
         """All fields of a row."""
-        getters = self._getters
+        getters = self._all
         if getters is None:
-            getters = self._getters = [(name, self.get_reader(name).get) for name in self._fields]
+            getters = self._all = [(name, self.open_field(name)) for name in self._fields]
         return {name: get(row) for name, get in getters}
 
-    def get_reader(self, name: str) -> FieldReader[object]:
-        """The reader of a field. Two threads may make it twice; one of the two is then kept."""
-        reader = self._readers.get(name)
-        if reader is None:
-            reader = self._readers[name] = self._make_reader(self._fields[name])
-        return reader
+    def open_field(self, name: str) -> GetValue:
+        """What gives the values of a field. Two threads may make it twice; one of the two is then kept."""
+        get = self._getters.get(name)
+        if get is None:
+            get = self._getters[name] = self._open_field(self._fields[name])
+        return get
 
-    def open_bytes(self, column: str, path: Sequence[str]) -> Stored:
-        """The reader of a column of bytes, or of a child of it; pixels may also be lists of numbers."""
+    def read_column(self, name: str, count: int, rows: Array | None) -> Array | list[object]:
+        """The values of some rows, or of all of them, without an object for each number."""
+        get, numbers = self.open_field(name), self._numbers.get(name)
+        if numbers is None:
+            return [get(row) for row in (range(count) if rows is None else rows.tolist())]
+        values = numbers.to_numpy(is_float=self._fields[name].field.kind == "float")
+        if rows is not None:
+            values = values[rows]
+            values.flags.writeable = False
+        return values
+
+    def open_bytes(self, column: str, path: Sequence[str]) -> GetBytes:
+        """What gives the values of a column of bytes, or of a child of it; pixels may also be lists of numbers."""
         chunks = self.get_chunks(column, path)
         has_lists = bool(chunks) and is_list(storage_type_of(chunks[0].type))
-        return ListColumn(chunks, path) if has_lists else BinaryColumn(chunks, path)
+        return (ListColumn(chunks, path) if has_lists else BinaryColumn(chunks, path)).get
 
-    def _make_reader(self, field: ColumnField) -> FieldReader[object]:
+    def _open_field(self, field: ColumnField) -> GetValue:
         form, kind, column, path = field.form, field.field, field.column, field.path
-        if form == "pixels":
-            return self._make_pixels(field)
-        if form == "bytes":
+        if form in {"bytes", "pixels"}:
             contents = self.open_bytes(column, path)
+            if form == "pixels":
+                return self._read_pixels(contents, field)
             names = (*path[:-1], field.path_child)
             texts = TextColumn(self.get_chunks(column, names), names) if field.path_child else None
-            return contents if texts is None else _PathOrBytes(contents, texts, self._files)
+            return contents if texts is None else _read_path_or_bytes(contents, texts, self._files)
         chunks = self.get_chunks(column, path)
-        if form == "array":
-            assert kind.array is not None, "so it was planned"
-            return _Converted(ListColumn(chunks, path), functools.partial(_to_kind, kind=kind.array))
-        if form == "boxes":
-            convert = functools.partial(_to_boxes, is_xywh=field.boxes_format == "xywh")
-            return _Converted(ListColumn(chunks, path), convert)
-        if form == "parsed":
-            return _Converted(TextColumn(chunks, path), json.loads)
-        kinds: dict[str, type[NumberColumn | TextColumn | JsonColumn]] = {
-            "number": NumberColumn, "text": TextColumn, "json": JsonColumn,
-        }  # fmt: skip
-        return kinds[form](chunks, path)
+        if form == "number":
+            self._numbers[field.name] = numbers = NumberColumn(chunks, path)
+            return numbers.get
+        if form == "json":
+            return JsonColumn(chunks, path).get
+        if form in {"text", "parsed"}:
+            texts = TextColumn(chunks, path)
+            return texts.get if form == "text" else _convert(texts.get, json.loads)
+        convert = functools.partial(_to_boxes, is_xywh=field.boxes_format == "xywh")
+        if kind.array is not None and form == "array":
+            convert = functools.partial(_to_kind, kind=kind.array)
+        return _convert(ListColumn(chunks, path).get, convert)
 
-    def _make_pixels(self, field: ColumnField) -> FieldReader[object]:
-        kind, path = field.field.pixels, field.path
+    def _read_pixels(self, contents: GetBytes, field: ColumnField) -> GetValue:
+        kind, layout = field.field.pixels, PixelLayout(field.channels)
         assert kind is not None, "so it was planned"
-        paths = [(*path[:-1], child) for child in field.size_children]
-        sizes = [NumberColumn(self.get_chunks(field.column, each), each) for each in paths]
-        return _Pixels(self.open_bytes(field.column, path), kind, sizes, PixelLayout(field.channels))
+        paths = [(*field.path[:-1], child) for child in field.size_children]
+        sizes = [NumberColumn(self.get_chunks(field.column, path), path) for path in paths]
+        shape = [-1 if lengths is None else lengths[0] for lengths in kind.axes]
+        dtype = kind.dtype.newbyteorder("<")
+
+        def read(row: int) -> Array | None:
+            values = contents(row)
+            if values is None:
+                return None
+            stated = [int(column.get(row) or 0) for column in sizes]
+            if stated and min(stated) < 1:
+                raise ValueError(f"its height, width and channels must be at least 1, got {stated}")
+            pixels: Array = np.frombuffer(values, dtype) if isinstance(values, memoryview) else values
+            return layout.convert(pixels.reshape([*stated, *shape[len(stated) :]]))
+
+        return read
 
 
 class ColumnKeys(LazyKeys):
@@ -186,48 +204,25 @@ class ColumnKeys(LazyKeys):
         return str(number) if key is None else key
 
 
-class _PathOrBytes:
-    """Images that are stored as their bytes, or as the path of their file."""
+def _read_path_or_bytes(contents: GetBytes, names: TextColumn, files: ImageFiles) -> GetValue:
+    """What gives images that are stored as their bytes, or as the path of their file."""
 
-    def __init__(self, contents: FieldReader[object], names: TextColumn, files: ImageFiles) -> None:
-        self._contents, self._names, self._files = contents, names, files
+    def read(row: int) -> object:
+        content = contents(row)
+        path = names.get(row) if content is None else None
+        return files.read(path) if path else content
 
-    def get(self, row: int) -> object:
-        content = self._contents.get(row)
-        if content is not None:
-            return content
-        path = self._names.get(row)
-        return self._files.read(path) if path else None
+    return read
 
 
-class _Converted(Generic[T_stored]):
-    """Values that are converted when they are read."""
+def _convert(get: Callable[[int], T_stored | None], convert: Callable[[T_stored], object]) -> GetValue:
+    """What gives values that are converted when they are read."""
 
-    def __init__(self, column: FieldReader[T_stored], convert: Callable[[T_stored], object]) -> None:
-        self._column, self._convert = column, convert
+    def read(row: int) -> object:
+        value = get(row)
+        return None if value is None else convert(value)
 
-    def get(self, row: int) -> object:
-        value = self._column.get(row)
-        return None if value is None else self._convert(value)
-
-
-class _Pixels:
-    """Pixels that are stored as their bytes, or as lists of numbers."""
-
-    def __init__(self, column: Stored, kind: ArrayKind, sizes: Sequence[NumberColumn], layout: PixelLayout) -> None:
-        self._column, self._sizes, self._layout = column, sizes, layout
-        self._shape = [-1 if lengths is None else lengths[0] for lengths in kind.axes]
-        self._dtype = kind.dtype.newbyteorder("<")
-
-    def get(self, row: int) -> Array | None:
-        values = self._column.get(row)
-        if values is None:
-            return None
-        stated = [int(column.get(row) or 0) for column in self._sizes]
-        if stated and min(stated) < 1:
-            raise ValueError(f"its height, width and channels must be at least 1, got {stated}")
-        pixels: Array = np.frombuffer(values, self._dtype) if isinstance(values, memoryview) else values
-        return self._layout.convert(pixels.reshape([*stated, *self._shape[len(stated) :]]))
+    return read
 
 
 def _to_boxes(values: Array, *, is_xywh: bool) -> Array:
