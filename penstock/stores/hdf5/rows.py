@@ -45,6 +45,7 @@ class LibraryFiles:
 
     def __init__(self, paths: Sequence[Path], url: str, *, swmr: bool) -> None:
         self._paths, self._url, self._swmr = paths, url, swmr
+        self._kept_nbytes = max(_CACHE_NBYTES // len(paths), 1 << 20)
         self._files: dict[int, h5py.File] = {}
         self._datasets: dict[tuple[int, str], h5py.Dataset] = {}
 
@@ -57,7 +58,8 @@ class LibraryFiles:
         if found is None:
             file = self._files.get(number)
             if file is None:
-                opened = open_library_file(self._paths[number], self._url, swmr=self._swmr)
+                path, kept = self._paths[number], self._kept_nbytes
+                opened = open_library_file(path, self._url, swmr=self._swmr, kept_nbytes=kept)
                 file = self._files.setdefault(number, opened)  # another thread may have been faster
             found = file[name]
             if not self._swmr:

@@ -41,7 +41,6 @@ LIBRARY_ERRORS: Final = (OSError, RuntimeError, MemoryError, *DAMAGE)
 
 _MAX_OBJECTS: Final = 100_000
 _MAX_CLASSES: Final = 1 << 16
-_CACHE_NBYTES: Final = 64 << 20
 _SPARSE_NBYTES: Final = 1 << 30
 _MAX_BLOCK_NBYTES: Final = 1 << 28
 _MAX_RATIO: Final = 2000  # deflate compresses to 1/1032 at most
@@ -114,8 +113,8 @@ class Survey:
     layout: str = ""
 
 
-def open_library_file(path: Path, url: str, *, swmr: bool) -> h5py.File:
-    """Open a file with h5py for reading.
+def open_library_file(path: Path, url: str, *, swmr: bool, kept_nbytes: int = 1 << 20) -> h5py.File:
+    """Open a file with h5py for reading, which keeps so many bytes of the chunks of a dataset (HDF5's default: 1 MiB).
 
     Raises
     ------
@@ -130,8 +129,8 @@ def open_library_file(path: Path, url: str, *, swmr: bool) -> h5py.File:
     except OSError as error:
         raise StoreError(f"{path.name} cannot be read: {error.strerror or error}", store=url) from error
     try:
-        # some file systems have no locks; the default of HDF5 is to keep 1 MiB of the chunks of a dataset
-        return h5py.File(path, "r", swmr=swmr, locking="best-effort", rdcc_nbytes=_CACHE_NBYTES)
+        # some file systems have no locks
+        return h5py.File(path, "r", swmr=swmr, locking="best-effort", rdcc_nbytes=kept_nbytes)
     except LIBRARY_ERRORS as error:
         if _LOCKED.search(str(error)):
             raise StoreError(

@@ -90,6 +90,19 @@ def test_pixels_of_every_layout_are_those_of_h5py(path: Path, layout: str, dtype
         assert bool(store._opened.get()._datasets) != is_direct  # those that h5py reads
 
 
+def test_h5py_keeps_chunks_for_other_records(tmp_path: Path) -> None:
+    """h5py keeps 64 MiB of the chunks of a dataset, in all files of a store together: chunks hold several records."""
+    for number in range(4):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file.create_dataset("image", data=random_pixels(COUNT, 6, 5), chunks=(4, 6, 5), compression="lzf")
+
+    with ps.open([tmp_path / f"{number}.h5" for number in range(4)]) as store:
+        store.read([COUNT + 1])
+        (dataset,) = store._opened.get()._datasets.values()  # type: ignore[attr-defined]  # what h5py has opened
+
+        assert dataset.file.id.get_access_plist().get_cache()[2] == 16 << 20
+
+
 def test_a_userblock_is_read_by_h5py(path: Path) -> None:
     """A file with a block of the user's before it (MATLAB writes such) is recognised and read."""
     pixels = random_pixels(COUNT, 6, 5, 3)
