@@ -32,6 +32,7 @@ from penstock.stores.arrow.features import (
     storage_type_of,
 )
 from penstock.stores.fields.image_signatures import looks_like_image
+from penstock.stores.fields.pixels import CHANNELS, check_shape
 from penstock.stores.fields.record_names import quote_names
 from penstock.stores.fields.usual_names import BOX_NAMES, IMAGE_NAMES, KEY_NAMES, LABEL_NAMES, MASK_NAMES
 
@@ -48,7 +49,6 @@ METADATA_KEY: Final = b"penstock"
 
 _CATEGORY_NAMES: Final = (*LABEL_NAMES, "categories", "classes")
 _BOX_FORMATS: Final = ("xyxy", "xywh")
-_CHANNELS: Final = ("RGB", "BGR")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class ColumnOptions:
     def __post_init__(self) -> None:
         if self.boxes_format not in {None, *_BOX_FORMATS}:
             raise ArgumentError(f"boxes_format must be one of {', '.join(_BOX_FORMATS)}, got {self.boxes_format!r}")
-        if self.channels not in {None, *_CHANNELS}:
-            raise ArgumentError(f"channels must be one of {', '.join(_CHANNELS)}, got {self.channels!r}")
+        if self.channels not in {None, *CHANNELS}:
+            raise ArgumentError(f"channels must be one of {', '.join(CHANNELS)}, got {self.channels!r}")
         if isinstance(self.fields, str):
             raise ArgumentError(f"fields must be a sequence of names of columns, got {self.fields!r}")
 
@@ -258,10 +258,7 @@ class _Planner:
 
 
 def _plan_pixels(name: str, arrow_type: pa.DataType, options: ColumnOptions) -> ColumnField:
-    shape = tuple(options.shape or ())
-    dtype = options.dtype or "uint8"
-    if len(shape) != 3 or not all(type(length) is int and length > 0 for length in shape):
-        raise ArgumentError(f"shape must be (height, width, channels), got {options.shape!r}")
+    shape, dtype = check_shape(options.shape), options.dtype or "uint8"
     if shape[2] == 3 and options.channels is None:
         raise ArgumentError(f'the order of the channels of {name!r} is not stored; state channels="RGB" or "BGR"')
     if not is_binary(arrow_type) and str(axes_of(arrow_type)[1]) != dtype:

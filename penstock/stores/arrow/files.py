@@ -22,7 +22,7 @@ from penstock.registry import require
 from penstock.stores.arrow.columnar import ColumnarStore, takes_columns
 from penstock.stores.arrow.table import ColumnarReader
 from penstock.stores.base import PathLike
-from penstock.stores.common.regular_file import open_regular, read_json
+from penstock.stores.common.regular_file import has_magic, open_regular, read_json
 from penstock.stores.fields.record_names import quote_names
 from penstock.wording import counted
 
@@ -92,12 +92,7 @@ class ArrowStore(ColumnarStore[ColumnarReader]):
         if where.is_dir():
             is_dataset = (where / _STATE).is_file() and (where / "dataset_info.json").is_file()
             return is_dataset or (where / _SPLITS).is_file()
-        try:
-            with os.fdopen(open_regular(where), "rb") as file:
-                start = file.read(8)
-        except OSError:
-            return False
-        return start.startswith(_MAGIC) or (start.startswith(_STREAM) and where.suffix in {".arrow", ".arrows"})
+        return has_magic(where, _MAGIC) or (where.suffix in {".arrow", ".arrows"} and has_magic(where, _STREAM))
 
     @staticmethod
     def find_files(paths: Sequence[Path], split: str | None) -> tuple[Path, list[Path]]:

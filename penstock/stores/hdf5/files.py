@@ -18,7 +18,7 @@ import numpy as np
 from penstock.errors import PenstockError, StoreError, StoreFormatError
 from penstock.sample import Array
 from penstock.stores.common.mapped_files import MappedFiles
-from penstock.stores.hdf5.rows import LibraryFiles, ReadRow, open_rows, read_by_library, read_shards
+from penstock.stores.hdf5.rows import ReadRow, open_rows, read_by_library, read_shards
 from penstock.stores.hdf5.survey import LIBRARY_ERRORS, FoundDataset, Survey, open_library_file, survey_file
 
 if TYPE_CHECKING:
@@ -45,10 +45,6 @@ class Hdf5Files:
         self._may_be_swmr = swmr is None
         self.is_swmr = bool(swmr)
         self._mapped = MappedFiles(self._paths)
-
-    def open(self) -> LibraryFiles:
-        """Files to be kept open; none is opened yet."""
-        return LibraryFiles(self._paths, self._url, swmr=self.is_swmr)
 
     def survey(self, layout: str) -> list[Survey]:
         """The datasets of each file; ``layout`` is the name of the dataset of penstock's own layout.

@@ -143,7 +143,7 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
 
     def open_files(self) -> LibraryFiles:
         """Open nothing yet: h5py is needed for columns and for unusual datasets only."""
-        return self._hdf5.open()
+        return LibraryFiles(self._files, self.url, swmr=self._hdf5.is_swmr)
 
     def close_files(self, opened: LibraryFiles) -> None:
         """Close the files that h5py has opened; mapped files stay readable."""
