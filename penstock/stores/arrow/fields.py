@@ -91,8 +91,6 @@ class ColumnField:
         The column.
     path : tuple of str
         Names of its children, down to the value.
-    form : str
-        How a value is made: ``bytes``, ``pixels``, ``number``, ``text``, ``array``, ``boxes`` or ``json``.
     path_child : str
         The child with the path of an image's file, for images that may be stored as a path only.
     boxes_format, channels : str
@@ -105,11 +103,15 @@ class ColumnField:
     field: Field
     column: str
     path: tuple[str, ...] = ()
-    form: str = "json"
     path_child: str = ""
     boxes_format: str = "xyxy"
     channels: str = "RGB"
     size_children: tuple[str, ...] = ()
+
+    @property
+    def may_be_label(self) -> bool:
+        """Whether the value is a number, text or a list of numbers."""
+        return not self.field.is_blob and self.field.kind not in {"boxes", "json"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ class FieldsPlan:
     def describe(self) -> str:
         """Which column is what: the end of a sentence."""
         image = next((each for each in self.fields if each.field.is_image), None)
-        parts = [] if image is None else [f"{'pixels' if image.form == 'pixels' else 'images'} in {_dotted(image)!r}"]
+        parts = [] if image is None else [f"{'pixels' if image.field.pixels else 'images'} in {_dotted(image)!r}"]
         label = next((each for each in self.fields if each.field.kind == "label"), None)
         if label is not None:
             classes = f" of {len(label.field.classes)} classes" if label.field.classes else ""
@@ -220,7 +222,7 @@ class _Planner:
                 'width, channels), dtype= and channels="RGB" or "BGR"'
             )
         field = Field(("mask" if name.lower() in MASK_NAMES else "image") if is_image else "bytes")
-        return ColumnField(name, field, name, path, "bytes", path_child if is_image else "")
+        return ColumnField(name, field, name, path, path_child if is_image else "")
 
     def _plan_boxes(self, name: str, arrow_type: pa.DataType, feature: object) -> bool:
         """Add the fields of a column with boxes, if their format is stated: boxes, classes, and what else there is.
@@ -239,9 +241,7 @@ class _Planner:
             self.notes.append(f"{name!r} may hold boxes: state boxes_format=")
             return False
         path = () if box is None else (box,)
-        self.found.append(
-            ColumnField("boxes", Field("boxes"), name, path, "boxes", boxes_format=self._options.boxes_format)
-        )
+        self.found.append(ColumnField("boxes", Field("boxes"), name, path, boxes_format=self._options.boxes_format))
         category = next((child for child in _CATEGORY_NAMES if child in children), None)
         for child, child_type in children.items():
             axes, dtype = ("*", make_dtype(child_type)) if is_outer else axes_of(child_type)
@@ -251,9 +251,9 @@ class _Planner:
                 self.notes.append(f"'{name}.{child}' is left out")
             elif child == category and dtype.kind in "iu":
                 field = Field("int64[*]", class_names(feature_of_child(feature, child)))
-                self.found.append(ColumnField("classes", field, name, (child,), "array"))
+                self.found.append(ColumnField("classes", field, name, (child,)))
             else:
-                self.found.append(ColumnField(f"{name}.{child}", Field(f"{dtype}[*]"), name, (child,), "array"))
+                self.found.append(ColumnField(f"{name}.{child}", Field(f"{dtype}[*]"), name, (child,)))
         return True
 
 
@@ -264,7 +264,7 @@ def _plan_pixels(name: str, arrow_type: pa.DataType, options: ColumnOptions) -> 
     if not is_binary(arrow_type) and str(axes_of(arrow_type)[1]) != dtype:
         raise ArgumentError(f"dtype must be that of column {name!r} ({arrow_type}), got {dtype!r}")
     field = Field(f"pixels:{dtype}[{shape[0]},{shape[1]},{shape[2]}]")
-    return ColumnField(name, field, name, (), "pixels", channels=options.channels or "RGB")
+    return ColumnField(name, field, name, channels=options.channels or "RGB")
 
 
 def _plan_simple(name: str, arrow_type: pa.DataType, feature: object) -> ColumnField | None:
@@ -278,14 +278,14 @@ def _plan_simple(name: str, arrow_type: pa.DataType, feature: object) -> ColumnF
     if dtype is not None:
         is_label = bool(classes) or (isinstance(feature, dict) and feature.get("_type") == "ClassLabel")
         field = Field("float") if dtype.kind == "f" else Field("label" if is_label else "int", classes)
-        return ColumnField(name, field, name, (), "number")
+        return ColumnField(name, field, name)
     is_time = types.is_temporal(arrow_type) and not types.is_duration(arrow_type)
     if is_text(arrow_type) or is_time or types.is_decimal(arrow_type):
-        return ColumnField(name, Field("text"), name, (), "text")
+        return ColumnField(name, Field("text"), name)
     axes, dtype = axes_of(arrow_type)
     if dtype is None or "*" in axes.split(",")[1:]:  # lists of lists may differ in length: polygons
         return None
-    return ColumnField(name, Field(f"{dtype}[{axes}]", classes), name, (), "array")
+    return ColumnField(name, Field(f"{dtype}[{axes}]", classes), name)
 
 
 def _name_image(found: Sequence[ColumnField], options: ColumnOptions) -> list[ColumnField]:
@@ -308,10 +308,10 @@ def _name_label(found: Sequence[ColumnField], options: ColumnOptions) -> list[Co
     """The fields, with one called ``label``: the stated one, one with a usual name, or the only one with classes."""
     if options.label is not None:
         chosen = next((each for each in found if _dotted(each) == options.label), None)
-        if chosen is None or chosen.form not in {"number", "array", "text"}:
+        if chosen is None or not chosen.may_be_label:
             raise ArgumentError(f"label must name a column of numbers, lists of numbers or text, got {options.label!r}")
     else:
-        simple = [each for each in found if each.form in {"number", "array", "text"}]
+        simple = [each for each in found if each.may_be_label]
         by_name = [each for name in LABEL_NAMES for each in simple if each.column.lower() == name and not each.path]
         with_classes = [each for each in found if each.field.kind == "label"]
         chosen = by_name[0] if by_name else with_classes[0] if len(with_classes) == 1 else None
@@ -357,16 +357,8 @@ def _plan_own(schema: pa.Schema, metadata: bytes) -> FieldsPlan:
 
 def _plan_own_field(name: str, field: Field, arrow_type: pa.DataType) -> ColumnField:
     children = children_of(arrow_type)
-    path = ("bytes",) if children else ()
-    if field.pixels is not None:
-        sizes = tuple(child for child in ("height", "width", "channels") if child in children)
-        return ColumnField(name, field, name, path, "pixels", size_children=sizes)
-    if field.is_blob:
-        return ColumnField(name, field, name, path, "bytes")
-    if field.array is not None:
-        return ColumnField(name, field, name, (), "array")
-    forms = {"label": "number", "int": "number", "float": "number", "text": "text", "json": "parsed"}
-    return ColumnField(name, field, name, (), forms[field.kind])
+    sizes = tuple(child for child in ("height", "width", "channels") if child in children)
+    return ColumnField(name, field, name, ("bytes",) if children else (), size_children=sizes)
 
 
 def _dotted(field: ColumnField) -> str:

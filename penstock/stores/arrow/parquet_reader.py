@@ -149,7 +149,7 @@ class ParquetReader(ColumnarReader):
 
     def _open_field(self, field: ColumnField) -> GetValue:
         index, name = self._chunks.index, ".".join([field.column, *field.path])
-        is_paged = field.form in {"bytes", "pixels"} and name in index.leaves
+        is_paged = field.field.is_blob and name in index.leaves
         size = sum(nbytes for leaf, nbytes in index.unpacked_nbytes.items() if _is_below(leaf, field.column))
         if is_paged or size <= _MAX_RESIDENT_NBYTES:
             return super()._open_field(field)

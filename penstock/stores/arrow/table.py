@@ -23,7 +23,7 @@ import numpy as np
 from penstock.errors import ArgumentError, StoreError
 from penstock.sample import Array, ArrayKind
 from penstock.stores.arrow.columns import BinaryColumn, JsonColumn, ListColumn, NumberColumn, TextColumn
-from penstock.stores.arrow.features import is_list, storage_type_of
+from penstock.stores.arrow.features import is_list, is_text, storage_type_of
 from penstock.stores.arrow.fields import ColumnField
 from penstock.stores.common.keys import LazyKeys
 from penstock.stores.common.regular_file import open_regular
@@ -145,31 +145,31 @@ class ColumnarReader:
         return (ListColumn(chunks, path) if has_lists else BinaryColumn(chunks, path)).get
 
     def _open_field(self, field: ColumnField) -> GetValue:
-        form, kind, column, path = field.form, field.field, field.column, field.path
-        if form in {"bytes", "pixels"}:
+        kind, column, path = field.field, field.column, field.path
+        if kind.is_blob:
             contents = self.open_bytes(column, path)
-            if form == "pixels":
-                return self._read_pixels(contents, field)
+            if kind.pixels is not None:
+                return self._read_pixels(contents, kind.pixels, field)
             names = (*path[:-1], field.path_child)
             texts = TextColumn(self.get_chunks(column, names), names) if field.path_child else None
             return contents if texts is None else _read_path_or_bytes(contents, texts, self._files)
         chunks = self.get_chunks(column, path)
-        if form == "number":
+        if kind.array is not None:
+            convert = functools.partial(_to_kind, kind=kind.array)
+            if kind.kind == "boxes":
+                convert = functools.partial(_to_boxes, is_xywh=field.boxes_format == "xywh")
+            return _convert(ListColumn(chunks, path).get, convert)
+        if kind.kind not in {"text", "json"}:
             self._numbers[field.name] = numbers = NumberColumn(chunks, path)
             return numbers.get
-        if form == "json":
+        is_parsed = kind.kind == "json" and bool(chunks) and is_text(chunks[0].type)  # in a file of penstock
+        if kind.kind == "json" and not is_parsed:
             return JsonColumn(chunks, path).get
-        if form in {"text", "parsed"}:
-            texts = TextColumn(chunks, path)
-            return texts.get if form == "text" else _convert(texts.get, json.loads)
-        convert = functools.partial(_to_boxes, is_xywh=field.boxes_format == "xywh")
-        if kind.array is not None and form == "array":
-            convert = functools.partial(_to_kind, kind=kind.array)
-        return _convert(ListColumn(chunks, path).get, convert)
+        texts = TextColumn(chunks, path)
+        return _convert(texts.get, json.loads) if is_parsed else texts.get
 
-    def _read_pixels(self, contents: GetBytes, field: ColumnField) -> GetValue:
-        kind, layout = field.field.pixels, PixelLayout(field.channels)
-        assert kind is not None, "so it was planned"
+    def _read_pixels(self, contents: GetBytes, kind: ArrayKind, field: ColumnField) -> GetValue:
+        layout = PixelLayout(field.channels)
         paths = [(*field.path[:-1], child) for child in field.size_children]
         sizes = [NumberColumn(self.get_chunks(field.column, path), path) for path in paths]
         shape = [-1 if lengths is None else lengths[0] for lengths in kind.axes]
