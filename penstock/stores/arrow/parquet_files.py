@@ -35,7 +35,6 @@ _SPLIT: Final = re.compile(
     r"(?i)(?:^|[-_. ])(train|training|test|testing|eval|evaluation|validation|valid|val|dev)(?:$|[-_. 0-9])"
 )
 _SPLIT_NAMES: Final = {"training": "train", "testing": "test", "eval": "test", "evaluation": "test"}
-_COMPRESSIONS: Final = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")
 _MAX_ROWS: Final = 1 << 40
 _MAGIC: Final = b"PAR1"
 
@@ -48,7 +47,7 @@ class LeafColumn:
     value_nbytes: int
     begins: list[int] = field(default_factory=list)
     nbytes: list[int] = field(default_factory=list)
-    compressions: list[str] = field(default_factory=list)
+    codecs: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -195,11 +194,11 @@ def _add_row_group(index: ParquetIndex, entry: Struct, number: int, group: int) 
         chunk = get_struct(column, 3)
         index.unpacked_nbytes[name] += get_whole(chunk, 6)
         if (leaf := index.leaves.get(name)) is not None:
-            begin, dictionary, codec = get_whole(chunk, 9), chunk.get(11), get_whole(chunk, 4)
+            begin, dictionary = get_whole(chunk, 9), chunk.get(11)
             has_dictionary = type(dictionary) is int and 0 < dictionary < begin
             leaf.begins.append(get_whole(chunk, 11) if has_dictionary else begin)
             leaf.nbytes.append(get_whole(chunk, 7))
-            leaf.compressions.append(_COMPRESSIONS[codec] if codec < len(_COMPRESSIONS) else str(codec))
+            leaf.codecs.append(get_whole(chunk, 4))
 
 
 def _read_row_groups(path: Path) -> list[Struct]:

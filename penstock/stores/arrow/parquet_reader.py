@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 __all__ = ["ParquetChunks", "ParquetReader"]
 
 T_value = TypeVar("T_value")
-_CODECS: Final = frozenset({"SNAPPY", "GZIP", "BROTLI", "ZSTD", "LZ4_RAW"})
+_CODECS: Final = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
+"""Names in pyarrow of the codecs of Parquet; 0 is none."""
 _MAX_RESIDENT_NBYTES: Final = 1 << 28
 """Small columns of more bytes are read row group by row group."""
 _MAX_ADVISED_NBYTES: Final = 1 << 25
@@ -94,7 +95,7 @@ class ParquetChunks:
         view = self._mapped.view(self.index.files[group], leaf.begins[group], leaf.nbytes[group])
         rows = starts[group + 1] - starts[group]
         try:
-            decompress = _make_decompress(leaf.compressions[group])
+            decompress = _make_decompress(leaf.codecs[group])
             return ChunkPages(view, rows, leaf.max_definition, leaf.value_nbytes, decompress, check=self._check)
         except UnsupportedPageError:
             return None
@@ -251,7 +252,7 @@ class _UnpackedCache:
             self._nbytes = 0
 
 
-def _make_decompress(compression: str) -> Decompress | None:
+def _make_decompress(codec: int) -> Decompress | None:
     """What unpacks the pages of a column chunk; None if they are not compressed.
 
     Raises
@@ -259,13 +260,13 @@ def _make_decompress(compression: str) -> Decompress | None:
     UnsupportedPageError
         If the compression is left to pyarrow.
     """
-    if compression == "UNCOMPRESSED":
+    if codec == 0:
         return None
     import pyarrow as pa
 
-    name = compression.lower()
-    if compression not in _CODECS or not pa.Codec.is_available(name):
-        raise UnsupportedPageError(f"pages are compressed with {compression}")
+    name = _CODECS.get(codec)
+    if name is None or not pa.Codec.is_available(name):
+        raise UnsupportedPageError(f"pages are compressed with codec {codec}")
 
     def decompress(content: memoryview, nbytes: int) -> memoryview:
         with _naming_damage():
