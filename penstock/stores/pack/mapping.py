@@ -56,8 +56,7 @@ class PackMap:
         self.process = os.getpid()
         self._path = folder / FILE
         self._path_text = str(self._path)
-        hashes = load_page_hashes(folder, url)
-        self._pages = PageFile(self._path, url, hashes)
+        self._pages = PageFile(self._path, url, load_page_hashes(folder, url))
         self.meta = read_meta(self._pages, url)
         self._trees = self._pages.trees()
         records = self._trees.get(RECORDS, BTree.empty())
@@ -77,8 +76,6 @@ class PackMap:
         self._identity = identify(self._path)
         self.window = self._pages.map()
         self._mirror = self._pages.mirror
-        if self._mirror is not None:
-            self._mirror.hashes = hashes
 
     @classmethod
     def open(cls, folder: Path, url: str) -> PackMap:

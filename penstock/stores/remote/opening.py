@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import ClassVar, Final, Protocol, TypeVar
 
-from penstock.errors import StoreError, StoreNotFoundError
+from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.common.mirrors import register_mirror
 from penstock.stores.lmdb.files import FILE, HASHES
 from penstock.stores.location import Location, RemoteSource
+from penstock.stores.pack.page_hashes import PageHashFile
 from penstock.stores.remote.cache import CacheFolder, check_folder, parse_size
 from penstock.stores.remote.fetching import get_fetcher
 from penstock.stores.remote.mirror import Mirror
@@ -25,6 +26,7 @@ __all__ = ["attach", "find_remote"]
 _ENDS_NBYTES: Final = 1 << 16
 """Bytes at both ends of an object that are fetched when it is opened: there is what says where the rest is."""
 _MAX_OBJECTS: Final = 10_000
+_MAX_ATTEMPTS: Final = 4
 
 
 class Kind(Protocol):
@@ -90,7 +92,20 @@ def attach(source: RemoteSource, path: Path) -> list[Mirror]:
             ) from error
         mirrors.append(Mirror(place, name, ObjectInfo(nbytes, version), file, cache))
         register_mirror(file, mirrors[-1])
+    if [name for name, _, _ in source.objects] == [FILE, HASHES]:
+        mirrors[0].hashes = _load_hashes(path / HASHES, mirrors[1], place)
     return mirrors
+
+
+def _load_hashes(path: Path, mirror: Mirror, place: Place) -> PageHashFile:
+    """The hashes of the pages of a pack, which are used before any page of it is kept."""
+    for _ in range(_MAX_ATTEMPTS):
+        try:
+            return PageHashFile(path)
+        except ValueError as error:
+            mirror.forget(0, min(mirror.nbytes, _ENDS_NBYTES))
+            wrong = error
+    raise StoreFormatError(f"{HASHES} is damaged: {wrong}; copy the pack there again", store=place.url)
 
 
 def _find_objects(place: Place) -> dict[str, ObjectInfo]:

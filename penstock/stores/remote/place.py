@@ -121,7 +121,7 @@ class Place:
         """
         obstore = _load_library()
         try:
-            return _describe_object(self._repeat(name, lambda client: obstore.head(client, self._path(name))))
+            return self._repeat(name, lambda client: self._describe(obstore.head(client, self._path(name))))
         except StoreNotFoundError:
             return None
 
@@ -139,7 +139,7 @@ class Place:
 
         def fetch(client: ObjectStore) -> memoryview | None:
             result: GetResult = obstore.get(client, self._path(name), options={"range": (begin, end)})
-            if _describe_object(result.meta) != info:
+            if self._describe(result.meta) != info:
                 return None
             content = memoryview(result.bytes())
             if len(content) != end - begin:
@@ -147,6 +147,8 @@ class Place:
             return content
 
         content = self._repeat(name, fetch)
+        if content is None and self.find(name) == info:  # the answer was not that of the object
+            content = self._repeat(name, fetch)
         if content is None:
             raise StoreError("it was replaced while it was open; open it again", store=self.name(name))
         self.received += len(content)
@@ -167,7 +169,7 @@ class Place:
         def collect(client: ObjectStore) -> dict[str, ObjectInfo]:
             found: dict[str, ObjectInfo] = {}
             for each in obstore.list(client, prefix=self._key or None):
-                found.update({meta["path"].removeprefix(f"{self._key}/"): _describe_object(meta) for meta in each})
+                found.update({meta["path"].removeprefix(f"{self._key}/"): self._describe(meta) for meta in each})
                 if len(found) > most:
                     break
             return found
@@ -183,6 +185,12 @@ class Place:
     def name(self, name: str) -> str:
         """The URL of an object, for messages."""
         return f"{self.url}/{name}" if name else self.url
+
+    def _describe(self, meta: ObjectMeta) -> ObjectInfo:
+        version = meta.get("e_tag") or meta.get("version")
+        if version is None and not self._root.startswith("http"):
+            raise OSError("the answer is not that of an object store, but of a proxy")
+        return ObjectInfo(meta["size"], version or meta["last_modified"].isoformat())
 
     def _path(self, name: str) -> str:
         return "/".join(part for part in (self._key, name) if part)
@@ -218,7 +226,7 @@ class Place:
         region = re.search(r"expecting '([a-z0-9-]+)'|<Region>([a-z0-9-]+)</Region>", text)
         if isinstance(error, StoreError):
             return error
-        if is_absent and "NoSuchBucket" in text:
+        if "NoSuchBucket" in text:
             return StoreNotFoundError(f"there is no bucket {urlsplit(self.url).netloc!r}", store=url)
         if is_absent:
             return StoreNotFoundError("there is no object at this URL", store=url)
@@ -280,11 +288,6 @@ def _add_profile(config: dict[str, object]) -> dict[str, object]:
 
 def _load_library() -> Any:
     return require(_LIBRARY, extra="remote", purpose="to read from object storage")
-
-
-def _describe_object(meta: ObjectMeta) -> ObjectInfo:
-    version = meta.get("e_tag") or meta.get("version") or meta["last_modified"].isoformat()
-    return ObjectInfo(meta["size"], version)
 
 
 def _is_refusal(text: str) -> bool:
