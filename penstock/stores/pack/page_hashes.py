@@ -32,8 +32,8 @@ __all__ = ["PageHashFile", "hash_pages"]
 
 _HEADER: Final = struct.Struct("<8sIIQ8s")  # magic, page size, 0, count, xxh3_64 of the header so far and all hashes
 _MAGIC: Final = b"PSSEAL\x01\n"
-_BLOCK_NBYTES: Final = 1 << 16
-"""Bytes of hashes that are fetched at once, of a pack in object storage."""
+_BLOCK_NBYTES: Final = 4 << 20
+"""Bytes of hashes that are fetched at once, of a pack in object storage: those of 2 GB of the pack."""
 _PART_NBYTES: Final = 1 << 20  # a whole number of pages of every size; two parts fit into a processor's cache
 
 

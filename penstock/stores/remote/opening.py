@@ -103,7 +103,7 @@ def _load_hashes(path: Path, mirror: Mirror, place: Place) -> PageHashFile:
         try:
             return PageHashFile(path)
         except ValueError as error:
-            mirror.forget(0, min(mirror.nbytes, _ENDS_NBYTES))
+            mirror.forget(0, mirror.nbytes)
             wrong = error
     raise StoreFormatError(f"{HASHES} is damaged: {wrong}; copy the pack there again", store=place.url)
 
