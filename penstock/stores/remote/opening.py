@@ -23,7 +23,7 @@ from penstock.stores.remote.place import ObjectInfo, Place, StorageOptions
 
 __all__ = ["attach", "find_remote"]
 
-_ENDS_NBYTES: Final = 1 << 16
+_ENDS_NBYTES: Final = 1 << 17
 """Bytes at both ends of an object that are fetched when it is opened: there is what says where the rest is."""
 _MAX_OBJECTS: Final = 10_000
 _MAX_ATTEMPTS: Final = 4
