@@ -240,6 +240,11 @@ class Store(WritableKind, ABC):
         """Whether :meth:`prefetch` does something; loaders call it then."""
         return type(self).prefetch is not Store.prefetch
 
+    @property
+    def look_ahead(self) -> int:
+        """How many records a loader announces before it plans their batches; 0: those of planned batches alone."""
+        return 0
+
     def prefetch(self, indices: Indices) -> bool | None:  # noqa: ARG002  # a default
         """Begin to read records that are asked for soon; returns at once.
 

@@ -128,6 +128,11 @@ class LmdbStore(Store):
         """Whether records are so large that reading ahead pays."""
         return self.location.remote is not None or self._meta.nbytes >= _LEAST_PREFETCHED_NBYTES * max(len(self), 1)
 
+    @property
+    def look_ahead(self) -> int:
+        """Of a pack in object storage: what comes in 200 ms at 5,000 records a second."""
+        return 0 if self.location.remote is None else 1024
+
     def prefetch(self, indices: Indices) -> bool:
         """Have the system read records that are not in its page cache; see :meth:`Store.prefetch`."""
         return self._layout is None and self._open().read_ahead(self._as_numbers(indices)) > 0

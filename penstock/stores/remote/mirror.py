@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import logging
 import mmap
 import os
@@ -94,7 +95,7 @@ class Mirror:
         self._hashes = np.frombuffer(mmap.mmap(self._table, 0, access=mmap.ACCESS_READ) if pages else b"", "<u8")
         self._present = np.zeros(pages, np.bool_)
         self._lock = threading.RLock()
-        self._coming: OrderedDict[tuple[int, int], tuple[Future[_Fetched], int]] = OrderedDict()
+        self._coming: OrderedDict[tuple[int, int], tuple[Future[_Fetched], int] | None] = OrderedDict()
         self._waiting: deque[list[tuple[int, int]]] = deque()
         self._held_nbytes = 0
         self._kept: dict[tuple[int, int], memoryview] = {}
@@ -146,9 +147,11 @@ class Mirror:
         fetcher = get_fetcher()
         wanted = [each for each in ranges if each[1] and each not in self._coming and self._find_missing(*each)]
         with self._lock:
+            self._coming.update(dict.fromkeys(wanted))
             self._waiting.extend(_join(sorted(wanted), fetcher.gap_nbytes))
             while len(self._waiting) > _MAX_WAITING:  # an epoch that was abandoned, as a rule
-                self._waiting.popleft()
+                for each in self._waiting.popleft():
+                    self._coming.pop(each, None)
         self._send()
         return sum(nbytes for _, nbytes in wanted)
 
@@ -161,7 +164,9 @@ class Mirror:
         fetcher = get_fetcher()
         with self._lock:
             while self._waiting and self._held_nbytes < _MAX_HELD_NBYTES:
-                group = self._waiting.popleft()
+                group = [each for each in self._waiting.popleft() if each in self._coming]
+                if not group:
+                    continue
                 begin = group[0][0]
                 nbytes = max(offset + size for offset, size in group) - begin
                 future = fetcher.submit(functools.partial(self._fetch, begin, nbytes), nbytes)
@@ -176,18 +181,15 @@ class Mirror:
             return
         with self._lock:
             for each in group:
-                if self._coming.pop(each, None) is not None:
-                    self._held_nbytes -= each[1]
+                self._pop(each)
         if self._waiting:
             self._send()
 
     def _take(self, offset: int, nbytes: int) -> memoryview | None:
         """What was announced; None if it was not, or does not come: then the caller fetches it."""
         with self._lock:
-            coming = self._coming.pop((offset, nbytes), None)
-            if coming is not None:
-                self._held_nbytes -= nbytes
-            elif self._waiting:  # what was announced before is not read, or not in that order
+            coming = self._pop((offset, nbytes))
+            if coming is None and self._waiting:  # what was announced before is not read, or not in that order
                 self._forget_oldest()
         if coming is None:
             return None
@@ -202,9 +204,15 @@ class Mirror:
         return fetched.content[offset - begin :][:nbytes]
 
     def _forget_oldest(self) -> None:
-        for _ in range(min(_FORGOTTEN, len(self._coming))):
-            (_, nbytes), _ = self._coming.popitem(last=False)
-            self._held_nbytes -= nbytes
+        for each in list(itertools.islice(self._coming, _FORGOTTEN)):
+            self._pop(each)
+
+    def _pop(self, each: tuple[int, int]) -> tuple[Future[_Fetched], int] | None:
+        """Forget a range that was announced; the request that brings it, and where that begins, if it is sent."""
+        coming = self._coming.pop(each, None)
+        if coming is not None:
+            self._held_nbytes -= each[1]
+        return coming
 
     def _find_missing(self, offset: int, nbytes: int) -> list[tuple[int, int]]:
         """The ranges of whole pages that are not there, of those in which some bytes are."""
