@@ -1,4 +1,4 @@
-"""URLs of places that are not read yet."""
+"""URLs of places that are not read, or not there."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ USES: dict[str, Callable[[str | Path], object]] = {
 @pytest.mark.parametrize("url", URLS, ids=["https", "S3", "Path"])
 @pytest.mark.parametrize("use", USES)
 def test_remote_places_are_refused_without_secrets(use: str, url: str | Path) -> None:
-    """The error says that they are not read (or written) yet, and shows neither password nor query."""
-    with pytest.raises(ArgumentError, match=r"remote places are not (read|written) yet") as caught:
+    """The error says that they are not read there, or not with a password; it shows neither password nor query."""
+    with pytest.raises(ArgumentError, match=r"places are not (read|written) yet|no user and password") as caught:
         USES[use](url)
     assert "secret" not in str(caught.value)
     assert ("written" in str(caught.value)) == (use == "destination")
@@ -44,7 +44,7 @@ def test_the_command_line_refuses_remote_places(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a traceback, password or query."""
-    monkeypatch.setattr("sys.argv", ["penstock", "info", "https://ann:secret@host/a.tar?token=secret"])
+    monkeypatch.setattr("sys.argv", ["penstock", "info", "sftp://ann:secret@host/a.tar?token=secret"])
 
     with pytest.raises(SystemExit):
         main()

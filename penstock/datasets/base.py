@@ -47,6 +47,7 @@ __all__ = [
     "is_iterable",
     "iter_samples",
     "loads_many",
+    "look_ahead",
     "prefetch",
     "register_sum",
     "rows_per_fill",
@@ -256,6 +257,15 @@ def has_prefetch(dataset: DatasetLike) -> bool:
     if isinstance(dataset, Wrapper):
         return any(map(has_prefetch, dataset.wrapped_datasets()))
     return bool(getattr(dataset, "prefetches", hasattr(dataset, "prefetch")))
+
+
+def look_ahead(dataset: DatasetLike) -> int:
+    """How many samples of ``dataset`` are to be announced before their batches are planned; 0 as a rule."""
+    if not has_prefetch(dataset):
+        return 0
+    if isinstance(dataset, Wrapper):
+        return max(map(look_ahead, dataset.wrapped_datasets()), default=0)
+    return int(getattr(dataset, "look_ahead", 0))
 
 
 def prefetch(dataset: DatasetLike, indices: Sequence[Index]) -> bool:

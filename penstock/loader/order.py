@@ -17,10 +17,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from penstock.datasets.base import is_iterable
+from penstock.datasets.base import is_iterable, look_ahead, prefetch
 from penstock.datasets.fingerprints import get_fingerprint
 from penstock.errors import StateError
-from penstock.loader.plan import BatchPlan, IndexPlan, SamplerPlan, TaskPlan
+from penstock.loader.plan import BatchPlan, IndexPlan, SamplerPlan, TaskPlan, plan_ahead
 from penstock.loader.position import Position
 from penstock.sample import DatasetLike, SamplerLike, State, StateDict
 from penstock.samplers import BatchSampler, DistributedSampler, RandomAccess, Sampler
@@ -153,7 +153,9 @@ class Order:
         cut, start = self.cut(), (seed, position.epoch, position.batches)
         if cursor is None:
             rest = rest_of(self.sampler, position.origin)
-            return BatchPlan(rest, *start) if cut is None else IndexPlan(rest, *cut, *start)
+            plan = BatchPlan(rest, *start) if cut is None else IndexPlan(rest, *cut, *start)
+            samples = look_ahead(self.dataset)
+            return plan_ahead(plan, functools.partial(prefetch, self.dataset), samples) if samples else plan
         expected = length(self.sampler) if checks_length else None
         return SamplerPlan(
             cursor, batched=self.batched, seed=seed, epoch=position.epoch, start=position.batches, fills=fills,

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 import numpy as np
@@ -27,7 +28,7 @@ from penstock.sample import Index, SampleKeys
 from penstock.samplers.base import BatchAccess, RandomAccess
 from penstock.workers.base import Task
 
-__all__ = ["BatchPlan", "IndexPlan", "SamplerPlan", "StreamPlan", "TaskPlan"]
+__all__ = ["BatchPlan", "IndexPlan", "SamplerPlan", "StreamPlan", "TaskPlan", "plan_ahead"]
 
 _BLOCK: Final = 4096
 """Indices asked of a sampler at once: one vectorised call serves many batches."""
@@ -198,3 +199,21 @@ def _as_integer(index: Index) -> int:
     if getattr(index, "ndim", 0):
         raise TypeError("an array is not one integer")
     return operator.index(index)
+
+
+def plan_ahead(plan: TaskPlan, announce: Callable[[Sequence[Index]], object], samples: int) -> TaskPlan:
+    """The tasks of a plan that draws nothing; each comes when as many as ``samples`` after it are announced."""
+    waiting: deque[Task] = deque()
+    count = 0
+    try:
+        for task in plan:
+            announce(task.indices)
+            waiting.append(task)
+            count += len(task.indices)
+            while count - len(waiting[0].indices) >= samples:
+                count -= len(waiting[0].indices)
+                yield waiting.popleft()
+    except Exception:
+        yield from waiting  # they were drawn before it failed
+        raise
+    yield from waiting

@@ -19,7 +19,7 @@ from penstock.errors import ArgumentError, StoreFormatError, StoreNotFoundError
 from penstock.paths import refuse_remote
 from penstock.registry import Registry
 from penstock.stores import recognition
-from penstock.stores.location import Location
+from penstock.stores.location import Location, is_remote_url
 from penstock.stores.streams import expand_shards
 
 if TYPE_CHECKING:
@@ -84,6 +84,9 @@ _UNWRITTEN: Final = (
 STREAMS = Registry("stream of shards")
 STREAMS.register("tar", "penstock.stores.tar.stream:TarStream")
 
+PLACE_OPTIONS: Final[Sequence[str]] = ("storage_options", "cache", "cache_size")
+"""Options of every store in object storage, beside those of its kind."""
+
 OBJECTS = Registry("store over an object in memory")
 OBJECTS.register("huggingface", "penstock.stores.arrow.hugging_face:HuggingFaceStore")
 
@@ -100,6 +103,15 @@ def open(url: StoreLike | object, *, layout: str | None = None, **options: objec
     layout : str, optional
         The layout of a container that other programs write in several ways, such as ``"pairs"`` for an LMDB
         environment. By default it is found by the content.
+    storage_options : mapping, optional
+        For ``s3://``, ``gs://``, ``az://`` and ``http(s)://``: options of the client, as the library obstore names
+        them, such as ``{"region": "eu-west-1", "endpoint": "http://127.0.0.1:9000"}``. What is absent is taken from
+        where the place's own tools look: variables of the environment, AWS's profiles, the role of the machine.
+    cache : path, optional
+        The folder in which bytes of such stores are kept, by default ``~/.cache/penstock/remote``. All processes of a
+        machine may share it.
+    cache_size : int or str, optional
+        The most bytes of that folder, such as ``"200GB"``; by default 50 GB. What does not fit is fetched again.
     **options
         Options of the kind: ``classes=[...]`` for a folder sets names and numbers of the classes
         (:class:`~penstock.stores.images.store.FilesStore`); ``check=False`` for a pack leaves checksums unverified
@@ -128,7 +140,11 @@ def open(url: StoreLike | object, *, layout: str | None = None, **options: objec
                 refuse_unknown_options(wrapper, wrapper.__init__, options)
                 wrapped: Store = wrapper(url, **options)
                 return wrapped
-    kind, location = find(url, layout=layout)  # type: ignore[arg-type]  # any other object: its error is the answer
+    if is_remote_url(url):
+        of_place = {name: options.pop(name) for name in PLACE_OPTIONS if name in options}
+        kind, location = _find_remote(str(url), layout, of_place)
+    else:
+        kind, location = find(url, layout=layout)  # type: ignore[arg-type]  # any other object: its error is the answer
     refuse_unknown_options(kind, kind.__init__, options)
     store: Store = kind(location, **options)
     return _join_sidecar(store)
@@ -159,6 +175,8 @@ def find(url: StoreLike, *, to_write: bool = False, layout: str | None = None) -
     """
     if isinstance(url, Location):
         return STORES.get(ALIASES.get(url.scheme, url.scheme)), url
+    if is_remote_url(url) and not to_write:
+        return _find_remote(str(url), layout, {})
     refuse_remote(url, "written" if to_write else "read")
     given = list(url) if isinstance(url, list | tuple) else [url]
     texts = [_to_text(each) for each in given]
@@ -195,6 +213,12 @@ def find(url: StoreLike, *, to_write: bool = False, layout: str | None = None) -
     raise StoreFormatError(
         f"this is neither a folder of images nor a pack (kinds of stores: {', '.join(STORES)})", store=paths[0]
     )
+
+
+def _find_remote(url: str, layout: str | None, options: Mapping[str, object]) -> tuple[type[Store], Location]:
+    from penstock.stores.remote.opening import find_remote  # stores on this machine do not need it
+
+    return find_remote(url, lambda path: find(path, layout=layout)[0], options)
 
 
 def expand_paths(paths: Sequence[str]) -> list[str]:

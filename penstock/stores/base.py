@@ -65,6 +65,9 @@ class Store(WritableKind, ABC):
     """Whether a store of this kind may consist of several files."""
     layout: ClassVar[str] = ""
     """The name of the layout, where other programs write containers of this kind in several ways; else empty."""
+    reads_ranges: ClassVar[bool] = False
+    """Whether opening and reading touch the bytes alone that are needed. Otherwise files in object storage are fetched
+    as a whole when the store is opened."""
     reads_concurrently: ClassVar[bool] = True
     """Whether several threads may read at once. If False, one lock for each store lets them read one after another."""
     location: Location
@@ -76,6 +79,11 @@ class Store(WritableKind, ABC):
     def __init__(self, path: PathLike, **options: object) -> None:
         self.location = self.locate(path)
         self._url = str(self.location)
+        self._mirrors: Sequence[object] = ()  # copies of remote objects: found as long as the store holds them
+        if self.location.remote is not None:
+            from penstock.stores.remote.opening import attach  # stores on this machine do not need it
+
+            self._mirrors = attach(self.location.remote, self.location.local_path)
         self._options = options
         self._closed = False
         self._read_lock = threading.RLock()
@@ -231,6 +239,11 @@ class Store(WritableKind, ABC):
     def prefetches(self) -> bool:
         """Whether :meth:`prefetch` does something; loaders call it then."""
         return type(self).prefetch is not Store.prefetch
+
+    @property
+    def look_ahead(self) -> int:
+        """How many records a loader announces before it plans their batches; 0: those of planned batches alone."""
+        return 0
 
     def prefetch(self, indices: Indices) -> bool | None:  # noqa: ARG002  # a default
         """Begin to read records that are asked for soon; returns at once.

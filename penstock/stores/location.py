@@ -25,12 +25,36 @@ from urllib.parse import parse_qsl, urlsplit
 
 from penstock.errors import ArgumentError
 
-__all__ = ["Location", "cache_folder", "make_pattern"]
+__all__ = ["REMOTE_SCHEMES", "Location", "RemoteSource", "cache_folder", "is_remote_url", "make_pattern"]
 
+REMOTE_SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https")
+"""Schemes of the URLs of object storage and of web servers."""
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
 _SECRET_NAME: Final = re.compile(
     r"(?i)pass|pwd|secret|token|credential|mechanism_?properties|signature|\bsig\b|api_?key|access_?key"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSource:
+    """What the files of a store are copies of.
+
+    Parameters
+    ----------
+    url : str
+        Where the objects are, as the store is named in messages.
+    objects : tuple of (str, int, str)
+        Name below the URL, number of bytes and version of each.
+    options : object
+        Options of the client (:class:`~penstock.stores.remote.place.StorageOptions`).
+    cache_nbytes : int
+        The limit of the cache folder.
+    """
+
+    url: str
+    objects: tuple[tuple[str, int, str], ...]
+    options: object
+    cache_nbytes: int
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -51,6 +75,8 @@ class Location:
         User and password for the server, as the URL has them (``"user:password"``).
     shards : tuple of str
         Absolute paths of the files of a store that has several, in order; ``path`` is then the pattern that gives them.
+    remote : RemoteSource, optional
+        What is copied to ``path``, for a store in object storage.
 
     Notes
     -----
@@ -64,6 +90,7 @@ class Location:
     query: str = ""
     credentials: str = ""
     shards: tuple[str, ...] = ()
+    remote: RemoteSource | None = None
 
     @classmethod
     def from_paths(cls, scheme: str, paths: Sequence[str | os.PathLike[str]]) -> Location:
@@ -189,12 +216,20 @@ class Location:
             _encode(self.query),
             _encode(self.credentials),
             self.shards,
+            self.remote,
         )
 
     def _format(self, user: str, query: str) -> str:
+        if self.remote is not None:
+            return self.remote.url
         if self.is_local:
             return f"{self.scheme}://{self.path}"
         return f"{self.scheme}://{user}{self.host}/{self.path}{'?' if query else ''}{query}"
+
+
+def is_remote_url(given: object) -> bool:
+    """Whether it is a URL of object storage or of a web server."""
+    return isinstance(given, str) and Location.split_scheme(given.lower())[0] in REMOTE_SCHEMES
 
 
 def make_pattern(paths: Sequence[str]) -> str:
@@ -246,7 +281,13 @@ def _encode(text: str) -> bytes:
 
 
 def _unpickle(
-    scheme: str, path: str, host: str, query: bytes, credentials: bytes, shards: tuple[str, ...] = ()
+    scheme: str,
+    path: str,
+    host: str,
+    query: bytes,
+    credentials: bytes,
+    shards: tuple[str, ...] = (),
+    remote: RemoteSource | None = None,
 ) -> Location:
     decoded = base64.b85decode(query).decode(), base64.b85decode(credentials).decode()
-    return Location(scheme, path, host, *decoded, shards)
+    return Location(scheme, path, host, *decoded, shards, remote)

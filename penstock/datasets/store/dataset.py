@@ -160,6 +160,11 @@ class StoreDataset(Dataset[Sample]):
         """Whether :meth:`prefetch` does something: whether the store looks ahead."""
         return self.store.prefetches
 
+    @property
+    def look_ahead(self) -> int:
+        """How many samples a loader announces before it plans their batches; see :attr:`penstock.Store.look_ahead`."""
+        return self.store.look_ahead
+
     def prefetch(self, indices: Indices) -> bool | None:
         """Begin to read the records of samples that are asked for soon; see :meth:`penstock.Store.prefetch`."""
         return self.store.prefetch(indices)

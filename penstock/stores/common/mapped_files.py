@@ -11,6 +11,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from penstock.stores.common.mirrors import find_mirror
 from penstock.stores.common.regular_file import open_regular
 
 __all__ = ["MappedFiles"]
@@ -62,6 +63,8 @@ class MappedFiles:
         OSError
             As :meth:`whole`.
         """
+        if (mirror := find_mirror(self._paths[number])) is not None:
+            return mirror.read(offset, nbytes)
         whole = self._views[number] or self.whole(number)
         if offset < 0 or nbytes < 0 or offset + nbytes > len(whole):
             raise ValueError(

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from penstock.stores.common.mirrors import find_mirror
+
 __all__ = ["FileIdentity", "has_magic", "identify", "open_regular", "read_json", "replace_json"]
 
 _MAX_JSON_NBYTES: Final = 256 << 20
@@ -29,12 +31,14 @@ class FileIdentity(NamedTuple):
 
 
 def identify(path: str | Path) -> FileIdentity:
-    """The identity of the file at a path; raises OSError."""
+    """The identity of the file at a path; raises OSError. Of a copy of a remote object: that of the object."""
+    if (mirror := find_mirror(path)) is not None:
+        return FileIdentity(0, mirror.version, mirror.nbytes, 0)
     seen = os.stat(path)  # noqa: PTH116  # of a text too: for each read, without a Path
     return FileIdentity(seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns)
 
 
-def open_regular(path: str | Path, flags: int = os.O_RDONLY) -> int:
+def open_regular(path: str | Path, flags: int = os.O_RDONLY, *, whole: bool = True) -> int:
     """Open a regular file and return its descriptor, which child programs do not inherit.
 
     Parameters
@@ -43,12 +47,16 @@ def open_regular(path: str | Path, flags: int = os.O_RDONLY) -> int:
         The file.
     flags : int
         As for :func:`os.open`. A file that is to be written should be opened with ``os.O_NOFOLLOW``.
+    whole : bool
+        Whether a copy of a remote object is fetched as a whole; otherwise the caller asks it for the bytes it reads.
 
     Raises
     ------
     OSError
         If it cannot be opened, or is not a regular file.
     """
+    if whole and flags == os.O_RDONLY and (mirror := find_mirror(path)) is not None:
+        mirror.require()
     try:
         file = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
     except OSError as error:
@@ -95,6 +103,11 @@ def replace_json(path: Path, entry: Mapping[str, object], *, sync: bool = True) 
 def has_magic(path: str | Path, magic: bytes, offsets: Sequence[int] = (0,)) -> bool:
     """Whether a path is a regular file that has ``magic`` at one of the offsets; False if it cannot be read."""
     try:
+        if (mirror := find_mirror(path)) is not None:
+            ends = (min(offset + len(magic), mirror.nbytes) for offset in offsets)
+            return any(
+                mirror.read(at, max(end - at, 0)) == magic for at, end in zip(offsets, ends, strict=True) if at < end
+            )
         with os.fdopen(open_regular(path), "rb", buffering=0) as file:
             return any(os.pread(file.fileno(), len(magic), offset) == magic for offset in offsets)
     except OSError:

@@ -17,6 +17,7 @@ MDB_node (openldap.org/software/repo/openldap.git, libraries/liblmdb).
 from __future__ import annotations
 
 import bisect
+import io
 import mmap
 import os
 import struct
@@ -29,7 +30,8 @@ from typing import BinaryIO, Final, Protocol, Self
 import numpy as np
 
 from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
-from penstock.stores.common.regular_file import open_regular
+from penstock.stores.common.mirrors import find_mirror
+from penstock.stores.common.regular_file import identify, open_regular
 from penstock.stores.lmdb.files import MAGIC
 from penstock.stores.lmdb.nodes import PageBlock, count_pages
 
@@ -142,8 +144,8 @@ def newest_meta(path: Path, url: str) -> MetaPage:
     """The newer meta page, without a check of the size of the file; raises as :func:`measure`."""
     head_nbytes = 16 + _META.size + 2 * _TREE.size + _TAIL.size
     try:
+        have = identify(path).nbytes
         with _open_file(path) as file:
-            have = os.fstat(file.fileno()).st_size
             head = file.read(head_nbytes)
             page_nbytes = _page_nbytes(head)
             if page_nbytes is None:
@@ -165,6 +167,8 @@ def newest_meta(path: Path, url: str) -> MetaPage:
 
 
 def _open_file(path: Path) -> BinaryIO:
+    if (mirror := find_mirror(path)) is not None:
+        return io.BytesIO(mirror.read(0, min(2 << 16, mirror.nbytes), keep=True))  # two pages of any size
     return os.fdopen(open_regular(path), "rb")
 
 
@@ -226,10 +230,11 @@ class PageFile:
         self.page_nbytes = self.meta.page_nbytes
         self._hashes = hashes
         try:
-            self._file = open_regular(path)
+            self._file = open_regular(path, whole=False)
         except OSError as error:
             raise StoreError(f"{path} cannot be read: {error.strerror}", store=url) from error
         self._close = weakref.finalize(self, os.close, self._file)
+        self.mirror = find_mirror(path)
         self.nbytes = os.fstat(self._file).st_size
         self.pages = -(-self.nbytes // self.page_nbytes)
 
@@ -243,11 +248,16 @@ class PageFile:
         """The bytes of ``count`` pages from ``first`` on; ValueError if the file does not have them."""
         if first < 0 or first + count > self.pages:
             raise ValueError(f"page {first} is outside the file of {self.pages} pages")
-        return os.pread(self._file, count * self.page_nbytes, first * self.page_nbytes)
+        return self._read_bytes(first * self.page_nbytes, count * self.page_nbytes)
 
     def value(self, extent: Extent) -> bytes:
         """The bytes of a value."""
-        return os.pread(self._file, extent.nbytes, extent.offset)
+        return self._read_bytes(extent.offset, extent.nbytes)
+
+    def _read_bytes(self, offset: int, nbytes: int) -> bytes:
+        if self.mirror is not None:
+            return bytes(self.mirror.read(offset, max(min(nbytes, self.nbytes - offset), 0), keep=True))
+        return os.pread(self._file, nbytes, offset)
 
     def numbers(self, node: Node) -> list[int]:
         """The value of an entry of numbers of records, 8 bytes each; ValueError if it has another size."""

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import functools
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -28,6 +29,7 @@ from numpy.typing import NDArray
 from penstock import _native
 from penstock.errors import CorruptRecordError, IncompleteStoreError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.pixel_rows import EncodedRows
+from penstock.stores.common.mirrors import MirrorFile
 from penstock.stores.common.regular_file import FileIdentity, identify
 from penstock.stores.lmdb.files import FILE, HASHES, LOCK
 from penstock.stores.lmdb.pages import BTree, PageFile
@@ -73,6 +75,7 @@ class PackMap:
         self._begins, self._sizes = (values.data for values in self._places)
         self._identity = identify(self._path)
         self.window = self._pages.map()
+        self._mirror = self._pages.mirror
 
     @classmethod
     def open(cls, folder: Path, url: str) -> PackMap:
@@ -109,10 +112,14 @@ class PackMap:
         if not begin:
             self._load_leaf(index)
             begin = self._begins[index]
+        if self._mirror is not None:
+            return self._mirror.read(begin, self._sizes[index])
         return self.window[begin : begin + self._sizes[index]]
 
     def offset(self, index: int) -> int:
         """The offset in the file of a value that :meth:`record` has returned."""
+        if self._mirror is not None:
+            self._mirror.require(self._begins[index], self._sizes[index])
         return self._begins[index]
 
     def read_ahead(self, numbers: NDArray[np.int64]) -> int:
@@ -120,6 +127,10 @@ class PackMap:
 
         Returns the bytes that it is asked for, at most :data:`READ_AHEAD_NBYTES`. Damaged pages are left out.
         """
+        if self._mirror is not None:
+            if leaves := self._announce_leaves(numbers, self._mirror):
+                self._mirror.submit(functools.partial(self._announce_values, numbers, self._mirror))
+            return leaves or self._announce_values(numbers, self._mirror)
         nbytes: int = _native.read_ahead(self.window, *self._locate(numbers), most_nbytes=READ_AHEAD_NBYTES)
         return nbytes
 
@@ -128,7 +139,7 @@ class PackMap:
 
         None if a record is not in the pack, or is damaged, or if the file was changed.
         """
-        for _ in range(2):
+        for _ in range(0 if self._mirror is not None else 2):
             places, sizes, is_complete = _native.find_blobs(
                 self.window, *self._places, numbers, blobs=blobs, part=part, check=check,
                 path=self._path_text, identity=self._identity,
@@ -138,6 +149,22 @@ class PackMap:
             if numbers.min() < 0 or numbers.max() >= len(self._begins) or not self._load_leaves(numbers):
                 break
         return None
+
+    def fetch(self, numbers: Sequence[int] | NDArray[np.int64]) -> None:
+        """Ask for records that are read now, all at once; does nothing for a file of this machine."""
+        if self._mirror is not None and len(numbers) > 1:
+            wanted = np.asarray(numbers, np.int64)
+            self._announce_leaves(wanted, self._mirror)
+            self._announce_values(wanted, self._mirror)
+
+    def _announce_leaves(self, numbers: NDArray[np.int64], mirror: MirrorFile) -> int:
+        unknown = numbers[self._places[0][numbers] == 0]
+        leaves = {self._leaves[bisect.bisect_right(self._firsts, number) - 1] for number in unknown.tolist()}
+        size = self._pages.page_nbytes
+        return mirror.announce((number * size, size) for number in leaves)
+
+    def _announce_values(self, numbers: NDArray[np.int64], mirror: MirrorFile) -> int:
+        return mirror.announce(zip(*(values.tolist() for values in self._locate(numbers)), strict=True))
 
     def _locate(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Offsets and sizes of the values of records; 0 for those in damaged pages."""
@@ -149,8 +176,9 @@ class PackMap:
         """Read the leaf pages of records that were not read yet; whether there were any. Damage is left to `record`."""
         unknown = numbers[self._places[0][numbers] == 0].tolist()
         for number in unknown:
-            with contextlib.suppress(ValueError):
-                self.record(number)
+            if not self._begins[number]:
+                with contextlib.suppress(ValueError):
+                    self._load_leaf(number)
         return bool(unknown)
 
     def column(self, field: str) -> bytes | None:

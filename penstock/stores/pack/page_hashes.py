@@ -23,6 +23,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from penstock.stores.common.mirrors import find_mirror
 from penstock.stores.common.regular_file import open_regular
 from penstock.stores.lmdb.files import HASHES
 from penstock.stores.lmdb.pages import PageFile, is_page_size
@@ -31,6 +32,8 @@ __all__ = ["PageHashFile", "hash_pages"]
 
 _HEADER: Final = struct.Struct("<8sIIQ8s")  # magic, page size, 0, count, xxh3_64 of the header so far and all hashes
 _MAGIC: Final = b"PSSEAL\x01\n"
+_BLOCK_NBYTES: Final = 4 << 20
+"""Bytes of hashes that are fetched at once, of a pack in object storage: those of 2 GB of the pack."""
 _PART_NBYTES: Final = 1 << 20  # a whole number of pages of every size; two parts fit into a processor's cache
 
 
@@ -52,13 +55,19 @@ class PageHashFile:
 
     def __init__(self, path: Path) -> None:
         try:
-            file = os.fdopen(open_regular(path), "rb")
+            self._mirror = find_mirror(path)
+            file = os.fdopen(open_regular(path, whole=False), "rb")
         except FileNotFoundError:
             raise
         except OSError as error:
             raise ValueError(f"it cannot be read: {error.strerror}") from error
         with file:
-            head = file.read(_HEADER.size)
+            head = (
+                file.read(_HEADER.size)
+                if self._mirror is None
+                else bytes(self._mirror.read(*self._block(0, 0), keep=True))
+            )
+            head = head[: _HEADER.size]
             if len(head) < _HEADER.size or not head.startswith(_MAGIC):
                 raise ValueError("its header is not of this format")
             _, self.page_nbytes, _, self.count, self._hashed = _HEADER.unpack(head)
@@ -71,6 +80,8 @@ class PageHashFile:
 
     def is_damaged(self) -> bool:
         """Whether the hashes do not match their own checksum; reads all of them."""
+        if self._mirror is not None:
+            self._mirror.require()
         state = xxhash.xxh3_64(self._bytes[: _HEADER.size - 8])
         for at in range(_HEADER.size, len(self._bytes), 1 << 20):
             state.update(self._bytes[at : at + (1 << 20)])
@@ -78,11 +89,35 @@ class PageHashFile:
 
     def load(self, first: int, count: int) -> NDArray[np.uint64]:
         """The hashes of pages ``first`` and following."""
-        return self._hashes[first : first + count]
+        if self._mirror is None:
+            return self._hashes[first : first + count]
+        begin, nbytes = self._block(first, count)
+        content = self._mirror.read(begin, nbytes, keep=True)
+        return np.frombuffer(content, "<u8", count, _HEADER.size + 8 * first - begin)
+
+    def _block(self, first: int, count: int) -> tuple[int, int]:
+        """The bytes of some hashes and their neighbours, which are fetched with them: offset and number."""
+        assert self._mirror is not None, "called for packs in object storage"
+        begin = (_HEADER.size + 8 * first) // _BLOCK_NBYTES * _BLOCK_NBYTES
+        end = -(-(_HEADER.size + 8 * (first + count)) // _BLOCK_NBYTES) * _BLOCK_NBYTES
+        return begin, min(end, self._mirror.nbytes) - begin
+
+    def fits(self, content: memoryview, begin: int, *, again: bool) -> bool:
+        """Whether bytes of the file from offset ``begin`` on, whole pages of 4096 bytes, have these hashes.
+
+        ``again``: they did not, and were fetched again; then the hashes themselves are fetched again.
+        """
+        first = begin // self.page_nbytes
+        count = min(-(-len(content) // self.page_nbytes), self.count - first)
+        if begin % self.page_nbytes or len(content) % self.page_nbytes or count * self.page_nbytes != len(content):
+            return True  # parts of larger pages: they are compared when they are read
+        if again and self._mirror is not None:
+            self._mirror.forget(*self._block(first, count))
+        return bool(np.array_equal(hash_pages(content, self.page_nbytes), self.load(first, count)))
 
     def matches(self, number: int, page: bytes) -> bool:
         """Whether the hash of page ``number`` is that of ``page``."""
-        return number < self.count and bool(self._hashes[number] == xxhash.xxh3_64_intdigest(page))
+        return number < self.count and bool(self.load(number, 1)[0] == xxhash.xxh3_64_intdigest(page))
 
     @staticmethod
     def write(folder: Path, file_name: str) -> Path:

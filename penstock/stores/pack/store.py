@@ -25,7 +25,6 @@ from penstock.sample import Array, ArrayKind, Record, Schema
 from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.common.keys import LazyKeys
 from penstock.stores.fields.record_names import check_classes, describe_class_difference
-from penstock.stores.indices import list_indices
 from penstock.stores.lmdb.files import FILE, HASHES, LOCK, looks_like_lmdb
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_origin
@@ -78,6 +77,7 @@ class LmdbStore(Store):
 
     kind: ClassVar[str] = "lmdb"
     suffixes: ClassVar[tuple[str, ...]] = (".lmdb", ".mdb")
+    reads_ranges: ClassVar[bool] = True
 
     def __init__(self, path: PathLike, *, check: bool = True, classes: Sequence[str] | None = None) -> None:
         super().__init__(path, check=check)
@@ -126,7 +126,12 @@ class LmdbStore(Store):
     @property
     def prefetches(self) -> bool:
         """Whether records are so large that reading ahead pays."""
-        return self._meta.nbytes >= _LEAST_PREFETCHED_NBYTES * max(len(self), 1)
+        return self.location.remote is not None or self._meta.nbytes >= _LEAST_PREFETCHED_NBYTES * max(len(self), 1)
+
+    @property
+    def look_ahead(self) -> int:
+        """Of a pack in object storage: what comes in 200 ms at 5,000 records a second."""
+        return 0 if self.location.remote is None else 1024
 
     def prefetch(self, indices: Indices) -> bool:
         """Have the system read records that are not in its page cache; see :meth:`Store.prefetch`."""
@@ -203,10 +208,9 @@ class LmdbStore(Store):
         """Index and stored value of each record."""
         source = self._open()
         source.refuse_changed(self.url)
-        count = len(self)
-        for number in list_indices(indices):
-            if not 0 <= number < count:
-                self._refuse_outside(number)
+        numbers = self._check_indices(indices)
+        source.fetch(numbers)
+        for number in numbers:
             try:
                 value = source.record(number)
             except ValueError as error:

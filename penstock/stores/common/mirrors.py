@@ -1,0 +1,67 @@
+"""Files of this machine that are copies of remote objects, and have only the pages that were read so far.
+
+Whoever reads a file of a store may find that it is such a copy, and asks it for bytes before it reads them. They are
+fetched by :mod:`penstock.stores.remote`; a process that opens no remote store never imports it.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Protocol
+
+__all__ = ["MirrorFile", "PageHashes", "find_mirror", "register_mirror"]
+
+
+class PageHashes(Protocol):
+    """The hashes of the pages of an object, as it was written."""
+
+    def fits(self, content: memoryview, begin: int, *, again: bool) -> bool:
+        """Whether pages from offset ``begin`` on have them; ``again``: they had not, and were fetched again."""
+        ...
+
+
+class MirrorFile(Protocol):
+    """A copy of a remote object that is filled as it is read. Thread-safe."""
+
+    nbytes: int
+    version: int
+    hashes: PageHashes | None
+
+    def read(self, offset: int, nbytes: int, *, keep: bool = False) -> memoryview:
+        """Bytes of the object, fetched if the copy does not have them; StoreError if that is impossible.
+
+        ``keep``: they say where other bytes are, and are kept though the cache is full.
+        """
+        ...
+
+    def require(self, offset: int = 0, nbytes: int | None = None) -> None:
+        """Have bytes of the object, by default all, in the file; StoreError if that is impossible."""
+        ...
+
+    def announce(self, ranges: Iterable[tuple[int, int]]) -> int:
+        """Begin to fetch ranges (offset, number of bytes) that are read soon; how many bytes are asked for."""
+        ...
+
+    def forget(self, offset: int, nbytes: int) -> None:
+        """Have bytes fetched again when they are read next."""
+        ...
+
+    def submit(self, call: Callable[[], object]) -> object:
+        """Call it in another thread, once what was announced before is asked for."""
+        ...
+
+
+_mirrors: weakref.WeakValueDictionary[str, MirrorFile] = weakref.WeakValueDictionary()
+
+
+def register_mirror(path: Path, mirror: MirrorFile) -> None:
+    """Have :func:`find_mirror` find it as long as it is referenced."""
+    _mirrors[os.fspath(path)] = mirror
+
+
+def find_mirror(path: str | Path) -> MirrorFile | None:
+    """The remote object of which a file is a copy; None for all other files."""
+    return _mirrors.get(os.fspath(path)) if _mirrors else None

@@ -1,0 +1,17 @@
+"""Stores in object storage and behind web servers: their bytes are fetched when they are read, and kept in a cache.
+
+::
+
+    ps.open("s3://bucket/photos.lmdb")
+       │ opening.py     which kind is it: its first bytes say so, as for a file of this machine
+       v
+    LmdbStore(Location: a file in the cache, and the URL that it is a copy of)
+       │ reads bytes as of any file; common/mirrors.py finds that it is a copy
+       v
+    Mirror (mirror.py)  the copy: a sparse file, and a table of its pages with their hashes
+       │ what is missing
+       v
+    Place (place.py)    ranges of objects by obstore, with retries  <── Fetcher (fetching.py): many at once, in order
+
+A process that opens no remote store imports nothing of this folder.
+"""

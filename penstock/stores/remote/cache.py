@@ -1,0 +1,143 @@
+"""The folder in which copies of remote objects are kept, of all processes of this machine.
+
+::
+
+    folder/<hash of URL and version>/photos.lmdb/data.mdb           the copy: a sparse file
+                                     photos.lmdb/data.mdb.pages     the hash of each page that it has, else 0
+                                     about.json                     URL, version, size
+
+What a run has once is kept until the folder is full; then pages are no longer added, and copies of other stores that
+nobody has opened for longest are deleted. A page that is kept is not replaced by another of the same store: with the
+fraction c of a store in the folder, each epoch finds the fraction c there, in whatever order it reads (an LRU of the
+same size would find c + (1 - c) ln(1 - c)).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+from penstock.errors import ArgumentError, StoreError
+from penstock.stores.common.regular_file import replace_json
+from penstock.stores.location import cache_folder
+
+__all__ = ["CacheFolder", "check_folder", "parse_size"]
+
+_UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_COUNT_SECONDS: Final = 5.0
+_IN_USE_SECONDS: Final = 24 * 3600
+DEFAULT_NBYTES: Final = 50 * 10**9
+FREE_NBYTES: Final = 10**9
+"""Bytes of the disk that are left free, whatever the limit of the folder."""
+
+
+def check_folder(given: object) -> str | None:
+    """The path of a folder; ArgumentError for what is none."""
+    if given is None or isinstance(given, str | os.PathLike):
+        return None if given is None else os.fsdecode(given)
+    raise ArgumentError(f"cache must be the path of a folder, got {type(given).__name__}")
+
+
+def parse_size(given: object) -> int:
+    """Bytes of ``"200GB"``, ``"500 MB"`` or a number.
+
+    Raises
+    ------
+    ArgumentError
+        If it is none of these.
+    """
+    if given is None:
+        return DEFAULT_NBYTES
+    text = str(given).upper().replace(" ", "").replace("_", "").removesuffix("B")
+    unit = text[-1:] if text[-1:] in _UNITS else ""
+    try:
+        nbytes = int(float(text.removesuffix(unit)) * _UNITS[unit])
+    except (ValueError, OverflowError):
+        nbytes = -1
+    if nbytes < 0 or isinstance(given, bool):
+        raise ArgumentError(f'cache_size must be a number of bytes, or a text as "200GB", got {given!r:.50}')
+    return nbytes
+
+
+class CacheFolder:
+    """A folder of copies, with a limit. Any number of processes use one at once; nothing is locked.
+
+    Parameters
+    ----------
+    path : path, optional
+        By default ``remote`` in penstock's folder of the user's cache.
+    max_nbytes : int
+        What all copies together may take.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, max_nbytes: int) -> None:
+        self.path = Path(path).expanduser().absolute() if path else cache_folder() / "remote"
+        self.max_nbytes = max_nbytes
+        self._lock = threading.Lock()
+        self._counted = -_COUNT_SECONDS
+        self._nbytes = 0
+
+    def make_folder(self, url: str, version: str) -> Path:
+        """The folder of one version of a store, which is made, and marked as in use."""
+        folder = self.path / hashlib.blake2b(f"{url}\0{version}".encode(), digest_size=16).hexdigest()
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            if not (folder / "about.json").exists():
+                replace_json(folder / "about.json", {"url": url, "version": version}, sync=False)
+            os.utime(folder / "about.json")
+        except OSError as error:
+            raise StoreError(
+                f"the cache folder {self.path} cannot be written ({error.strerror}); cache= names another", store=url
+            ) from error
+        return folder
+
+    def admit(self, nbytes: int, folder: Path) -> bool:
+        """Whether that much more may be written to a copy in ``folder``; it is counted as written."""
+        with self._lock:
+            if time.monotonic() - self._counted > _COUNT_SECONDS:
+                self._nbytes, self._counted = _measure(self.path), time.monotonic()
+            if self._nbytes + nbytes > self._limit() and not self._make_room(nbytes, folder):
+                return False
+            self._nbytes += nbytes
+            return True
+
+    def close(self) -> None:
+        """Write nothing more in this process: the disk is full, or broken."""
+        self.max_nbytes = 0
+
+    def _limit(self) -> int:
+        try:
+            free = shutil.disk_usage(self.path).free
+        except OSError:
+            return 0
+        return min(self.max_nbytes, self._nbytes + free - FREE_NBYTES)
+
+    def _make_room(self, nbytes: int, folder: Path) -> bool:
+        """Delete copies that were not opened for a day, the oldest first. Who still has one open keeps its bytes."""
+        others = [(each.stat().st_mtime, each.parent) for each in self.path.glob("*/about.json")]
+        for changed, each in sorted(others):
+            if each == folder or time.time() - changed < _IN_USE_SECONDS:
+                continue
+            shutil.rmtree(each, ignore_errors=True)
+            self._nbytes = _measure(self.path)
+            if self._nbytes + nbytes <= self._limit():
+                return True
+        return False
+
+
+def _measure(folder: Path) -> int:
+    """The bytes that files below a folder take on the disk."""
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.stat(os.path.join(root, name)).st_blocks * 512  # noqa: PTH116, PTH118  # thousands of them
+            except OSError:
+                continue  # deleted in between
+    return total

@@ -1,0 +1,116 @@
+"""Requests of this process: many at once, in the order in which they were asked for, in bounded memory."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, Final, NamedTuple, TypeVar
+
+from penstock.stores.common.per_process import PerProcess
+
+__all__ = ["MAX_REQUESTS", "Fetcher", "get_fetcher"]
+
+T = TypeVar("T")
+
+MAX_REQUESTS: Final = 128
+"""Requests at once: at 100 ms each, some 1,300 a second."""
+MAX_NBYTES: Final = 128 << 20
+"""Bytes that are asked for at once, of all requests together."""
+_IDLE_SECONDS: Final = 10.0
+
+
+class _Request(NamedTuple):
+    call: Callable[[], object]
+    nbytes: int
+    future: Future[Any]
+
+
+class Fetcher:
+    """Threads that wait for answers. They are started when they are needed, and end when nothing is asked for."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: deque[_Request] = deque()
+        self._threads = self._idle = self._nbytes = 0
+        self.seconds = 0.05
+        """How long a request takes: a mean in which later ones weigh more."""
+        self.rate = 100e6
+        """Bytes a second of all requests together, likewise."""
+        self._since, self._counted = time.monotonic(), 0
+
+    def submit(self, call: Callable[[], T], nbytes: int) -> Future[T]:
+        """Call it in a thread, when the requests before it have been sent; ``nbytes`` are what it asks for."""
+        future: Future[T] = Future()
+        with self._changed:
+            self._waiting.append(_Request(call, nbytes, future))
+            if len(self._waiting) > self._idle and self._threads < MAX_REQUESTS:
+                self._threads += 1
+                threading.Thread(target=self._work, name="penstock-fetch", daemon=True).start()
+            self._changed.notify()
+        return future
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which a request that is waited for is sent again: far more than nearly all take."""
+        return 0.5 + 6 * self.seconds
+
+    @property
+    def gap_nbytes(self) -> int:
+        """The bytes between two ranges that cost as much as a second request would."""
+        return int(min(max(self.rate * self.seconds / MAX_REQUESTS, 4096), 1 << 20))
+
+    def _work(self) -> None:
+        while (request := self._next()) is not None:
+            call, nbytes, future = request
+            if not future.set_running_or_notify_cancel():
+                self._end(nbytes, None)
+                continue
+            started = time.monotonic()
+            try:
+                result = call()
+            except BaseException as error:  # noqa: BLE001  # raised where it is waited for
+                self._end(nbytes, None)
+                future.set_exception(error)
+            else:
+                self._end(nbytes, time.monotonic() - started)
+                future.set_result(result)
+            del call, future, request
+
+    def _next(self) -> _Request | None:
+        """The next request, once it may be sent; None if there was none for some time."""
+        with self._changed:
+            self._idle += 1
+            try:
+                if not self._changed.wait_for(self._may_send, _IDLE_SECONDS):
+                    self._threads -= 1
+                    return None
+                request = self._waiting.popleft()
+                self._nbytes += request.nbytes
+                return request
+            finally:
+                self._idle -= 1
+
+    def _may_send(self) -> bool:
+        return bool(self._waiting) and (not self._nbytes or self._nbytes + self._waiting[0].nbytes <= MAX_NBYTES)
+
+    def _end(self, nbytes: int, seconds: float | None) -> None:
+        with self._changed:
+            self._nbytes -= nbytes
+            if seconds is not None:
+                self.seconds += 0.05 * (seconds - self.seconds)
+                self._counted += nbytes
+                if (passed := time.monotonic() - self._since) > 0.5:
+                    self.rate += 0.3 * (self._counted / passed - self.rate)
+                    self._since, self._counted = time.monotonic(), 0
+            self._changed.notify_all()
+
+
+_fetcher = PerProcess(Fetcher)
+
+
+def get_fetcher() -> Fetcher:
+    """The one of this process."""
+    return _fetcher.get()

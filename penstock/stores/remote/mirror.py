@@ -1,0 +1,306 @@
+"""A copy of a remote object in a file of this machine, which has the pages that were read so far.
+
+::
+
+    data.mdb          ....####..##......####    sparse: pages that were not fetched take no room
+    data.mdb.pages    0000hhhh00hh000000hhhh    xxh3_64 of each page that is there
+
+A page counts as there if its hash is in the table and fits: a process that is killed, a disk that loses what was not
+written, a damaged file leave pages that are fetched again. Bytes are written before their hashes. Nothing is locked:
+processes that fetch a page at once write the same bytes.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import logging
+import mmap
+import os
+import threading
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+import xxhash
+
+from penstock import forks
+from penstock.errors import StoreError
+from penstock.stores.common.mirrors import PageHashes
+from penstock.stores.common.regular_file import open_regular
+from penstock.stores.remote.cache import CacheFolder
+from penstock.stores.remote.fetching import get_fetcher
+from penstock.stores.remote.place import ObjectInfo, Place
+
+__all__ = ["Mirror"]
+
+_PAGE: Final = 4096
+_PART_NBYTES: Final = 4 << 20
+"""Most bytes of a request."""
+_MAX_HELD_NBYTES: Final = 128 << 20
+"""Most bytes that are fetched ahead and not in the file."""
+_MAX_WAITING: Final = 1 << 12
+"""Requests that wait until what was fetched before is taken; beyond it the oldest are forgotten."""
+_FORGOTTEN: Final = 64
+_MAX_ATTEMPTS: Final = 4
+_logger = logging.getLogger(__name__)
+
+
+class _Fetched(NamedTuple):
+    """Bytes that came: a view of the file, or of their own memory."""
+
+    content: memoryview
+    in_file: bool
+
+
+class Mirror:
+    """A copy of one object; see :class:`~penstock.stores.common.mirrors.MirrorFile`.
+
+    Parameters
+    ----------
+    place, name : Place, str
+        Where the object is.
+    info : ObjectInfo
+        Its size and version.
+    path : Path
+        The file, whose folder exists; it and its table are made if they are missing.
+    cache : CacheFolder
+        Says whether more may be written.
+
+    Raises
+    ------
+    StoreError
+        If the file cannot be made.
+    """
+
+    def __init__(self, place: Place, name: str, info: ObjectInfo, path: Path, cache: CacheFolder) -> None:
+        self._place, self._name, self._info, self._cache = place, name, info, cache
+        self._folder = next(parent for parent in path.parents if parent.parent == cache.path)
+        self.nbytes = info.nbytes
+        self.version = int.from_bytes(hashlib.blake2b(repr((place.url, name, info)).encode(), digest_size=7).digest())
+        pages = -(-info.nbytes // _PAGE)
+        try:
+            self._file = _open_sized(path, info.nbytes)
+            self._table = _open_sized(Path(f"{path}.pages"), 8 * pages)
+        except OSError as error:
+            raise StoreError(f"{path} cannot be written ({error.strerror}); cache= names another folder") from error
+        weakref.finalize(self, os.close, self._file)
+        weakref.finalize(self, os.close, self._table)
+        self._window = memoryview(mmap.mmap(self._file, 0, access=mmap.ACCESS_READ) if info.nbytes else b"")
+        self._hashes = np.frombuffer(mmap.mmap(self._table, 0, access=mmap.ACCESS_READ) if pages else b"", "<u8")
+        self._present = np.zeros(pages, np.bool_)
+        self._lock = threading.RLock()
+        self._coming: OrderedDict[tuple[int, int], tuple[Future[_Fetched], int] | None] = OrderedDict()
+        self._waiting: deque[list[tuple[int, int]]] = deque()
+        self._held_nbytes = 0
+        self._kept: dict[tuple[int, int], memoryview] = {}
+        self.hashes: PageHashes | None = None
+        """Those of the pages of the object, where it has them."""
+        forks.watch(self)
+
+    def renew_in_child(self) -> None:
+        """In a forked child: there are no threads."""
+        self._lock = threading.RLock()
+        self._coming, self._waiting = OrderedDict(), deque()
+        self._held_nbytes = 0
+
+    def read(self, offset: int, nbytes: int, *, keep: bool = False) -> memoryview:
+        """See :class:`~penstock.stores.common.mirrors.MirrorFile`; ValueError outside the object."""
+        if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
+            raise ValueError(f"bytes {offset} to {offset + nbytes} must be inside an object of {self.nbytes}")
+        if not self._find_missing(offset, nbytes):
+            return self._window[offset : offset + nbytes]
+        content = self._kept.get((offset, nbytes)) if keep else self._take(offset, nbytes)
+        if content is None:
+            fetched = self._fetch(offset, nbytes, must_keep=keep)
+            content = fetched.content
+            if keep and not fetched.in_file:
+                self._kept[offset, nbytes] = content
+        return content
+
+    def require(self, offset: int = 0, nbytes: int | None = None) -> None:
+        """See :class:`~penstock.stores.common.mirrors.MirrorFile`."""
+        nbytes = self.nbytes - offset if nbytes is None else nbytes
+        nbytes = max(min(nbytes, self.nbytes - offset), 0)
+        fetcher = get_fetcher()
+        parts = [
+            (at, min(_PART_NBYTES, end - at))
+            for begin, end in self._find_missing(offset, nbytes)
+            for at in range(begin, end, _PART_NBYTES)
+        ]
+        pending = [fetcher.submit(functools.partial(self._fetch, *part), part[1]) for part in parts]
+        for future in pending:
+            future.result()
+        if pending and self._find_missing(offset, nbytes):
+            raise StoreError(
+                f"{nbytes} bytes must fit into the cache {self._cache.path}, which is full; cache_size= sets its limit",
+                store=self._place.name(self._name),
+            )
+
+    def announce(self, ranges: Iterable[tuple[int, int]]) -> int:
+        """See :class:`~penstock.stores.common.mirrors.MirrorFile`."""
+        fetcher = get_fetcher()
+        wanted = [each for each in ranges if each[1] and each not in self._coming and self._find_missing(*each)]
+        with self._lock:
+            self._coming.update(dict.fromkeys(wanted))
+            self._waiting.extend(_join(sorted(wanted), fetcher.gap_nbytes))
+            while len(self._waiting) > _MAX_WAITING:  # an epoch that was abandoned, as a rule
+                for each in self._waiting.popleft():
+                    self._coming.pop(each, None)
+        self._send()
+        return sum(nbytes for _, nbytes in wanted)
+
+    def submit(self, call: Callable[[], object]) -> object:
+        """See :class:`~penstock.stores.common.mirrors.MirrorFile`."""
+        return get_fetcher().submit(call, 0)
+
+    def _send(self) -> None:
+        """Send the requests that wait, as far as what was fetched is taken."""
+        fetcher = get_fetcher()
+        with self._lock:
+            while self._waiting and self._held_nbytes < _MAX_HELD_NBYTES:
+                group = [each for each in self._waiting.popleft() if each in self._coming]
+                if not group:
+                    continue
+                begin = group[0][0]
+                nbytes = max(offset + size for offset, size in group) - begin
+                future = fetcher.submit(functools.partial(self._fetch, begin, nbytes), nbytes)
+                self._held_nbytes += sum(size for _, size in group)
+                for each in group:
+                    self._coming[each] = future, begin
+                future.add_done_callback(functools.partial(self._settle, group))
+
+    def _settle(self, group: list[tuple[int, int]], future: Future[_Fetched]) -> None:
+        """Forget what came and is in the file: it is read there."""
+        if future.cancelled() or future.exception() is not None or not future.result().in_file:
+            return
+        with self._lock:
+            for each in group:
+                self._pop(each)
+        if self._waiting:
+            self._send()
+
+    def _take(self, offset: int, nbytes: int) -> memoryview | None:
+        """What was announced; None if it was not, or does not come: then the caller fetches it."""
+        with self._lock:
+            coming = self._pop((offset, nbytes))
+            if coming is None and self._waiting:  # what was announced before is not read, or not in that order
+                self._forget_oldest()
+        if coming is None:
+            return None
+        future, begin = coming
+        try:
+            fetched = future.result(get_fetcher().patience)
+        except (OSError, CancelledError, TimeoutError):
+            return None  # a second request takes the place of one that is slow, and raises what is wrong
+        finally:
+            if self._waiting:
+                self._send()
+        return fetched.content[offset - begin :][:nbytes]
+
+    def _forget_oldest(self) -> None:
+        for each in list(itertools.islice(self._coming, _FORGOTTEN)):
+            self._pop(each)
+
+    def _pop(self, each: tuple[int, int]) -> tuple[Future[_Fetched], int] | None:
+        """Forget a range that was announced; the request that brings it, and where that begins, if it is sent."""
+        coming = self._coming.pop(each, None)
+        if coming is not None:
+            self._held_nbytes -= each[1]
+        return coming
+
+    def _find_missing(self, offset: int, nbytes: int) -> list[tuple[int, int]]:
+        """The ranges of whole pages that are not there, of those in which some bytes are."""
+        first, last = offset // _PAGE, -(-(offset + nbytes) // _PAGE)
+        present = self._present[first:last]
+        if present.all():
+            return []
+        for page in (first + np.flatnonzero(~present & (self._hashes[first:last] != 0))).tolist():
+            self._present[page] = _hash(self._window[page * _PAGE : (page + 1) * _PAGE]) == self._hashes[page]
+        edges = np.flatnonzero(np.diff(np.concatenate([[True], present, [True]])))
+        return [(int(a + first) * _PAGE, min(int(b + first) * _PAGE, self.nbytes)) for a, b in edges.reshape(-1, 2)]
+
+    def _fetch(self, offset: int, nbytes: int, *, must_keep: bool = False) -> _Fetched:
+        """Fetch bytes, with the rest of their pages; keep them where the cache has room."""
+        begin = offset // _PAGE * _PAGE
+        end = min(-(-(offset + nbytes) // _PAGE) * _PAGE, self.nbytes)
+        content = self._get(begin, end)
+        if self._keep(begin, content, must_keep=must_keep):
+            return _Fetched(self._window[offset : offset + nbytes], in_file=True)
+        return _Fetched(content[offset - begin :][:nbytes], in_file=False)
+
+    def _get(self, begin: int, end: int) -> memoryview:
+        """Whole pages of the object, compared with their hashes where those are known."""
+        for attempt in range(_MAX_ATTEMPTS):
+            content = self._place.get(self._name, begin, end, self._info)
+            if self.hashes is None or self.hashes.fits(content, begin, again=attempt > 0):
+                return content
+        raise StoreError(
+            f"bytes {begin} to {end} are not those that were written, {_MAX_ATTEMPTS} times; copy it there again",
+            store=self._place.name(self._name),
+        )
+
+    def forget(self, offset: int, nbytes: int) -> None:
+        """Take bytes for absent, such that they are fetched again; those whose hashes are wrong, as a rule."""
+        first, last = offset // _PAGE, -(-(offset + nbytes) // _PAGE)
+        _write(self._table, memoryview(bytes(8 * (last - first))), 8 * first)
+        self._present[first:last] = False
+        self._kept.pop((offset, nbytes), None)
+
+    def _keep(self, begin: int, content: memoryview, *, must_keep: bool) -> bool:
+        """Write whole pages, then their hashes; False if there is no room."""
+        if not self._cache.admit(len(content), self._folder) and not must_keep:
+            return False
+        first = begin // _PAGE
+        hashes = np.array([_hash(content[at : at + _PAGE]) for at in range(0, len(content), _PAGE)], "<u8")
+        try:
+            _write(self._file, content, begin)
+            _write(self._table, memoryview(hashes.tobytes()), 8 * first)
+        except OSError as error:
+            _logger.warning("%s: it is read without the cache: %s", self._cache.path, error.strerror)
+            self._cache.close()
+            return False
+        self._present[first : first + len(hashes)] = True
+        return True
+
+
+def _join(ranges: Sequence[tuple[int, int]], gap: int) -> Iterator[list[tuple[int, int]]]:
+    """Groups of sorted ranges, each for one request: between neighbours of a group are at most ``gap`` bytes."""
+    group: list[tuple[int, int]] = []
+    end = 0
+    for offset, nbytes in ranges:
+        if group and (offset - end > gap or offset + nbytes - group[0][0] > _PART_NBYTES):
+            yield group
+            group = []
+        group.append((offset, nbytes))
+        end = max(end, offset + nbytes)
+    if group:
+        yield group
+
+
+def _hash(page: memoryview) -> int:
+    """The entry of a page in the table; 0 stands for a page that is not there."""
+    return xxhash.xxh3_64_intdigest(page) or 1
+
+
+def _write(file: int, content: memoryview, offset: int) -> None:
+    written = 0
+    while written < len(content):
+        written += os.pwrite(file, content[written:], offset + written)
+
+
+def _open_sized(path: Path, nbytes: int) -> int:
+    """Open a file that has a size, or gets it; other processes may do so at once."""
+    file = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+    try:
+        if os.fstat(file).st_size != nbytes:
+            os.ftruncate(file, nbytes)
+    except BaseException:
+        os.close(file)
+        raise
+    return file

@@ -1,0 +1,130 @@
+"""Opens stores at URLs: which objects are there, which kind is it, and copies of them in the cache.
+
+A copy is at the place that a file of this machine would have, so that a kind finds what is beside it by name. Nothing
+but its first pages is fetched before records are read, unless the kind reads files as a whole.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import ClassVar, Final, Protocol, TypeVar
+
+from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
+from penstock.stores.common.mirrors import register_mirror
+from penstock.stores.lmdb.files import FILE, HASHES
+from penstock.stores.location import Location, RemoteSource
+from penstock.stores.pack.page_hashes import PageHashFile
+from penstock.stores.remote.cache import CacheFolder, check_folder, parse_size
+from penstock.stores.remote.fetching import get_fetcher
+from penstock.stores.remote.mirror import Mirror
+from penstock.stores.remote.place import ObjectInfo, Place, StorageOptions
+
+__all__ = ["attach", "find_remote"]
+
+_ENDS_NBYTES: Final = 1 << 17
+"""Bytes at both ends of an object that are fetched when it is opened: there is what says where the rest is."""
+_MAX_OBJECTS: Final = 10_000
+_MAX_ATTEMPTS: Final = 4
+
+
+class Kind(Protocol):
+    """What is asked of a kind of store."""
+
+    kind: ClassVar[str]
+    reads_ranges: ClassVar[bool]
+
+
+K = TypeVar("K", bound=Kind)
+
+
+def find_remote(url: str, choose: Callable[[str], type[K]], given: Mapping[str, object]) -> tuple[type[K], Location]:
+    """The kind of the store at a URL, and its location.
+
+    Parameters
+    ----------
+    url : str
+        ``s3://bucket/photos.lmdb``; see :class:`~penstock.stores.remote.place.Place`.
+    choose : callable
+        Returns the kind of a store at a path of this machine.
+    given : mapping
+        ``storage_options``, ``cache`` and ``cache_size``, as for :func:`penstock.open`.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If there is neither an object at the URL, nor objects below it.
+    StoreError
+        If the place cannot be asked, or the cache folder cannot be written.
+    """
+    options = StorageOptions.check(given.get("storage_options"))
+    folder = CacheFolder(check_folder(given.get("cache")), parse_size(given.get("cache_size")))
+    place = Place(url, options)
+    objects = _find_objects(place)
+    version = "\0".join(f"{name}\0{info.nbytes}\0{info.version}" for name, info in objects.items())
+    path = folder.make_folder(place.url, version) / place.url.rpartition("/")[2]
+    source = RemoteSource(place.url, tuple((n, *info) for n, info in objects.items()), options, folder.max_nbytes)
+    mirrors = attach(source, path)
+    for mirror in mirrors[:2]:
+        _fetch_ends(mirror)
+    kind = choose(str(path))
+    if not kind.reads_ranges:
+        for mirror in mirrors:
+            mirror.require()
+    return kind, Location(kind.kind, str(path), remote=source)
+
+
+def attach(source: RemoteSource, path: Path) -> list[Mirror]:
+    """The copies of a store's objects in this process, at ``path`` or in it."""
+    assert isinstance(source.options, StorageOptions), "made here"
+    cache = CacheFolder(path.parent.parent, source.cache_nbytes)
+    place = Place(source.url, source.options)
+    mirrors = []
+    for name, nbytes, version in source.objects:
+        file = path / name if name else path
+        try:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"the cache folder {cache.path} cannot be written ({error.strerror}); cache= names another",
+                store=source.url,
+            ) from error
+        mirrors.append(Mirror(place, name, ObjectInfo(nbytes, version), file, cache))
+        register_mirror(file, mirrors[-1])
+    if [name for name, _, _ in source.objects] == [FILE, HASHES]:
+        mirrors[0].hashes = _load_hashes(path / HASHES, mirrors[1], place)
+    return mirrors
+
+
+def _load_hashes(path: Path, mirror: Mirror, place: Place) -> PageHashFile:
+    """The hashes of the pages of a pack, which are used before any page of it is kept."""
+    for _ in range(_MAX_ATTEMPTS):
+        try:
+            return PageHashFile(path)
+        except ValueError as error:
+            mirror.forget(0, mirror.nbytes)
+            wrong = error
+    raise StoreFormatError(f"{HASHES} is damaged: {wrong}; copy the pack there again", store=place.url)
+
+
+def _find_objects(place: Place) -> dict[str, ObjectInfo]:
+    """The objects of a store by name: one at the URL, or those of an LMDB environment, or all below it."""
+    names = "", FILE, HASHES
+    asked = [get_fetcher().submit(functools.partial(place.find, name), 0) for name in names]
+    found = {name: info for name, future in zip(names, asked, strict=True) if (info := future.result()) is not None}
+    if "" in found:
+        return {"": found[""]}
+    if FILE in found:
+        return found
+    listed = place.list(_MAX_OBJECTS)
+    if not listed:
+        raise StoreNotFoundError("there is no object at this URL, and none below it", store=place.url)
+    return listed
+
+
+def _fetch_ends(mirror: Mirror) -> None:
+    last = max(mirror.nbytes - _ENDS_NBYTES, 0)
+    end = get_fetcher().submit(lambda: mirror.read(last, mirror.nbytes - last, keep=True), 0)
+    mirror.read(0, min(_ENDS_NBYTES, mirror.nbytes), keep=True)
+    end.result()

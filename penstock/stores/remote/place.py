@@ -1,0 +1,301 @@
+"""A place on a server that has objects: ``s3://``, ``gs://``, ``az://`` and ``http(s)://``, by the library obstore.
+
+A client is made when it is first used in a process. obstore has threads of its own and does not work in a process that
+was forked from one that used it; workers are then started by forkserver (:mod:`penstock.forks`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from multiprocessing.context import get_spawning_popen
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from urllib.parse import unquote, urlsplit
+
+from penstock import forks
+from penstock.errors import ArgumentError, StoreError, StoreNotFoundError
+from penstock.registry import require
+from penstock.stores.common.per_process import PerProcess
+from penstock.stores.location import REMOTE_SCHEMES
+
+if TYPE_CHECKING:
+    from obstore import GetResult, ObjectMeta
+    from obstore.store import ObjectStore
+
+T = TypeVar("T")
+_logger = logging.getLogger(__name__)
+__all__ = ["ObjectInfo", "Place", "StorageOptions"]
+
+_LIBRARY: Final = "obstore"
+_CLIENT_OPTIONS: Final = (
+    "allow_http", "allow_invalid_certificates", "connect_timeout", "default_headers", "http1_only", "http2_only",
+    "pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes", "proxy_url", "timeout",
+    "user_agent",
+)  # fmt: skip
+"""Options of obstore's connections; all others are those of the kind of place."""
+_MAX_ATTEMPTS: Final = 8
+_MAX_SECONDS: Final = 60.0
+_WAIT: Final = (0.1, 5.0)
+"""Seconds before the first and before a late repetition; each is between half of it and all of it, at random."""
+
+
+class ObjectInfo(NamedTuple):
+    """An object: its size in bytes, and a text that differs when it is replaced (ETag, version or time of change)."""
+
+    nbytes: int
+    version: str
+
+
+class StorageOptions:
+    """Options of a client, such as keys: shown nowhere, and pickled only for a worker that is being started."""
+
+    def __init__(self, options: Mapping[str, object] | None = None) -> None:
+        self.options = dict(options or {})
+
+    @classmethod
+    def check(cls, given: object) -> StorageOptions:
+        """Options that a person gave; ArgumentError for what is no mapping of names."""
+        if given is None or (isinstance(given, Mapping) and all(isinstance(name, str) for name in given)):
+            return cls(given)
+        raise ArgumentError(f"storage_options must be a mapping of names to values, got {type(given).__name__}")
+
+    def __repr__(self) -> str:
+        return f"StorageOptions({', '.join(self.options)})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StorageOptions) and self.options == other.options
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.options))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # as multiprocessing's own keys: otherwise a file would have them
+        return StorageOptions, (self.options if get_spawning_popen() is not None else {},)
+
+
+class Place:
+    """What is at a URL, and below it.
+
+    Parameters
+    ----------
+    url : str
+        ``s3://bucket/folder``; a user and password in it are refused.
+    options : StorageOptions
+        Options of obstore's client, as obstore names them (``access_key_id``, ``region``, ``endpoint``, ...).
+        By default those of the environment; for S3 also, where ``boto3`` is installed, of AWS's profiles.
+
+    Raises
+    ------
+    ArgumentError
+        If the URL is none of these schemes, or has a password or a query.
+    """
+
+    def __init__(self, url: str, options: StorageOptions) -> None:
+        parts = urlsplit(url)
+        if parts.scheme.lower() not in REMOTE_SCHEMES or not parts.netloc:
+            raise ArgumentError(f"the URL must be scheme://bucket/path, with one of {', '.join(REMOTE_SCHEMES)}")
+        if "@" in parts.netloc and parts.scheme.lower() in {"s3", "s3a", "gs", "http", "https"}:
+            raise ArgumentError("the URL must have no user and password; give them as storage_options")
+        if parts.query or parts.fragment:
+            raise ArgumentError("the URL must have no query; give what signs a request as storage_options")
+        self.url = url.rstrip("/")
+        key = parts.path.strip("/")
+        self._key = unquote(key) if parts.scheme.lower().startswith("http") else key
+        self._root = f"{parts.scheme}://{parts.netloc}"
+        self._options = options
+        self._client = PerProcess(self._make_client)
+        self.requests = self.repeated = self.received = 0
+
+    def find(self, name: str = "") -> ObjectInfo | None:
+        """The object ``name`` below the URL, or the object at the URL; None if there is none.
+
+        Raises
+        ------
+        StoreError
+            If the place cannot be asked, or does not allow it.
+        """
+        obstore = _load_library()
+        try:
+            return self._repeat(name, lambda client: self._describe(obstore.head(client, self._path(name))))
+        except StoreNotFoundError:
+            return None
+
+    def get(self, name: str, begin: int, end: int, info: ObjectInfo) -> memoryview:
+        """The bytes ``begin`` to ``end`` of an object, which must be the one of ``info``.
+
+        Raises
+        ------
+        StoreNotFoundError
+            If it is not there any more.
+        StoreError
+            If it was replaced, or cannot be read within the limits of attempts and time.
+        """
+        obstore = _load_library()
+
+        def fetch(client: ObjectStore) -> memoryview | None:
+            result: GetResult = obstore.get(client, self._path(name), options={"range": (begin, end)})
+            if self._describe(result.meta) != info:
+                return None
+            content = memoryview(result.bytes())
+            if len(content) != end - begin:
+                raise OSError(f"{end - begin} bytes were asked for, and {len(content)} came")
+            return content
+
+        content = self._repeat(name, fetch)
+        if content is None and self.find(name) == info:  # the answer was not that of the object
+            content = self._repeat(name, fetch)
+        if content is None:
+            raise StoreError("it was replaced while it was open; open it again", store=self.name(name))
+        self.received += len(content)
+        return content
+
+    def list(self, most: int) -> dict[str, ObjectInfo]:
+        """The objects below the URL by name.
+
+        Raises
+        ------
+        StoreError
+            If there are more than ``most``, or the place cannot list them.
+        """
+        if self._root.startswith("http"):
+            return {}  # web servers list nothing
+        obstore = _load_library()
+
+        def collect(client: ObjectStore) -> dict[str, ObjectInfo]:
+            found: dict[str, ObjectInfo] = {}
+            for each in obstore.list(client, prefix=self._key or None):
+                found.update({meta["path"].removeprefix(f"{self._key}/"): self._describe(meta) for meta in each})
+                if len(found) > most:
+                    break
+            return found
+
+        found = self._repeat("", collect)
+        if len(found) > most:
+            raise StoreError(
+                f"below this URL are more than {most} objects; pack them (penstock pack), and read the pack",
+                store=self.url,
+            )
+        return found
+
+    def name(self, name: str) -> str:
+        """The URL of an object, for messages."""
+        return f"{self.url}/{name}" if name else self.url
+
+    def _describe(self, meta: ObjectMeta) -> ObjectInfo:
+        version = meta.get("e_tag") or meta.get("version")
+        if version is None and not self._root.startswith("http"):
+            raise OSError("the answer is not that of an object store, but of a proxy")
+        return ObjectInfo(meta["size"], version or meta["last_modified"].isoformat())
+
+    def _path(self, name: str) -> str:
+        return "/".join(part for part in (self._key, name) if part)
+
+    def _repeat(self, name: str, call: Callable[[ObjectStore], T]) -> T:
+        """What ``call`` returns; it is called again after errors that may pass."""
+        started, wait = time.monotonic(), _WAIT[0]
+        for attempt in range(1, _MAX_ATTEMPTS + 1):
+            self.requests += 1
+            try:
+                return call(self._client.get())
+            except Exception as error:
+                if (known := self._translate(name, error)) is not None:
+                    raise known from error
+                if attempt == _MAX_ATTEMPTS or time.monotonic() - started + wait > _MAX_SECONDS:
+                    why = _shorten(error)
+                    if "Range request not supported" in why:
+                        why = "the answer is not the range that was asked for, but a page of a proxy, or the whole file"
+                    raise StoreError(
+                        f"it cannot be read, after {attempt} attempts: {why}", store=self.name(name)
+                    ) from error
+            self.repeated += 1
+            time.sleep(wait * random.uniform(0.5, 1))
+            wait = min(2 * wait, _WAIT[1])
+        raise AssertionError("the last attempt returns or raises")
+
+    def _translate(self, name: str, error: Exception) -> StoreError | None:
+        """The error for what does not pass; None for what may."""
+        errors = require("obstore.exceptions")
+        text, url = str(error), self.name(name)
+        is_absent = isinstance(error, FileNotFoundError | errors.NotFoundError)
+        is_refused = isinstance(error, PermissionError | errors.PermissionDeniedError | errors.UnauthenticatedError)
+        region = re.search(r"expecting '([a-z0-9-]+)'|<Region>([a-z0-9-]+)</Region>", text)
+        if isinstance(error, StoreError):
+            return error
+        if "NoSuchBucket" in text:
+            return StoreNotFoundError(f"there is no bucket {urlsplit(self.url).netloc!r}", store=url)
+        if is_absent:
+            return StoreNotFoundError("there is no object at this URL", store=url)
+        if isinstance(error, errors.NotSupportedError):
+            return None  # the page of a proxy, as a rule
+        if "RequestTimeTooSkewed" in text:
+            what = "the clock of this machine is wrong; set it, and open the store again"
+        elif region is not None:
+            where = region[1] or region[2]
+            what = f"the bucket is in another region; set storage_options={{'region': {where!r}}} or AWS_REGION={where}"
+        elif is_refused:
+            what = (
+                f"reading is not allowed ({_shorten(error)}); the credentials are those of the environment, unless "
+                "storage_options= has others"
+            )
+        elif isinstance(error, errors.GenericError | OSError) and not _is_refusal(text):
+            return None
+        else:
+            what = f"it cannot be read: {_shorten(error)}"
+        return StoreError(what, store=url)
+
+    def _make_client(self) -> ObjectStore:
+        if forks.used_before_fork(_LIBRARY):
+            raise StoreError(
+                f"{_LIBRARY} was used before this process was forked, and does not support that; start processes with "
+                "the method 'forkserver' or 'spawn'",
+                store=self.url,
+            )
+        _load_library()
+        forks.note_use(_LIBRARY)
+        store = require("obstore.store")
+        given = self._options.options
+        client = {"timeout": timedelta(seconds=30), "connect_timeout": timedelta(seconds=10), "http1_only": True}
+        client.update({key: value for key, value in given.items() if key in _CLIENT_OPTIONS})
+        config = {key: value for key, value in given.items() if key not in _CLIENT_OPTIONS}
+        endpoint = str(config.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL", ""))
+        if self._root.startswith("http://") or (self._root.startswith("s3") and endpoint.startswith("http://")):
+            client.setdefault("allow_http", True)
+        retry = {"max_retries": 0}  # repeated here, where they are counted
+        if self._root.startswith("http"):
+            config = {}
+        elif self._root.startswith("s3"):
+            config = _add_profile(config)
+        made: ObjectStore = store.from_url(self._root, client_options=client, retry_config=retry, **config)
+        return made
+
+
+def _add_profile(config: dict[str, object]) -> dict[str, object]:
+    """Options of S3 with the keys that AWS's own tools would find in their files, if boto3 is installed."""
+    if "access_key_id" in config or "AWS_ACCESS_KEY_ID" in os.environ:
+        return config
+    try:
+        provider = require("obstore.auth.boto3").Boto3CredentialProvider()
+    except (ImportError, ValueError) as error:  # no profile has keys: obstore asks the machine's own role
+        _logger.debug("no keys of AWS's profiles: %s", error)
+        return config
+    return {**config, "credential_provider": provider}
+
+
+def _load_library() -> Any:
+    return require(_LIBRARY, extra="remote", purpose="to read from object storage")
+
+
+def _is_refusal(text: str) -> bool:
+    """Whether a server says that the request itself is wrong, which does not pass."""
+    found = re.search(r"status(?: code)?:? (\d{3})", text)
+    return found is not None and (found[1] == "501" or (found[1][0] == "4" and found[1] not in {"408", "425", "429"}))
+
+
+def _shorten(error: Exception) -> str:
+    """The first line of an error, without what obstore adds for its developers."""
+    return re.sub(r"\s+", " ", str(error).partition("\n\n")[0]).strip()[:300] or type(error).__name__

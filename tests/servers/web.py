@@ -1,0 +1,123 @@
+"""A web server with ranges for tests: files of a folder, with faults on request. ``http://127.0.0.1:port/name``."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+__all__ = ["WebServer", "serving"]
+
+
+class WebServer(ThreadingHTTPServer):
+    """Serves a folder; its attributes say what goes wrong.
+
+    Attributes
+    ----------
+    faults : list of str
+        The faults of the next GET requests, one each: a status (``"503"``), ``"reset"``, ``"short"``, ``"wrong"``,
+        ``"html"``.
+    latency : float
+        Seconds before each answer.
+    asked : list of (str, str, str)
+        Method, path and range of each request.
+    """
+
+    daemon_threads = True
+    request_queue_size = 256
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.root = root
+        self.faults: list[str] = []
+        self.latency = 0.0
+        self.asked: list[tuple[str, str, str]] = []
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        return f"http://127.0.0.1:{self.server_port}"
+
+    @property
+    def ranges(self) -> int:
+        """Number of GET requests so far."""
+        return sum(method == "GET" for method, _, _ in self.asked)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that has gone is no error here."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: WebServer
+
+    def do_HEAD(self) -> None:
+        self._answer(with_body=False)
+
+    def do_GET(self) -> None:
+        self._answer(with_body=True)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is printed."""
+
+    def _answer(self, *, with_body: bool) -> None:
+        asked = self.headers.get("Range", "")
+        self.server.asked.append((self.command, self.path, asked))
+        time.sleep(self.server.latency)
+        fault = self.server.faults.pop(0) if with_body and self.server.faults else ""
+        path = self.server.root / self.path.lstrip("/")
+        if fault == "reset":
+            self.connection.shutdown(socket.SHUT_RDWR)
+            self.close_connection = True
+        elif fault == "html":
+            self._send(200, b"<html>Please sign in to the network.</html>", {"Content-Type": "text/html"})
+        elif fault.isdigit():
+            self._send(int(fault), b"no", {})
+        elif not path.is_file():
+            self._send(404, b"no such file", {})
+        else:
+            self._send_file(path, asked, fault)
+
+    def _send_file(self, path: Path, asked: str, fault: str) -> None:
+        content, about = path.read_bytes(), path.stat()
+        headers = {"ETag": f'"{about.st_mtime_ns:x}-{about.st_size:x}"', "Accept-Ranges": "bytes"}
+        headers["Last-Modified"] = self.date_time_string(about.st_mtime)
+        found = re.fullmatch(r"bytes=(\d+)-(\d+)", asked)
+        if found is None:
+            self._send(200, content, headers, fault)
+            return
+        begin, end = int(found[1]), min(int(found[2]) + 1, len(content))
+        headers["Content-Range"] = f"bytes {begin}-{end - 1}/{len(content)}"
+        self._send(206, content[begin:end], headers, fault)
+
+    def _send(self, status: int, content: bytes, headers: dict[str, str], fault: str = "") -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(content))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command == "HEAD":
+            return
+        if fault == "wrong":
+            content = bytes([content[0] ^ 1]) + content[1:]
+        if fault == "short":
+            content, self.close_connection = content[: len(content) // 2], True
+        self.wfile.write(content)
+
+
+@contextmanager
+def serving(root: Path) -> Iterator[WebServer]:
+    """A server of the files below ``root``, in threads of this process."""
+    server = WebServer(root)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,302 @@
+"""Stores behind a web server: equal to the same files on this machine, whatever the network does."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock import transforms as T
+from penstock.errors import ArgumentError, PenstockError, StoreError, StoreNotFoundError
+from penstock.stores.remote import mirror as mirrors
+from penstock.stores.remote import place as places
+from penstock.stores.remote.cache import CacheFolder, parse_size
+from tests.photographs import write_photographs
+from tests.servers.web import WebServer, serving
+from tests.stores import written
+from tests.stores.pack.packs import make_pack
+
+if TYPE_CHECKING:
+    from penstock.stores.base import Store
+
+pytest.importorskip("obstore")
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServer]:
+    """A server of the folder ``served``; waits between attempts are short."""
+    monkeypatch.setattr(places, "_WAIT", (0.001, 0.002))
+    (tmp_path / "served").mkdir()
+    with serving(tmp_path / "served") as found:
+        make_pack(found.root / "photos.lmdb", 120)
+        yield found
+
+
+def open_remote(server: WebServer, name: str, **options: Any) -> Store:
+    """The store at a name on the server, with a cache of the test's own."""
+    return ps.open(f"{server.url}/{name}", **{"cache": server.root.parent / "cache", **options})
+
+
+def content(store: Store, indices: list[int] | None = None) -> list[tuple[str, dict[str, object]]]:
+    """Keys and fields of records, by default of all."""
+    records = store.read(range(len(store)) if indices is None else indices)
+    return [(r.key, {k: bytes(v) if isinstance(v, memoryview) else v for k, v in r.fields.items()}) for r in records]
+
+
+def test_a_pack_is_read_by_ranges_and_is_equal_to_its_files(server: WebServer) -> None:
+    """Records in any order, one or many, keys, columns; of a record's pages alone what was not read before."""
+    local = ps.open(server.root / "photos.lmdb")
+    with open_remote(server, "photos.lmdb") as store:
+        assert store.url == f"{server.url}/photos.lmdb"
+        assert (store.digest(), len(store), store.schema) == (local.digest(), len(local), local.schema)
+        asked = server.ranges
+        order = np.random.default_rng(0).permutation(len(local)).tolist()
+        assert content(store, order) == content(local, order)
+        assert server.ranges > asked
+        asked = server.ranges
+        assert content(store) == content(local)
+        assert [bytes(blob) for blob in store.blobs("image", order)] == [bytes(b) for b in local.blobs("image", order)]
+        assert list(store.keys()) == list(local.keys())
+        assert store.column("label").tolist() == local.column("label").tolist()
+    assert server.ranges - asked <= 4  # keys and columns
+
+
+def test_what_was_fetched_once_is_not_fetched_again(server: WebServer) -> None:
+    """By another store, as in another process or run; the place is asked whether the pack is still the same."""
+    with open_remote(server, "photos.lmdb") as store:
+        expected = content(store)
+    asked = server.ranges
+    with open_remote(server, "photos.lmdb") as store:
+        assert content(store) == expected
+    assert server.ranges == asked
+    assert (server.root.parent / "cache").stat().st_mode & 0o777 == 0o700
+
+
+def test_announced_records_are_fetched_at_once(server: WebServer) -> None:
+    """``prefetch`` returns before the answers, and reading waits for them."""
+    local = ps.open(server.root / "photos.lmdb")
+    with open_remote(server, "photos.lmdb") as store:
+        server.latency = 0.05
+        order = np.random.default_rng(0).permutation(len(local))
+        assert store.prefetches
+        store.prefetch(order)
+        assert content(store, order.tolist()) == content(local, order.tolist())
+
+
+@pytest.mark.parametrize("cache_size", [0, "500KB"])
+def test_a_full_cache_is_done_without(server: WebServer, cache_size: int | str) -> None:
+    """Bytes that have no place in the folder are fetched again; nothing above the limit is written."""
+    local = ps.open(server.root / "photos.lmdb")
+    with open_remote(server, "photos.lmdb", cache_size=cache_size) as store:
+        for _ in range(2):
+            store.prefetch(np.arange(len(local)))
+            assert content(store) == content(local)
+    used = sum(path.stat().st_blocks * 512 for path in (server.root.parent / "cache").rglob("*") if path.is_file())
+    assert used <= parse_size(cache_size) + (400 << 10)  # where the records are, which is kept whatever the limit
+
+
+def test_a_disk_that_is_full_is_done_without(
+    server: WebServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A failing write is said once, and reading goes on."""
+
+    def fail(*_: object) -> int:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(mirrors, "_write", fail)
+    with open_remote(server, "photos.lmdb") as store:
+        assert content(store) == content(ps.open(server.root / "photos.lmdb"))
+    assert "read without the cache: No space left" in caplog.text
+
+
+@pytest.mark.parametrize("fault", ["503", "429", "500", "reset", "short", "html", "wrong"])
+def test_faults_that_pass_are_not_noticed(server: WebServer, fault: str) -> None:
+    """Each third answer is wrong, and every record is right; so is what is kept."""
+    local = ps.open(server.root / "photos.lmdb")
+    for _ in range(2):
+        server.faults = ["", "", fault] * 400
+        with open_remote(server, "photos.lmdb", cache_size=10**6) as store:
+            assert content(store) == content(local)
+    server.faults = []
+    with open_remote(server, "photos.lmdb") as store:
+        assert content(store) == content(local)
+
+
+@pytest.mark.parametrize("damage", ["page", "table", "lost"])
+def test_what_is_wrong_in_the_cache_is_fetched_again(server: WebServer, damage: str) -> None:
+    """A flipped bit, a wrong hash, and a page that was never written though its hash was, as after a loss of power."""
+    with open_remote(server, "photos.lmdb") as store:
+        expected = content(store)
+    (file,) = (server.root.parent / "cache").rglob("data.mdb")
+    path = Path(f"{file}.pages") if damage == "table" else file
+    held = bytearray(path.read_bytes())
+    for at in range(8192 if damage != "table" else 16, len(held), 4096 if damage != "table" else 8):
+        held[at : at + 8] = bytes(8) if damage == "lost" else bytes([held[at] ^ 1]) + held[at + 1 : at + 8]
+    path.write_bytes(held)
+    with open_remote(server, "photos.lmdb") as store:
+        assert content(store) == expected
+
+
+def test_a_store_that_is_replaced_is_an_error(server: WebServer) -> None:
+    """Never are old and new bytes mixed; opened again, it is the new one."""
+    with open_remote(server, "photos.lmdb") as store:
+        first = store[3].key
+        make_pack(server.root / "other.lmdb", 119)
+        (server.root / "other.lmdb" / "data.mdb").replace(server.root / "photos.lmdb" / "data.mdb")
+        (server.root / "other.lmdb" / "pages.xxh3").replace(server.root / "photos.lmdb" / "pages.xxh3")
+        with pytest.raises(StoreError, match=r"replaced while it was open; open it again .*photos\.lmdb"):
+            content(store)
+        assert store[3].key == first
+    with open_remote(server, "photos.lmdb") as store:
+        assert content(store) == content(ps.open(server.root / "photos.lmdb"))
+
+
+def test_a_store_that_stays_damaged_is_an_error(server: WebServer) -> None:
+    """In bounded time, with the store."""
+    path = server.root / "photos.lmdb" / "data.mdb"
+    with open_remote(server, "photos.lmdb") as store:
+        held, about = bytearray(path.read_bytes()), path.stat()
+        held[4096 * 3 : -4096 * 8 : 512] = bytes(len(held[4096 * 3 : -4096 * 8 : 512]))
+        path.write_bytes(held)
+        os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+        with pytest.raises(StoreError, match="are not those that were written"):
+            content(store)
+
+
+@pytest.mark.parametrize("kind", ["tar", "rec", "parquet", "h5", "tfrecord", "beton", "lmdb-pickle-index"])
+def test_containers_of_other_programs_are_equal_to_their_files(server: WebServer, kind: str, tmp_path: Path) -> None:
+    """They are fetched as a whole."""
+    if kind in {"tfrecord", "beton"}:
+        path = Path(written.write_many(kind, server.root, 50))
+    else:
+        name = "photos.h5" if kind == "h5" else f"photos.{kind}"
+        path = server.root / name
+        source = write_photographs(tmp_path / "photographs", per_class=1)
+        ps.convert(source, f"{kind}://{path}" if kind.startswith("lmdb") else path)
+    for beside in (path.with_name(f"{path.name}.fields"), path / ".fields"):
+        if beside.exists():
+            beside.unlink() if beside.is_file() else shutil.rmtree(beside)
+    local = ps.open(path)
+    with open_remote(server, path.name) as store:
+        assert store.kind == local.kind
+        assert len(store) == len(local)
+        for mine, theirs in zip(content(store), content(local), strict=True):
+            assert repr(mine) == repr(theirs)
+
+
+@pytest.mark.parametrize("workers", ["serial", "threads", "processes"])
+def test_loaders_read_it_in_threads_and_processes(server: WebServer, tmp_path: Path, workers: str) -> None:
+    """Worker processes are started by forkserver, since the client does not support fork; batches are equal."""
+    ps.pack(write_photographs(tmp_path / "photographs", per_class=2), server.root / "real.lmdb")
+
+    def batches(store: Store, workers: str, num_workers: int) -> list[object]:
+        dataset = ps.StoreDataset(store, transform=[T.Decode(), T.Resize((32, 32))])
+        loader = ps.DataLoader(dataset, 4, shuffle=True, seed=1, num_workers=num_workers, workers=workers)
+        return [batch["image"].tolist() for batch in loader]
+
+    with open_remote(server, "real.lmdb") as store, ps.open(server.root / "real.lmdb") as local:
+        assert batches(store, workers, 2 * (workers != "serial")) == batches(local, "serial", 0)
+
+
+def test_a_forked_process_says_what_to_do(server: WebServer) -> None:
+    """It does not wait for threads that it does not have."""
+    with open_remote(server, "photos.lmdb") as store:
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                store.read(range(120))
+            except StoreError as error:
+                status = 0 if "forkserver" in str(error) else 2
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_secrets_are_shown_and_pickled_nowhere(server: WebServer) -> None:
+    """Neither by the store nor by its errors."""
+    with open_remote(server, "photos.lmdb", storage_options={"default_headers": {"X-Key": "sesame"}}) as store:
+        assert "sesame" not in repr(store) + repr(store.location) + str(store.location) + repr(store.options)
+        assert b"sesame" not in pickle.dumps(store)
+        again = pickle.loads(pickle.dumps(store))  # our own
+        assert content(again) == content(store)
+    server.faults = ["403"] * 100
+    with pytest.raises(StoreError, match="not allowed") as caught:
+        open_remote(
+            server,
+            "photos.lmdb",
+            cache=server.root.parent / "other",
+            storage_options={"default_headers": {"X-Key": "sesame"}},
+        )
+    assert "sesame" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "error", "match"),
+    [
+        ("{}/none.lmdb", {}, StoreNotFoundError, "there is no object at this URL"),
+        ("http://ann:sesame@host/p.lmdb", {}, ArgumentError, "no user and password"),
+        ("{}/p.lmdb?token=sesame", {}, ArgumentError, "must have no query"),
+        ("s3://", {}, ArgumentError, "scheme://bucket/path"),
+        ("{}/photos.lmdb", {"cache_size": "many"}, ArgumentError, "cache_size must be a number of bytes"),
+        ("{}/photos.lmdb", {"cache": 7}, ArgumentError, "cache must be the path of a folder, got int"),
+        ("{}/photos.lmdb", {"storage_options": ["x"]}, ArgumentError, "must be a mapping"),
+        ("{}/photos.lmdb", {"chek": True}, ArgumentError, "has no option 'chek'"),
+    ],
+)
+def test_errors_say_what_to_do(
+    server: WebServer, url: str, options: dict[str, Any], error: type[PenstockError], match: str
+) -> None:
+    """And show no secret."""
+    with pytest.raises(error, match=re.escape(match)) as caught:
+        ps.open(url.format(server.url), **options)
+    assert "sesame" not in str(caught.value)
+
+
+def test_a_server_that_is_not_there_is_an_error_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After some attempts."""
+    monkeypatch.setattr(places, "_WAIT", (0.001, 0.002))
+    with pytest.raises(StoreError, match="it cannot be read, after 8 attempts"):
+        ps.open("http://127.0.0.1:9/photos.lmdb")
+
+
+def test_options_of_places_are_for_urls(tmp_path: Path) -> None:
+    """Of a store on this machine they are unknown."""
+    make_pack(tmp_path / "p.lmdb", 3)
+    with pytest.raises(ArgumentError, match="has no option 'cache'"):
+        ps.open(tmp_path / "p.lmdb", cache="x")
+
+
+def test_old_copies_of_other_stores_make_room(tmp_path: Path) -> None:
+    """Those that nobody has opened for a day; no others."""
+    cache = CacheFolder(tmp_path / "cache", 100_000)
+    old, new = cache.make_folder("http://a", "1"), cache.make_folder("http://b", "1")
+    mine = cache.make_folder("http://c", "1")
+    for folder in (old, new):
+        (folder / "data").write_bytes(bytes(40_000))
+    os.utime(old / "about.json", (0, 0))
+    assert cache.admit(30_000, mine)
+    assert not old.exists()
+    assert new.exists()
+    assert not cache.admit(90_000, mine)
+
+
+def test_opening_a_store_of_this_machine_imports_nothing_remote(tmp_path: Path) -> None:
+    """Neither the client nor our modules."""
+    make_pack(tmp_path / "p.lmdb", 3)
+    modules = ["obstore", "penstock.stores.remote"]
+    code = f"import sys, penstock; penstock.open(sys.argv[1]); print([m in sys.modules for m in {modules}])"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "p.lmdb")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[False, False]"
