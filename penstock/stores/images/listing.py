@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 import stat
-import zlib
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -44,7 +43,7 @@ from penstock.stores.images.folder_checks import (
 from penstock.stores.writing import Skipped
 from penstock.wording import counted
 
-__all__ = ["CompressedListing", "Listing", "describe_file_type", "is_system_folder", "list_folder"]
+__all__ = ["Listing", "describe_file_type", "is_system_folder", "list_folder"]
 
 _SYSTEM_FOLDERS: Final = frozenset(
     {"__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found", "__pycache__"}
@@ -59,17 +58,6 @@ _FILE_TYPES: Final = {
     stat.S_IFBLK: "a device",
     stat.S_IFCHR: "a device",
 }
-
-CompressedListing = tuple[
-    bytes,
-    tuple[list[int], list[int]],
-    tuple[str, bytes],
-    tuple[str, ...],
-    tuple[Skipped, ...],
-    tuple[Skipped, ...],
-    str,
-]
-"""What :meth:`Listing.compress` returns: keys, runs of labels, sizes, and the other attributes as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,29 +87,6 @@ class Listing:
     problems: tuple[Skipped, ...]
     unreadable: tuple[Skipped, ...]
     digest: str
-
-    def compress(self) -> CompressedListing:
-        """A form for pickles of some eight bytes a file; :meth:`decompress` is the inverse."""
-        starts = np.flatnonzero(np.diff(self.labels, prepend=-1))
-        runs = self.labels[starts].tolist(), np.diff(starts, append=len(self.labels)).tolist()
-        dtype = "<u4" if self.sizes.max(initial=0) < 1 << 32 else "<i8"
-        sizes = dtype, zlib.compress(self.sizes.astype(dtype).tobytes(), 1)
-        names = zlib.compress(self.keys.joined, 1)
-        return names, runs, sizes, self.classes, self.problems, self.unreadable, self.digest
-
-    @classmethod
-    def decompress(cls, compressed: CompressedListing) -> Listing:
-        """The listing whose :meth:`compress` returned ``compressed``."""
-        names, (labels, counts), (dtype, sizes), classes, problems, unreadable, digest = compressed
-        return cls(
-            KeyList(zlib.decompress(names)),
-            _make_read_only(np.repeat(np.array(labels, np.int64), counts)),
-            _make_read_only(np.frombuffer(zlib.decompress(sizes), dtype).astype(np.int64)),
-            classes,
-            problems,
-            unreadable,
-            digest,
-        )
 
 
 def is_system_folder(name: str) -> bool:
