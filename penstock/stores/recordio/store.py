@@ -31,7 +31,7 @@ from penstock.stores.common.regular_file import open_regular
 from penstock.stores.container import ContainerStore
 from penstock.stores.fields.image_signatures import are_images
 from penstock.stores.location import Location
-from penstock.stores.recordio.format import HEADER_NBYTES, MAGIC_BYTES, join_parts
+from penstock.stores.recordio.format import HEADER_NBYTES, MAGIC_BYTES, ROW, join_parts
 from penstock.stores.recordio.labels import find_boxes, find_label_field, is_detection_label
 from penstock.stores.recordio.scan import RecordTable, scan_files
 from penstock.stores.recordio.writer import RecordioWriter, find_storable
@@ -40,7 +40,7 @@ from penstock.wording import counted
 
 __all__ = ["RecordioStore"]
 
-_VERSION: Final = "recordio-1"
+_VERSION: Final = "recordio-2"
 _FRAME_NBYTES: Final = 8
 _INDEX_LINE: Final = re.compile(rb"[^\t\n\0]+\t[0-9]{1,18}\r?\n")
 _RECOGNISED_NBYTES: Final = 300
@@ -131,15 +131,13 @@ class RecordioStore(ContainerStore[MappedFiles]):
             self._schema = self._layout.schema
 
     def _set_table(self, table: RecordTable) -> None:
-        if not len(table.starts):
+        if not len(table.rows):
             raise StoreFormatError("this file has no records", store=self.url)
         self._table = table
         self._keys: Sequence[str] = table.keys
-        # views give Python numbers, faster than arrays do
-        self._shards, self._starts, self._lengths = table.shards.data, table.starts.data, table.lengths.data
-        self._heads, self._split = table.heads.data, table.split.data
-        self._flags, self._labels = table.flags.data, table.labels.data
-        self._ids, self._ids2 = table.ids.data, table.ids2.data
+        views = [table.rows[name].data for name in ROW.names or ()]  # they give Python numbers, faster than arrays do
+        self._shards, self._flags, self._starts, self._lengths, self._heads = views[:5]
+        self._ids, self._ids2, self._labels, self._split = views[5:]
 
     @property
     def description(self) -> str:
@@ -241,7 +239,7 @@ class RecordioStore(ContainerStore[MappedFiles]):
         blob = "image" if image_header and self._holds_images(mapped) else "bytes"
         fields = {blob: Field(blob)}
         label = ""
-        found = find_label_field(self._table.flags, self._table.labels) if image_header else None
+        found = find_label_field(self._table.rows["flag"], self._table.rows["label"]) if image_header else None
         if found is not None:
             fields["label"] = found
             label = "number" if found.array is None else "array"
@@ -260,7 +258,7 @@ class RecordioStore(ContainerStore[MappedFiles]):
         return _Layout(Schema(fields), blob, label, self._describe(what if image_header else "bytes", left_out))
 
     def _describe(self, what: str, left_out: int) -> str:
-        split = int(np.count_nonzero(self._table.split))
+        split = int(np.count_nonzero(self._table.rows["is_split"]))
         parts = [
             f"RecordIO: {counted(len(self), 'record')} in {counted(len(self._records), 'file')}",
             "keys of the index file" if self._table.has_index else "keys are numbers",
@@ -276,7 +274,7 @@ class RecordioStore(ContainerStore[MappedFiles]):
 
     def _find_id_fields(self) -> dict[str, Field]:
         """``id`` where an id is not the key; ``id2`` where one is not 0."""
-        ids, ids2 = self._table.ids, self._table.ids2
+        ids, ids2 = self._table.rows["id"], self._table.rows["id2"]
         fields: dict[str, Field] = {}
         if any(key != str(number) for key, number in zip(self._keys, ids.tolist(), strict=True)):
             fields["id"] = Field("int")
@@ -285,7 +283,7 @@ class RecordioStore(ContainerStore[MappedFiles]):
         return fields
 
     def _holds_images(self, mapped: MappedFiles) -> bool:
-        filled = np.flatnonzero(self._table.lengths > self._table.heads)
+        filled = np.flatnonzero(self._table.rows["nbytes"] > self._table.rows["head_nbytes"])
         sampled = filled[np.linspace(0, len(filled) - 1, min(len(filled), _SAMPLED_RECORDS), dtype=np.int64)]
         return are_images(self._read_payload(mapped, index)[self._heads[index] :] for index in sampled.tolist())
 
@@ -317,7 +315,7 @@ def _leave_out_identities(table: RecordTable) -> tuple[RecordTable, int]:
     There, the first record has no image, and a label of two numbers: the records of identities from the first number to
     the second.
     """
-    empty = table.lengths == table.heads
-    if not (len(empty) > 1 and empty[0] and table.flags[0] == 2 and not empty.all()):
+    empty = table.rows["nbytes"] == table.rows["head_nbytes"]
+    if not (len(empty) > 1 and empty[0] and table.rows["flag"][0] == 2 and not empty.all()):
         return table, 0
     return table.select(np.flatnonzero(~empty)), int(np.count_nonzero(empty))
