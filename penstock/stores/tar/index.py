@@ -58,7 +58,6 @@ class TarScan:
     problems: list[Skipped] = field(default_factory=list)
     unreadable: list[Skipped] = field(default_factory=list)
     declaration: Member | None = None
-    declared: bytes | None = None
 
     def note(self, name: str, reason: str, *, may_be_record: bool = False) -> None:
         """Keep an entry that is no file of a record."""
