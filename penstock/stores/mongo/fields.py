@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import numpy as np
 
@@ -28,7 +28,7 @@ __all__ = ["CONTENT", "Document", "DocumentLayout", "find_layout", "get_value", 
 CONTENT: Final = "$content"
 """The path of the bytes of a GridFS file; no document has such a name."""
 
-Document = Mapping[str, Any]
+Document = dict[str, object]
 """A document, as pymongo decodes it."""
 
 _MAX_DEPTH: Final = 8
@@ -122,7 +122,7 @@ def find_layout(
     return DocumentLayout(Schema(schema), paths, key, text_labels)
 
 
-def get_value(document: Any, path: Sequence[str]) -> Any:
+def get_value(document: object, path: Sequence[str]) -> object:
     """The value at a path; None if there is none. A number in a path is a place in a list."""
     for part in path:
         if isinstance(document, dict):
@@ -134,9 +134,9 @@ def get_value(document: Any, path: Sequence[str]) -> Any:
     return document
 
 
-def _collect(documents: Sequence[Document], divided: Sequence[str]) -> dict[str, list[Any]]:
+def _collect(documents: Sequence[Document], divided: Sequence[str]) -> dict[str, list[object]]:
     """The values of the documents by path, None left out, in the order of their first occurrence."""
-    values: dict[str, list[Any]] = {}
+    values: dict[str, list[object]] = {}
     paths = {path for each in documents for path in _find_divided(each, "", 0)} | set(divided)
     for document in documents:
         for path, value in _walk(document, "", paths):
@@ -157,7 +157,7 @@ def _find_divided(document: Document, prefix: str, depth: int) -> Iterator[str]:
                 yield from within
 
 
-def _walk(document: Document, prefix: str, divided: set[str]) -> Iterator[tuple[str, Any]]:
+def _walk(document: Document, prefix: str, divided: set[str]) -> Iterator[tuple[str, object]]:
     for name, value in document.items():
         path = f"{prefix}{name}"
         if path in divided and isinstance(value, dict):
@@ -166,7 +166,7 @@ def _walk(document: Document, prefix: str, divided: set[str]) -> Iterator[tuple[
             yield path, value
 
 
-def _values_at(documents: Sequence[Document], path: str) -> list[Any]:
+def _values_at(documents: Sequence[Document], path: str) -> list[object]:
     parts = path.split(".")
     found = (get_value(document, parts) for document in documents)
     return [value for value in found if value is not None]
@@ -249,12 +249,12 @@ def _find_kind(name: str, values: Sequence[object]) -> str:
     return "json" if has_parts else "text"  # texts, and what is shown as one: ObjectId, UUID, Decimal128, a time
 
 
-def is_shaped(value: object) -> bool:
+def is_shaped(value: object) -> TypeGuard[dict[str, Any]]:
     """Whether a value is an array as its shape and values, as penstock writes those of several axes."""
     return isinstance(value, dict) and value.keys() == {"shape", "values"}
 
 
-def _find_array_kind(name: str, values: Sequence[Any]) -> str:
+def _find_array_kind(name: str, values: Sequence[object]) -> str:
     arrays = []
     for value in values:
         try:

@@ -13,15 +13,15 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError, StoreNotFoundError
 from penstock.sample import Field, Schema
 from penstock.stores.fields.record_names import check_classes, quote_names
 from penstock.stores.joined_manifest import read_manifest
-from penstock.stores.mongo.connection import Database, MongoConnection
+from penstock.stores.mongo.connection import MongoConnection
 from penstock.stores.mongo.descriptor import Descriptor, read_descriptor
-from penstock.stores.mongo.fields import DocumentLayout, find_layout
+from penstock.stores.mongo.fields import Document, DocumentLayout, find_layout
 from penstock.stores.mongo.listing import (
     DocumentIds,
     DocumentListing,
@@ -32,6 +32,9 @@ from penstock.stores.mongo.listing import (
 )
 from penstock.stores.mongo.values import count_bytes
 from penstock.wording import counted
+
+if TYPE_CHECKING:
+    from penstock.stores.mongo.connection import Collection, Database
 
 __all__ = ["CollectionContents", "Selection", "look_at_collection", "make_selection"]
 
@@ -47,8 +50,8 @@ class Selection:
 
     fields: Mapping[str, str] | None = None
     key: str | None = None
-    ids: Sequence[Any] | None = None
-    query: Mapping[str, Any] = field(default_factory=dict)
+    ids: Sequence[object] | None = None
+    query: Mapping[str, object] = field(default_factory=dict)
     sort: tuple[tuple[str, int], ...] = ()
     manifest: str = ""
     join: tuple[str, str] = (_DEFAULT_JOIN, _DEFAULT_JOIN)
@@ -80,7 +83,7 @@ class CollectionContents:
     blobs: Mapping[str, int]
 
 
-def make_selection(**given: Any) -> tuple[Selection, dict[str, object]]:
+def make_selection(**given: object) -> tuple[Selection, dict[str, object]]:
     """The options of a store, checked, and those that were given, as a pickle has them.
 
     Raises
@@ -96,24 +99,11 @@ def make_selection(**given: Any) -> tuple[Selection, dict[str, object]]:
         raise ArgumentError(f"sort is for documents of a query; {chosen[0]} has an order of its own")
     if "join" in options and "manifest" not in options:
         raise ArgumentError("join is the column of a manifest; give manifest= too")
-    values = dict(options)
-    if "fields" in options:
-        values["fields"] = _check_fields(options["fields"])
-    if "query" in options and not isinstance(options["query"], Mapping):
-        raise ArgumentError(f"query must be a filter, a mapping, got {options['query']!r:.200}")
-    if "key" in options and not (isinstance(options["key"], str) and options["key"]):
-        raise ArgumentError(f"key must be the path of a value, got {options['key']!r:.200}")
+    values = {name: _CHECKS[name](value) for name, value in options.items()}
     if "ids" in options:
-        values["ids"] = _check_ids(options["ids"])
         options["ids"] = DocumentIds(values["ids"])  # it is pickled: a list takes much more
-    if "sort" in options:
-        values["sort"] = _check_sort(options["sort"])
     if "manifest" in options:
-        options["manifest"] = values["manifest"] = os.fspath(options["manifest"])
-    if "join" in options:
-        values["join"] = _check_join(options["join"])
-    if "classes" in options:
-        values["classes"] = check_classes(options["classes"])
+        options["manifest"] = values["manifest"]
     return Selection(**values), options
 
 
@@ -122,7 +112,7 @@ def look_at_collection(
     selection: Selection,
     documents_name: str,
     *,
-    complete: Callable[[Database, list[dict[str, Any]]], None] | None = None,
+    complete: Callable[[Database, list[Document]], None] | None = None,
     divided: Sequence[str] = (),
     ignored: Sequence[str] = (),
 ) -> CollectionContents:
@@ -181,11 +171,11 @@ def _sample(
     database: Database,
     name: str,
     selection: Selection,
-    complete: Callable[[Database, list[dict[str, Any]]], None] | None,
-) -> list[dict[str, Any]]:
+    complete: Callable[[Database, list[Document]], None] | None,
+) -> list[Document]:
     """The first documents, whole; fewer if they are large."""
     query = {"_id": {"$in": expand_ids(selection.ids[:_SAMPLED])}} if selection.ids else dict(selection.query)
-    documents: list[dict[str, Any]] = []
+    documents: list[Document] = []
     nbytes = 0
     with database[name].find(query, batch_size=4).sort([*selection.sort, ("_id", 1)]).limit(_SAMPLED) as cursor:
         for document in cursor:
@@ -257,7 +247,7 @@ def _name_classes(
     return replace(layout, schema=Schema(kinds))
 
 
-def _has_index(collection: Any, path: str) -> bool:
+def _has_index(collection: Collection, path: str) -> bool:
     indexes = (next(iter(index["key"].items()), ("", 0))[0] for index in collection.list_indexes())
     return path == "_id" or path in indexes
 
@@ -299,7 +289,19 @@ def _check_fields(fields: object) -> dict[str, str]:
     return {str(name): path for name, path in fields.items()}
 
 
-def _check_ids(ids: object) -> list[Any]:
+def _check_query(query: object) -> Mapping[str, object]:
+    if not isinstance(query, Mapping):
+        raise ArgumentError(f"query must be a filter, a mapping, got {query!r:.200}")
+    return query
+
+
+def _check_key(key: object) -> str:
+    if not isinstance(key, str) or not key:
+        raise ArgumentError(f"key must be the path of a value, got {key!r:.200}")
+    return key
+
+
+def _check_ids(ids: object) -> list[object]:
     if isinstance(ids, str | bytes | Mapping) or not hasattr(ids, "__iter__"):
         raise ArgumentError(f"ids must be a sequence of _id values, got {ids!r:.200}")
     found = [each.item() if hasattr(each, "dtype") else each for each in ids]
@@ -327,3 +329,16 @@ def _check_join(join: object) -> tuple[str, str]:
         if isinstance(column, str) and isinstance(path, str) and path:
             return column, path
     raise ArgumentError(f"join must be a column, or one column and its path, {{'file': 'img_name'}}, got {join!r:.200}")
+
+
+_CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "fields": _check_fields,
+    "key": _check_key,
+    "ids": _check_ids,
+    "query": _check_query,
+    "sort": _check_sort,
+    "manifest": os.fspath,
+    "join": _check_join,
+    "classes": check_classes,
+}
+"""What each option of a store must pass, and becomes."""

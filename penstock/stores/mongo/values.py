@@ -12,13 +12,13 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, cast
 
 import numpy as np
 import xxhash
 
-from penstock.sample import ArrayKind, Field
+from penstock.sample import ArrayKind, DType, Field
 from penstock.stores.mongo.fields import Document, DocumentLayout, get_value
 
 __all__ = [
@@ -46,23 +46,15 @@ class DocumentReader:
     """Makes the fields of records of one layout. It holds constants only."""
 
     def __init__(self, layout: DocumentLayout) -> None:
-        schema = layout.schema
         self._converts = {
-            name: (path.split("."), _make_converter(name, schema[name], name in layout.text_labels))
+            name: (path.split("."), _make_converter(name, layout.schema[name], name in layout.text_labels))
             for name, path in layout.paths.items()
         }
 
-    def read(self, document: Document) -> dict[str, Any]:
-        """All fields; ValueError or TypeError if a value is not of the kind of its field."""
-        return {
-            name: convert(document.get(path[0]) if len(path) == 1 else get_value(document, path))
-            for name, (path, convert) in self._converts.items()
-        }
-
-    def read_field(self, name: str, document: Document) -> object:
-        """One field; raises as :meth:`read`."""
-        path, convert = self._converts[name]
-        return convert(document.get(path[0]) if len(path) == 1 else get_value(document, path))
+    def read(self, document: Document, names: Iterable[str] | None = None) -> dict[str, Any]:
+        """Some fields, by default all; ValueError or TypeError if a value is not of the kind of its field."""
+        chosen = ((name, *self._converts[name]) for name in self._converts if names is None or name in names)
+        return {name: convert(get_value(document, path)) for name, path, convert in chosen}
 
 
 def to_text(value: object) -> str:
@@ -90,13 +82,13 @@ def count_bytes(value: object) -> int:
     return len(value) if isinstance(value, bytes) else 0
 
 
-def hash_blob(blob: Any) -> int:
+def hash_blob(blob: object) -> int:
     """The hash of an encoded field, as a signed number, which is what BSON has; 0 where there is no value."""
     if blob is None:
         return 0
     if isinstance(blob, np.ndarray):  # as it is stored: little-endian, in order of rows
         blob = np.ascontiguousarray(blob, blob.dtype.newbyteorder("<"))
-    number = xxhash.xxh3_64_intdigest(blob)
+    number = xxhash.xxh3_64_intdigest(cast("bytes", blob))  # any buffer, or a TypeError
     return number - (1 << 64) if number >> 63 else number
 
 
@@ -189,7 +181,7 @@ def _make_array_converter(name: str, field: Field) -> Convert:
     return convert
 
 
-def _is_number_kind(found: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+def _is_number_kind(found: DType, wanted: DType) -> bool:
     """Whether numbers of one dtype may stand for those of another: no text, no float for an integer."""
     if wanted.kind == "f":
         return found.kind in "iufb"

@@ -16,7 +16,7 @@ import struct
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 import xxhash
@@ -27,11 +27,17 @@ from penstock.sample import Field, Schema
 from penstock.stores.common.journal import Journal, JournaledWriter
 from penstock.stores.fields.small_fields import check_pixels, pack_small
 from penstock.stores.location import Location
-from penstock.stores.mongo.connection import Database, MongoConnection, import_bson
+from penstock.stores.mongo.connection import MongoConnection, import_bson
 from penstock.stores.mongo.descriptor import Descriptor, name_descriptors, read_descriptor
+from penstock.stores.mongo.fields import Document
 from penstock.stores.mongo.values import PIXELS, SHAPE, VALUES, hash_blob
 from penstock.stores.writing import Skipped
 from penstock.wording import counted
+
+if TYPE_CHECKING:
+    from bson.raw_bson import RawBSONDocument
+
+    from penstock.stores.mongo.connection import Database
 
 __all__ = ["MAX_DOCUMENT_NBYTES", "DocumentWriter", "PreparedDocument", "ServerWriter", "to_document_value"]
 
@@ -117,10 +123,10 @@ class ServerWriter(JournaledWriter[PreparedDocument]):
         """Create what the server finds documents by; again without effect."""
 
     @abstractmethod
-    def make_document(self, key: str, fields: Mapping[str, Any], hashes: Sequence[Any]) -> tuple[dict[str, Any], bytes]:
+    def make_document(self, key: str, fields: Mapping[str, object], hashes: Sequence[object]) -> tuple[Document, bytes]:
         """The document of a record, without ``_id``, and the content of its GridFS file; raises as :meth:`prepare`."""
 
-    def make_values(self, fields: Mapping[str, Any], *, without: str = "") -> dict[str, Any]:
+    def make_values(self, fields: Mapping[str, object], *, without: str = "") -> Document:
         """The values of a record's fields under their names in a document, but for one field."""
         return {
             stored: to_document_value(name, self.schema[name], fields[name])
@@ -128,7 +134,7 @@ class ServerWriter(JournaledWriter[PreparedDocument]):
             if name != without
         }
 
-    def prepare(self, key: str, fields: Mapping[str, Any]) -> PreparedDocument:
+    def prepare(self, key: str, fields: Mapping[str, object]) -> PreparedDocument:
         """Convert and encode a record; thread-safe.
 
         Raises
@@ -272,7 +278,7 @@ class DocumentWriter(ServerWriter):
         """Of the keys: a manifest is joined by them."""
         database[self._connection.collection].create_index("key")
 
-    def make_document(self, key: str, fields: Mapping[str, Any], hashes: Sequence[Any]) -> tuple[dict[str, Any], bytes]:
+    def make_document(self, key: str, fields: Mapping[str, object], hashes: Sequence[object]) -> tuple[Document, bytes]:
         """Key, hashes, and the values under their names."""
         return {"key": key, "xxh3": list(hashes), **self.make_values(fields)}, b""
 
@@ -281,15 +287,16 @@ class DocumentWriter(ServerWriter):
         return dict(names)
 
 
-def add_id(number: int, body: bytes, **more: Any) -> Any:
+def add_id(number: int, body: bytes, **more: object) -> RawBSONDocument:
     """A document of BSON with an ``_id`` (and ``more``) in front, as pymongo sends it without encoding it again."""
     bson = import_bson()
     head = bson.encode({"_id": bson.Int64(number), **more})
     whole = struct.pack("<i", len(head) + len(body) - 5) + head[4:-1] + body[4:]
-    return require("bson.raw_bson", extra="mongo").RawBSONDocument(whole)
+    document: RawBSONDocument = require("bson.raw_bson", extra="mongo").RawBSONDocument(whole)
+    return document
 
 
-def to_document_value(name: str, field: Field, value: Any) -> Any:
+def to_document_value(name: str, field: Field, value: object) -> object:
     """The value of a field in a document. Numbers and texts are themselves, vectors are lists, JSON is a document.
 
     An array of several axes is ``{"shape": [...], "values": [...]}``, pixels are ``{"shape": [...], "pixels": bytes}``.
@@ -312,7 +319,7 @@ def to_document_value(name: str, field: Field, value: Any) -> Any:
         pixels = check_pixels(name, field.pixels, value)
         return {SHAPE: list(pixels.shape), PIXELS: pixels.tobytes()}
     if field.is_blob:
-        return bytes(value)
+        return bytes(cast("bytes", value))  # any buffer, or a TypeError
     packed = pack_small(name, field, value)
     if field.array is None:
         return json.loads(str(packed)) if field.kind == "json" else packed
@@ -324,8 +331,8 @@ def to_document_value(name: str, field: Field, value: Any) -> Any:
     return {SHAPE: list(array.shape), VALUES: array.ravel().tolist()}
 
 
-def _count_bytes(blob: Any) -> int:
-    return int(blob.nbytes) if isinstance(blob, np.ndarray) else len(blob)
+def _count_bytes(blob: object) -> int:
+    return blob.nbytes if isinstance(blob, np.ndarray) else len(cast("bytes", blob))
 
 
 def _name_values(schema: Schema) -> dict[str, str]:
