@@ -22,7 +22,7 @@ import stat
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import xxhash
 
@@ -33,7 +33,10 @@ from penstock.stores.fields.record_names import check_classes
 from penstock.stores.images.listing import Listing, describe_file_type, list_folder
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_finished
-from penstock.stores.writing import UNFINISHED, CommittedRecords, Writer
+from penstock.stores.writing import UNFINISHED, CommittedRecords
+
+if TYPE_CHECKING:
+    from penstock.stores.images.writer import FilesWriter
 
 __all__ = ["FilesStore"]
 
@@ -97,7 +100,7 @@ class FilesStore(Store):
         return Schema(fields)
 
     @classmethod
-    def stored_key(cls, key: str, fields: Mapping[str, Any], schema: Schema) -> str:
+    def stored_key(cls, key: str, fields: Mapping[str, object], schema: Schema) -> str:
         """The path of the file: see :func:`penstock.stores.images.writer.file_name`."""
         from penstock.stores.images.writer import file_name  # readers need not load it
 
@@ -106,7 +109,7 @@ class FilesStore(Store):
     @classmethod
     def writer(  # type: ignore[override]  # it has no options
         cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False
-    ) -> Writer[Any]:
+    ) -> FilesWriter:
         """Begin or resume a folder; see :class:`.images.writer.FilesWriter`."""
         from penstock.stores.images.writer import FilesWriter  # readers need not load it
 

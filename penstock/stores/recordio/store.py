@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,14 +28,13 @@ from penstock.stores.base import PathLike
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.record_index import load_or_scan
 from penstock.stores.common.regular_file import open_regular
-from penstock.stores.container import ContainerStore
+from penstock.stores.container import ContainerStore, select_given
 from penstock.stores.fields.image_signatures import are_images
 from penstock.stores.location import Location
 from penstock.stores.recordio.format import HEADER_NBYTES, MAGIC_BYTES, ROW, join_parts
 from penstock.stores.recordio.labels import find_boxes, find_label_field, is_detection_label
 from penstock.stores.recordio.scan import RecordTable, scan_files
 from penstock.stores.recordio.writer import RecordioWriter, find_storable
-from penstock.stores.writing import Writer
 from penstock.wording import counted
 
 __all__ = ["RecordioStore"]
@@ -103,15 +102,13 @@ class RecordioStore(ContainerStore[MappedFiles]):
     ) -> None:
         if label_format not in _LABEL_FORMATS:
             raise ArgumentError(f"label_format must be one of {', '.join(_LABEL_FORMATS)}, got {label_format!r}")
-        options = {"index": index, "image_header": image_header, "empty_records": empty_records}
-        defaults = {"index": True, "image_header": True, "empty_records": False, "label_format": "auto"}
-        given = {
-            name: value for name, value in {**options, "label_format": label_format}.items() if value != defaults[name]
-        }
+        options = select_given(
+            type(self), index=index, image_header=image_header, empty_records=empty_records, label_format=label_format
+        )
         location = self.locate(path)
         self._records, indexes = _pair_files(location.paths, find_indexes=index, store=str(location))
         files = [*self._records, *(each for each in indexes if each is not None)]
-        super().__init__(location, files=files, **given)
+        super().__init__(location, files=files, **options)
         mapped = MappedFiles(self._records)
         explicit = {each for each in location.paths if each.suffix == ".idx"}
 
@@ -159,7 +156,7 @@ class RecordioStore(ContainerStore[MappedFiles]):
         """One record; the image is a view."""
         layout = self._layout
         payload = self._read_payload(opened, index)
-        fields: dict[str, Any] = {layout.blob: self._find_blob(payload, index)}
+        fields: dict[str, object] = {layout.blob: self._find_blob(payload, index)}
         if layout.label == "number":
             fields["label"] = self._read_number(index)
         elif layout.label:
@@ -174,7 +171,7 @@ class RecordioStore(ContainerStore[MappedFiles]):
             fields["id2"] = self._ids2[index]
         return Record(index, self._keys[index], fields)
 
-    def make_blob_reader(self, opened: MappedFiles, field: str, indices: Sequence[int]) -> Callable[[int], Any]:
+    def make_blob_reader(self, opened: MappedFiles, field: str, indices: Sequence[int]) -> Callable[[int], object]:
         """What gives views of one field; labels are not read."""
         del field, indices  # there is one
         return lambda index: self._find_blob(self._read_payload(opened, index), index)
@@ -207,7 +204,7 @@ class RecordioStore(ContainerStore[MappedFiles]):
     @classmethod
     def writer(  # type: ignore[override]  # this kind has no options
         cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False
-    ) -> Writer[Any]:
+    ) -> RecordioWriter:
         """Begin or resume a ``.rec`` file and its ``.idx`` file; see :class:`RecordioWriter`."""
         return RecordioWriter(location, schema, source, overwrite=overwrite)
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from penstock.sample import Array, Field, Record
 from penstock.stores.base import PathLike
 from penstock.stores.common.keys import make_keys
 from penstock.stores.common.mapped_files import MappedFiles
-from penstock.stores.container import ContainerStore
+from penstock.stores.container import ContainerStore, select_given
 from penstock.stores.fields.column_names import name_columns, select_columns
 from penstock.stores.fields.image_signatures import are_images
 from penstock.stores.shards.beton_fields import (
@@ -93,11 +93,7 @@ class BetonStore(ContainerStore[OpenedBeton]):
         if raw not in _RAW:
             raise ArgumentError(f"raw must be one of {', '.join(_RAW)}, got {raw!r:.100}")
         stated = {"image": image, "label": label, "key": key}
-        options: dict[str, Any] = {name: value for name, value in stated.items() if value is not None}
-        if fields is not None:
-            options["fields"] = fields if isinstance(fields, str) else tuple(fields)
-        if raw == "ppm":
-            options["raw"] = raw
+        options = select_given(type(self), **stated, fields=fields, raw=raw)
         super().__init__(path, **options)
         self._encodes_raw = raw == "ppm"
         self._head = self._read_head()
@@ -160,7 +156,7 @@ class BetonStore(ContainerStore[OpenedBeton]):
         read = self._reader_of[field]
         return lambda index: read(opened, self._read_numbers(opened, index), index)
 
-    def _read_numbers(self, opened: OpenedBeton, index: int) -> tuple[Any, ...]:
+    def _read_numbers(self, opened: OpenedBeton, index: int) -> tuple[int, ...]:
         """The numbers that the table has for a record."""
         numbers = self._head.numbers
         return numbers.unpack_from(opened.view, self._head.begin + index * numbers.size)

@@ -19,7 +19,7 @@ import re
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +91,7 @@ class OpenedBeton:
     jpeg_nbytes: dict[str, NDArray[np.int64]]
 
 
-ReadValue = Callable[[OpenedBeton, Sequence[Any], int], object]
+ReadValue = Callable[[OpenedBeton, Sequence[int], int], object]
 """Reads a value of an opened file from the numbers of a record and its index."""
 
 
@@ -143,7 +143,7 @@ def make_reader(field: BetonField, place: int, head: BetonHead, *, encodes_raw: 
     if field.type in {3, 5}:
         is_json = field.type == 5
 
-        def read_bytes(opened: OpenedBeton, numbers: Sequence[Any], index: int) -> object:
+        def read_bytes(opened: OpenedBeton, numbers: Sequence[int], index: int) -> object:
             del index
             content = _slice(opened.view, head, numbers[place], numbers[place + 1])
             return read_json(memoryview(bytes(content).split(b"\0", 1)[0])) if is_json else content
@@ -153,7 +153,7 @@ def make_reader(field: BetonField, place: int, head: BetonHead, *, encodes_raw: 
     assert dtype is not None, "an array has a dtype"
     nbytes = math.prod(shape) * dtype.itemsize
 
-    def read_array(opened: OpenedBeton, numbers: Sequence[Any], index: int) -> object:
+    def read_array(opened: OpenedBeton, numbers: Sequence[int], index: int) -> object:
         del index
         return view_array(_slice(opened.view, head, numbers[place], nbytes), dtype, shape)
 
@@ -163,7 +163,7 @@ def make_reader(field: BetonField, place: int, head: BetonHead, *, encodes_raw: 
 def _make_image_reader(field: BetonField, place: int, head: BetonHead, *, encodes_raw: bool) -> ReadValue:
     name = field.name
 
-    def read(opened: OpenedBeton, numbers: Sequence[Any], index: int) -> object:
+    def read(opened: OpenedBeton, numbers: Sequence[int], index: int) -> object:
         mode, width, height, offset = numbers[place : place + 4]
         if mode == 0:
             nbytes = int(opened.jpeg_nbytes[name][index])

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 
@@ -230,7 +230,7 @@ def _read_numpy(content: memoryview) -> object:
     return _read_array(content, "little", _ARRAY_DTYPES)
 
 
-def _read_array(content: memoryview, order: Any, dtypes: Mapping[int, str]) -> object:
+def _read_array(content: memoryview, order: Literal["little", "big"], dtypes: Mapping[int, str]) -> object:
     """An array behind the number of its dtype, the number of its axes, and their lengths, 32 bits each."""
     if len(content) < 8:
         raise ValueError(f"its {len(content)} bytes are shorter than the header of an array")

@@ -20,18 +20,18 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError, StoreNotFoundError
 from penstock.pixel_rows import to_rgb
-from penstock.sample import Field, Record
+from penstock.sample import Array, Field, Record
 from penstock.stores.base import PathLike
 from penstock.stores.common.decompressed import DecompressedCopies, Expand, select_cache_options
 from penstock.stores.common.keys import make_keys
 from penstock.stores.common.mapped_files import MappedFiles
-from penstock.stores.container import ContainerStore
+from penstock.stores.container import ContainerStore, select_given
 from penstock.stores.fields.column_names import name_columns, select_columns
 from penstock.stores.fields.values import ValueReader, find_kind, find_pixels_kind, read_pil
 from penstock.stores.location import Location
@@ -143,10 +143,7 @@ class SampleShardStore(ContainerStore[OpenedShards]):
         cache_nbytes: int | None = None,
     ) -> None:
         stated = {"image": image, "label": label, "key": key}
-        options: dict[str, object] = {name: value for name, value in stated.items() if value is not None}
-        if fields is not None:
-            options["fields"] = fields if isinstance(fields, str) else tuple(fields)
-        options |= select_cache_options(cache, cache_nbytes)
+        options = select_given(type(self), **stated, fields=fields) | select_cache_options(cache, cache_nbytes)
         location = self.locate(path)
         folder = self.read_folder(location)
         self._shards = folder.shards
@@ -166,7 +163,7 @@ class SampleShardStore(ContainerStore[OpenedShards]):
         self._sizes = struct.Struct(f"<{sum(_is_sized(c) for c in folder.columns)}I" if folder.has_sizes else "<")
         self._has_sizes = folder.has_sizes
         self._fixed_nbytes = [column.reader.nbytes if column.reader else None for column in folder.columns]
-        wanted = select_columns([column.name for column in folder.columns], options.get("fields"), stated=stated)  # type: ignore[arg-type]  # a tuple of texts, or what it refuses
+        wanted = select_columns([column.name for column in folder.columns], options.get("fields"), stated=stated)
         self._readers = self._find_readers(wanted)
         self._named = name_columns(self._find_kinds(), image=image, label=label, key=key, store=self.url)
         self._schema = self._named.schema
@@ -314,7 +311,8 @@ class SampleShardStore(ContainerStore[OpenedShards]):
             if not kind:
                 values = self._probe([(names.index(name), reader.read)])
                 try:
-                    kind = find_pixels_kind(values) if reader.read is read_pil else find_kind(values)
+                    is_pixels = reader.read is read_pil
+                    kind = find_pixels_kind(cast("list[Array]", values)) if is_pixels else find_kind(values)
                     kinds[name] = Field(kind)
                 except (ValueError, ArgumentError) as error:
                     raise StoreFormatError(
@@ -325,7 +323,7 @@ class SampleShardStore(ContainerStore[OpenedShards]):
                 kinds[name] = Field(kind)
         return kinds
 
-    def _probe(self, steps: Sequence[tuple[int, Callable[[memoryview], object]]]) -> list[Any]:
+    def _probe(self, steps: Sequence[tuple[int, Callable[[memoryview], object]]]) -> list[object]:
         """The values of a column in some records, evenly spread; those that are damaged are left out."""
         opened = self._opened.get()
         values = []

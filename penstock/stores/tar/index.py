@@ -16,7 +16,7 @@ import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -205,7 +205,7 @@ class TarIndex:
         return index
 
 
-def _check_array(values: Array, dtype: Any) -> Array:
+def _check_array(values: Array, dtype: type[np.generic]) -> Array:
     if values.dtype != dtype or values.ndim != 1:
         raise ValueError("another dtype")
     return values

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from penstock.errors import StoreFormatError
 from penstock.paths import IMAGE_SUFFIXES
@@ -26,14 +26,13 @@ from penstock.stores.common.decompressed import DecompressedCopies, select_cache
 from penstock.stores.common.keys import KeyList
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.record_index import load_or_scan
-from penstock.stores.container import ContainerStore
+from penstock.stores.container import ContainerStore, select_given
 from penstock.stores.fields.record_names import make_natural_key
 from penstock.stores.location import Location
 from penstock.stores.tar.format import BLOCK_NBYTES, is_header
 from penstock.stores.tar.index import TarIndex, scan_shards
 from penstock.stores.tar.shards_writer import ShardedTarWriter, list_written_shards
 from penstock.stores.tar.writer import TarWriter
-from penstock.stores.writing import Writer
 from penstock.wording import counted
 
 __all__ = ["TarStore"]
@@ -82,9 +81,7 @@ class TarStore(ContainerStore[MappedFiles]):
         cache_nbytes: int | None = None,
         shard_keys: bool = False,
     ) -> None:
-        options: dict[str, object] = {**select_cache_options(cache, cache_nbytes)}
-        if shard_keys:
-            options["shard_keys"] = True
+        options = select_given(type(self), shard_keys=shard_keys) | select_cache_options(cache, cache_nbytes)
         location = self.locate(path)
         shards = tuple(shard for each in location.paths for shard in _list_shards(each))
         super().__init__(location, files=shards, **options)
@@ -150,7 +147,7 @@ class TarStore(ContainerStore[MappedFiles]):
         ]
         return Record(index, self._keys[index], self._plan.read(files))
 
-    def make_blob_reader(self, opened: MappedFiles, field: str, indices: Sequence[int]) -> Callable[[int], Any]:
+    def make_blob_reader(self, opened: MappedFiles, field: str, indices: Sequence[int]) -> Callable[[int], object]:
         """What gives views of one field; the other files are not read."""
         if not self._plan.is_plain(field):
             return super().make_blob_reader(opened, field, indices)
@@ -201,7 +198,7 @@ class TarStore(ContainerStore[MappedFiles]):
         overwrite: bool = False,
         shard_nbytes: int | None = None,
         shard_records: int | None = None,
-    ) -> Writer[Any]:
+    ) -> TarWriter:
         """Begin or resume a tar file (:class:`TarWriter`), or with a limit shards (:class:`ShardedTarWriter`)."""
         if shard_nbytes is None and shard_records is None:
             return TarWriter(location, schema, source, overwrite=overwrite)

@@ -16,7 +16,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 import xxhash
@@ -28,7 +28,7 @@ from penstock.stores.common.compression import PROGRAMS
 from penstock.stores.common.decompressed import DecompressedCopies, select_cache_options
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.record_index import load_or_scan
-from penstock.stores.container import ContainerStore
+from penstock.stores.container import ContainerStore, select_given
 from penstock.stores.fields.column_names import find_image, name_columns, select_columns
 from penstock.stores.tfrecord.example import (
     INTEGERS,
@@ -130,14 +130,9 @@ class TFRecordStore(ContainerStore[MappedFiles]):
         cache_nbytes: int | None = None,
     ) -> None:
         stated = {"image": image, "label": label, "key": key}
-        given: dict[str, Any] = {**stated, "dtype": dtype, "channels": channels, "units": units}
-        given |= {name: tuple(value) for name, value in (("fields", fields), ("shape", shape)) if value is not None}
-        if isinstance(fields, str):
-            given["fields"] = fields
-        options = {name: value for name, value in given.items() if value is not None}
+        described = {"shape": shape, "dtype": dtype, "channels": channels, "units": units}
+        options = select_given(type(self), **stated, **described, fields=fields, check=check)
         options |= select_cache_options(cache, cache_nbytes)
-        if not check:
-            options["check"] = False
         if units is not None and units not in _UNITS:
             raise ArgumentError(f"units must be one of {', '.join(_UNITS)}, got {units!r:.100}")
         location = self.locate(path)
