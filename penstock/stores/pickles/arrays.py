@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -100,7 +100,7 @@ def make_array(content: object, dtype: object, shape: object, order: object) -> 
         raise ValueError(f"the content of an array must be bytes, got {type(content).__name__}")  # noqa: TRY004  # damage
     if type(dtype) is not PickledDtype:
         raise ValueError(f"an array must have a dtype, got {_show(dtype)}")
-    axes: tuple[Any, ...] = (shape,) if type(shape) is int else shape if type(shape) is tuple else (None,)
+    axes = (shape,) if isinstance(shape, int) else shape if isinstance(shape, tuple) else (None,)
     if len(axes) > _MAX_AXES or not all(type(length) is int and 0 <= length < 1 << 40 for length in axes):
         raise ValueError(f"the shape of an array must be a tuple of lengths, got {_show(shape)}")
     if order not in {"C", "F"}:
