@@ -12,7 +12,7 @@ is used only where every byte outside the picture equals that of a pickle that w
 
 from __future__ import annotations
 
-from typing import Final, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import numpy as np
 
@@ -59,7 +59,7 @@ class PickleReader:
         self._head_nbytes = 0
         self._tails = 0
 
-    def load(self, content: memoryview) -> object:
+    def load(self, content: memoryview) -> Any:
         """As :func:`~penstock.stores.pickles.unpickler.restricted_loads`."""
         nbytes = len(content)
         if nbytes >= _LEAST_NBYTES and content[0] == _PROTOCOL and content[1] > 2:
