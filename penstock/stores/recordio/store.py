@@ -28,7 +28,7 @@ from penstock.stores.base import PathLike
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.record_index import load_or_scan
 from penstock.stores.common.regular_file import open_regular
-from penstock.stores.container import ContainerStore, select_given
+from penstock.stores.container import ContainerStore, select_given, spread_indices
 from penstock.stores.fields.image_signatures import are_images
 from penstock.stores.location import Location
 from penstock.stores.recordio.format import HEADER_NBYTES, MAGIC_BYTES, ROW, join_parts
@@ -44,7 +44,6 @@ _FRAME_NBYTES: Final = 8
 _INDEX_LINE: Final = re.compile(rb"[^\t\n\0]+\t[0-9]{1,18}\r?\n")
 _RECOGNISED_NBYTES: Final = 300
 _LABEL_FORMATS: Final = ("auto", "array", "detection")
-_SAMPLED_RECORDS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +280,7 @@ class RecordioStore(ContainerStore[MappedFiles]):
 
     def _holds_images(self, mapped: MappedFiles) -> bool:
         filled = np.flatnonzero(self._table.rows["nbytes"] > self._table.rows["head_nbytes"])
-        sampled = filled[np.linspace(0, len(filled) - 1, min(len(filled), _SAMPLED_RECORDS), dtype=np.int64)]
+        sampled = filled[spread_indices(len(filled))]
         return are_images(self._read_payload(mapped, index)[self._heads[index] :] for index in sampled.tolist())
 
     def _read_arrays(self, mapped: MappedFiles) -> Iterator[NDArray[np.float32]]:

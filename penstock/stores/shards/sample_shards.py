@@ -22,8 +22,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
-import numpy as np
-
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError, StoreNotFoundError
 from penstock.pixel_rows import to_rgb
 from penstock.sample import Array, Field, Record
@@ -31,7 +29,7 @@ from penstock.stores.base import PathLike
 from penstock.stores.common.decompressed import DecompressedCopies, Expand, select_cache_options
 from penstock.stores.common.keys import make_keys
 from penstock.stores.common.mapped_files import MappedFiles
-from penstock.stores.container import ContainerStore, select_given
+from penstock.stores.container import ContainerStore, select_given, spread_indices
 from penstock.stores.fields.column_names import name_columns, select_columns
 from penstock.stores.fields.values import ValueReader, find_kind, find_pixels_kind, read_pil
 from penstock.stores.location import Location
@@ -47,8 +45,6 @@ __all__ = [
 
 _PAIR: Final = struct.Struct("<II")
 _COUNT: Final = struct.Struct("<I")
-_PROBED: Final = 16
-"""Records whose values say what a column holds, where the index does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,12 +324,11 @@ class SampleShardStore(ContainerStore[OpenedShards]):
         opened = self._opened.get()
         values = []
         failure: Exception | None = None
-        for index in sorted(set(np.linspace(0, max(len(self) - 1, 0), _PROBED, dtype=np.int64).tolist())):
-            if index < len(self):
-                try:
-                    values.append(self._read_values(opened, index, steps)[0])
-                except (ValueError, OSError) as error:
-                    failure = error
+        for index in spread_indices(len(self)):
+            try:
+                values.append(self._read_values(opened, index, steps)[0])
+            except (ValueError, OSError) as error:
+                failure = error
         if not values and len(self):
             raise StoreFormatError(f"none of its records can be read: {failure}", store=self.url) from failure
         return values

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
-import numpy as np
 import xxhash
 
 from penstock.errors import ArgumentError, StoreFormatError
@@ -28,7 +27,7 @@ from penstock.stores.common.compression import PROGRAMS
 from penstock.stores.common.decompressed import DecompressedCopies, select_cache_options
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.record_index import load_or_scan
-from penstock.stores.container import ContainerStore, select_given
+from penstock.stores.container import ContainerStore, select_given, spread_indices
 from penstock.stores.fields.column_names import find_image, name_columns, select_columns
 from penstock.stores.tfrecord.example import (
     INTEGERS,
@@ -63,7 +62,6 @@ _CLASS_FEATURES: Final = ("image/object/class/label", "objects/label")
 _UNITS: Final = ("relative", "pixels")
 _MOST_RELATIVE: Final = 2.0
 """Edges of boxes above this are pixels, not fractions."""
-_PROBED: Final = 16
 
 
 class TFRecordStore(ContainerStore[MappedFiles]):
@@ -278,7 +276,7 @@ class TFRecordStore(ContainerStore[MappedFiles]):
             return stored
         if units is None:
             values, opened = [], self._opened.get()
-            for index in sorted(set(np.linspace(0, len(self) - 1, _PROBED, dtype=np.int64).tolist())):
+            for index in spread_indices(len(self)):
                 try:
                     record = self._view(opened, index, check=False)
                     values.append(stored(parse_example(record), record))
