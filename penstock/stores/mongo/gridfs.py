@@ -29,7 +29,7 @@ from penstock.stores.mongo.listing import to_hashable
 from penstock.stores.mongo.opening import CollectionContents, Selection, look_at_collection
 from penstock.stores.mongo.store import MongoStore
 from penstock.stores.mongo.values import PIXELS, SHAPE
-from penstock.stores.mongo.writer import PreparedDocument, ServerWriter, add_id
+from penstock.stores.mongo.writer import DocumentWriter, PreparedDocument, add_id
 
 if TYPE_CHECKING:
     from penstock.stores.mongo.connection import Collection, Database
@@ -107,11 +107,12 @@ class GridFsStore(MongoStore):
             chunks = _read_chunks(database[_name_chunks(self._connection)], ids)
             for document in documents:
                 content = _join_chunks(document, chunks.get(to_hashable(document["_id"]), {}))
-                document[CONTENT] = {SHAPE: document[SHAPE], PIXELS: content} if SHAPE in document else content
+                is_pixels = SHAPE in document and isinstance(content, bytes)
+                document[CONTENT] = {SHAPE: document[SHAPE], PIXELS: content} if is_pixels else content
         return documents
 
 
-class FileContentWriter(ServerWriter):
+class FileContentWriter(DocumentWriter):
     """Writes one file a record: the image, or else the first encoded field. The other fields are its metadata.
 
     Raises

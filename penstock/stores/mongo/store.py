@@ -36,7 +36,7 @@ from penstock.wording import counted
 
 if TYPE_CHECKING:
     from penstock.stores.mongo.connection import Database
-    from penstock.stores.mongo.writer import ServerWriter
+    from penstock.stores.mongo.writer import DocumentWriter
 
 __all__ = ["MongoStore"]
 
@@ -193,7 +193,7 @@ class MongoStore(Store):
     @classmethod
     def writer(
         cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False, **options: object
-    ) -> ServerWriter:
+    ) -> DocumentWriter:
         """Begin or resume a collection; see :class:`~penstock.stores.mongo.writer.DocumentWriter`."""
         from penstock.stores.mongo.writer import DocumentWriter
 

@@ -5,15 +5,13 @@
     append, append, ... ──16 MB or 1000 documents──> insert_many (_id = number of the record), then the description
     resumed             documents from the last description on are deleted, and written again
 
-:class:`ServerWriter` is what this kind and GridFS (:mod:`.mongo.gridfs`) share. What is written of a record: ``_id``,
-``key``, ``xxh3`` (of each encoded field), and its fields under their names.
+What is written of a record: ``_id``, ``key``, ``xxh3`` (of each encoded field), and its fields under their names.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, cast
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 
     from penstock.stores.mongo.connection import Database
 
-__all__ = ["MAX_DOCUMENT_NBYTES", "DocumentWriter", "PreparedDocument", "ServerWriter", "to_document_value"]
+__all__ = ["MAX_DOCUMENT_NBYTES", "DocumentWriter", "PreparedDocument", "to_document_value"]
 
 MAX_DOCUMENT_NBYTES: Final = 16 << 20
 """MongoDB's own limit."""
@@ -57,8 +55,8 @@ class PreparedDocument:
     nbytes: int
 
 
-class ServerWriter(JournaledWriter[PreparedDocument]):
-    """Writes records to collections of a database.
+class DocumentWriter(JournaledWriter[PreparedDocument]):
+    """Writes one document a record; GridFS (:mod:`.mongo.gridfs`) writes files in the same way.
 
     Parameters
     ----------
@@ -105,26 +103,27 @@ class ServerWriter(JournaledWriter[PreparedDocument]):
         """The name of the collection, or of the bucket."""
         return self._connection.collection
 
-    @abstractmethod
-    def make_paths(self, names: Mapping[str, str]) -> dict[str, str]:
-        """The path of each field in a document, from the names of their values."""
-
     @property
-    @abstractmethod
     def collections(self) -> Sequence[tuple[str, str]]:
         """The collections that are written, the documents first; and the value of each that numbers the records."""
+        return ((self.bucket, "_id"),)
 
-    @abstractmethod
-    def insert(self, database: Database, first: int, records: Sequence[PreparedDocument]) -> None:
-        """Send records; the first one has number ``first``."""
+    def make_paths(self, names: Mapping[str, str]) -> dict[str, str]:
+        """The path of each field in a document, from the names of their values: at the top."""
+        return dict(names)
 
-    @abstractmethod
-    def create_indexes(self, database: Database) -> None:
-        """Create what the server finds documents by; again without effect."""
-
-    @abstractmethod
     def make_document(self, key: str, fields: Mapping[str, object], hashes: Sequence[object]) -> tuple[Document, bytes]:
         """The document of a record, without ``_id``, and the content of its GridFS file; raises as :meth:`prepare`."""
+        return {"key": key, "xxh3": list(hashes), **self.make_values(fields)}, b""
+
+    def insert(self, database: Database, first: int, records: Sequence[PreparedDocument]) -> None:
+        """Send records, in order; the first one has number ``first``."""
+        documents = [add_id(first + number, record.body) for number, record in enumerate(records)]
+        database[self.bucket].insert_many(documents, ordered=True)
+
+    def create_indexes(self, database: Database) -> None:
+        """Create what the server finds documents by: the keys, by which a manifest is joined; again without effect."""
+        database[self.bucket].create_index("key")
 
     def make_values(self, fields: Mapping[str, object], *, without: str = "") -> Document:
         """The values of a record's fields under their names in a document, but for one field."""
@@ -259,32 +258,6 @@ class ServerWriter(JournaledWriter[PreparedDocument]):
         self._connection.run(lambda database: descriptor.write(database, self._connection.collection))
         self._descriptor = descriptor
         self.journal.restore(descriptor.committed)
-
-
-class DocumentWriter(ServerWriter):
-    """Writes one document a record."""
-
-    @property
-    def collections(self) -> Sequence[tuple[str, str]]:
-        """The collection; its documents are numbered by ``_id``."""
-        return ((self._connection.collection, "_id"),)
-
-    def insert(self, database: Database, first: int, records: Sequence[PreparedDocument]) -> None:
-        """Send documents, in order."""
-        documents = [add_id(first + number, record.body) for number, record in enumerate(records)]
-        database[self._connection.collection].insert_many(documents, ordered=True)
-
-    def create_indexes(self, database: Database) -> None:
-        """Of the keys: a manifest is joined by them."""
-        database[self._connection.collection].create_index("key")
-
-    def make_document(self, key: str, fields: Mapping[str, object], hashes: Sequence[object]) -> tuple[Document, bytes]:
-        """Key, hashes, and the values under their names."""
-        return {"key": key, "xxh3": list(hashes), **self.make_values(fields)}, b""
-
-    def make_paths(self, names: Mapping[str, str]) -> dict[str, str]:
-        """The values are at the top of a document."""
-        return dict(names)
 
 
 def add_id(number: int, body: bytes, **more: object) -> RawBSONDocument:
