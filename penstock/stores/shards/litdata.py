@@ -105,28 +105,24 @@ class LitDataStore(SampleShardStore):
     @staticmethod
     def parse_index(folder: Path, index: Mapping[str, Any]) -> ShardFolder:
         """See :meth:`SampleShardStore.parse_index`."""
-        return _parse(folder, index)
-
-
-def _parse(folder: Path, index: Mapping[str, Any]) -> ShardFolder:
-    chunks, config = index["chunks"], index["config"]
-    if not isinstance(chunks, list) or not isinstance(config, dict):
-        raise ValueError("chunks must be a list, and config an object")  # noqa: TRY004  # of a file, not an argument
-    if config.get("encryption"):
-        raise ArgumentError("the chunks are encrypted, which is not read; decrypt them with litdata first")
-    loader = config.get("item_loader") or _ITEM_LOADERS[0]
-    if loader not in _ITEM_LOADERS:
-        raise ValueError(f"item_loader must be one of {', '.join(_ITEM_LOADERS)}, got {loader!r:.100}")
-    formats = config["data_format"]
-    if not isinstance(formats, list) or not formats or not all(isinstance(each, str) for each in formats):
-        raise ValueError(f"data_format must be a list of texts, got {formats!r:.200}")
-    shards = [_parse_chunk(folder, chunk, config) for chunk in chunks]
-    if loader != _ITEM_LOADERS[0]:
-        if len(formats) != 1:
-            raise ValueError(f"chunks of tokens must have one format, got {formats!r:.200}")
-        return ShardFolder(shards, [_make_column("tokens", formats[0])], has_sizes=False)
-    names = _name_leaves(config["data_spec"], formats)
-    return ShardFolder(shards, [_make_column(*leaf) for leaf in zip(names, formats, strict=True)])
+        chunks, config = index["chunks"], index["config"]
+        if not isinstance(chunks, list) or not isinstance(config, dict):
+            raise ValueError("chunks must be a list, and config an object")  # noqa: TRY004  # of a file, not an argument
+        if config.get("encryption"):
+            raise ArgumentError("the chunks are encrypted, which is not read; decrypt them with litdata first")
+        loader = config.get("item_loader") or _ITEM_LOADERS[0]
+        if loader not in _ITEM_LOADERS:
+            raise ValueError(f"item_loader must be one of {', '.join(_ITEM_LOADERS)}, got {loader!r:.100}")
+        formats = config["data_format"]
+        if not isinstance(formats, list) or not formats or not all(isinstance(each, str) for each in formats):
+            raise ValueError(f"data_format must be a list of texts, got {formats!r:.200}")
+        shards = [_parse_chunk(folder, chunk, config) for chunk in chunks]
+        if loader != _ITEM_LOADERS[0]:
+            if len(formats) != 1:
+                raise ValueError(f"chunks of tokens must have one format, got {formats!r:.200}")
+            return ShardFolder(shards, [_make_column("tokens", formats[0])], has_sizes=False)
+        names = _name_leaves(config["data_spec"], formats)
+        return ShardFolder(shards, [_make_column(*leaf) for leaf in zip(names, formats, strict=True)])
 
 
 def _parse_chunk(folder: Path, chunk: Mapping[str, Any], config: Mapping[str, Any]) -> SampleShard:

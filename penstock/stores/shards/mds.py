@@ -96,7 +96,23 @@ class MdsStore(SampleShardStore):
     @staticmethod
     def parse_index(folder: Path, index: Mapping[str, Any]) -> ShardFolder:
         """See :meth:`SampleShardStore.parse_index`."""
-        return _parse(folder, index)
+        if index.get("version") != _VERSION:
+            raise ValueError(f"version must be {_VERSION}, got {index.get('version')!r:.100}")
+        listed = index["shards"]
+        if not isinstance(listed, list) or not listed:
+            raise ValueError("shards must be a list of at least one")
+        first = listed[0]
+        named = [first["column_names"], first["column_encodings"], first["column_sizes"]]
+        if not all(isinstance(each, list) and len(each) == len(named[0]) for each in named) or not named[0]:
+            raise ValueError("columns must have as many names as encodings and sizes")
+        shards = []
+        for number, shard in enumerate(listed):
+            if [shard["column_names"], shard["column_encodings"], shard["column_sizes"]] != named:
+                raise ValueError(f"shard {number} has other columns than the first one")
+            shards.append(_parse_shard(folder, number, shard))
+        if len(set(map(str, named[0]))) < len(named[0]) or not all(isinstance(name, str) for name in named[0]):
+            raise ValueError(f"names of columns must be different texts, got {named[0]!r:.200}")
+        return ShardFolder(shards, [_make_column(*column) for column in zip(*named, strict=True)])
 
     @classmethod
     def check(
@@ -111,26 +127,6 @@ class MdsStore(SampleShardStore):
         for shard in shards:
             yield from _check_hashes(location.local_path, shard)
         yield from super().check(location, progress, **options)
-
-
-def _parse(folder: Path, index: Mapping[str, Any]) -> ShardFolder:
-    if index.get("version") != _VERSION:
-        raise ValueError(f"version must be {_VERSION}, got {index.get('version')!r:.100}")
-    listed = index["shards"]
-    if not isinstance(listed, list) or not listed:
-        raise ValueError("shards must be a list of at least one")
-    first = listed[0]
-    named = [first["column_names"], first["column_encodings"], first["column_sizes"]]
-    if not all(isinstance(each, list) and len(each) == len(named[0]) for each in named) or not named[0]:
-        raise ValueError("columns must have as many names as encodings and sizes")
-    shards = []
-    for number, shard in enumerate(listed):
-        if [shard["column_names"], shard["column_encodings"], shard["column_sizes"]] != named:
-            raise ValueError(f"shard {number} has other columns than the first one")
-        shards.append(_parse_shard(folder, number, shard))
-    if len(set(map(str, named[0]))) < len(named[0]) or not all(isinstance(name, str) for name in named[0]):
-        raise ValueError(f"names of columns must be different texts, got {named[0]!r:.200}")
-    return ShardFolder(shards, [_make_column(*column) for column in zip(*named, strict=True)])
 
 
 def _parse_shard(folder: Path, number: int, shard: Mapping[str, Any]) -> SampleShard:
