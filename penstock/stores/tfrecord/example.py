@@ -12,8 +12,8 @@ Names follow the conventions of TensorFlow's models and of TensorFlow Datasets: 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -31,7 +31,6 @@ __all__ = [
     "FeatureSummary",
     "Features",
     "ReadFeature",
-    "exceeds",
     "find_boxes",
     "find_feature_field",
     "make_box_reader",
@@ -80,10 +79,6 @@ class FeatureSummary:
     def is_image(self) -> bool:
         """Whether the values of most records are images: one that is damaged changes nothing."""
         return self.images > self.others
-
-    def to_json(self) -> dict[str, int]:
-        """The summary as JSON-able values."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,11 +260,6 @@ def make_box_reader(names: Sequence[str], image: str | None, *, is_relative: boo
         return boxes
 
     return read
-
-
-def exceeds(values: Iterable[object], limit: float) -> bool:
-    """Whether a number of some arrays is larger than a limit."""
-    return any(isinstance(each, np.ndarray) and each.size > 0 and float(each.max()) > limit for each in values)
 
 
 def _find_size(features: Features, record: memoryview, image: str | None) -> tuple[int, int]:

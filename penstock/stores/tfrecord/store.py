@@ -16,8 +16,9 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar, Final, cast
 
+import numpy as np
 import xxhash
 
 from penstock.errors import ArgumentError, StoreFormatError
@@ -33,7 +34,6 @@ from penstock.stores.tfrecord.example import (
     INTEGERS,
     FeaturePixels,
     ReadFeature,
-    exceeds,
     find_boxes,
     find_feature_field,
     make_box_reader,
@@ -55,7 +55,7 @@ from penstock.wording import counted
 
 __all__ = ["TFRecordStore"]
 
-_VERSION: Final = 3  # of the index
+_VERSION: Final = 4  # of the index
 _BOXES: Final = "\0boxes"
 _CLASSES: Final = "\0classes"
 _CLASS_FEATURES: Final = ("image/object/class/label", "objects/label")
@@ -140,7 +140,8 @@ class TFRecordStore(ContainerStore[MappedFiles]):
         self._index = self._find_index(key)
         counts = self._index.counts.tolist()
         self._ends = list(itertools.accumulate(counts))
-        self._offsets, self._lengths = self._index.offsets.data, self._index.lengths.data
+        places = self._index.places
+        self._offsets, self._lengths = places["offset"].data, places["nbytes"].data
         layout = _parse_layout(shape, dtype or "uint8", channels)
         self._plan(stated, options.get("fields"), layout, units)
 
@@ -204,7 +205,7 @@ class TFRecordStore(ContainerStore[MappedFiles]):
                     f"{path.name}\0{identity.nbytes}\0{identity.changed_ns}\0".encode(errors="surrogateescape")
                 )
             index = load_or_scan(self.location, digest.hexdigest(), lambda: self._scan(key), parse_index)
-        if not len(index.offsets) or not index.summaries:
+        if not len(index.places) or not index.summaries:
             raise StoreFormatError("there are no records with features", store=self.url)
         return index
 
@@ -279,10 +280,10 @@ class TFRecordStore(ContainerStore[MappedFiles]):
             for index in spread_indices(len(self)):
                 try:
                     record = self._view(opened, index, check=False)
-                    values.append(stored(parse_example(record), record))
+                    values.append(cast("Array", stored(parse_example(record), record)))
                 except ValueError:
                     continue  # raised again when the record is read
-            if exceeds(values, _MOST_RELATIVE):
+            if any(np.max(each, initial=0.0) > _MOST_RELATIVE for each in values):
                 raise ArgumentError(
                     f"edges of boxes are larger than {_MOST_RELATIVE}, so they seem to be pixels and not fractions; "
                     "give units='pixels' or units='relative'"
