@@ -14,13 +14,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 
 from penstock.errors import ArgumentError
-from penstock.sample import DType
 from penstock.stores.fields.values import (
     ValueReader,
     make_array,
@@ -29,10 +29,16 @@ from penstock.stores.fields.values import (
     read_bytes,
     read_pil,
     read_text,
-    view_array,
 )
 from penstock.stores.shards.litdata_zstd import expand_frames, expand_samples
-from penstock.stores.shards.sample_shards import SampleColumn, SampleShard, SampleShardStore, ShardFolder
+from penstock.stores.shards.sample_shards import (
+    SampleColumn,
+    SampleShard,
+    SampleShardStore,
+    ShardFolder,
+    get_dtype,
+    read_shaped_array,
+)
 from penstock.stores.shards.shard_index import check_extent, join_inside
 
 __all__ = ["LitDataStore"]
@@ -58,7 +64,6 @@ _ARRAY_DTYPES: Final[Mapping[int, str]] = {
 }
 _IMAGE_FORMATS: Final = frozenset({"jpeg", "image", "tiff"})
 _FILE_FORMATS: Final = frozenset({"bytes", "file", "video", "audio", "nifti", "mesh", "pdf"})
-_MAX_AXES: Final = 31
 _MAX_DEPTH: Final = 32
 _ITEM_LOADERS: Final = ("PyTreeLoader", "TokensLoader")
 
@@ -218,30 +223,12 @@ def _find_reader(encoding: str) -> tuple[ValueReader | None, str]:
     return reader, "" if reader is not None else f"its encoding {encoding!r} is unknown"
 
 
-def _read_tensor(content: memoryview) -> object:
-    return _read_array(content, "big", _TENSOR_DTYPES)
-
-
-def _read_numpy(content: memoryview) -> object:
-    return _read_array(content, "little", _ARRAY_DTYPES)
-
-
 def _read_array(content: memoryview, order: Literal["little", "big"], dtypes: Mapping[int, str]) -> object:
     """An array behind the number of its dtype, the number of its axes, and their lengths, 32 bits each."""
     if len(content) < 8:
         raise ValueError(f"its {len(content)} bytes are shorter than the header of an array")
     number, axes = (int.from_bytes(content[at : at + 4], order) for at in (0, 4))
-    dtype, end = _get_dtype(number, dtypes), 8 + 4 * axes
-    if axes > _MAX_AXES or end > len(content):
-        raise ValueError(f"an array cannot have {axes} axes in {len(content)} bytes")
-    lengths = tuple(int.from_bytes(content[at : at + 4], order) for at in range(8, end, 4))
-    return view_array(content[end:], dtype, lengths)
-
-
-def _get_dtype(number: int, dtypes: Mapping[int, str]) -> DType:
-    if number not in dtypes:
-        raise ValueError(f"arrays of type number {number} are not read")
-    return np.dtype(dtypes[number])
+    return read_shaped_array(content, 8, get_dtype(number, dtypes), axes, 4, order)
 
 
 _READERS: Final[Mapping[str, ValueReader]] = {
@@ -252,6 +239,6 @@ _READERS: Final[Mapping[str, ValueReader]] = {
     "str": ValueReader(read_text, "text"),
     "text": ValueReader(read_text, "text"),
     "pil": ValueReader(read_pil),
-    "tensor": ValueReader(_read_tensor),
-    "numpy": ValueReader(_read_numpy),
+    "tensor": ValueReader(partial(_read_array, order="big", dtypes=_TENSOR_DTYPES)),
+    "numpy": ValueReader(partial(_read_array, order="little", dtypes=_ARRAY_DTYPES)),
 }

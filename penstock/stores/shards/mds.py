@@ -30,7 +30,14 @@ from penstock.stores.fields.values import (
 )
 from penstock.stores.location import Location
 from penstock.stores.problems import Problem
-from penstock.stores.shards.sample_shards import SampleColumn, SampleShard, SampleShardStore, ShardFolder
+from penstock.stores.shards.sample_shards import (
+    SampleColumn,
+    SampleShard,
+    SampleShardStore,
+    ShardFolder,
+    get_dtype,
+    read_shaped_array,
+)
 from penstock.stores.shards.shard_index import check_extent, join_inside, read_index_json
 
 __all__ = ["MdsStore"]
@@ -183,27 +190,12 @@ def _make_array_reader(arguments: str) -> ValueReader:
         return make_array(dtype, shape)
 
     def read(content: memoryview) -> object:
-        found, at = (dtype, 0) if dtype is not None else (np.dtype(_ARRAY_DTYPES[content[0]]), 1)
+        found, at = (dtype, 0) if dtype is not None else (get_dtype(content[0], _ARRAY_DTYPES), 1)
         if shape is not None:
             return view_array(content[at:], found, shape)
-        axes, width = content[at] >> 2, 1 << (content[at] & 3)
-        end = at + 1 + axes * width
-        if axes > _MAX_AXES or end > len(content):
-            raise ValueError(f"an array cannot have {axes} axes in {len(content)} bytes")
-        lengths = [int.from_bytes(content[begin : begin + width], "little") for begin in range(at + 1, end, width)]
-        return view_array(content[end:], found, tuple(lengths))
+        return read_shaped_array(content, at + 1, found, content[at] >> 2, 1 << (content[at] & 3))
 
-    return ValueReader(_refuse_short(read))
-
-
-def _refuse_short(read: Callable[[memoryview], object]) -> Callable[[memoryview], object]:
-    def checked(content: memoryview) -> object:
-        try:
-            return read(content)
-        except (IndexError, KeyError) as error:
-            raise ValueError(f"its array is damaged: {_describe(error)}") from error
-
-    return checked
+    return ValueReader(read)
 
 
 def _read_integer(content: memoryview) -> int:
@@ -254,7 +246,3 @@ def _make_hash(name: str) -> Any:
     if name in {"xxh32", "xxh64", "xxh128", "xxh3_64", "xxh3_128"}:
         return getattr(xxhash, name)()
     return hashlib.new(name) if name in hashlib.algorithms_guaranteed and not name.startswith("shake") else None
-
-
-def _describe(error: Exception) -> str:
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)

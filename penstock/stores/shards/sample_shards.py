@@ -20,18 +20,20 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
+
+import numpy as np
 
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError, StoreNotFoundError
 from penstock.pixel_rows import to_rgb
-from penstock.sample import Array, Field, Record
+from penstock.sample import Array, DType, Field, Record
 from penstock.stores.base import PathLike
 from penstock.stores.common.decompressed import DecompressedCopies, Expand, select_cache_options
 from penstock.stores.common.keys import make_keys
 from penstock.stores.common.mapped_files import MappedFiles
-from penstock.stores.container import ContainerStore, select_given, spread_indices
+from penstock.stores.container import DAMAGE, ContainerStore, select_given, spread_indices
 from penstock.stores.fields.column_names import name_columns, select_columns
-from penstock.stores.fields.values import ValueReader, find_kind, find_pixels_kind, read_pil
+from penstock.stores.fields.values import ValueReader, find_kind, find_pixels_kind, read_pil, view_array
 from penstock.stores.location import Location
 from penstock.stores.shards.shard_index import INDEX, find_splits, read_index_head, read_index_json, refuse_parts
 from penstock.wording import counted
@@ -41,10 +43,13 @@ __all__ = [
     "SampleShard",
     "SampleShardStore",
     "ShardFolder",
+    "get_dtype",
+    "read_shaped_array",
 ]
 
 _PAIR: Final = struct.Struct("<II")
 _COUNT: Final = struct.Struct("<I")
+_MAX_AXES: Final = 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +90,8 @@ class ShardFolder:
 class OpenedShards:
     """The shards, each mapped and checked when it is first read in this process."""
 
-    def __init__(self, shards: Sequence[SampleShard], is_compressed: bool, copies: DecompressedCopies) -> None:
+    def __init__(self, shards: Sequence[SampleShard], copies: DecompressedCopies) -> None:
         self._shards, self._copies = shards, copies
-        self._mapped = None if is_compressed else MappedFiles([shard.path for shard in shards])
         self._views: list[memoryview | None] = [None] * len(shards)
 
     def get(self, number: int) -> memoryview:
@@ -95,13 +99,10 @@ class OpenedShards:
         return self._views[number] or self._open(number)
 
     def _open(self, number: int) -> memoryview:
-        shard = self._shards[number]
+        shard, path = self._shards[number], self._shards[number].path
         if shard.codec:
-            path = self._copies.find(shard.path, shard.codec, nbytes=shard.nbytes, expand=shard.expand)
-            view = MappedFiles([path]).whole(0)
-        else:
-            mapped = self._mapped or MappedFiles([each.path for each in self._shards])
-            view = mapped.whole(number)
+            path = self._copies.find(path, shard.codec, nbytes=shard.nbytes, expand=shard.expand)
+        view = MappedFiles([path]).whole(0)
         if shard.nbytes is not None and len(view) != shard.nbytes:
             raise ValueError(f"{shard.path.name} must have {shard.nbytes} bytes by the index, got {len(view)}")
         if len(view) < 4 * shard.count + 8:
@@ -220,8 +221,7 @@ class SampleShardStore(ContainerStore[OpenedShards]):
 
     def open_files(self) -> OpenedShards:
         """Shards are opened when they are first read."""
-        is_compressed = any(shard.codec for shard in self._shards)
-        return OpenedShards(self._shards, is_compressed, self._copies)
+        return OpenedShards(self._shards, self._copies)
 
     def files_of(self, indices: Sequence[int]) -> Iterable[int]:
         """The shards of some records."""
@@ -327,7 +327,7 @@ class SampleShardStore(ContainerStore[OpenedShards]):
         for index in spread_indices(len(self)):
             try:
                 values.append(self._read_values(opened, index, steps)[0])
-            except (ValueError, OSError) as error:
+            except (*DAMAGE, OSError) as error:
                 failure = error
         if not values and len(self):
             raise StoreFormatError(f"none of its records can be read: {failure}", store=self.url) from failure
@@ -338,6 +338,24 @@ class SampleShardStore(ContainerStore[OpenedShards]):
         return [(places[name], self._readers[name].read) for name in self._named.columns]
 
 
+def read_shaped_array(
+    content: memoryview, at: int, dtype: DType, axes: int, width: int, order: Literal["little", "big"] = "little"
+) -> Array:
+    """The array behind so many lengths of axes, which begin at byte ``at`` and have ``width`` bytes each."""
+    end = at + axes * width
+    if axes > _MAX_AXES or end > len(content):
+        raise ValueError(f"an array cannot have {axes} axes in {len(content)} bytes")
+    lengths = tuple(int.from_bytes(content[begin : begin + width], order) for begin in range(at, end, width))
+    return view_array(content[end:], dtype, lengths)
+
+
+def get_dtype(number: int, dtypes: Mapping[int, str]) -> DType:
+    """The dtype of a number that stands before an array."""
+    if number not in dtypes:
+        raise ValueError(f"arrays of type number {number} are not read")
+    return np.dtype(dtypes[number])
+
+
 def _is_sized(column: SampleColumn) -> bool:
     """Whether a sample begins with the size of this column."""
     return column.reader is None or column.reader.nbytes is None
@@ -346,13 +364,13 @@ def _is_sized(column: SampleColumn) -> bool:
 def _adapt(reader: ValueReader, field: Field) -> ValueReader:
     """The reader of a column whose kind was found in its values: a value of another kind is an error."""
     if field.kind in {"int", "float"}:
-        return replace(reader, read=lambda content: _read_number(reader, content))
+        return replace(reader, read=lambda content: cast("Array", reader.read(content)).item())
     kind = field.pixels or field.array
     if kind is None:
         return reader
 
     def read(content: memoryview) -> object:
-        value: Any = reader.read(content)
+        value = cast("Array", reader.read(content))
         if field.pixels is not None and value.ndim == 3 and value.shape[2] == 1 and kind.axes[2] == (3,):
             value = to_rgb(value)
             value.flags.writeable = False
@@ -361,8 +379,3 @@ def _adapt(reader: ValueReader, field: Field) -> ValueReader:
         return value
 
     return replace(reader, read=read)
-
-
-def _read_number(reader: ValueReader, content: memoryview) -> object:
-    value: Any = reader.read(content)
-    return value.item()
