@@ -97,8 +97,7 @@ class DocumentIds(Sequence[object]):
             return self._values.tobytes()
         if isinstance(self._values, KeyList):
             return self._values.joined
-        encode = import_bson().encode
-        return b"".join(encode({"": each}) for each in self._values)
+        return b"".join(map(_encode_id, self._values))
 
     def __repr__(self) -> str:
         return f"<{counted(len(self), 'id')}>"
@@ -289,7 +288,14 @@ def expand_ids(ids: Sequence[object]) -> list[object]:
 
 def to_hashable(value: object) -> object:
     """An id as a key of a dictionary: a document as its bytes."""
-    return import_bson().encode({"": value}) if isinstance(value, dict) else value
+    return _encode_id(value) if isinstance(value, dict) else value
+
+
+def _encode_id(value: object) -> bytes:
+    bson = import_bson()
+    options = bson.codec_options.CodecOptions(uuid_representation=bson.binary.UuidRepresentation.STANDARD)
+    encoded: bytes = bson.encode({"": value}, codec_options=options)
+    return encoded
 
 
 def _split(values: Sequence[T]) -> Iterator[list[T]]:
