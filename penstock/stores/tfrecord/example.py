@@ -23,6 +23,7 @@ from penstock.errors import ArgumentError
 from penstock.sample import Array, Field
 from penstock.stores.fields.box_corners import find_image_size, to_corners
 from penstock.stores.fields.image_signatures import looks_like_image
+from penstock.stores.fields.pixels import PixelLayout
 from penstock.stores.fields.values import view_array
 
 __all__ = [
@@ -85,9 +86,9 @@ class FeatureSummary:
 class FeaturePixels:
     """How raw pixels lie in a feature: numbers or names of features for height, width and channels; dtype; order."""
 
-    shape: tuple[int | str, int | str, int | str]
+    shape: tuple[int | str, ...]
     dtype: str
-    is_bgr: bool
+    order: PixelLayout
 
 
 def parse_example(record: memoryview) -> dict[str, tuple[int, Any]]:
@@ -206,11 +207,7 @@ def make_pixel_reader(name: str, layout: FeaturePixels) -> ReadFeature:
             if not isinstance(length, int) or not 0 < length < 1 << 31:
                 raise ValueError(f"an axis of an image, {axis!r}, cannot have the length {length!r}")
             shape.append(length)
-        pixels = view_array(contents[0], dtype, tuple(shape))
-        if layout.is_bgr:
-            pixels = np.ascontiguousarray(pixels[:, :, ::-1])
-            pixels.flags.writeable = False
-        return pixels
+        return layout.order.convert(view_array(contents[0], dtype, tuple(shape)))
 
     return read
 

@@ -30,6 +30,7 @@ from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.record_index import load_or_scan
 from penstock.stores.container import ContainerStore, select_given, spread_indices
 from penstock.stores.fields.column_names import find_image, name_columns, select_columns
+from penstock.stores.fields.pixels import PIXEL_DTYPES, PixelLayout
 from penstock.stores.tfrecord.example import (
     INTEGERS,
     FeaturePixels,
@@ -298,10 +299,9 @@ def _parse_layout(shape: Sequence[int | str] | None, dtype: str, channels: str |
     is_valid = len(axes) == 3 and all(isinstance(a, str) or (type(a) is int and 0 < a < 1 << 31) for a in axes)
     if not is_valid or not isinstance(axes[2], int) or axes[2] > 9999:
         raise ArgumentError(f"shape must be (height, width, channels), with a number of channels, got {shape!r:.200}")
-    if dtype not in {"uint8", "uint16", "float32"}:
-        raise ArgumentError(f"dtype must be one of uint8, uint16, float32, got {dtype!r:.100}")
+    if dtype not in PIXEL_DTYPES:
+        raise ArgumentError(f"dtype must be one of {', '.join(sorted(PIXEL_DTYPES))}, got {dtype!r:.100}")
     if axes[2] == 3 and channels is None:
         raise ArgumentError("channels must be 'RGB' or 'BGR' for pixels of three channels; the files do not say it")
-    if channels not in {None, "RGB", "BGR"}:
-        raise ArgumentError(f"channels must be 'RGB' or 'BGR', got {channels!r:.100}")
-    return FeaturePixels((axes[0], axes[1], axes[2]), dtype, is_bgr=channels == "BGR" and axes[2] == 3)
+    order = PixelLayout(channels)
+    return FeaturePixels(axes, dtype, order if axes[2] == 3 else PixelLayout())
