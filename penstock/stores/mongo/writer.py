@@ -23,7 +23,7 @@ from penstock.errors import ArgumentError, PackError, StoreFormatError
 from penstock.registry import require
 from penstock.sample import Field, Schema
 from penstock.stores.common.journal import Journal, JournaledWriter
-from penstock.stores.fields.small_fields import check_pixels, pack_small
+from penstock.stores.fields.small_fields import check_pixels, check_small
 from penstock.stores.location import Location
 from penstock.stores.mongo.connection import MongoConnection, import_bson
 from penstock.stores.mongo.descriptor import Descriptor, name_descriptors, read_descriptor
@@ -293,15 +293,10 @@ def to_document_value(name: str, field: Field, value: object) -> object:
         return {SHAPE: list(pixels.shape), PIXELS: pixels.tobytes()}
     if field.is_blob:
         return bytes(cast("bytes", value))  # any buffer, or a TypeError
-    packed = pack_small(name, field, value)
-    if field.array is None:
-        return json.loads(str(packed)) if field.kind == "json" else packed
-    array = np.asarray(value).astype(field.array.dtype, copy=False)
-    if array.shape == (0,) and field.array.empty_shape is not None:
-        array = array.reshape(field.array.empty_shape)
-    if array.ndim == 1:
-        return array.tolist()
-    return {SHAPE: list(array.shape), VALUES: array.ravel().tolist()}
+    small = check_small(name, field, value)
+    if not isinstance(small, np.ndarray):
+        return json.loads(str(small)) if field.kind == "json" else small
+    return small.tolist() if small.ndim == 1 else {SHAPE: list(small.shape), VALUES: small.ravel().tolist()}
 
 
 def _count_bytes(blob: object) -> int:

@@ -78,12 +78,15 @@ class FieldPlan:
     def __init__(self, fields: Sequence[StoredField], images: Sequence[str] = ()) -> None:
         self.fields, self.images = tuple(fields), tuple(images)
         self.schema = Schema({each.name: each.field for each in fields})
-        self._readers: dict[str, list[tuple[str, Parser, bool]]] = {}
+        self._readers: dict[str, list[tuple[str, Parser]]] = {}
+        self._objects: dict[str, list[StoredField]] = {}
         for each in fields:
+            if each.in_object:
+                self._objects.setdefault(each.suffix, []).append(each)
+                continue
             parse = _find_parser(each.field)
-            suffixes = self.images if each.suffix == "" else (each.suffix,)
-            for suffix in suffixes:
-                self._readers.setdefault(suffix, []).append((each.name, parse, each.in_object))
+            for suffix in self.images if each.suffix == "" else (each.suffix,):
+                self._readers.setdefault(suffix, []).append((each.name, parse))
         self._empty: dict[str, object] = dict.fromkeys(self.schema.fields)
 
     def read(self, files: Iterable[tuple[str, Content]]) -> dict[str, object]:
@@ -96,13 +99,12 @@ class FieldPlan:
         """
         values = self._empty.copy()
         for suffix, content in files:
-            for name, parse, in_object in self._readers.get(suffix, ()):
-                if not in_object:
-                    values[name] = parse(content)
-                elif name not in (parsed := _parse_object(content)):
-                    values[name] = None
-                else:
-                    values[name] = _from_json(parsed[name], self.schema[name])
+            for name, parse in self._readers.get(suffix, ()):
+                values[name] = parse(content)
+            if suffix in self._objects:
+                parsed = _parse_object(content)
+                for each in self._objects[suffix]:
+                    values[each.name] = _from_json(parsed.get(each.name), each.field)
         return values
 
     def find_suffixes(self, name: str) -> tuple[str, ...]:
@@ -112,7 +114,7 @@ class FieldPlan:
 
     def knows(self, suffix: str) -> bool:
         """Whether the files of a suffix hold a field."""
-        return suffix in self._readers
+        return suffix in self._readers or suffix in self._objects
 
     def is_plain(self, name: str) -> bool:
         """Whether the value of a field is the bytes of its file."""
