@@ -32,7 +32,7 @@ from penstock.stores.tar.fields import (
     parse_declaration,
     plan_fields,
 )
-from penstock.stores.tar.format import BLOCK_NBYTES, Member, MemberScan, is_metadata, split_name
+from penstock.stores.tar.format import BLOCK_NBYTES, Member, MemberScan
 from penstock.stores.tar.index import TarScan, group_members
 
 __all__ = ["TarStream"]
@@ -152,10 +152,9 @@ class _ShardFile:
         return content
 
     def read_members(self, scan: MemberScan) -> Iterator[Member]:
-        """The members of a scan that reads this file; those that may be of records have their bytes."""
+        """The members of a scan that reads this file; those whose names may have a suffix have their bytes."""
         for member in scan:
-            is_used = split_name(member.name) is not None and not is_metadata(member.name)
-            if member.problem or not (is_used or member.name == DECLARATION):
+            if member.problem or (b"." not in member.name and member.name != DECLARATION):
                 yield member
                 continue
             if self._codec and member.nbytes > _MAX_COMPRESSED_NBYTES:
