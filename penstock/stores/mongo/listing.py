@@ -17,7 +17,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Final, cast, overload
 
 import numpy as np
 import xxhash
@@ -43,13 +43,11 @@ __all__ = [
     "DocumentListing",
     "IdKeys",
     "expand_ids",
-    "list_by_id",
-    "list_by_name",
     "list_by_query",
+    "list_selected",
     "to_hashable",
 ]
 
-T = TypeVar("T")
 _BATCH: Final = 5000
 _OBJECT_ID: Final = "V12"
 _HASHES: Final = "xxh3"
@@ -210,74 +208,61 @@ def list_by_query(
     )
 
 
-def list_by_id(collection: Collection, ids: Sequence[object], key: str) -> DocumentListing:
-    """The documents of some ids, in their order. An ObjectId may be given as text.
-
-    Raises
-    ------
-    ArgumentError
-        If an id is given twice.
-    """
-    object_id = import_bson().ObjectId
-    _refuse_repeated([to_text(each) for each in ids], "ids")
-    found: dict[object, tuple[object, str]] = {}
-    parts = key.split(".")
-    for chunk in _split(ids):
-        asked = expand_ids(chunk)
-        for document in collection.find({"_id": {"$in": asked}}, make_projection([key]), batch_size=len(asked)):
-            found[to_hashable(document["_id"])] = (document["_id"], _to_name(get_value(document, parts), document))
-    records, problems = [], []
-    for each in ids:
-        entry = found.get(to_hashable(each))
-        if entry is None and type(each) is str and object_id.is_valid(each):
-            entry = found.get(object_id(each))
-        if entry is None:
-            problems.append(Skipped(to_text(each), "there is no document with this _id"))
-        else:
-            records.append(entry)
-    names = None if key == "_id" else KeyList.from_names(name for _, name in records)
-    return DocumentListing(DocumentIds(each for each, _ in records), names, None, {}, tuple(problems))
-
-
-def list_by_name(
-    collection: Collection, names: Sequence[str], path: str, *, has_index: bool
+def list_selected(
+    collection: Collection, wanted: Sequence[object], path: str, key: str, *, is_text: bool, has_index: bool
 ) -> tuple[DocumentListing, list[int]]:
-    """The documents whose value at ``path`` is one of some names, in the order of the names.
+    """The documents whose value at ``path`` is one of some values, in the order of these.
+
+    Parameters
+    ----------
+    collection : pymongo's Collection
+        The documents.
+    wanted : sequence
+        The ids, or the names in a manifest.
+    path, key : str
+        The path of these values, and that of the keys.
+    is_text : bool
+        Whether values are compared as texts, as names are; else an ObjectId may be given as text.
+    has_index : bool
+        False: the whole collection is read, once.
 
     Returns
     -------
     tuple of DocumentListing and list of int
-        The records, and their positions in ``names``. A name without a document, or of several, is a problem.
+        The records, and their positions in ``wanted``. A value without a document, or of several, is a problem.
 
     Raises
     ------
     ArgumentError
-        If a name is given twice.
+        If a value is given twice.
     """
-    _refuse_repeated(names, "the manifest")
-    found: dict[str, list[object]] = {}
-    wanted = set(names)
-    parts = path.split(".")
-    for chunk in _split(names) if has_index else [None]:  # without an index, each query would read the whole collection
-        query = {} if chunk is None else {path: {"$in": [*chunk, *_find_numbers(chunk)]}}
-        for document in collection.find(query, make_projection([path]), batch_size=_BATCH):
-            name = to_text(get_value(document, parts))
-            if name in wanted:
-                found.setdefault(name, []).append(document["_id"])
-    rows, problems = [], []
-    for row, name in enumerate(names):
-        ids = found.get(name, ())
-        if len(ids) == 1:
+    names = [to_text(each) for each in wanted]
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+        raise ArgumentError(
+            f"{'the manifest' if is_text else 'ids'} must name each document once, got {len(repeated)} twice or more: "
+            f"{quote_names(repeated)}"
+        )
+    expand, identify = (_expand_names, to_text) if is_text else (expand_ids, to_hashable)
+    allowed = {identify(each) for each in expand(wanted)}
+    found: dict[object, list[tuple[object, str]]] = {}
+    value_path, key_path = path.split("."), key.split(".")
+    for begin in range(0, len(wanted) if has_index else 1, _BATCH):
+        query = {path: {"$in": expand(wanted[begin : begin + _BATCH])}} if has_index else {}
+        for document in collection.find(query, make_projection([path, key]), batch_size=_BATCH):
+            value = identify(get_value(document, value_path))
+            if value in allowed:
+                found.setdefault(value, []).append((document["_id"], _to_name(get_value(document, key_path), document)))
+    rows, records, problems = [], [], []
+    for row, (each, name) in enumerate(zip(wanted, names, strict=True)):
+        documents = next((found[value] for value in map(identify, expand([each])) if value in found), [])
+        if len(documents) == 1:
             rows.append(row)
+            records += documents
         else:
-            reason = f"{len(ids)} documents have this {path}" if ids else f"no document has this {path}"
+            reason = f"{len(documents)} documents have this {path}" if documents else f"no document has this {path}"
             problems.append(Skipped(name, reason))
-    listing = DocumentListing(
-        DocumentIds(found[names[row]][0] for row in rows),
-        KeyList.from_names(names[row] for row in rows),
-        problems=tuple(problems),
-    )
-    return listing, rows
+    keys = None if key == "_id" else KeyList.from_names(name for _, name in records)
+    return DocumentListing(DocumentIds(each for each, _ in records), keys, problems=tuple(problems)), rows
 
 
 def expand_ids(ids: Sequence[object]) -> list[object]:
@@ -298,25 +283,10 @@ def _encode_id(value: object) -> bytes:
     return encoded
 
 
-def _split(values: Sequence[T]) -> Iterator[list[T]]:
-    for begin in range(0, len(values), _BATCH):
-        yield list(values[begin : begin + _BATCH])
-
-
-def _find_numbers(names: Sequence[str]) -> list[int]:
-    """The integers that some names are the texts of: a column of numbers is joined with numbers."""
-    return [
-        int(each)
-        for each in names
-        if len(each) < 19 and each.isascii() and str(each).isdecimal() and str(int(each)) == each
-    ]
-
-
-def _refuse_repeated(names: Sequence[str], what: str) -> None:
-    if repeated := [name for name, count in Counter(names).items() if count > 1]:
-        raise ArgumentError(
-            f"{what} must name each document once, got {len(repeated)} twice or more: {quote_names(repeated)}"
-        )
+def _expand_names(names: Sequence[object]) -> list[object]:
+    """Some names, and the integers that some of them are the texts of: a column of numbers is joined with numbers."""
+    texts = [each for each in names if isinstance(each, str) and len(each) < 19 and each.isascii()]
+    return [*names, *(int(each) for each in texts if each.isdecimal() and str(int(each)) == each)]
 
 
 def _to_name(value: object, document: Document) -> str:

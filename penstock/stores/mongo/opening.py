@@ -26,9 +26,8 @@ from penstock.stores.mongo.listing import (
     DocumentIds,
     DocumentListing,
     expand_ids,
-    list_by_id,
-    list_by_name,
     list_by_query,
+    list_selected,
 )
 from penstock.stores.mongo.values import count_bytes
 from penstock.wording import counted
@@ -193,7 +192,9 @@ def _list_records(
 ) -> tuple[DocumentLayout, DocumentListing]:
     if selection.ids is not None:
         ids = selection.ids
-        listing = connection.run(lambda db: list_by_id(db[name], ids, layout.key))
+        listing, _ = connection.run(
+            lambda db: list_selected(db[name], ids, "_id", layout.key, is_text=False, has_index=True)
+        )
         _warn_of_problems(listing, len(ids))
         return layout, listing
     if not selection.manifest:
@@ -209,7 +210,9 @@ def _list_records(
             f"read; make one with create_index({path!r})",
             stacklevel=8,
         )
-    listing, rows = connection.run(lambda db: list_by_name(db[name], manifest.names, path, has_index=has_index))
+    listing, rows = connection.run(
+        lambda db: list_selected(db[name], manifest.names, path, path, is_text=True, has_index=has_index)
+    )
     _warn_of_problems(listing, len(manifest.names))
     columns = {name: values.select(rows) for name, values in manifest.columns.items()}
     return _without_fields(replace(layout, key=path), columns), replace(listing, columns=columns)

@@ -311,7 +311,7 @@ def test_ids_are_the_records(documents: Documents) -> None:
         warnings.simplefilter("ignore", UserWarning)
         assert list(store.keys()) == ["n3.jpg", "n1.jpg", "n5.jpg"]
         assert [record.fields["image"] for record in store] == [make_jpeg(i) for i in (3, 1, 5)]
-        assert store.problems == ((str(absent), "there is no document with this _id"),)
+        assert store.problems == ((str(absent), "no document has this _id"),)
         assert store.unreadable == store.problems
         assert repr(store.options) == "{'ids': <4 ids>}"
         with ps.open(store.url, ids=store.options["ids"]) as again:
