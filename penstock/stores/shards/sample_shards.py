@@ -114,19 +114,7 @@ class OpenedShards:
 
 
 class SampleShardStore(ContainerStore[OpenedShards]):
-    """A folder of shards of samples.
-
-    Parameters
-    ----------
-    path : str, path or Location
-        The folder.
-    image, label, key : str, optional
-        The columns of the image, the label and the keys; see :func:`~penstock.stores.fields.column_names.name_columns`.
-    fields : sequence of str, optional
-        The columns that are read; by default all.
-    cache, cache_nbytes : str or path, int, optional
-        For decompressed copies: see :class:`~penstock.stores.common.decompressed.DecompressedCopies`.
-    """
+    """A folder of shards of samples; the parameters are those of :class:`~penstock.stores.shards.mds.MdsStore`."""
 
     def __init__(
         self,
