@@ -12,7 +12,7 @@ kind ``json``. Called once, when a store of documents or of GridFS files is open
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
 import numpy as np
@@ -46,14 +46,14 @@ class DocumentLayout:
         Where each field is in a document.
     key : str
         The path of the key; ``"_id"`` if documents have no name.
-    text_labels : tuple of str
-        Labels that are stored as names of their classes.
+    has_class_names : bool
+        Whether ``label`` is stored as the name of a class.
     """
 
     schema: Schema
     paths: Mapping[str, str]
     key: str = "_id"
-    text_labels: tuple[str, ...] = field(default=())
+    has_class_names: bool = False
 
     def describe(self) -> str:
         """Which path gives which field, in words."""
@@ -112,14 +112,11 @@ def find_layout(
     if not paths:
         raise StoreFormatError("the documents have no fields beside their names")
     kinds = {name: _find_kind(name, values[path]) for name, path in paths.items()}
-    text_labels = tuple(name for name, kind in kinds.items() if name == "label" and kind == "text")
-    schema = {
-        name: Field("label", tuple(classes) if name == "label" else ())
-        if kind == "label" or name in text_labels
-        else Field(kind)
-        for name, kind in kinds.items()
-    }
-    return DocumentLayout(Schema(schema), paths, key, text_labels)
+    has_class_names = kinds.get("label") == "text"
+    schema = {name: Field(kind) for name, kind in kinds.items()}
+    if has_class_names or kinds.get("label") == "label":
+        schema["label"] = Field("label", tuple(classes))
+    return DocumentLayout(Schema(schema), paths, key, has_class_names)
 
 
 def get_value(document: object, path: Sequence[str]) -> object:

@@ -229,7 +229,7 @@ def _without_fields(layout: DocumentLayout, names: Mapping[str, object]) -> Docu
         layout,
         schema=Schema(kept),
         paths={name: path for name, path in layout.paths.items() if name in kept},
-        text_labels=tuple(name for name in layout.text_labels if name in kept),
+        has_class_names=layout.has_class_names and "label" in kept,
     )
 
 
@@ -237,17 +237,14 @@ def _name_classes(
     connection: MongoConnection, name: str, selection: Selection, layout: DocumentLayout
 ) -> DocumentLayout:
     """The layout with the names of classes, where labels are stored as texts."""
-    kinds = dict(layout.schema.fields)
-    for label in layout.text_labels:
-        if kinds[label].classes:
-            continue
-        path = layout.paths[label]
-        found = connection.run(lambda db, path=path: db[name].distinct(path, dict(selection.query)))  # type: ignore[misc]  # a default binds the path of this turn
-        texts = sorted({text for text in found if isinstance(text, str)})
-        if len(texts) > _MAX_CLASSES:
-            raise ArgumentError(f"{path!r} has {len(texts)} texts: too many for classes; give fields= without it")
-        kinds[label] = Field("label", tuple(texts))
-    return replace(layout, schema=Schema(kinds))
+    if not layout.has_class_names or layout.schema["label"].classes:
+        return layout
+    path = layout.paths["label"]
+    found = connection.run(lambda db: db[name].distinct(path, dict(selection.query)))
+    texts = sorted({text for text in found if isinstance(text, str)})
+    if len(texts) > _MAX_CLASSES:
+        raise ArgumentError(f"{path!r} has {len(texts)} texts: too many for classes; give fields= without it")
+    return replace(layout, schema=Schema({**layout.schema.fields, "label": Field("label", tuple(texts))}))
 
 
 def _has_index(collection: Collection, path: str) -> bool:

@@ -46,10 +46,8 @@ class DocumentReader:
 
     def __init__(self, layout: DocumentLayout) -> None:
         self._fields = [(name, path.split("."), layout.schema[name]) for name, path in layout.paths.items()]
-        self._numbers = {
-            name: {text: number for number, text in enumerate(layout.schema[name].classes)}
-            for name in layout.text_labels
-        }
+        names = layout.schema["label"].classes if layout.has_class_names else ()
+        self._numbers = {name: number for number, name in enumerate(names)}
 
     def read(self, document: Document, names: Iterable[str] | None = None) -> dict[str, Any]:
         """Some fields, by default all; ValueError or TypeError if a value is not of the kind of its field."""
@@ -72,8 +70,8 @@ class DocumentReader:
         return self._to_scalar(name, field.kind, value)
 
     def _to_scalar(self, name: str, kind: str, value: object) -> object:
-        if name in self._numbers:
-            return _to_number(name, self._numbers[name], value)
+        if name == "label" and self._numbers:
+            return _to_number(name, self._numbers, value)
         if kind == "text" and not isinstance(value, dict | list | bytes):
             return to_text(value)
         if kind == "float" and isinstance(value, int | float):
