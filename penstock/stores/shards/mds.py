@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -222,27 +223,23 @@ _READERS: Final[Mapping[str, ValueReader]] = {
 
 def _check_hashes(folder: Path, shard: Mapping[str, Any]) -> Iterator[Problem]:
     """Compare the hashes of a shard's files with those of the index; hashes of unknown algorithms are left out."""
-    for entry in (shard.get("raw_data"), shard.get("zip_data")):
-        if not isinstance(entry, dict):
-            continue
+    entries = [shard[name] for name in ("raw_data", "zip_data") if isinstance(shard.get(name), dict)]
+    for entry in entries:
         hashes = entry.get("hashes")
-        if not isinstance(hashes, dict) or not hashes:
-            continue
-        try:
-            path = join_inside(folder, entry.get("basename"))
-            states = {name: state for name in hashes if (state := _make_hash(str(name))) is not None}
-            with open(open_regular(path), "rb") as file:  # noqa: PTH123  # a descriptor
-                while piece := file.read(1 << 20):
-                    for state in states.values():
-                        state.update(piece)
-        except (OSError, ValueError):
-            continue  # missing: reported when the store is opened, or it is kept in its other form only
-        for name, state in states.items():
-            if state.hexdigest() != hashes[name]:
+        for name, expected in hashes.items() if isinstance(hashes, dict) else ():
+            try:
+                path = join_inside(folder, entry.get("basename"))
+                with open(open_regular(path), "rb") as file:  # noqa: PTH123  # a descriptor
+                    found = hashlib.file_digest(file, partial(_make_hash, name)).hexdigest()
+            except (OSError, ValueError):
+                continue  # missing: reported when the store is opened, or it is kept in its other form only
+            if found != expected:
                 yield Problem(f"{path.name} is damaged: its {name} is not that of index.json")
 
 
 def _make_hash(name: str) -> Any:
     if name in {"xxh32", "xxh64", "xxh128", "xxh3_64", "xxh3_128"}:
         return getattr(xxhash, name)()
-    return hashlib.new(name) if name in hashlib.algorithms_guaranteed and not name.startswith("shake") else None
+    if name not in hashlib.algorithms_guaranteed or name.startswith("shake"):
+        raise ValueError(f"hashes {name!r} are not known")
+    return hashlib.new(name)
