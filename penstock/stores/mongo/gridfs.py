@@ -68,8 +68,9 @@ class GridFsStore(MongoStore):
         """What the records are; the first chunk of the first files shows whether they are images."""
 
         def complete(database: Database, documents: list[Document]) -> None:
+            chunks = database[f"{connection.collection}.chunks"]
             for document in documents:
-                chunk = database[_name_chunks(connection)].find_one({"files_id": document["_id"], "n": 0})
+                chunk = chunks.find_one({"files_id": document["_id"], "n": 0})
                 data = None if chunk is None else chunk.get("data")
                 document[CONTENT] = data if isinstance(data, bytes) else None
             if documents and all(document[CONTENT] is None for document in documents):
@@ -82,7 +83,7 @@ class GridFsStore(MongoStore):
         return look_at_collection(
             connection,
             selection,
-            _name_files(connection),
+            f"{connection.collection}.files",
             complete=complete,
             divided=("metadata",),
             ignored=_NOT_FIELDS,
@@ -101,10 +102,10 @@ class GridFsStore(MongoStore):
         projection = self._projections[field]
         needs_content = CONTENT in projection
         asked = {name: 1 for name in projection if name != CONTENT} | _OF_FILES
-        files = database[_name_files(self._connection)]
+        files = database[f"{self._connection.collection}.files"]
         documents = list(files.find({"_id": {"$in": ids}}, asked, batch_size=len(ids) + 1))
         if needs_content:
-            chunks = _read_chunks(database[_name_chunks(self._connection)], ids)
+            chunks = _read_chunks(database[f"{self._connection.collection}.chunks"], ids)
             for document in documents:
                 content = _join_chunks(document, chunks.get(to_hashable(document["_id"]), {}))
                 is_pixels = SHAPE in document and isinstance(content, bytes)
@@ -178,14 +179,6 @@ class FileContentWriter(DocumentWriter):
         (files, _), (chunks, _) = self.collections
         database[chunks].create_index([("files_id", 1), ("n", 1)], unique=True)
         database[files].create_index([("filename", 1), ("uploadDate", 1)])
-
-
-def _name_files(connection: MongoConnection) -> str:
-    return f"{connection.collection}.files"
-
-
-def _name_chunks(connection: MongoConnection) -> str:
-    return f"{connection.collection}.chunks"
 
 
 def _read_chunks(collection: Collection, ids: list[object]) -> dict[object, dict[object, object]]:
