@@ -40,10 +40,11 @@ _MAX_FIELDS: Final = 1000
 _MAX_AXES: Final = 31
 _MAX_TYPE_NBYTES: Final = 200
 _DTYPE: Final = re.compile(r"[<|=]?(b1|[ui][1248]|f[248])")
-_SINGLE: Final = (("number", "<f8"), ("number", "<i8"), ("place", "<u8"))
+_FLOAT: Final = np.dtype([("number", "<f8")], align=True)  # FFCV aligns these three, and not the next two
+_INT: Final = np.dtype([("number", "<i8")], align=True)
+_PLACE: Final = np.dtype([("place", "<u8")], align=True)
 _IMAGE: Final = np.dtype([("mode", "<u1"), ("width", "<u2"), ("height", "<u2"), ("place", "<u8")])
 _BYTES: Final = np.dtype([("place", "<u8"), ("nbytes", "<u8")])
-_FLOAT, _INT, _PLACE = (np.dtype([(name, code)], align=True) for name, code in _SINGLE)
 _TITLES: Final = ("float", "int", "RGB image", "bytes", "array", "JSON", "tensor")
 _METADATA: Final = (_FLOAT, _INT, _IMAGE, _BYTES, _PLACE, _BYTES, _PLACE)
 _CUSTOM: Final = 255
