@@ -41,12 +41,11 @@ from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_finished
 from penstock.stores.writing import CommittedRecords
 
-__all__ = ["DAMAGE", "ContainerStore", "fingerprint_files", "load_column", "select_given", "spread_indices"]
+__all__ = ["DAMAGE", "ContainerStore", "fingerprint_files", "load_column", "select_given"]
 
 T_opened = TypeVar("T_opened")
 T_read = TypeVar("T_read")
 _SAMPLED_NBYTES: Final = 1 << 16
-_PROBED: Final = 16
 DAMAGE: Final = (ValueError, KeyError, IndexError, TypeError, EOFError, OverflowError, RecursionError, struct.error)
 """What a parser raises for wrong bytes; RecursionError for JSON that is nested without end."""
 
@@ -292,7 +291,7 @@ class ContainerStore(Store, Generic[T_opened]):
             )
 
 
-def select_given(kind: type[Store], **options: object) -> dict[str, Any]:
+def select_given(kind: type[Store], **options: object) -> dict[str, object]:
     """Those of the options of a kind that differ from its defaults; sequences as tuples."""
     defaults = {name: each.default for name, each in inspect.signature(kind).parameters.items()}
     plain = {
@@ -300,11 +299,6 @@ def select_given(kind: type[Store], **options: object) -> dict[str, Any]:
         for name, value in options.items()
     }
     return {name: value for name, value in plain.items() if value != defaults[name]}
-
-
-def spread_indices(count: int) -> list[int]:
-    """Indices of up to 16 of ``count`` records, evenly spread: those whose values say what a field holds."""
-    return sorted({*np.linspace(0, count - 1, min(count, _PROBED), dtype=np.int64).tolist()})
 
 
 def load_column(field: str, kind: Field, read: Callable[[], Iterable[object]], url: str) -> Array:

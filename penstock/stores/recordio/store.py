@@ -27,8 +27,9 @@ from penstock.stores.base import PathLike
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.record_index import load_or_scan
 from penstock.stores.common.regular_file import open_regular
-from penstock.stores.container import ContainerStore, select_given, spread_indices
+from penstock.stores.container import ContainerStore, select_given
 from penstock.stores.fields.image_signatures import are_images
+from penstock.stores.indices import spread_indices
 from penstock.stores.location import Location
 from penstock.stores.recordio.format import HEADER_NBYTES, MAGIC_BYTES, ROW, join_parts
 from penstock.stores.recordio.labels import find_boxes, find_label_field, is_detection_label

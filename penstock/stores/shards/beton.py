@@ -27,9 +27,10 @@ from penstock.sample import Array, Field, Record
 from penstock.stores.base import PathLike
 from penstock.stores.common.keys import make_keys
 from penstock.stores.common.mapped_files import MappedFiles
-from penstock.stores.container import ContainerStore, select_given, spread_indices
+from penstock.stores.container import ContainerStore, select_given
 from penstock.stores.fields.column_names import name_columns, select_columns
 from penstock.stores.fields.image_signatures import are_images
+from penstock.stores.indices import spread_indices
 from penstock.stores.shards.beton_fields import (
     VERSION,
     OpenedBeton,
@@ -91,11 +92,11 @@ class BetonStore(ContainerStore[OpenedBeton]):
             raise ArgumentError(f"raw must be one of {', '.join(_RAW)}, got {raw!r:.100}")
         stated = {"image": image, "label": label, "key": key}
         options = select_given(type(self), **stated, fields=fields, raw=raw)
-        super().__init__(path, **options)
+        super().__init__(path, files=None, **options)
         with self.opening(".beton file"):
             self._head = parse_head(MappedFiles(self._files).whole(0))
         names = [field.name for field in self._head.fields]
-        wanted = select_columns(names, options.get("fields"), stated=stated)
+        wanted = select_columns(names, cast("Sequence[str] | None", options.get("fields")), stated=stated)
         opened = self._opened.get()
         kinds = {name: Field(self._find_kind(opened, names.index(name))) for name in wanted}
         self._named = name_columns(kinds, image=image, label=label, key=key, store=self.url)

@@ -31,9 +31,10 @@ from penstock.stores.base import PathLike
 from penstock.stores.common.decompressed import DecompressedCopies, Expand, select_cache_options
 from penstock.stores.common.keys import make_keys
 from penstock.stores.common.mapped_files import MappedFiles
-from penstock.stores.container import DAMAGE, ContainerStore, select_given, spread_indices
+from penstock.stores.container import DAMAGE, ContainerStore, select_given
 from penstock.stores.fields.column_names import name_columns, select_columns
 from penstock.stores.fields.values import ValueReader, find_kind, find_pixels_kind, read_pil, view_array
+from penstock.stores.indices import spread_indices
 from penstock.stores.location import Location
 from penstock.stores.shards.shard_index import INDEX, find_splits, read_index_head, read_index_json, refuse_parts
 from penstock.wording import counted
@@ -148,7 +149,8 @@ class SampleShardStore(ContainerStore[OpenedShards]):
         self._sizes = struct.Struct(f"<{sum(_is_sized(c) for c in folder.columns)}I" if folder.has_sizes else "<")
         self._has_sizes = folder.has_sizes
         self._fixed_nbytes = [column.reader.nbytes if column.reader else None for column in folder.columns]
-        wanted = select_columns([column.name for column in folder.columns], options.get("fields"), stated=stated)
+        chosen = cast("Sequence[str] | None", options.get("fields"))
+        wanted = select_columns([column.name for column in folder.columns], chosen, stated=stated)
         self._readers = self._find_readers(wanted)
         self._named = name_columns(self._find_kinds(), image=image, label=label, key=key, store=self.url)
         self._schema = self._named.schema

@@ -28,9 +28,10 @@ from penstock.stores.common.compression import PROGRAMS
 from penstock.stores.common.decompressed import DecompressedCopies, select_cache_options
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.record_index import load_or_scan
-from penstock.stores.container import ContainerStore, select_given, spread_indices
+from penstock.stores.container import ContainerStore, select_given
 from penstock.stores.fields.column_names import find_image, name_columns, select_columns
 from penstock.stores.fields.pixels import PIXEL_DTYPES, PixelLayout
+from penstock.stores.indices import spread_indices
 from penstock.stores.tfrecord.example import (
     INTEGERS,
     FeaturePixels,
@@ -144,7 +145,7 @@ class TFRecordStore(ContainerStore[MappedFiles]):
         places = self._index.places
         self._offsets, self._lengths = places["offset"].data, places["nbytes"].data
         layout = _parse_layout(shape, dtype or "uint8", channels)
-        self._plan(stated, options.get("fields"), layout, units)
+        self._plan(stated, cast("Sequence[str] | None", options.get("fields")), layout, units)
 
     @classmethod
     def recognises(cls, path: str) -> bool:
