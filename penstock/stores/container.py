@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
 import struct
 from abc import abstractmethod
@@ -40,7 +41,7 @@ from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_finished
 from penstock.stores.writing import CommittedRecords
 
-__all__ = ["DAMAGE", "ContainerStore", "fingerprint_files", "load_column"]
+__all__ = ["DAMAGE", "ContainerStore", "fingerprint_files", "load_column", "select_given"]
 
 T_opened = TypeVar("T_opened")
 T_read = TypeVar("T_read")
@@ -288,6 +289,16 @@ class ContainerStore(Store, Generic[T_opened]):
                 f"{self._files[number].name} was replaced or changed while this store was open; open it again",
                 store=self.url,
             )
+
+
+def select_given(kind: type[Store], **options: object) -> dict[str, object]:
+    """Those of the options of a kind that differ from its defaults; sequences as tuples."""
+    defaults = {name: each.default for name, each in inspect.signature(kind).parameters.items()}
+    plain = {
+        name: value if isinstance(value, str) or not hasattr(value, "__iter__") else tuple(value)
+        for name, value in options.items()
+    }
+    return {name: value for name, value in plain.items() if value != defaults[name]}
 
 
 def load_column(field: str, kind: Field, read: Callable[[], Iterable[object]], url: str) -> Array:
