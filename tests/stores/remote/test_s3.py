@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -143,7 +144,7 @@ def test_processes_and_servers_are_killed(server: S3Server, tmp_path: Path) -> N
 
 def test_what_is_wrong_with_a_bucket_is_said_at_once(server: S3Server, tmp_path: Path) -> None:
     """No bucket, no object, wrong keys, no permission: one sentence each, without a secret."""
-    options = {"storage_options": server.options, "cache": tmp_path / "cache"}
+    options: dict[str, Any] = {"storage_options": server.options, "cache": tmp_path / "cache"}
     with pytest.raises(StoreNotFoundError, match="there is no bucket 'nowhere'"):
         ps.open("s3://nowhere/photos.lmdb", **options)
     with pytest.raises(StoreNotFoundError, match="no object at this URL, and none below it"):
