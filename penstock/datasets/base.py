@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from penstock.datasets.concat import ChainDataset, ConcatDataset
-
 __all__ = [
     "ROWS_PER_FILL",
     "Dataset",
@@ -79,9 +77,9 @@ class Dataset(Generic[T_co]):
     def __getitem__(self, index: Index) -> T_co:
         raise NotImplementedError(f"{type(self).__name__} must define __getitem__")
 
-    def __add__(self, other: Dataset[Any]) -> ConcatDataset[Any]:
-        joined: ConcatDataset[Any] = _sum_types["samples"]([self, other])
-        return joined
+    def __add__(self, other: Dataset[Any]) -> Dataset[Any]:
+        """A :class:`~penstock.ConcatDataset` of both; of streams, a :class:`~penstock.ChainDataset`."""
+        return _sum_types[isinstance(self, IterableDataset)]([self, other])
 
 
 class IterableDataset(Dataset[T_co], Iterable[T_co]):
@@ -94,21 +92,14 @@ class IterableDataset(Dataset[T_co], Iterable[T_co]):
     def __iter__(self) -> Iterator[T_co]:
         raise NotImplementedError(f"{type(self).__name__} must define __iter__")
 
-    def __add__(self, other: Dataset[Any]) -> ChainDataset[Any]:  # type: ignore[override]  # as torch's: streams chain
-        joined: ChainDataset[Any] = _sum_types["streams"]([self, other])
-        return joined
+
+_sum_types: dict[bool, Callable[[list[Dataset[Any]]], Dataset[Any]]] = {}
+"""What ``+`` gives, by whether datasets are streams: set by the module of these classes, which imports this one."""
 
 
-_sum_types: dict[str, Callable[[list[Any]], Any]] = {}
-"""What ``+`` of datasets and of streams gives; see :func:`register_sum`."""
-
-
-def register_sum(operands: str, join: Callable[[list[Any]], Any]) -> None:
-    """Let ``+`` of "samples" (map-style datasets) or "streams" give ``join([left, right])``.
-
-    Called by the modules of these classes, which import this one.
-    """
-    _sum_types[operands] = join
+def register_sum(*, of_streams: bool, join: Callable[[list[Dataset[Any]]], Dataset[Any]]) -> None:
+    """Let ``+`` of streams, or of map-style datasets, give ``join([left, right])``."""
+    _sum_types[of_streams] = join
 
 
 class IndexBatch(list[Index]):

@@ -140,9 +140,6 @@ class ConcatDataset(Dataset[T_co], Wrapper):
             dataset.fill(inner[own], out, keys[own], own if rows is None else rows[own])
 
 
-register_sum("samples", ConcatDataset)
-
-
 class ChainDataset(IterableDataset[T_co]):
     """Iterable datasets, concatenated; each is iterated when the one before has ended.
 
@@ -169,7 +166,8 @@ class ChainDataset(IterableDataset[T_co]):
         return sum(len(dataset) for dataset in self._iter_checked())
 
 
-register_sum("streams", ChainDataset)
+register_sum(of_streams=False, join=ConcatDataset)
+register_sum(of_streams=True, join=ChainDataset)
 
 
 def prefetch_concatenated(datasets: Sequence[Any], sizes: Sequence[int], indices: Sequence[int]) -> bool:

@@ -159,7 +159,7 @@ def repair_or_raise(
     except (_native.UnsupportedError, _native.CorruptError) as refusal:
         error.add_note(f"not repaired: {refusal}")
         raise error from refusal
-    note_repair(encoded, error.message)
+    note_repair(error.message)
     return pixels
 
 

@@ -87,6 +87,8 @@ class Chunk:
         Boxes of each image, if an op reads them.
     orientations : ndarray, shape (n,), uint8, optional
         Set by :meth:`read_orientations`; None: no image has one.
+    first : int
+        The position of the first image among those that were given together.
     """
 
     images: Sequence[ImageLike]
@@ -96,6 +98,7 @@ class Chunk:
     steps: Sequence[list[Step]] | None = None
     boxes: Sequence[object] | None = None
     orientations: NDArray[np.uint8] | None = None
+    first: int = 0
 
     def one(self, i: int) -> Chunk:
         """Image ``i`` alone, without its seek table."""
@@ -106,6 +109,7 @@ class Chunk:
             steps=None if self.steps is None else self.steps[i : i + 1],
             boxes=None if self.boxes is None else self.boxes[i : i + 1],
             orientations=None if self.orientations is None else self.orientations[i : i + 1],
+            first=self.first + i,
         )
 
     def take_images(self, positions: NDArray[np.int64]) -> Sequence[ImageLike]:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from penstock import _native, trace
 from penstock.bfloat16 import array_dtype, as_words
 from penstock.errors import ArgumentError, DecodeError, PenstockError
+from penstock.repairs import set_position
 from penstock.sample import Array, ArraySpec, SampleKeys
 from penstock.transforms.apply import apply_to_image, spec_after
 from penstock.transforms.base import Fusion, ImageLike, ImageSpec, Lambda, Op, Params, Sizes
@@ -324,6 +325,7 @@ class Program:
     def _fill_fallback_row(self, one: Chunk, out: Array, geometry: NDArray[np.int32], kind: str, message: str) -> None:
         """Fill one row, ``out[0]``, that the native decoder refused: through Pillow, or by the general path."""
         raise_refused(kind, message)
+        set_position(one.first)
         fusion, decode, image = self._fusion, self._decode, one.images[0]
         if kind not in _GENERAL and decode.mode == "RGB":
             with trace.stage("decode"):
@@ -349,6 +351,7 @@ class Program:
             if value is None:
                 continue
             keys = chunk.keys[i : i + 1]
+            set_position(chunk.first + i)
             try:
                 with trace.stage("augment"):
                     if rows is None:
