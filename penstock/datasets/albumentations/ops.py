@@ -29,7 +29,7 @@ from penstock.transforms.checks import as_byte_colour, as_probability, as_range,
 from penstock.transforms.ops.pad import put_in_frame
 from penstock.transforms.ops.resize import check_filter
 from penstock.transforms.pixel_arithmetic import IDENTITY, look_up
-from penstock.transforms.targets.boxes import box_areas, clip_boxes
+from penstock.transforms.targets.boxes import box_areas, clip_boxes, shift_boxes
 
 __all__ = [
     "BoxRules",
@@ -171,7 +171,7 @@ class PadToSize(Op):
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
         """Shift."""
-        return boxes + np.tile(params[:2], 2).astype(np.float32)
+        return shift_boxes(boxes, params)
 
 
 class ScaleValues(Op):

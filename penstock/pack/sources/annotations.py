@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
@@ -27,7 +27,7 @@ from penstock.annotations.records import RecordBuilder
 from penstock.annotations.source import AnnotationSource
 from penstock.errors import ArgumentError, PackError
 from penstock.pack.sources.annotation_fields import AnnotationFields
-from penstock.pack.sources.base import Source, SourceItem, SourceOptions
+from penstock.pack.sources.base import Source, SourceOptions
 from penstock.stores.common.keys import KeyList
 from penstock.stores.location import Location
 from penstock.stores.writing import Skipped
@@ -92,8 +92,8 @@ class AnnotationsSource(Source):
         self.location = Location.from_path("annotations", path) if is_read_here else None
         self.url = str(path)
         self._records = found.records
-        self._problems = tuple(map(_describe, found.problems))
-        self._is_read_here = is_read_here
+        self.problems = tuple(map(_describe, found.problems))
+        self.unreadable = self.problems if is_read_here else ()
         if not found.records and found.problems:
             raise PackError(
                 f"there are no images with annotations to pack; the first of {len(found.problems):,} problems: "
@@ -102,7 +102,8 @@ class AnnotationsSource(Source):
             )
         self._fields = AnnotationFields.of(found)
         self.schema = self._fields.schema
-        self._keys = KeyList.from_names(record["image"] for record in found.records)
+        self.total = len(found.records)
+        self.keys = KeyList.from_names(record["image"] for record in found.records)
 
     @classmethod
     def recognises(cls, src: Any) -> bool:
@@ -123,20 +124,6 @@ class AnnotationsSource(Source):
         found, path = made(src, options.classes)
         return cls(found, path, is_read_here=True)
 
-    @property
-    def total(self) -> int:
-        """Number of images."""
-        return len(self._records)
-
-    @property
-    def keys(self) -> Sequence[str]:
-        """The paths of the images."""
-        return self._keys
-
-    def items(self, start: int) -> Iterator[SourceItem]:
-        """Key and index of each image."""
-        return (SourceItem(self._keys[index], index) for index in range(start, len(self._records)))
-
     def load(self, token: Any) -> Mapping[str, Any]:
         """Read the image of a record, and its mask."""
         return self._fields.convert(self._records[token])
@@ -152,16 +139,6 @@ class AnnotationsSource(Source):
                 if record[name] is not None:
                     state.update(_stamp(self._fields.root / record[name]))
         return state.hexdigest()
-
-    @property
-    def problems(self) -> tuple[Skipped, ...]:
-        """What is wrong in the annotations: by file and line."""
-        return self._problems
-
-    @property
-    def unreadable(self) -> tuple[Skipped, ...]:
-        """All of :attr:`problems`, if the annotations were read for this source."""
-        return self._problems if self._is_read_here else ()
 
 
 def _describe(problem: AnnotationProblem) -> Skipped:

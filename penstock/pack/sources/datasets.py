@@ -7,8 +7,8 @@ digest is exact: columns of arrays, which are hashed whole, or a ``source_id``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Self
 
 import msgpack  # type: ignore[import-untyped]  # ships no types
 import numpy as np
@@ -16,7 +16,7 @@ import xxhash
 
 from penstock.errors import PackError, PenstockError
 from penstock.frameworks import stream_types
-from penstock.pack.sources.base import KEY, Source, SourceItem, SourceOptions
+from penstock.pack.sources.base import KEY, Source, SourceOptions
 from penstock.pack.sources.conversion import PictureEncoding
 from penstock.pack.sources.inference import INFERRED_FROM, GivenSchema, find_schema
 from penstock.pack.sources.iterables import check_source_id
@@ -47,7 +47,7 @@ class DatasetSource(Source):
         Fields that the dataset says.
     """
 
-    has_jobs: ClassVar[bool] = True
+    total: int
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class DatasetSource(Source):
         known: Mapping[str, Field] | None = None,
     ) -> None:
         self.url = f"({what})"
-        self._dataset, self._length = dataset, len(dataset)
+        self._dataset, self.total = dataset, len(dataset)
         source_id = check_source_id(options.source_id)
         self._identity = identity if source_id is None else f"id {source_id}"
         self.is_exact = self._identity is not None
-        if not self._length:
+        if not self.total:
             raise PackError(f"{what}: there are no samples to pack")
         samples = self._get_some()
         self._names = SampleNames(samples[0], options.names, options.key)
@@ -94,15 +94,6 @@ class DatasetSource(Source):
             return cls(array, options, f"array of shape {array.shape}", _hash_array(array))
         return cls(src, options, type(src).__name__)
 
-    @property
-    def total(self) -> int:
-        """Length of the dataset."""
-        return self._length
-
-    def items(self, start: int) -> Iterator[SourceItem]:
-        """The index of each sample; its key, if it has one, is known when it is loaded."""
-        return (SourceItem(str(index), index) for index in range(start, self._length))
-
     def load(self, token: Any) -> Mapping[str, Any]:
         """Build a sample, and convert it to the fields of a record."""
         sample = self._get(token)
@@ -121,12 +112,12 @@ class DatasetSource(Source):
 
     def digest(self) -> str:
         """Of its identity if there is one, else of its class, its length and some records."""
-        state = xxhash.xxh3_128(f"dataset\0{self._length}\0{self.schema.to_json()}\0".encode())
+        state = xxhash.xxh3_128(f"dataset\0{self.total}\0{self.schema.to_json()}\0".encode())
         if self._identity is not None:
             state.update(self._identity.encode())
             return state.hexdigest()
         state.update(f"{type(self._dataset).__module__}.{type(self._dataset).__qualname__}\0".encode())
-        for index in _spread(self._length, _DIGEST_SAMPLES):
+        for index in _spread(self.total, _DIGEST_SAMPLES):
             try:
                 state.update(msgpack.packb(self.load(index), default=_to_bytes))
             except PackError as error:
@@ -137,7 +128,7 @@ class DatasetSource(Source):
         """Samples from all over the dataset; those that cannot be built are left out here, and listed when packed."""
         samples = []
         failure: PackError | None = None
-        for index in _spread(self._length, INFERRED_FROM):
+        for index in _spread(self.total, INFERRED_FROM):
             try:
                 samples.append(self._get(index))
             except PackError as error:

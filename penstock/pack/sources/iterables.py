@@ -55,7 +55,7 @@ class IterableSource(Source):
         known: Mapping[str, Field] | None = None,
     ) -> None:
         self.url = f"({what})"
-        self._total, self._source_id = total, check_source_id(options.source_id)
+        self.total, self._source_id = total, check_source_id(options.source_id)
         self._iterator = self._guard(samples)
         self._buffer = list(itertools.islice(self._iterator, INFERRED_FROM))
         if not self._buffer:
@@ -91,11 +91,6 @@ class IterableSource(Source):
             )
         hint = operator.length_hint(src, -1)
         return cls(src, options, hint if hint >= 0 else None, what)
-
-    @property
-    def total(self) -> int | None:
-        """Number of samples, if the iterable says it."""
-        return self._total
 
     def items(self, start: int) -> Iterator[SourceItem]:
         """Key and sample; can be called once."""

@@ -15,7 +15,7 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import xxhash
@@ -70,7 +70,7 @@ class ManifestSource(Source):
         If an option names what the table does not have.
     """
 
-    has_jobs: ClassVar[bool] = True
+    keys: Sequence[str]
 
     def __init__(self, table: Table, options: SourceOptions, root: Path) -> None:
         self.url = table.name
@@ -103,16 +103,6 @@ class ManifestSource(Source):
         source.location, source.url = Location.from_path("table", path), str(path)
         return source
 
-    @property
-    def total(self) -> int:
-        """Number of rows that can be packed."""
-        return len(self._keys)
-
-    @property
-    def keys(self) -> Sequence[str]:
-        """The key of each row that can be packed."""
-        return self._keys
-
     def items(self, start: int) -> Iterator[SourceItem]:
         """Key and row of each row that can be packed."""
         position = 0
@@ -120,9 +110,9 @@ class ManifestSource(Source):
             if number in self._left_out:
                 continue
             if position >= start:
-                yield SourceItem(self._keys[position], row)
+                yield SourceItem(self.keys[position], row)
             position += 1
-        if position != len(self._keys):
+        if position != len(self.keys):
             raise PackError(f"the table {self.url} was changed while it was packed")
 
     def load(self, token: TableRow) -> Mapping[str, Any]:
@@ -135,16 +125,6 @@ class ManifestSource(Source):
     def digest(self) -> str:
         """Of the table's bytes, of its fields, and of the names, sizes and times of change of the files."""
         return self._digest
-
-    @property
-    def problems(self) -> tuple[Skipped, ...]:
-        """Rows whose files are missing, or whose key is that of an earlier row."""
-        return self._problems
-
-    @property
-    def unreadable(self) -> tuple[Skipped, ...]:
-        """All of :attr:`problems`."""
-        return self._problems
 
     def _look_at_files(self) -> None:
         """Find the key of each row, and the rows that cannot be packed; compute the digest."""
@@ -168,7 +148,8 @@ class ManifestSource(Source):
                 problems.append(Skipped(key or str(number), f"{self._table.describe(row)}: {reason}"))
             with np.printoptions(threshold=sys.maxsize, floatmode="unique"):  # arrays whole, as all else is
                 state.update(repr(sorted(row.values.items())).encode(errors="surrogatepass"))
-        self._keys, self._problems = KeyList.from_names(keys), tuple(problems)
+        self.keys, self.total = KeyList.from_names(keys), len(keys)
+        self.problems = self.unreadable = tuple(problems)
         self._digest = state.hexdigest()
 
     def _find_problem(self, row: TableRow, state: Any) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,8 +11,8 @@ from penstock import stores
 from penstock.annotations import FORMATS
 from penstock.annotations.source import AnnotationSource
 from penstock.errors import ArgumentError
-from penstock.pack.sources.base import Source, SourceItem, SourceOptions
-from penstock.stores.base import Skipped, Store
+from penstock.pack.sources.base import Source, SourceOptions
+from penstock.stores.base import Store
 from penstock.stores.fields.image_signatures import refuse_array
 from penstock.stores.fields.record_names import check_classes, describe_class_difference
 from penstock.stores.location import Location
@@ -35,7 +35,8 @@ class StoreSource(Source):
         self.store, self._is_owned = store, is_owned
         self.url, self.schema, self.location = store.url, store.schema, store.location
         self._encoded = [name for name in store.schema.blobs if store.schema[name].pixels is None]
-        self._keys = store.keys()  # once: a pack reads all of them at the first iteration
+        self.total, self.keys = len(store), store.keys()  # once: a pack reads all of them at the first iteration
+        self.problems, self.unreadable = store.problems, store.unreadable
 
     @classmethod
     def recognises(cls, src: Any) -> bool:
@@ -63,16 +64,6 @@ class StoreSource(Source):
             )
         return cls(src, is_owned=False)
 
-    @property
-    def total(self) -> int:
-        """Number of records."""
-        return len(self.store)
-
-    def items(self, start: int) -> Iterator[SourceItem]:
-        """Key and index of each record."""
-        keys = self._keys
-        return (SourceItem(keys[index], index) for index in range(start, len(self.store)))
-
     def load(self, token: Any) -> Mapping[str, Any]:
         """Read a record."""
         fields = self.store.read([token])[0].fields
@@ -98,21 +89,6 @@ class StoreSource(Source):
     def digest(self) -> str:
         """That of the store."""
         return self.store.digest()
-
-    @property
-    def keys(self) -> Sequence[str]:
-        """Those of the store."""
-        return self._keys
-
-    @property
-    def problems(self) -> tuple[Skipped, ...]:
-        """Those of the store."""
-        return self.store.problems
-
-    @property
-    def unreadable(self) -> tuple[Skipped, ...]:
-        """Those of the store."""
-        return self.store.unreadable
 
     def __reduce__(self) -> tuple[object, ...]:
         return _make_owned, (self.store,)

@@ -111,7 +111,7 @@ class SanitizeBoundingBoxes(Op):
     ) -> NDArray[np.bool_]:
         """Which objects stay."""
         sides = boxes[:, 2:] - boxes[:, :2]
-        inside = np.all((boxes >= 0) & (boxes <= np.array([*size, *size])), axis=1)
+        inside = np.all((boxes >= 0) & (boxes <= np.tile(np.asarray(size, np.int64), 2)), axis=1)
         large = np.all(sides >= self.min_size, axis=1) & (box_areas(boxes) >= self.min_area)
         kept: NDArray[np.bool_] = inside & large & (visible >= self.min_visible)
         return kept

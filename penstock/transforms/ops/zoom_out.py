@@ -13,6 +13,7 @@ from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, require_hwc, uniforms
 from penstock.transforms.checks import as_colour, as_integer, as_probability, as_range, colour_as_dtype
 from penstock.transforms.ops.pad import put_in_frame
+from penstock.transforms.targets.boxes import shift_boxes, shift_points
 
 __all__ = ["RandomZoomOut"]
 
@@ -89,10 +90,8 @@ class RandomZoomOut(Op):
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
         """Shift."""
-        return boxes + np.asarray(params[[0, 1, 0, 1]], np.float32)
+        return shift_boxes(boxes, params)
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
         """Shift."""
-        moved = points.copy()
-        moved[:, :2] += np.asarray(params[:2], np.float32)
-        return moved
+        return shift_points(points, params)

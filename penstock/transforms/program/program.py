@@ -297,11 +297,11 @@ class Program:
         self, chunk: Chunk, plan: Plan, out: Array, rows: NDArray[np.int64], failed: list[Failure]
     ) -> None:
         """Note what the plan's ops do with the images, and fill the rows."""
-        steps = chunk.steps
-        if steps is not None and isinstance(steps, ChunkSteps):
-            steps.note(self._decode, plan.drawn)
-        elif steps is not None:
-            append_steps(steps, self._decode, plan.drawn)
+        first = None if self._fusion.stored else self._decode
+        if isinstance(chunk.steps, ChunkSteps):
+            chunk.steps.note(first, plan.drawn)
+        elif chunk.steps is not None:
+            append_steps(chunk.steps, first, plan.drawn)
         self._fill_planned(chunk, plan, out, rows, failed)
 
     def _fill_planned(
@@ -339,10 +339,14 @@ class Program:
                     )  # fmt: skip
                 return
         with trace.stage("augment"):  # decoding is not timed separately on this path
-            steps = one.steps_of(0)
-            if steps is not None:
-                steps.clear()  # the image may have another size than its header says, and so other numbers
-            out[0] = apply_to_image(self.ops[: self.fused], image, one.keys, 0, steps, one.boxes_of(0))
+            self._apply_prefix(one, out)
+
+    def _apply_prefix(self, one: Chunk, out: Array) -> None:
+        """Fill one row, ``out[0]``, by the general path."""
+        steps = one.steps_of(0)
+        if steps is not None:
+            steps.clear()  # the image may have another size than its header says, and so other numbers
+        out[0] = apply_to_image(self.ops[: self.fused], one.images[0], one.keys, 0, steps, one.boxes_of(0))
 
     def _run(self, chunk: Chunk, failed: list[Failure], rows: Sequence[Array] | None = None) -> list[Array]:
         """The results of all images that do not fail, in order; or each result written to ``rows[i][0]``."""

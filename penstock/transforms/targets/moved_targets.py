@@ -11,7 +11,6 @@ The result equals what :class:`~penstock.transforms.Pipeline` makes of the whole
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, overload
@@ -35,6 +34,7 @@ from penstock.transforms.targets.target_forms import (
 __all__ = [
     "FOLLOWERS",
     "ChunkSteps",
+    "Drawn",
     "Removal",
     "Step",
     "append_steps",
@@ -46,6 +46,9 @@ __all__ = [
 
 FOLLOWERS: Final = frozenset({"boxes", "keypoints", "mask", "instances"})
 """Kinds of values that follow the image."""
+
+Drawn = tuple[Op, Params, Sizes]
+"""An op, what it drew for each image of a chunk, and their sizes before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,17 @@ class Step:
     params: Params
     size: tuple[int, int]
 
+    def move(self, kind: str, value: Any) -> Any:
+        """A value of a kind that follows the image, after the op; instances as :class:`ObjectMasks`."""
+        op, params, size = self.op, self.params, self.size
+        if kind == "mask":
+            return op.mask(value, params)
+        if kind == "instances":
+            return value.move(op, params)
+        if kind == "boxes":
+            return apply_to_rows(lambda boxes: op.boxes(boxes, params, size), as_boxes(value))
+        return op.reorder(apply_to_rows(lambda points: op.keypoints(points, params, size), as_keypoints(value)), params)
+
 
 class ChunkSteps(Sequence[list[Step]]):
     """The ops that were applied to each image of a chunk: a list for each, which is made when it is asked for.
@@ -79,21 +93,21 @@ class ChunkSteps(Sequence[list[Step]]):
     def __init__(self, count: int) -> None:
         self._count = count
         self._first: Op | None = None
-        self._drawn: Sequence[tuple[Op, Params, Sizes]] | None = None
+        self._drawn: Sequence[Drawn] | None = None
         self._lists: list[list[Step]] | None = None
 
-    def note(self, first: Op, drawn: Sequence[tuple[Op, Params, Sizes]]) -> None:
+    def note(self, first: Op | None, drawn: Sequence[Drawn]) -> None:
         """Add the ops of a plan: ``first`` decodes, the others have drawn for each image of the chunk."""
         if self._lists is None:
             self._first, self._drawn = first, drawn
         else:
             append_steps(self._lists, first, drawn)
 
-    def shared(self) -> Sequence[tuple[Op, Params, Sizes]] | None:
+    def shared(self) -> Sequence[Drawn] | None:
         """The ops that move targets, if they are those of one plan for all images; else None."""
         if self._drawn is None or self._lists is None:
             return self._drawn
-        begun = 1 + len(self._drawn)
+        begun = len(self._drawn) + (self._first is not None)
         later = {type(step.op) for steps in self._lists for step in steps[begun:]}
         return None if any(_moves_targets(op) for op in later) else self._drawn
 
@@ -108,17 +122,18 @@ class ChunkSteps(Sequence[list[Step]]):
         """The list of an image, which may be appended to; a slice, those of images that leave the common plan."""
         if self._lists is None:
             self._lists = [[] for _ in range(self._count)]
-            if self._first is not None and self._drawn is not None:
+            if self._drawn is not None:
                 append_steps(self._lists, self._first, self._drawn)
         if isinstance(index, slice):
             self._drawn = None
         return self._lists[index]
 
 
-def append_steps(steps: Sequence[list[Step]], first: Op, drawn: Sequence[tuple[Op, Params, Sizes]]) -> None:
+def append_steps(steps: Sequence[list[Step]], first: Op | None, drawn: Sequence[Drawn]) -> None:
     """Append the ops of a plan to the list of each image: ``first`` decodes, the others have drawn for each."""
     for i, of_image in enumerate(steps):
-        of_image.append(Step(first, np.empty(0), (0, 0)))
+        if first is not None:
+            of_image.append(Step(first, np.empty(0), (0, 0)))
         for op, params, sizes in drawn:
             of_image.append(Step(op, params[i], (int(sizes[i, 0]), int(sizes[i, 1]))))
 
@@ -219,19 +234,12 @@ def _move(kind: str, value: Any, steps: Sequence[Step]) -> Any:
     if kind == "mask":
         return _move_mask(value, steps)
     if kind == "instances":
-        masks = _open_instances(value, steps)
-        for step in steps:
-            masks = masks.move(step.op, step.params)
-        return masks
-    as_target = as_boxes if kind == "boxes" else as_keypoints
-    array = as_target(value)
+        value = _open_instances(value, steps)
+    else:
+        value = as_boxes(value) if kind == "boxes" else as_keypoints(value)
     for step in steps:
-        apply = step.op.boxes if kind == "boxes" else step.op.keypoints
-        if getattr(type(step.op), kind) is not getattr(Op, kind):
-            array = apply_to_rows(functools.partial(apply, params=step.params, size=step.size), as_target(array))
-            if kind == "keypoints":
-                array = step.op.reorder(array, step.params)
-    return array
+        value = step.move(kind, value)
+    return value
 
 
 def _open_instances(value: object, steps: Sequence[Step]) -> ObjectMasks:
