@@ -77,7 +77,7 @@ class Dataset(Generic[T_co]):
     def __getitem__(self, index: Index) -> T_co:
         raise NotImplementedError(f"{type(self).__name__} must define __getitem__")
 
-    def __add__(self, other: Dataset[Any]) -> Dataset[Any]:
+    def __add__(self, other: DatasetLike) -> Any:  # whose module imports this one
         """A :class:`~penstock.ConcatDataset` of both; of streams, a :class:`~penstock.ChainDataset`."""
         return _sum_types[isinstance(self, IterableDataset)]([self, other])
 

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import inspect
 import pickle
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from functools import cached_property
 from itertools import chain
@@ -28,6 +27,7 @@ from penstock import stores
 from penstock.errors import CorruptRecordError, PackError, PenstockError, StoreError
 from penstock.pack.conversion.comparison import compare
 from penstock.pack.conversion.report import ConvertReport
+from penstock.pack.pipeline.run import run_in_order
 from penstock.sample import Field, Record, Schema
 from penstock.stores.base import Skipped, Store
 from penstock.stores.fields.image_signatures import refuse_array
@@ -162,17 +162,8 @@ class Conversion:
     def _run_in_order(self, work: Callable[[range], T_result], numbers: range) -> Generator[T_result]:
         """Call ``work`` in threads with runs of ``numbers``; yields the results in order, few at a time in memory."""
         step = self._choose_step(numbers)
-        pending: deque[Future[T_result]] = deque()
-        pool = ThreadPoolExecutor(self._workers, thread_name_prefix="penstock-convert")
-        try:
-            for first in range(numbers.start, numbers.stop, step):
-                pending.append(pool.submit(work, range(first, min(first + step, numbers.stop))))
-                if len(pending) > _PENDING_TASKS * self._workers:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+        tasks = (range(first, min(first + step, numbers.stop)) for first in range(numbers.start, numbers.stop, step))
+        return run_in_order(work, tasks, self._workers, "convert", _PENDING_TASKS * self._workers)
 
     def _choose_step(self, numbers: range) -> int:
         """Records of a task: few if they are large, so that the memory is bounded."""

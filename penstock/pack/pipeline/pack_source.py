@@ -7,11 +7,9 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
@@ -22,13 +20,20 @@ from penstock.pack.conversion.report import ConvertReport
 from penstock.pack.pipeline.image_check import CHECKS
 from penstock.pack.pipeline.processes import RecordLoader, load_items, loading_in_processes
 from penstock.pack.pipeline.record_checks import RecordChecks, add_size_fields
-from penstock.pack.pipeline.run import ClashFinder, PackProgress, PackRun, refuse_left_out, refuse_unpackable
+from penstock.pack.pipeline.run import (
+    ClashFinder,
+    PackProgress,
+    PackRun,
+    count_cores,
+    refuse_left_out,
+    refuse_unpackable,
+)
 from penstock.pack.pipeline.transcoding import TRANSCODES
 from penstock.pack.resize.fields import FieldResizing
 from penstock.pack.resize.resizing import ResizeReport, Resizing
 from penstock.pack.seek_tables import IndexReport, make_seek_tables
 from penstock.pack.sources.base import Source
-from penstock.progress import show_progress
+from penstock.progress import make_reporter
 from penstock.sample import Schema
 from penstock.stores import StoreLike
 from penstock.stores.base import Skipped, Store
@@ -238,9 +243,9 @@ def _write(
             replaces=replaces,
             uses_batches=not (settings.jobs or checks.images or checks.new_numbers),
         )
-        report = _make_reporter(progress, stack)
         try:
-            left_out = _complete(run, threads, report)
+            run.run(threads, _make_reporter(progress, stack))
+            left_out = run.finish()
         except BaseException:
             if source.digest() is None:
                 writer.discard()  # it can never be resumed
@@ -248,18 +253,6 @@ def _write(
     done = _report(source.location, source.schema, writer.committed, resumed.records, left_out)
     resized = None if settings.resizing is None else run.resized
     return replace(done, transcoded=run.transcoded, kept=run.kept, resized=resized)
-
-
-def _complete(run: PackRun[T_prepared], threads: int, report: Callable[[PackProgress], None]) -> tuple[Skipped, ...]:
-    """Run packing to its end; returns the entries that were left out."""
-    with ThreadPoolExecutor(threads, thread_name_prefix="penstock-pack") as pool:
-        try:
-            run.run(pool, threads, report)
-        except BaseException:
-            run.stop()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return run.finish()
 
 
 def _report(
@@ -285,12 +278,9 @@ def _index(location: Location, settings: PackSettings, progress: Progress) -> In
 def _make_reporter(progress: Progress, stack: ExitStack) -> Callable[[PackProgress], None]:
     if callable(progress):
         return progress
-    if not progress:
-        return lambda _: None
-    show = stack.enter_context(show_progress("packing"))
-    return lambda progress: show(progress.done, progress.total, progress.nbytes)
+    show = make_reporter(bool(progress), "packing", stack)
+    return lambda now: show(now.done, now.total, now.nbytes)
 
 
 def _count_readers(*, is_decoding: bool) -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores if is_decoding else max(1, cores - 1)
+    return count_cores() if is_decoding else max(1, count_cores() - 1)

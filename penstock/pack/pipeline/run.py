@@ -12,9 +12,11 @@ Called by :func:`penstock.pack`, which opens the source and the writer.
 from __future__ import annotations
 
 import itertools
+import os
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -30,7 +32,16 @@ from penstock.stores.fields.record_names import find_name_clashes, fold_name
 from penstock.stores.writing import Writer
 from penstock.wording import counted, escape_unprintable
 
-__all__ = ["ClashFinder", "PackProgress", "PackRun", "list_skipped", "refuse_left_out", "refuse_unpackable"]
+__all__ = [
+    "ClashFinder",
+    "PackProgress",
+    "PackRun",
+    "count_cores",
+    "list_skipped",
+    "refuse_left_out",
+    "refuse_unpackable",
+    "run_in_order",
+]
 
 _TASK_RECORDS: Final = 8
 _BATCH_RECORDS: Final = 512
@@ -39,6 +50,8 @@ _PENDING_NBYTES: Final = 64 << 20
 _MAX_PENDING: Final = 256
 _MAX_LISTED: Final = 100
 T_prepared = TypeVar("T_prepared")
+T_task = TypeVar("T_task")
+T_result = TypeVar("T_result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,32 +109,38 @@ class PackRun(Generic[T_prepared]):
         self._count = writer.committed.records
         self._has_failed = self._is_stopped = False
 
-    def run(self, pool: ThreadPoolExecutor, workers: int, report: Callable[[PackProgress], None]) -> None:
-        """Pack every record that no earlier run has packed."""
+    def run(self, workers: int, report: Callable[[PackProgress], None]) -> None:
+        """Pack every record that no earlier run has packed, with ``workers`` threads."""
         done, nbytes = self._writer.committed.consumed, self._writer.committed.nbytes
         size = _BATCH_RECORDS if self._uses_batches else _TASK_RECORDS
-        for task in _run_in_order(pool, self._prepare, self._open_items(), 2 * workers, size):
-            if task.count and not self._has_failed:
-                self._writer.append_batch(task.batch)
-                self._count += task.count
-            for record in task.records:
-                reason = None if isinstance(record, Skipped) else self._clashes.find_repeated(record.key)
-                entry = record if reason is None else Skipped(record.key, reason)
-                if isinstance(entry, Skipped):
-                    self._skipped.append(entry)
-                    self._has_failed = self._has_failed or self._raises
-                    self._writer.skip(entry)
-                elif not self._has_failed:
-                    self._writer.append(entry.content)
-                    self._count += 1
-            done += len(task.records) + task.count
-            nbytes += task.nbytes
-            self.transcoded += task.transcoded
-            self.kept += task.kept
-            self.resized += task.resized
-            report(PackProgress(done, max(done, self._source.total or 0), nbytes, len(self._skipped)))
+        items = self._open_items()
+        tasks = iter(lambda: list(itertools.islice(items, size)), [])
+        prepared = run_in_order(
+            self._prepare, tasks, workers, "pack", 2 * workers, count_nbytes=lambda task: task.nbytes, stop=self._stop
+        )
+        with closing(prepared):
+            for task in prepared:
+                if task.count and not self._has_failed:
+                    self._writer.append_batch(task.batch)
+                    self._count += task.count
+                for record in task.records:
+                    reason = None if isinstance(record, Skipped) else self._clashes.find_repeated(record.key)
+                    entry = record if reason is None else Skipped(record.key, reason)
+                    if isinstance(entry, Skipped):
+                        self._skipped.append(entry)
+                        self._has_failed = self._has_failed or self._raises
+                        self._writer.skip(entry)
+                    elif not self._has_failed:
+                        self._writer.append(entry.content)
+                        self._count += 1
+                done += len(task.records) + task.count
+                nbytes += task.nbytes
+                self.transcoded += task.transcoded
+                self.kept += task.kept
+                self.resized += task.resized
+                report(PackProgress(done, max(done, self._source.total or 0), nbytes, len(self._skipped)))
 
-    def stop(self) -> None:
+    def _stop(self) -> None:
         """Make the threads end after the current record."""
         self._is_stopped = True
 
@@ -308,22 +327,50 @@ def list_skipped(skipped: Sequence[Skipped], limit: int = _MAX_LISTED) -> str:
     return "\n".join(lines)
 
 
-def _run_in_order(
-    pool: ThreadPoolExecutor,
-    prepare: Callable[[Sequence[SourceItem | Skipped]], _PreparedRecords[T_prepared]],
-    items: Iterator[SourceItem | Skipped],
+def run_in_order(
+    work: Callable[[T_task], T_result],
+    tasks: Iterable[T_task],
+    workers: int,
+    name: str,
     least: int,
-    size: int,
-) -> Iterator[_PreparedRecords[T_prepared]]:
-    """Results of tasks of ``size`` items in order; at least ``least`` run ahead, as many as fit into memory."""
-    pending: deque[Future[_PreparedRecords[T_prepared]]] = deque()
+    *,
+    count_nbytes: Callable[[T_result], int] | None = None,
+    stop: Callable[[], None] | None = None,
+) -> Generator[T_result]:
+    """The results of ``work`` for each task, in order, from threads that run ahead.
+
+    Parameters
+    ----------
+    work, tasks : callable and iterable
+        What is called in the threads, and with what. Tasks are taken in the caller's thread.
+    workers, name : int and str
+        Number of threads, and the beginning of their names.
+    least : int
+        Tasks that are under way or done before their results are taken.
+    count_nbytes : callable, optional
+        Bytes that a result holds: then as many more tasks as fit into memory.
+    stop : callable, optional
+        Called first if the caller ends early, or a task fails; tasks that have not begun are then left out.
+    """
+    pool = ThreadPoolExecutor(workers, thread_name_prefix=f"penstock-{name}")
+    pending: deque[Future[T_result]] = deque()
     done = nbytes = 0
-    while some := list(itertools.islice(items, size)):
-        pending.append(pool.submit(prepare, some))
-        allowed = max(least, min(_MAX_PENDING, _PENDING_NBYTES * done // max(nbytes, 1)))
-        while len(pending) > allowed:
-            task = pending.popleft().result()
-            done, nbytes = done + 1, nbytes + task.nbytes
-            yield task
-    while pending:
-        yield pending.popleft().result()
+    try:
+        for task in tasks:
+            pending.append(pool.submit(work, task))
+            allowed = max(least, min(_MAX_PENDING, _PENDING_NBYTES * done // max(nbytes, 1)) if count_nbytes else 0)
+            while len(pending) > allowed:
+                result = pending.popleft().result()
+                done, nbytes = done + 1, nbytes + (count_nbytes(result) if count_nbytes else 0)
+                yield result
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        if pending and stop is not None:
+            stop()
+        pool.shutdown(cancel_futures=True)
+
+
+def count_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
