@@ -26,6 +26,7 @@ __all__ = [
     "ArrayKind",
     "ArraySpec",
     "Batch",
+    "Blob",
     "DType",
     "DatasetLike",
     "Field",
@@ -38,6 +39,7 @@ __all__ = [
     "State",
     "StateDict",
     "Tree",
+    "Value",
     "Watch",
     "refuse_field_name",
     "tree_leaves",
@@ -80,8 +82,15 @@ Array = NDArray[Any]
 DType = np.dtype[Any]
 """A dtype of any scalar type."""
 
+Blob = Any
+"""A large field of a record: bytes or a memoryview of them, or an array of pixels. Type checkers know what these have
+in common, the buffer protocol, from Python 3.12 on."""
+
 Sample = Any
 """What ``dataset[index]`` returns: any object of the user's."""
+
+Value = Any
+"""The value of a field of a record, of JSON or of an annotation: of any type until its kind is known."""
 
 Batch = Any
 """What a loader yields: any object that ``collate_fn`` returns; by default a :data:`Tree` of arrays or tensors."""

@@ -19,7 +19,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from penstock.annotations.base import AnnotationFormat
 from penstock.annotations.mask_classes import CITYSCAPES, CITYSCAPES_TRAINING, VOC, MaskClasses, read_mask_classes
@@ -27,6 +27,7 @@ from penstock.annotations.records import RecordBuilder
 from penstock.annotations.source import AnnotationSource
 from penstock.errors import AnnotationError, ArgumentError
 from penstock.paths import IMAGE_SUFFIXES
+from penstock.sample import Value
 
 __all__ = ["MaskFoldersFormat"]
 
@@ -232,7 +233,7 @@ def _add_pair(source: AnnotationSource, builder: RecordBuilder, pair: _Pair, *, 
     except ValueError as error:
         builder.note(pair.mask, str(error), image=pair.name)
         return
-    fields: dict[str, Any] = {"mask": source.relative(pair.mask)}
+    fields: dict[str, Value] = {"mask": source.relative(pair.mask)}
     if pair.split is not None:
         fields["split"] = pair.split
     builder.image(pair.name, pair.image, file=pair.mask, size=size, **fields)

@@ -14,13 +14,14 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from penstock.annotations.base import AnnotationFormat
 from penstock.annotations.numbers import parse_int, parse_number
 from penstock.annotations.records import ImageObjects, RecordBuilder
 from penstock.annotations.source import AnnotationSource
 from penstock.errors import AnnotationError, ArgumentError
+from penstock.sample import Value
 
 __all__ = ["OpenImagesFormat", "split_row"]
 
@@ -139,7 +140,7 @@ def _read_boxes(
         row = dict(zip(columns, values, strict=True))
         key = row["ImageID"]
         if key not in images:
-            fields: dict[str, Any] = {"id": key} if split is None else {"id": key, "split": split}
+            fields: dict[str, Value] = {"id": key} if split is None else {"id": key, "split": split}
             found = _find_image(source, key, split)
             images[key] = builder.image(key, found, file=path, line=number, **fields)
         if (image := images[key]) is not None:
@@ -186,7 +187,7 @@ def _add_object(image: ImageObjects, row: Mapping[str, str], line: int, names: M
     image.add(names.get(label, label), box, line=line, crowd=crowd, attributes=attributes)
 
 
-def _parse_value(text: str) -> Any:
+def _parse_value(text: str) -> Value:
     try:
         number = parse_number(text, "value")
     except ValueError:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from penstock.annotations.records import ImageObjects, RecordBuilder
 from penstock.annotations.source import AnnotationSource
 from penstock.errors import AnnotationError, ArgumentError
 from penstock.paths import IMAGE_SUFFIXES
+from penstock.sample import Value
 
 __all__ = ["PathListFormat"]
 
@@ -202,7 +203,7 @@ def _begin(source: AnnotationSource, builder: RecordBuilder, row: _PathRow) -> I
         builder.note(row.file, f"its line must begin with the path of an image, got {row.rest!r:.100}", row.line)
         return None
     found = source.find_image(row.path, row.file.parent)
-    fields: dict[str, Any] = {} if row.split is None else {"split": row.split}
+    fields: dict[str, Value] = {} if row.split is None else {"split": row.split}
     return builder.image(row.path, found, file=row.file, line=row.line, **fields)
 
 

@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from penstock.annotations.records import ImageObjects, RecordBuilder
 from penstock.annotations.source import AnnotationSource
 from penstock.errors import AnnotationError, ArgumentError
 from penstock.paths import IMAGE_SUFFIXES
-from penstock.sample import Array
+from penstock.sample import Array, Value
 
 __all__ = ["RetinaFaceFormat"]
 
@@ -154,7 +154,7 @@ def _group_lines(source: AnnotationSource, builder: RecordBuilder, path: Path) -
 def _read_group(source: AnnotationSource, builder: RecordBuilder, path: Path, group: _Group, split: str | None) -> None:
     folders = [path.parent / "images", path.parent, path.parent.parent / f"WIDER_{split}" / "images"]
     found = source.find_image(group.name, *(each for each in folders if each.is_relative_to(source.root)))
-    fields: dict[str, Any] = {} if split is None else {"split": split}
+    fields: dict[str, Value] = {} if split is None else {"split": split}
     image = builder.image(group.name, found, file=path, line=group.line, **fields)
     if image is None:
         return

@@ -14,12 +14,13 @@ import os
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from PIL import Image
 
 from penstock.errors import AnnotationError, ArgumentError
 from penstock.paths import IMAGE_SUFFIXES, refuse_remote
+from penstock.sample import Value
 
 __all__ = ["AnnotationSource"]
 
@@ -136,7 +137,7 @@ class AnnotationSource:
             if stripped and not stripped.isspace():  # as separators are, by which words are split
                 yield number, stripped
 
-    def read_json(self, path: Path) -> Any:
+    def read_json(self, path: Path) -> Value:
         """The content of a JSON file.
 
         Raises

@@ -15,12 +15,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from penstock.errors import ArgumentError
-from penstock.sample import Array
+from penstock.sample import Array, Value
 
 __all__ = ["AnnotationWriter", "WrittenImage", "format_float32"]
 
@@ -56,8 +56,8 @@ class WrittenImage:
     boxes: Array
     labels: Array
     keypoints: Array | None = None
-    objects: Mapping[str, Any] = field(default_factory=dict)
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    objects: Mapping[str, Value] = field(default_factory=dict)
+    fields: Mapping[str, Value] = field(default_factory=dict)
 
     @property
     def stem(self) -> str:
@@ -116,7 +116,7 @@ class AnnotationWriter(ABC):
         target.write_text(text, encoding="utf-8", newline="\n")
 
 
-def format_float32(value: np.floating[Any] | float) -> str:
+def format_float32(value: np.float32 | float) -> str:
     """The shortest decimal number that is read as this float32; whole numbers have no point."""
     number = np.float32(value)
     if number.is_integer():

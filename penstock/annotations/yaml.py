@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from penstock.registry import require
+from penstock.sample import Value
 
 __all__ = ["parse_yaml"]
 
@@ -13,7 +14,7 @@ _MAX_DEPTH: Final = 32
 _MAX_ALIASES: Final = 100
 
 
-def parse_yaml(text: str) -> Any:
+def parse_yaml(text: str) -> Value:
     """The content of a document; every scalar is a text, as it stands in the file, and tags mean nothing.
 
     Raises
@@ -35,12 +36,12 @@ def parse_yaml(text: str) -> Any:
         raise ValueError(f"it is no YAML: {error!s:.500}") from error
 
 
-def _bound(loader: Any, alias_event: type) -> None:
+def _bound(loader: Value, alias_event: type) -> None:
     """Limit the aliases and the depth of what a loader composes."""
     compose = loader.compose_node
     aliases = depth = 0
 
-    def compose_bounded(parent: Any, index: Any) -> Any:
+    def compose_bounded(parent: object, index: object) -> Value:
         nonlocal aliases, depth
         aliases += loader.check_event(alias_event)
         depth += 1

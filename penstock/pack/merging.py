@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import xxhash
@@ -28,7 +27,7 @@ from penstock.pack.pipeline.record_checks import find_new_numbers, renumber
 from penstock.pack.pipeline.run import ClashFinder, PackProgress, list_skipped
 from penstock.pack.seek_tables import make_seek_tables
 from penstock.pack.sources.base import Source
-from penstock.sample import Field, Schema
+from penstock.sample import Field, Index, Schema, Value
 from penstock.stores.base import Skipped, Store
 from penstock.stores.common.keys import KeyList
 from penstock.stores.common.seek_table_file import SeekTableFile, seek_table_path
@@ -79,7 +78,7 @@ class MergeSource(Source):
         number = int(np.searchsorted(self._begins, position, side="right")) - 1
         return number, position - int(self._begins[number])
 
-    def load(self, token: Any) -> Mapping[str, Any]:
+    def load(self, token: Index) -> Mapping[str, Value]:
         """Read a record, and number its classes as the merged pack does."""
         number, index = self.locate(token)
         fields = self.stores[number].read([index])[0].fields

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from penstock.annotations.shapes import bound_ellipse, bound_points, encode_crop
 from penstock.annotations.source import AnnotationSource
 from penstock.annotations.xml import XmlElement, parse_xml
 from penstock.errors import AnnotationError, ArgumentError
-from penstock.sample import Array
+from penstock.sample import Array, Value
 
 __all__ = ["CvatFormat"]
 
@@ -146,7 +146,7 @@ def _read_image(
 ) -> None:
     name = element.attributes.get("name", "")
     split = _split(element)
-    fields: dict[str, Any] = {}
+    fields: dict[str, Value] = {}
     try:
         width, height = (parse_int(element.attributes.get(side, 0), side) for side in ("width", "height"))
         if "id" in element.attributes:
@@ -249,9 +249,9 @@ def _read_shape(image: ImageObjects, element: XmlElement, skeletons: Mapping[str
     image.add(label, box, line=element.line, attributes=shown, **drawn)
 
 
-def _read_attributes(element: XmlElement) -> dict[str, Any]:
+def _read_attributes(element: XmlElement) -> dict[str, Value]:
     """Attributes that people gave, as numbers or texts, and CVAT's own: occluded, z_order, group_id."""
-    found: dict[str, Any] = {
+    found: dict[str, Value] = {
         each.attributes.get("name") or "attribute": _read_value(each.text.strip())
         for each in element.find_all("attribute")
     }
@@ -265,7 +265,7 @@ def _read_value(text: str) -> int | str:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else text
 
 
-_Shape = tuple[Sequence[float], dict[str, Any]]
+_Shape = tuple[Sequence[float], dict[str, Value]]
 
 
 def _read_number(element: XmlElement, name: str) -> float:

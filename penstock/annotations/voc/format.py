@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from penstock.annotations.records import ImageObjects, RecordBuilder
 from penstock.annotations.source import AnnotationSource
 from penstock.annotations.xml import XmlElement, parse_xml
 from penstock.errors import AnnotationError, ArgumentError
-from penstock.sample import Array
+from penstock.sample import Array, Value
 
 __all__ = ["VocFormat"]
 
@@ -147,7 +147,7 @@ def _read_image(
     found = source.find_image(name, *folders) if name else None
     if found is None:  # the name of the picture is often an old one; that of the XML file is the pair's
         found = _find_partner(source, path, folders)
-    fields: dict[str, Any] = {} if split is None else {"split": split}
+    fields: dict[str, Value] = {} if split is None else {"split": split}
     image = builder.image(name or path.stem, found, file=path, size=(size[0], size[1]), **fields)
     if image is not None:
         for each in root.find_all(paths["object"]):
@@ -204,9 +204,9 @@ def _read_corner(element: XmlElement, path: str) -> float:
     return parse_number(text, path)
 
 
-def _read_fields(element: XmlElement, used: set[str]) -> tuple[dict[str, Any], Array | None]:
+def _read_fields(element: XmlElement, used: set[str]) -> tuple[dict[str, Value], Array | None]:
     """Everything else that an object has: flags as integers, other values as numbers or texts, points as keypoints."""
-    fields: dict[str, Any] = {}
+    fields: dict[str, Value] = {}
     keypoints = None
     for child in element.children:
         if child.tag in _FLAGS:
@@ -226,7 +226,7 @@ def _read_fields(element: XmlElement, used: set[str]) -> tuple[dict[str, Any], A
     return fields, keypoints
 
 
-def _read_value(element: XmlElement | None) -> Any:
+def _read_value(element: XmlElement | None) -> Value:
     if element is None:
         return ""
     if element.children:

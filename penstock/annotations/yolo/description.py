@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from penstock.annotations.numbers import parse_int
 from penstock.annotations.records import RecordBuilder
@@ -146,7 +146,7 @@ def _read_yaml(source: AnnotationSource, path: Path, builder: RecordBuilder) -> 
     return YoloDescription(path, names, base, splits, kpt_shape, _read_flip_idx(content.get("flip_idx"), kpt_shape))
 
 
-def _read_names(given: Any) -> dict[int, str] | None:
+def _read_names(given: object) -> dict[int, str] | None:
     if not given:
         return None
     if isinstance(given, dict):
@@ -169,7 +169,7 @@ def _is_text(text: str) -> bool:
     return True
 
 
-def _read_kpt_shape(given: Any) -> tuple[int, int] | None:
+def _read_kpt_shape(given: object) -> tuple[int, int] | None:
     if not given:
         return None
     if not isinstance(given, list) or len(given) != 2:
@@ -180,7 +180,7 @@ def _read_kpt_shape(given: Any) -> tuple[int, int] | None:
     return count, width
 
 
-def _read_flip_idx(given: Any, kpt_shape: tuple[int, int] | None) -> tuple[int, ...] | None:
+def _read_flip_idx(given: object, kpt_shape: tuple[int, int] | None) -> tuple[int, ...] | None:
     if not given or kpt_shape is None:
         return None
     if not isinstance(given, list):

@@ -33,7 +33,7 @@ from penstock.pixel_rows import EncodedRows
 from penstock.ragged import RaggedRows
 from penstock.repairs import Repaired, RepairScope, check_on_truncated
 from penstock.rng import sample_scope
-from penstock.sample import Array, Record, Sample, SampleKeys, Tree
+from penstock.sample import Array, Blob, Index, Record, Sample, SampleKeys, Tree, Value
 from penstock.stores.base import Store
 from penstock.stores.fields.image_signatures import refuse_array
 from penstock.stores.indices import Indices, check_index
@@ -118,7 +118,7 @@ class StoreDataset(Dataset[Sample]):
         self,
         store: Store | str | os.PathLike[str],
         fields: str | Sequence[str] | Mapping[str, str] | None = None,
-        transform: Callable[[Sample], Sample] | Op | Sequence[Any] | None = None,
+        transform: Callable[[Sample], Sample] | Op | Sequence[object] | None = None,
         target_transform: Callable[[Sample], Sample] | None = None,
         *,
         index: str | os.PathLike[str] | None = "auto",
@@ -250,7 +250,7 @@ class StoreDataset(Dataset[Sample]):
         self,
         plan: SamplePlan,
         indices: NDArray[np.int64],
-        parts: Mapping[Any, Any],
+        parts: Mapping[Index, Value],
         keys: SampleKeys,
         rows: NDArray[np.int64],
     ) -> None:
@@ -286,8 +286,8 @@ class StoreDataset(Dataset[Sample]):
             self._record_repairs(scope, [int(indices[note.index or 0]) for note in scope.notes])
 
     def _fill_arrays_at_once(
-        self, plan: SamplePlan, indices: NDArray[np.int64], parts: Mapping[Any, Any], rows: NDArray[np.int64]
-    ) -> list[Any]:
+        self, plan: SamplePlan, indices: NDArray[np.int64], parts: Mapping[Index, Value], rows: NDArray[np.int64]
+    ) -> list[Index]:
         """Fill the small arrays that the store gives for many records; returns the names of the others."""
         left = []
         for name, field in plan.arrays.items():
@@ -299,7 +299,7 @@ class StoreDataset(Dataset[Sample]):
                 parts[name][rows] = values
         return left
 
-    def _read_images(self, plan: SamplePlan, indices: NDArray[np.int64], records: list[Record]) -> Sequence[Any]:
+    def _read_images(self, plan: SamplePlan, indices: NDArray[np.int64], records: list[Record]) -> Sequence[Blob]:
         field = plan.image_field
         if plan.image in plan.selection.pixels:
             return [record.fields[field] for record in records] or self.store.pixels(field, indices)

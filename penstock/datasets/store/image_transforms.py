@@ -16,12 +16,12 @@ transform is given.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock import frameworks
 from penstock.errors import ArgumentError
 from penstock.registry import Registry
-from penstock.sample import Sample
+from penstock.sample import Index, Sample, Value
 
 if TYPE_CHECKING:
     from penstock.datasets.store.selection import FieldSelection
@@ -75,7 +75,7 @@ class SampleTransform(Protocol):
     layout: str | None
     what: str
 
-    def __call__(self, values: Mapping[Any, Any]) -> Sample:
+    def __call__(self, values: Mapping[Index, Value]) -> Sample:
         """The sample from the values of a record by name: images encoded or pixels, everything else arrays."""
         ...
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -187,7 +187,7 @@ def fill_arrays(
         out.write(rows, np.concatenate(arrays), np.array([len(array) for array in arrays], np.int64))
 
 
-def _move(plan: SamplePlan, name: Index, array: Any, moves: Moves) -> Array:
+def _move(plan: SamplePlan, name: Index, array: Array, moves: Moves) -> Array:
     from penstock.transforms.targets.moved_targets import move, move_objects  # imported with the pipeline
 
     if moves.removals:

@@ -7,13 +7,13 @@ collated batch would differ from the schema. Both paths call this, such that fil
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import CorruptRecordError
-from penstock.sample import Array, ArraySpec, Field, Record
+from penstock.sample import Array, ArraySpec, Field, Record, Value
 
 if TYPE_CHECKING:
     from penstock.stores.base import Store
@@ -31,7 +31,7 @@ def get_array_spec(field: Field) -> ArraySpec | None:
     return None if kind is None or kind.shape is None else ArraySpec(kind.shape, kind.dtype)
 
 
-def get_missing(field: Field) -> Any:
+def get_missing(field: Field) -> Value:
     """What a sample holds where a record has no value: -1, NaN, an empty text; None for fields that need a value.
 
     An array of fixed shape is filled with -1 or NaN, one whose first length varies is empty. The same numbers are in a

@@ -12,8 +12,8 @@ it. Nothing here reads images of the store.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -34,10 +34,11 @@ from penstock.errors import SampleError
 from penstock.nested import image_size
 from penstock.ragged import RaggedSpec
 from penstock.rng import globals_put_back
-from penstock.sample import ArraySpec, Index, Record, Sample, Tree
+from penstock.sample import ArraySpec, Index, Record, Sample, Tree, Value
 from penstock.stores.base import Store
 
 if TYPE_CHECKING:
+    from penstock.transforms.base import Op
     from penstock.transforms.program.packet_program import PacketProgram
     from penstock.transforms.program.program import Program
 
@@ -102,8 +103,8 @@ class SamplePlan:
     def __init__(
         self,
         store: Store,
-        fields: Any,
-        transform: Any,
+        fields: object,
+        transform: Callable[[Sample], Sample] | Op | Sequence[object] | None,
         target_transform: Callable[[Sample], Sample] | None,
         kinds: Mapping[str, str | None] | None,
         ragged: str | Mapping[str, str] | None = None,
@@ -165,7 +166,7 @@ class SamplePlan:
         sample = selection.to_tree(values)
         if self._pipeline is not None:
             return self._pipeline(sample, kinds=self._kinds)
-        return sample if self._images is not None or self.transform is None else self.transform(sample)
+        return self.transform(sample) if self._images is None and callable(self.transform) else sample
 
     @functools.cached_property
     def packets(self) -> PacketProgram | str:
@@ -189,7 +190,7 @@ class SamplePlan:
             )
         return made
 
-    def array(self, name: Index, record: Record) -> Any:
+    def array(self, name: Index, record: Record) -> Value:
         """A small array of a record, or its instances as they are stored."""
         selection, field = self.selection, self.arrays[name]
         if name in selection.instances:

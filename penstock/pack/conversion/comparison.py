@@ -11,13 +11,13 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import xxhash
 
 from penstock.errors import PenstockError
-from penstock.sample import Record, Schema
+from penstock.sample import Array, Blob, Record, Schema
 from penstock.stores.base import Store
 from penstock.stores.problems import Problem
 
@@ -106,7 +106,7 @@ def _choose_step(store: Store, numbers: Sequence[int]) -> int:
     return max(1, min(_MAX_TASK_RECORDS, _TASK_NBYTES // max(nbytes, 1)))
 
 
-def _count_nbytes(value: Any) -> int:
+def _count_nbytes(value: Blob) -> int:
     return 0 if value is None else memoryview(value).nbytes
 
 
@@ -182,7 +182,7 @@ def hash_fields(record: Record, names: Sequence[str]) -> bytes:
     return b"".join((*parts, *(hash_value(record.fields[name]) for name in names)))
 
 
-def hash_value(value: Any) -> bytes:
+def hash_value(value: object) -> bytes:
     """A hash of the value of a field: equal for values that mean the same, whatever kind of store gives them.
 
     Numbers are equal by value (1 and 1.0), arrays by shape and values as 64-bit floats or integers, pixels and encoded
@@ -202,14 +202,14 @@ def hash_value(value: Any) -> bytes:
     return xxhash.xxh3_128_digest(b"j" + text.encode())
 
 
-def _number_text(value: float | np.integer[Any] | np.floating[Any]) -> bytes:
+def _number_text(value: object) -> bytes:
     number = value.item() if isinstance(value, np.generic) else value
     if isinstance(number, float) and number.is_integer():
         number = int(number)
     return b"nan" if isinstance(number, float) and math.isnan(number) else repr(number).encode()
 
 
-def _hash_array(value: np.ndarray[Any, Any]) -> bytes:
+def _hash_array(value: Array) -> bytes:
     if value.dtype.kind in "iub" and value.ndim < 3:
         plain = value.astype("<i8") if value.dtype != np.uint64 else value.astype("<u8")
     elif value.dtype.kind == "f" and value.ndim < 3:

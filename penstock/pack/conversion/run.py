@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import ExitStack, closing
 from functools import cached_property
 from itertools import chain
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from penstock.errors import CorruptRecordError, PackError, PenstockError, StoreE
 from penstock.pack.conversion.comparison import compare
 from penstock.pack.conversion.report import ConvertReport
 from penstock.pack.pipeline.run import run_in_order
-from penstock.sample import Field, Record, Schema
+from penstock.sample import Field, Record, Schema, Value
 from penstock.stores.base import Skipped, Store
 from penstock.stores.fields.image_signatures import refuse_array
 from penstock.stores.joined import NUMBER, JoinedStore, Sidecar, sidecar_location
@@ -110,7 +110,7 @@ class Conversion:
         writer.finish(source.problems)
         writer.close()
 
-    def _write_all(self, writer: Writer[Any]) -> None:
+    def _write_all(self, writer: Writer[object]) -> None:
         done = writer.committed
         self._take_over(done)
         total = len(self.source)
@@ -177,13 +177,13 @@ class Conversion:
         nbytes = sum(memoryview(value).nbytes for value in large if value is not None)
         return max(1, min(_TASK_RECORDS, _TASK_NBYTES // max(nbytes, 1)))
 
-    def _prepare(self, writer: Writer[Any], indices: range) -> list[tuple[int, Any]]:
+    def _prepare(self, writer: Writer[object], indices: range) -> list[tuple[int, Value]]:
         """Read some records and convert them to what the writer takes; runs in the pool."""
         try:
             records: list[Record | None] = list(self.source.read(indices))
         except PenstockError:
             records = [None] * len(indices)  # one of them: each alone
-        prepared: list[tuple[int, Any]] = []
+        prepared: list[tuple[int, Value]] = []
         for index, held in zip(indices, records, strict=True):
             try:
                 record = self.source.read([index])[0] if held is None else held
@@ -194,9 +194,9 @@ class Conversion:
                 prepared.append((index, Skipped(self._keys[index], error.message)))
         return prepared
 
-    def _translate(self, fields: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    def _translate(self, fields: Mapping[str, Value], names: Iterable[str]) -> dict[str, Value]:
         """The fields that are written; labels with the numbers that their classes have there."""
-        chosen: dict[str, Any] = {name: fields.get(name) for name in names}
+        chosen: dict[str, Value] = {name: fields.get(name) for name in names}
         for name in self.source.schema.blobs:
             if self.source.schema[name].pixels is None:
                 refuse_array(name, chosen.get(name))
@@ -223,10 +223,10 @@ class Conversion:
             self._write_sidecar_pack(LmdbStore.writer(target, extra, origin, overwrite=True), extra)
         Sidecar(fingerprint, tuple(self.source.schema.fields)).write(location)
 
-    def _write_sidecar_pack(self, writer: Writer[Any], extra: Schema) -> None:
+    def _write_sidecar_pack(self, writer: Writer[object], extra: Schema) -> None:
         names = [name for name in extra.fields if name != NUMBER]
 
-        def prepare(rows: range) -> list[Any]:
+        def prepare(rows: range) -> list[Value]:
             if not names:
                 return [writer.prepare(self._keys[self._indices[row]], {NUMBER: self._numbers[row]}) for row in rows]
             records = self.source.read([self._indices[row] for row in rows])
@@ -335,7 +335,7 @@ class Conversion:
                 key = self._keys[self._indices[row]]
                 yield Problem(f"its {name} in the container is {found[row]!r}, not {wanted[row]!r}", key, row)
 
-    def _reading_options(self) -> dict[str, Any]:
+    def _reading_options(self) -> dict[str, Value]:
         """The options with which what was written is read: those of its writer that its reader has as well."""
         allowed = inspect.signature(self.kind.__init__).parameters
         return {name: value for name, value in self._options.items() if name in allowed}

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from penstock import stores
 from penstock.errors import ArgumentError, StoreError
@@ -201,7 +201,7 @@ def _make_schema(source: Source, kind: type[Store]) -> Schema:
 
 def _begin(
     kind: type[Store], location: Location, schema: Schema, origin: str, settings: PackSettings, *, can_resume: bool
-) -> Writer[Any]:
+) -> Writer[object]:
     try:
         return kind.writer(location, schema, origin, overwrite=settings.overwrite)
     except StoreError as error:

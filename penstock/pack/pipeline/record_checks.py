@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from penstock.pack.pipeline.transcoding import to_baseline
 from penstock.pack.resize.fields import FieldResizing
 from penstock.pack.resize.resizing import NOTHING_RESIZED, ResizeReport, Resizing
 from penstock.pack.sources.base import KEY
-from penstock.sample import Array, Field, Schema
+from penstock.sample import Array, Blob, Field, Schema, Value
 
 __all__ = ["CheckedRecord", "RecordChecks", "add_size_fields", "count_bytes", "find_new_numbers", "renumber"]
 
@@ -30,7 +29,7 @@ class CheckedRecord:
     """
 
     key: str | None
-    fields: Mapping[str, Any]
+    fields: Mapping[str, Value]
     nbytes: int
     transcoded: int
     kept: int
@@ -80,7 +79,7 @@ class RecordChecks:
             None if resizing is None else FieldResizing.for_schema(resizing, schema),
         )
 
-    def apply(self, fields: Mapping[str, Any]) -> CheckedRecord:
+    def apply(self, fields: Mapping[str, Value]) -> CheckedRecord:
         """Check the images of a record.
 
         Raises
@@ -128,7 +127,7 @@ def find_new_numbers(held: Schema, wanted: Schema) -> dict[str, Array]:
     return numbers
 
 
-def renumber(value: Any, numbers: Array) -> Any:
+def renumber(value: object, numbers: Array) -> Value:
     """A class number, or an array of them, with new numbers; None, and numbers of no class, stay as they are."""
     if value is None:
         return None
@@ -138,6 +137,6 @@ def renumber(value: Any, numbers: Array) -> Any:
     return int(replaced) if found.ndim == 0 else replaced
 
 
-def count_bytes(blob: Any) -> int:
+def count_bytes(blob: Blob) -> int:
     """Bytes of a blob."""
     return len(blob) if type(blob) is bytes else memoryview(blob).nbytes

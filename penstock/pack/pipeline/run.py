@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from penstock.pack.pipeline.processes import RecordLoader
 from penstock.pack.pipeline.record_checks import count_bytes
 from penstock.pack.resize.resizing import NOTHING_RESIZED, ResizeReport
 from penstock.pack.sources.base import Source, SourceItem
+from penstock.sample import Value
 from penstock.stores.base import Skipped
 from penstock.stores.fields.record_names import find_name_clashes, fold_name
 from penstock.stores.writing import Writer
@@ -79,7 +80,7 @@ class _PreparedRecords(Generic[T_prepared]):
     transcoded: int = 0
     kept: int = 0
     resized: ResizeReport = NOTHING_RESIZED
-    batch: Any = None
+    batch: Value = None
     """All of them at once, as ``prepare_batch`` returned them; ``records`` is then empty."""
     count: int = 0
     """The number of records of ``batch``."""
@@ -243,7 +244,7 @@ class PackRun(Generic[T_prepared]):
         return _PreparedRecords(records, nbytes, transcoded, kept, resized)
 
 
-def _count_batch(values: Any) -> int:
+def _count_batch(values: Value) -> int:
     return int(values.nbytes) if isinstance(values, np.ndarray) else sum(map(count_bytes, values))
 
 

@@ -16,7 +16,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import xxhash
 
@@ -28,6 +28,7 @@ from penstock.annotations.source import AnnotationSource
 from penstock.errors import ArgumentError, PackError
 from penstock.pack.sources.annotation_fields import AnnotationFields
 from penstock.pack.sources.base import Source, SourceOptions
+from penstock.sample import DatasetLike, Index, Value
 from penstock.stores.common.keys import KeyList
 from penstock.stores.location import Location
 from penstock.stores.writing import Skipped
@@ -106,12 +107,12 @@ class AnnotationsSource(Source):
         self.keys = KeyList.from_names(record["image"] for record in found.records)
 
     @classmethod
-    def recognises(cls, src: Any) -> bool:
+    def recognises(cls, src: object) -> bool:
         """What :func:`penstock.pack` makes of ``annotations=``, read annotations, and datasets of torchvision."""
         return isinstance(src, AnnotatedImages | Annotations) or _find_torchvision(src) is not None
 
     @classmethod
-    def open(cls, src: Any, options: SourceOptions) -> Self:
+    def open(cls, src: DatasetLike, options: SourceOptions) -> Self:
         """Read the annotations."""
         options.refuse_others(["classes"], "annotations, whose records have their fields")
         if isinstance(src, AnnotatedImages):
@@ -124,7 +125,7 @@ class AnnotationsSource(Source):
         found, path = made(src, options.classes)
         return cls(found, path, is_read_here=True)
 
-    def load(self, token: Any) -> Mapping[str, Any]:
+    def load(self, token: Index) -> Mapping[str, Value]:
         """Read the image of a record, and its mask."""
         return self._fields.convert(self._records[token])
 
@@ -155,7 +156,7 @@ def _stamp(path: Path) -> bytes:
     return f"{seen.st_size}\0{seen.st_mtime_ns}\0".encode()
 
 
-def _find_torchvision(src: Any) -> str | None:
+def _find_torchvision(src: object) -> str | None:
     """The class of torchvision that a dataset is of; None if it has transforms, whose results are to be packed."""
     if any(getattr(src, name, None) is not None for name in ("transform", "target_transform", "transforms")):
         return None
@@ -163,7 +164,7 @@ def _find_torchvision(src: Any) -> str | None:
     return next((name for name in names if name in _TORCHVISION), None)
 
 
-def _read_voc(dataset: Any, classes: Sequence[str] | None) -> tuple[Annotations, Path]:
+def _read_voc(dataset: DatasetLike, classes: Sequence[str] | None) -> tuple[Annotations, Path]:
     """The files of a ``VOCDetection``, in its order."""
     folder = Path(dataset.targets[0]).absolute().parent.parent
     found = read(folder, "voc", on_error="skip", classes=classes, split=dataset.image_set)
@@ -172,7 +173,7 @@ def _read_voc(dataset: Any, classes: Sequence[str] | None) -> tuple[Annotations,
     return replace(found, records=[by_path[path] for path in paths if path in by_path]), folder
 
 
-def _read_coco(dataset: Any, classes: Sequence[str] | None) -> tuple[Annotations, Path]:
+def _read_coco(dataset: DatasetLike, classes: Sequence[str] | None) -> tuple[Annotations, Path]:
     """The content of a ``CocoDetection``, which does not say where its file is, with paths below its folder."""
     folder = Path(dataset.root).absolute()
     source = AnnotationSource(folder, folder, folder, None)

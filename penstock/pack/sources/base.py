@@ -16,10 +16,10 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Final, NamedTuple, Self
+from typing import ClassVar, Final, NamedTuple, Self
 
 from penstock.errors import ArgumentError
-from penstock.sample import Schema
+from penstock.sample import DatasetLike, Field, Index, Schema, Value
 from penstock.stores.location import Location
 from penstock.stores.writing import Skipped
 
@@ -53,7 +53,7 @@ class SourceOptions:
         Fields of a table, and the column of each.
     """
 
-    schema: Schema | Mapping[str, Any] | None = None
+    schema: Schema | Mapping[str, str | Field | None] | None = None
     classes: Sequence[str] | None = None
     names: str | Sequence[str] | None = None
     key: str | None = None
@@ -74,7 +74,7 @@ class SourceItem(NamedTuple):
     """One record before it is loaded: its key (or its number, if the key is known only then), and its token."""
 
     key: str
-    token: Any
+    token: Index
 
 
 class Source(ABC):
@@ -125,7 +125,7 @@ class Source(ABC):
         return False
 
     @classmethod
-    def open(cls, src: Any, options: SourceOptions) -> Self:
+    def open(cls, src: DatasetLike, options: SourceOptions) -> Self:
         """Open a source.
 
         Raises
@@ -147,7 +147,7 @@ class Source(ABC):
         return (SourceItem(key, number) for number, key in enumerate(itertools.islice(keys, start, None), start))
 
     @abstractmethod
-    def load(self, token: Any) -> Mapping[str, Any]:
+    def load(self, token: Index) -> Mapping[str, Value]:
         """The fields of an item, as :attr:`schema` says; under :data:`KEY` its key, if the item has none. Thread-safe.
 
         Raises
@@ -156,7 +156,7 @@ class Source(ABC):
             If the record cannot be packed; others are packed.
         """
 
-    def load_records(self, tokens: Sequence[Any]) -> Sequence[Mapping[str, Any]] | None:
+    def load_records(self, tokens: Sequence[Value]) -> Sequence[Mapping[str, Value]] | None:
         """What :meth:`load` gives for each of several items, read at once; thread-safe.
 
         None where a source cannot do so; then :meth:`load` is called for each, as where this raises an error.
@@ -164,7 +164,7 @@ class Source(ABC):
         del tokens
         return None
 
-    def load_batch(self, tokens: Sequence[Any]) -> Mapping[str, Any] | None:
+    def load_batch(self, tokens: Sequence[Value]) -> Mapping[str, Value] | None:
         """The fields of several items at once, by name: an array or a sequence with a value for each; thread-safe.
 
         None where a source cannot do so; then :meth:`load` is called for each, as where this raises an error. It is

@@ -15,7 +15,7 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 import xxhash
@@ -27,6 +27,7 @@ from penstock.pack.sources.conversion import PictureEncoding, RecordConverter
 from penstock.pack.sources.inference import GivenSchema
 from penstock.pack.sources.samples import NUMBERED
 from penstock.paths import IMAGE_SUFFIXES
+from penstock.sample import DatasetLike, Index, Value
 from penstock.stores.common.keys import KeyList
 from penstock.stores.common.table_files import TABLE_SUFFIXES, Table, TableRow
 from penstock.stores.images.listing import describe_file_type
@@ -85,7 +86,7 @@ class ManifestSource(Source):
         self._look_at_files()
 
     @classmethod
-    def recognises(cls, src: Any) -> bool:
+    def recognises(cls, src: object) -> bool:
         """A file with the ending of a table; a Parquet file only if it has paths of images and no images."""
         if not isinstance(src, str | os.PathLike):
             return False
@@ -95,7 +96,7 @@ class ManifestSource(Source):
         return path.suffix.lower() != ".parquet" or _has_paths(path)
 
     @classmethod
-    def open(cls, src: Any, options: SourceOptions) -> Self:
+    def open(cls, src: DatasetLike, options: SourceOptions) -> Self:
         """Read the table, and look at its files."""
         options.refuse_others(OPTIONS, "a table")
         path = Path(os.fsdecode(src))
@@ -115,7 +116,7 @@ class ManifestSource(Source):
         if position != len(self.keys):
             raise PackError(f"the table {self.url} was changed while it was packed")
 
-    def load(self, token: TableRow) -> Mapping[str, Any]:
+    def load(self, token: Index) -> Mapping[str, Value]:
         """Read the files of a row, and convert its values."""
         try:
             return self._converter.convert(self._plan.parse(token.values))
@@ -152,7 +153,7 @@ class ManifestSource(Source):
         self.problems = self.unreadable = tuple(problems)
         self._digest = state.hexdigest()
 
-    def _find_problem(self, row: TableRow, state: Any) -> str | None:
+    def _find_problem(self, row: TableRow, state: xxhash.xxh3_128) -> str | None:
         """Why the files of a row cannot be read; adds them to the digest."""
         for name, column in self._plan.files.items():
             value = row.values.get(column)
@@ -187,7 +188,7 @@ def _choose_key(plan: ColumnPlan, key: str | None) -> str | None:
     return images[0] if images else None
 
 
-def _make_key(value: Any) -> str:
+def _make_key(value: object) -> str:
     return Path(value).as_posix() if isinstance(value, str) and value else str(value) if isinstance(value, int) else ""
 
 
