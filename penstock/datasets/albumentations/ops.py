@@ -25,10 +25,11 @@ from penstock import transforms as T
 from penstock.errors import ArgumentError
 from penstock.sample import Array, Index, SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, require_hwc, uniforms
-from penstock.transforms.checks import as_byte_colour, as_probability, as_range, colour_as_dtype, require_pixel_spec
+from penstock.transforms.checks import as_byte_colour, as_probability, as_range, colour_as_dtype
 from penstock.transforms.ops.pad import put_in_frame
 from penstock.transforms.ops.resize import check_filter
-from penstock.transforms.pixel_arithmetic import IDENTITY, look_up
+from penstock.transforms.ops.sanitize import BoxOp
+from penstock.transforms.pixel_arithmetic import IDENTITY, PixelOp, look_up
 from penstock.transforms.targets.boxes import box_areas, clip_boxes, shift_boxes
 
 __all__ = [
@@ -174,7 +175,7 @@ class PadToSize(Op):
         return shift_boxes(boxes, params)
 
 
-class ScaleValues(Op):
+class ScaleValues(PixelOp):
     """``A.RandomBrightnessContrast``: ``value * contrast + brightness * 255`` with probability ``p``.
 
     Parameters
@@ -211,10 +212,6 @@ class ScaleValues(Op):
         params[:, 2] *= 255
         return params
 
-    def spec(self, spec: ImageSpec) -> ImageSpec:
-        """The spec, unchanged."""
-        return require_pixel_spec(spec, self)
-
     def image(self, image: Array, params: Params) -> Array:
         """A new array, or the image itself."""
         if not params[0]:
@@ -236,22 +233,7 @@ class BoxRules:
     filter_invalid_bboxes: bool
 
 
-class _OnBoxes(Op):
-    """Base class of ops that leave pixels unchanged."""
-
-    def image(self, image: Array, params: Params) -> Array:  # noqa: ARG002  # nothing drawn
-        """The image itself."""
-        return image
-
-    def fuse(self, fusion: Any) -> bool:  # noqa: ARG002  # pixels are unchanged
-        """Fuse always."""
-        return True
-
-    def compose(self, geometry: Any, params: Params) -> None:
-        """Nothing moves; defined so that the op is applied to boxes."""
-
-
-class CheckBoxes(_OnBoxes):
+class CheckBoxes(BoxOp):
     """Refuses a box that is not inside its image, or empty, as a Compose does at its beginning."""
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
@@ -267,7 +249,7 @@ class CheckBoxes(_OnBoxes):
         return boxes
 
 
-class FilterBoxes(_OnBoxes):
+class FilterBoxes(BoxOp):
     """Removes boxes as ``filter_bboxes`` of albumentations does, before they are clipped.
 
     A box of which nothing is left is removed at once; albumentations removes it after the next transform or at the end.

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError
 from penstock.sample import Array
 from penstock.transforms.base import ImageSpec, Params, require_hwc
-from penstock.transforms.chance import ProbabilisticOp
 from penstock.transforms.checks import is_number
-from penstock.transforms.pixel_arithmetic import Pixels, look_up, look_up_channels
+from penstock.transforms.pixel_arithmetic import Pixels, ProbabilisticOp, look_up, look_up_channels
 
 __all__ = ["LookupTable"]
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from penstock import _native
 from penstock.errors import ArgumentError
 from penstock.sample import Array, SampleKeys
-from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
+from penstock.transforms.base import Params, Sizes, uniforms
 from penstock.transforms.checks import (
     as_angles,
     as_byte_colour,
@@ -32,10 +32,9 @@ from penstock.transforms.checks import (
     as_range,
     as_shares,
     as_shears,
-    require_pixel_spec,
     require_pixels,
 )
-from penstock.transforms.pixel_arithmetic import Pixels
+from penstock.transforms.pixel_arithmetic import PixelOp, Pixels
 from penstock.transforms.targets.boxes import (
     AFFINE_NUMBERS,
     clip_boxes,
@@ -63,7 +62,7 @@ WARP_FILTERS: Final = ("nearest", "bilinear")
 """Samples of the image at a point: the pixel that contains it, or the four nearest. Neither prevents aliasing."""
 
 
-class Warp(Op):
+class Warp(PixelOp):
     """Base class of geometric maps that keep the size of the image; :meth:`matrix` defines the map.
 
     Parameters
@@ -88,10 +87,6 @@ class Warp(Op):
     def matrix(self, params: Params, size: tuple[int, int]) -> Matrix | None:
         """The map from the result to an image of ``size`` (width, height); None for the identity."""
         raise NotImplementedError(f"{type(self).__name__} must define matrix")
-
-    def spec(self, spec: ImageSpec) -> ImageSpec:
-        """The spec, unchanged."""
-        return require_pixel_spec(spec, self)
 
     def image(self, image: Array, params: Params) -> Pixels:
         """A new array, or the image itself for the identity."""

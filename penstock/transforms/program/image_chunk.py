@@ -1,4 +1,4 @@
-"""A chunk of encoded images, and their properties before they are decoded: sizes, orientations, seek tables.
+"""A chunk of encoded images, their sizes, orientations and seek tables; the plan of a chunk, failures of its rows.
 
 ::
 
@@ -19,14 +19,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native
+from penstock.errors import PenstockError, SampleError
 from penstock.pixel_rows import EncodedRows
-from penstock.sample import SampleKeys
+from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import ImageLike
 from penstock.transforms.decoding.decode import fill_missing_sizes, read_orientations
 from penstock.transforms.decoding.orientation import FIRST_TRANSPOSED
-from penstock.transforms.targets.moved_targets import Step
+from penstock.transforms.targets.moved_targets import Drawn, Step
 
-__all__ = ["Chunk", "ChunkSeekTables", "seek_table_arguments"]
+__all__ = ["Chunk", "ChunkSeekTables", "Failure", "Plan", "raise_first", "seek_table_arguments"]
 
 _LARGE_PIXELS: Final = 4 << 20
 """Least number of pixels of an image that, alone in its chunk, is decoded on several threads."""
@@ -182,3 +183,45 @@ def seek_table_arguments(
     if fused is not None:
         entries = [entries[i] for i in fused.tolist()] if isinstance(entries, list) else entries.take(fused)
     return {"indices": entries, "learn": seek_tables.learn, "found": found}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A row that could not be filled: its position in the chunk, and the error."""
+
+    position: int
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The sources of the pixels of each row of a chunk.
+
+    Parameters
+    ----------
+    geometry : ndarray, shape (n, 9), int32
+        As ``penstock._native.fill`` takes it.
+    size : ndarray, shape (n, 2), or None
+        Width and height of each image after the fused ops; None if all have that of the spec.
+    general : ndarray, shape (n,), bool, or None
+        Rows that take the general path (padding, Exif orientation, a truncated file); None if there are none.
+    drawn : list of (Op, ndarray, ndarray)
+        Each fused op that moves pixels, what it drew for each image, and the images' sizes before it; empty if the
+        native core drew.
+    """
+
+    geometry: NDArray[np.int32]
+    size: Array | None
+    general: NDArray[np.bool_] | None
+    drawn: list[Drawn]
+
+
+def raise_first(failed: Sequence[Failure]) -> None:
+    """Raise the error of the failure with the lowest position, with this position noted."""
+    first = min(failed, key=lambda failure: failure.position)
+    if isinstance(first.error, PenstockError):
+        first.error.where["position"] = first.position
+        raise first.error
+    raise SampleError(
+        f"a transform raised {type(first.error).__name__}: {first.error}", position=first.position
+    ) from first.error

@@ -25,8 +25,7 @@ from penstock.transforms.base import Fusion, Op
 from penstock.transforms.ops.erase import RandomErasing
 from penstock.transforms.ops.layout import ToLayout
 from penstock.transforms.ops.normalize import Normalize
-from penstock.transforms.program.decode_plan import Failure, Plan
-from penstock.transforms.program.image_chunk import Chunk, seek_table_arguments
+from penstock.transforms.program.image_chunk import Chunk, Failure, Plan, seek_table_arguments
 from penstock.transforms.program.program import Program
 
 __all__ = ["PacketProgram", "PacketRows", "PacketSpec", "why_no_packets"]
@@ -205,7 +204,7 @@ class PacketProgram(Program):
         self, chunk: Chunk, plan: Plan, out: PacketRows, rows: NDArray[np.int64], fused: NDArray[np.int64]
     ) -> set[int]:
         """Write the packets of images ``fused``; returns which of them have one."""
-        fusion, decode, orientations = self._fusion, self._decode, chunk.orientations
+        fusion, decode, orientations = self.fusion, self._decode, chunk.orientations
         found: list[tuple[int, bool, bytes | None]] = []
         begun = time.perf_counter_ns()
         height, width = self._packets.size

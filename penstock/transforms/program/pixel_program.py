@@ -27,8 +27,7 @@ from penstock.sample import Array, ArrayKind
 from penstock.transforms.base import Fusion, ImageSpec, Op
 from penstock.transforms.ops.crop import CenterCrop, RandomCrop
 from penstock.transforms.ops.flip import HorizontalFlip, VerticalFlip
-from penstock.transforms.program.decode_plan import Failure, Plan
-from penstock.transforms.program.image_chunk import Chunk
+from penstock.transforms.program.image_chunk import Chunk, Failure, Plan
 from penstock.transforms.program.program import Program
 from penstock.transforms.program.take_pixels import TakePixels
 
@@ -97,7 +96,7 @@ class PixelProgram(Program):
         out: Array,
         rows: NDArray[np.int64],
     ) -> None:
-        fusion, out = self._fusion, as_words(out)
+        fusion, out = self.fusion, as_words(out)
         geometry = plan.geometry if self._moving else None  # whole images need none
         if places is not None:
             images = images.take(places) if isinstance(images, PixelRows) else [images[i] for i in places.tolist()]
