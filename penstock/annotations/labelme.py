@@ -169,10 +169,8 @@ def _begin_image(
         builder.note(path, reason, image=name)
         return None
     flags = content.get("flags")
-    fields: dict[str, Value] = (
-        {} if not isinstance(flags, dict) or not flags else {"flags": sorted(k for k, v in flags.items() if v)}
-    )
-    return builder.image(name, found, file=path, size=(width, height), **fields)
+    raised = sorted(k for k, v in flags.items() if v) if isinstance(flags, dict) and flags else None
+    return builder.image(name, found, file=path, size=(width, height), flags=raised)
 
 
 def _read_side(value: object, what: str) -> int:

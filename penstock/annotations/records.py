@@ -243,7 +243,7 @@ class RecordBuilder:
         size : tuple of two int, optional
             Width and height that the annotation has; compared with those of the picture. 0 stands for unknown.
         **fields
-            Values of the image.
+            Values of the image, without those that are None.
         """
         if path is None:
             self.note(file, f"there is no image {name!r:.300}", line, image=name)
@@ -263,7 +263,8 @@ class RecordBuilder:
             return None
         self._names.add(shown)
         held = self._source.relative(file) if isinstance(file, Path) else file
-        made = ImageObjects(self, shown, held, width, height, fields)
+        given = {each: value for each, value in fields.items() if value is not None}
+        made = ImageObjects(self, shown, held, width, height, given)
         self._images.append(made)
         return made
 

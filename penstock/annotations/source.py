@@ -122,9 +122,8 @@ class AnnotationSource:
             If it is missing, too large, or no such text.
         """
         content = self.read_bytes(path)
-        encoding = next((name for mark, name in _MARKS if content.startswith(mark)), "utf-8")
         try:
-            return content.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+            return content.decode(_find_encoding(content)).replace("\r\n", "\n").replace("\r", "\n")
         except UnicodeDecodeError as error:
             raise AnnotationError(
                 f"{self.relative(path)} must be text in UTF-8, got other bytes at {error.start}", source=str(self.root)
@@ -178,6 +177,10 @@ class AnnotationSource:
         except OSError:
             return b""
 
+    def read_head(self, path: Path, nbytes: int) -> str:
+        """The same as text, in the encoding of its mark, with marks for what is none."""
+        return (head := self.read_start(path, nbytes)).decode(_find_encoding(head), "replace")
+
     def open_image(self, path: Path) -> Image.Image:
         """A picture whose header has been read, to be closed by the caller; raises what Pillow raises."""
         return Image.open(path)
@@ -222,6 +225,10 @@ class AnnotationSource:
         if isinstance(found, str):
             raise ValueError(f"it is no image: {found:.300}")  # noqa: TRY004  # the file is wrong, not the argument
         return found
+
+
+def _find_encoding(content: bytes) -> str:
+    return next((name for mark, name in _MARKS if content.startswith(mark)), "utf-8")
 
 
 def _is_file(path: Path) -> bool:

@@ -1,6 +1,6 @@
 """From encoded bytes to what a model takes: decoding, and ops with randomness that belongs to the sample.
 
-``from penstock import transforms as T``. A new op is one file with a subclass of :class:`Op`, one import and its name in
+``from penstock import transforms as T``. A new op is one file with a subclass of :class:`Op`, an import and its name in
 ``__all__`` here, which also enrols it in the conformance suite (``tests/conformance/test_ops.py``).
 """
 

@@ -250,13 +250,11 @@ class _FileReader:
         except ValueError as error:
             self._builder.note(path, f"{where}{error}", image=name)
             return None
-        fields: dict[str, Value] = {"id": number}
-        if self._file.split is not None:
-            fields["split"] = self._file.split
-        if mask is not None:
-            fields["mask"] = self._source.relative(mask)
         found = self._source.find_image(name, *self._folders)
-        return self._builder.image(name, found, file=path, size=(width, height), **fields)
+        return self._builder.image(
+            name, found, file=path, size=(width, height), id=number, split=self._file.split,
+            mask=None if mask is None else self._source.relative(mask),
+        )  # fmt: skip
 
     def _check_mask(self, mask: Path, width: int, height: int) -> tuple[int, int]:
         """The size of a mask, which must be that of its image; ValueError if it is not."""

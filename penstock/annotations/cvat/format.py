@@ -18,14 +18,14 @@ from typing import Final
 
 import numpy as np
 
-from penstock.annotations.base import AnnotationFormat
+from penstock.annotations.base import AnnotationFormat, refuse_unknown_split
 from penstock.annotations.cvat.tracks import FRAME_NAME, FramePattern, Track, read_track
 from penstock.annotations.numbers import parse_int, parse_number
 from penstock.annotations.records import ImageObjects, RecordBuilder
 from penstock.annotations.shapes import bound_ellipse, bound_points, encode_crop, rotate_box
 from penstock.annotations.source import AnnotationSource
 from penstock.annotations.xml import XmlElement, parse_xml
-from penstock.errors import AnnotationError, ArgumentError
+from penstock.errors import AnnotationError
 from penstock.sample import Array, Value
 
 __all__ = ["CvatFormat"]
@@ -75,8 +75,7 @@ class CvatFormat(AnnotationFormat):
         if skeletons:
             builder.details["keypoint_names"] = skeletons
         splits = {each.attributes["subset"] for _, root in documents for each in root.find_all("image") if _split(each)}
-        if split is not None and split not in splits:
-            raise ArgumentError(f"split must be one of {', '.join(sorted(splits)) or 'none'}, got {split!r}")
+        refuse_unknown_split(split, sorted(splits))
         for path, root in documents:
             has_tags = any(each.find("tag") is not None for each in root.find_all("image"))
             for element in root.find_all("image"):
@@ -146,22 +145,18 @@ def _read_image(
 ) -> None:
     name = element.attributes.get("name", "")
     split = _split(element)
-    fields: dict[str, Value] = {}
     try:
         width, height = (parse_int(element.attributes.get(side, 0), side) for side in ("width", "height"))
-        if "id" in element.attributes:
-            fields["id"] = parse_int(element.attributes["id"], "id")
+        number = parse_int(element.attributes["id"], "id") if "id" in element.attributes else None
     except ValueError as error:
         builder.note(path, str(error), element.line, image=name)
         return
-    if split is not None:
-        fields["split"] = split
-    if has_tags:
-        fields["tags"] = [each.attributes.get("label", "") for each in element.find_all("tag")]
+    tags = [each.attributes.get("label", "") for each in element.find_all("tag")] if has_tags else None
     folder = path.parent
     folders = [folder / "images" / split] if split and split not in {".", ".."} and "/" not in split else []
     found = source.find_image(name, *folders, folder / "images")
-    image = builder.image(name, found, file=path, line=element.line, size=(width, height), **fields)
+    size = width, height
+    image = builder.image(name, found, file=path, line=element.line, size=size, id=number, split=split, tags=tags)
     if image is not None:
         for each in element.children:
             if each.tag != "tag":

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.annotations.base import AnnotationFormat
+from penstock.annotations.base import AnnotationFormat, refuse_unknown_split
 from penstock.annotations.numbers import parse_int, parse_number
 from penstock.annotations.polygons import MAX_COORDINATE
 from penstock.annotations.records import ImageObjects, RecordBuilder
@@ -104,8 +104,7 @@ def _list_files(source: AnnotationSource, split: str | None) -> Iterator[tuple[P
     folder = source.folder
     found = source.list_files(folder, ".xml")
     lists = {path.stem: path for path in sorted((folder / "ImageSets" / "Main").glob("*.txt"))}
-    if split is not None and split not in lists:
-        raise ArgumentError(f"split must be one of {', '.join(lists) or 'none'}, got {split!r}")
+    refuse_unknown_split(split, lists)
     if split is None and len(lists) != 1:
         names = {
             name: part
@@ -147,8 +146,7 @@ def _read_image(
     found = source.find_image(name, *folders) if name else None
     if found is None:  # the name of the picture is often an old one; that of the XML file is the pair's
         found = _find_partner(source, path, folders)
-    fields: dict[str, Value] = {} if split is None else {"split": split}
-    image = builder.image(name or path.stem, found, file=path, size=(size[0], size[1]), **fields)
+    image = builder.image(name or path.stem, found, file=path, size=(size[0], size[1]), split=split)
     if image is not None:
         for each in root.find_all(paths["object"]):
             _read_object(image, each, paths)

@@ -29,7 +29,6 @@ from penstock.annotations.source import AnnotationSource
 from penstock.annotations.yolo.description import YoloDescription, find_description, read_description
 from penstock.annotations.yolo.files import LabelFiles, find_images, has_label_row
 from penstock.errors import AnnotationError, ArgumentError
-from penstock.sample import Value
 
 __all__ = ["YoloFormat"]
 
@@ -226,9 +225,8 @@ def _name_classes(builder: RecordBuilder, described: YoloDescription, labels: Se
 def _add_image(
     source: AnnotationSource, builder: RecordBuilder, labels: _Labels, split: str | None, layout: _RowLayout
 ) -> None:
-    fields: dict[str, Value] = {} if split is None else {"split": split}
     file = labels.file or labels.image
-    image = builder.image(source.relative(labels.image), labels.image, file=file, **fields)
+    image = builder.image(source.relative(labels.image), labels.image, file=file, split=split)
     if image is None:
         return
     for line, reason in labels.wrong:
