@@ -85,7 +85,7 @@ class FieldSelection:
         self.instances: set[Index] = set()
         self._own = {name: field for name, field in self.names.items() if field not in store.schema}
         self._blobs = [name for name, field in stored.items() if field.is_blob and field.pixels is None]
-        self._small = [name for name, field in stored.items() if field.array is not None]
+        self.array_kinds = {name: field.array for name, field in stored.items() if field.array is not None}
         self.missing = {name: value for name, field in stored.items() if (value := get_missing(field)) is not None}
         specs = {name: get_array_spec(field) for name, field in stored.items()}
         self.arrays = {name: spec for name, spec in specs.items() if spec is not None}
@@ -222,11 +222,15 @@ class FieldSelection:
             refuse_array(self.names[name], values[name])
             if not (views and self.kind_of[name] in {"image", "mask"}):
                 values[name] = bytes(values[name])
-        for name in self._small:
+        for name in self.array_kinds:
             if name in self.arrays:
-                values[name] = get_array(record, self.names[name], self.arrays[name], self._url, self.missing.get(name))
+                values[name] = self.get_array(name, record)
             values[name] = np.array(values[name])  # a copy: the array of a store is a read-only view
         return values
+
+    def get_array(self, name: Index, record: Record) -> Array:
+        """The array of a record, checked as by :func:`get_array`."""
+        return get_array(record, self.names[name], self.array_kinds[name], self._url, self.missing.get(name))
 
 
 def _has_points(field: Field) -> bool:
