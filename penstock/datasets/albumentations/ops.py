@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from penstock import transforms as T
 from penstock.errors import ArgumentError
 from penstock.sample import Array, Index, SampleKeys
-from penstock.transforms.base import ImageSpec, Op, Params, Sizes, require_hwc, uniforms
-from penstock.transforms.checks import as_byte_colour, as_probability, as_range, colour_as_dtype
-from penstock.transforms.ops.pad import put_in_frame
+from penstock.transforms.base import ImageSpec, Params, Sizes, require_hwc, uniforms
+from penstock.transforms.checks import as_byte_colour, as_probability, as_range
 from penstock.transforms.ops.resize import check_filter
 from penstock.transforms.ops.sanitize import BoxOp
+from penstock.transforms.ops.zoom_out import FrameOp
 from penstock.transforms.pixel_arithmetic import IDENTITY, PixelOp, look_up
-from penstock.transforms.targets.boxes import box_areas, clip_boxes, shift_boxes
+from penstock.transforms.targets.boxes import box_areas, clip_boxes
 
 __all__ = [
     "BoxRules",
@@ -123,7 +123,7 @@ class FitSides(T.Resize):
         return f"FitSides({self.sides}, largest={self.largest}, filter={self.filter!r})"
 
 
-class PadToSize(Op):
+class PadToSize(FrameOp):
     """``A.PadIfNeeded`` in the middle, with a colour.
 
     Parameters
@@ -147,10 +147,6 @@ class PadToSize(Op):
         wanted = np.maximum(sizes, np.array(self.size_[::-1], np.int32))
         return np.concatenate([(wanted - sizes) // 2, wanted], axis=1).astype(np.int32)
 
-    def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # whatever it was
-        """The sizes of the results."""
-        return params[:, 2:]
-
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """A spec of fixed size, if that before it is."""
         sides = [
@@ -158,21 +154,6 @@ class PadToSize(Op):
             for side, least in zip((spec.height, spec.width), self.size_, strict=True)
         ]
         return replace(require_hwc(spec, self), height=sides[0], width=sides[1])
-
-    def image(self, image: Array, params: Params) -> Array:
-        """A new array."""
-        left, top, width, height = params.tolist()
-        fill = colour_as_dtype(self.fill, image.shape, image.dtype, self)
-        return put_in_frame(image, left, top, width, height, fill)
-
-    def mask(self, mask: Array, params: Params) -> Array:
-        """Pad with zeros."""
-        left, top, width, height = params.tolist()
-        return put_in_frame(mask, left, top, width, height, np.array(0, mask.dtype))
-
-    def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
-        """Shift."""
-        return shift_boxes(boxes, params)
 
 
 class ScaleValues(PixelOp):

@@ -19,7 +19,7 @@ from penstock.errors import ArgumentError, StoreError
 from penstock.pack.conversion.report import ConvertReport
 from penstock.pack.pipeline.image_check import CHECKS
 from penstock.pack.pipeline.processes import RecordLoader, load_items, loading_in_processes
-from penstock.pack.pipeline.record_checks import RecordChecks, add_size_fields
+from penstock.pack.pipeline.record_checks import TRANSCODES, RecordChecks, add_size_fields
 from penstock.pack.pipeline.run import (
     ClashFinder,
     PackProgress,
@@ -28,7 +28,6 @@ from penstock.pack.pipeline.run import (
     refuse_left_out,
     refuse_unpackable,
 )
-from penstock.pack.pipeline.transcoding import TRANSCODES
 from penstock.pack.resize.fields import FieldResizing
 from penstock.pack.resize.resizing import ResizeReport, Resizing
 from penstock.pack.seek_tables import IndexReport, make_seek_tables
