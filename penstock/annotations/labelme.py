@@ -37,7 +37,6 @@ __all__ = ["LabelmeFormat"]
 
 _SHAPES: Final = re.compile(rb'"shapes"\s*:\s*\[')
 _HEAD_NBYTES: Final = 1 << 16
-_MAX_EXAMINED: Final = 8
 _CLASS_FILES: Final = ("labels.txt", "classes.txt")
 _IGNORED_CLASS: Final = "__ignore__"
 _MAX_KEYPOINTS: Final = 1000
@@ -96,8 +95,7 @@ class LabelmeFormat(AnnotationFormat):
     @classmethod
     def recognises(cls, source: AnnotationSource) -> bool:
         """JSON files that have a list of shapes."""
-        paths = [source.path] if source.path.is_file() else source.list_files(None, ".json")[:_MAX_EXAMINED]
-        return any(_has_shapes(source, path) for path in paths if path.suffix.lower() == ".json")
+        return source.begins(".json", _HEAD_NBYTES, _SHAPES)
 
     def read(self, source: AnnotationSource, builder: RecordBuilder, split: str | None) -> None:
         """Add all images; see :meth:`AnnotationFormat.read`."""
@@ -120,11 +118,6 @@ class LabelmeFormat(AnnotationFormat):
             builder.details["keypoint_names"] = list(names)
 
 
-def _has_shapes(source: AnnotationSource, path: Path) -> bool:
-    head = source.read_start(path, _HEAD_NBYTES)
-    return _SHAPES.search(head.replace(b"\0", b"")) is not None  # UTF-16 has a zero beside each letter
-
-
 def _read_classes(source: AnnotationSource) -> list[str] | None:
     """Names of the classes in their order, where a file lists them; labelme's own list begins with what is ignored."""
     paths = [source.classes] if source.classes is not None else [source.folder / name for name in _CLASS_FILES]
@@ -136,8 +129,7 @@ def _read_classes(source: AnnotationSource) -> list[str] | None:
 
 
 def _read_files(source: AnnotationSource, builder: RecordBuilder) -> Iterator[_LabelmeFile]:
-    paths = [source.path] if source.path.is_file() else source.list_files(None, ".json")
-    for path in paths:
+    for path in source.list_given(".json"):
         try:
             content = source.read_json(path)
         except AnnotationError as error:

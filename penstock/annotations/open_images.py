@@ -84,8 +84,7 @@ def split_row(line: str, delimiter: str = ",") -> list[str]:
 
 
 def _list_files(source: AnnotationSource) -> list[Path]:
-    given = [source.path] if source.path.is_file() else source.list_files(None, ".csv")
-    return [path for path in given if _has_header(source, path)]
+    return [path for path in source.list_given(".csv") if _has_header(source, path)]
 
 
 def _has_header(source: AnnotationSource, path: Path) -> bool:

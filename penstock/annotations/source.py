@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +26,7 @@ from penstock.sample import Value
 __all__ = ["AnnotationSource"]
 
 _ROLES: Final = ("annotations", "images", "classes")
+_MAX_EXAMINED: Final = 8
 _MAX_TEXT_NBYTES: Final = 1 << 31
 _MARKS: Final = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 
@@ -104,6 +106,19 @@ class AnnotationSource:
                 if not name.startswith(".") and (not suffixes or name.lower().endswith(suffixes))
             ]
         return sorted(found)
+
+    def list_given(self, suffix: str) -> list[Path]:
+        """The file that was given, or those below the folder that was given whose names end so."""
+        return [self.path] if self.path.is_file() else self.list_files(None, suffix)
+
+    def begins(self, suffix: str, nbytes: int, pattern: re.Pattern[bytes]) -> bool:
+        """Whether one of the first files with this suffix has a pattern in its first bytes, in UTF-8 or UTF-16."""
+        heads = (
+            self.read_start(path, nbytes)
+            for path in self.list_given(suffix)[:_MAX_EXAMINED]
+            if path.suffix.lower() == suffix
+        )
+        return any(pattern.search(head.replace(b"\0", b"")) for head in heads)  # UTF-16 has a zero beside each letter
 
     @cached_property
     def image_files(self) -> dict[str, list[Path]]:

@@ -15,7 +15,7 @@ import numpy as np
 from penstock.errors import ArgumentError
 from penstock.rng import next_keys, sample_scope
 from penstock.sample import ArrayKind, Sample, SampleKeys, Tree, tree_leaves
-from penstock.transforms.apply import draw_one, image_size
+from penstock.transforms.apply import draw_one, image_size, spec_after
 from penstock.transforms.base import ImageSpec, Lambda, Op
 from penstock.transforms.decoding.decode import Decode, as_bytes
 from penstock.transforms.inputs import as_mask, as_pixels, first_on_pixels, refuse_layout
@@ -166,10 +166,7 @@ class Pipeline:
 
     def spec(self, spec: ImageSpec) -> ImageSpec | None:
         """Spec of the image after the last op, for a spec before the first."""
-        known: ImageSpec | None = spec
-        for op in self.ops:
-            known = op.spec(known) if known is not None else None
-        return known
+        return spec_after(self.ops, spec)
 
     def _scaling(self, kinds: Tree) -> Program | None:
         """The program, if images are decoded at a reduced size, which depends on the ops after Decode; else None."""

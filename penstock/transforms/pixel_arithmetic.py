@@ -167,13 +167,17 @@ class ProbabilisticOp(PixelOp):
 
     def image(self, image: Array, params: Params) -> Array:
         """A changed image, or the image itself."""
-        pixels = require_pixels(image, self)
+        pixels = self.require(image)
         return self.change(pixels) if params else pixels
 
     def native(self, image: Array, params: Params) -> Array:
         """Apply; by the native core, where it has a kernel."""
-        pixels = require_pixels(image, self)
+        pixels = self.require(image)
         return self.change_native(pixels) if params else pixels
+
+    def require(self, image: Array) -> Pixels:
+        """``image``, if it has the dtype and shape that are needed."""
+        return require_pixels(image, self)
 
     def change(self, image: Pixels) -> Pixels:
         """A changed image, as a new array."""

@@ -12,6 +12,7 @@ Every shape becomes an object whose box bounds it. Tracks: :mod:`penstock.annota
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -31,7 +32,7 @@ from penstock.sample import Array, Value
 __all__ = ["CvatFormat"]
 
 _HEAD_NBYTES: Final = 4096
-_MAX_EXAMINED: Final = 8
+_ROOT: Final = re.compile(b"<annotations")
 _VISIBLE: Final = 2.0
 _OCCLUDED: Final = 1.0
 """Flags of points, as COCO has them; 0 stands for a point outside the image."""
@@ -60,8 +61,7 @@ class CvatFormat(AnnotationFormat):
     @classmethod
     def recognises(cls, source: AnnotationSource) -> bool:
         """XML files whose root is ``<annotations>``."""
-        paths = [source.path] if source.path.is_file() else source.list_files(None, ".xml")[:_MAX_EXAMINED]
-        return any(_begins_so(source, path) for path in paths if path.suffix.lower() == ".xml")
+        return source.begins(".xml", _HEAD_NBYTES, _ROOT)
 
     def read(self, source: AnnotationSource, builder: RecordBuilder, split: str | None) -> None:
         """Add all images; see :meth:`AnnotationFormat.read`."""
@@ -89,14 +89,8 @@ def _split(element: XmlElement) -> str | None:
     return element.attributes.get("subset") or None
 
 
-def _begins_so(source: AnnotationSource, path: Path) -> bool:
-    head = source.read_start(path, _HEAD_NBYTES)
-    return b"<annotations" in head.replace(b"\0", b"")  # UTF-16 has a zero beside each letter
-
-
 def _read_documents(source: AnnotationSource, builder: RecordBuilder) -> Iterator[tuple[Path, XmlElement]]:
-    paths = [source.path] if source.path.is_file() else source.list_files(None, ".xml")
-    for path in paths:
+    for path in source.list_given(".xml"):
         shown = source.relative(path)
         try:
             root = parse_xml(source.read_bytes(path))

@@ -103,20 +103,19 @@ def as_pipeline(transform: object) -> Pipeline | None:
 
 def as_image_transform(transform: object) -> ImageTransform | None:
     """``transform``, converted by the converter of its library; None if its library has no converter."""
-    library = _library(transform)
-    if library not in IMAGE_TRANSFORMS:
-        return None
-    converted: ImageTransform = IMAGE_TRANSFORMS.get(library)(transform)
+    converted: ImageTransform | None = _convert(IMAGE_TRANSFORMS, transform)
     return converted
 
 
 def as_sample_transform(transform: object, selection: FieldSelection) -> SampleTransform | None:
     """``transform`` for samples of these fields; None if it takes images alone, or its library has no converter."""
-    library = _library(transform)
-    if library not in SAMPLE_TRANSFORMS:
-        return None
-    converted: SampleTransform | None = SAMPLE_TRANSFORMS.get(library)(transform, selection)
+    converted: SampleTransform | None = _convert(SAMPLE_TRANSFORMS, transform, selection)
     return converted
+
+
+def _convert(converters: Registry, transform: object, *more: object) -> Value:
+    library = _library(transform)
+    return converters.get(library)(transform, *more) if library in converters else None
 
 
 def _library(transform: object) -> str:

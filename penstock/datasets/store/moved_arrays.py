@@ -129,11 +129,11 @@ def find_moves(
     """What moved the values of each record, from the steps of its image; those that have failed move nothing."""
     if boxes is None:
         return [Moves(own) for own in steps]
-    from penstock.transforms.targets.moved_targets import find_removals  # imported with the pipeline
+    from penstock.transforms.targets.moved_targets import follow_objects  # imported with the pipeline
 
     failed = {failure.position for failure in failures}
     return [
-        Moves(()) if position in failed else Moves(own, find_removals(boxes[position], own))
+        Moves(()) if position in failed else Moves(own, follow_objects(boxes[position], own)[1])
         for position, own in enumerate(steps)
     ]
 

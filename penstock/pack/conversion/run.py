@@ -24,11 +24,11 @@ from typing import Final, TypeVar
 import numpy as np
 
 from penstock import stores
-from penstock.errors import CorruptRecordError, PackError, PenstockError, StoreError
-from penstock.pack.conversion.comparison import compare
+from penstock.errors import CorruptRecordError, PackError, StoreError
+from penstock.pack.conversion.comparison import Unreadable, choose_step, compare, read_each
 from penstock.pack.conversion.report import ConvertReport
 from penstock.pack.pipeline.run import run_in_order
-from penstock.sample import Field, Record, Schema, Value
+from penstock.sample import Field, Schema, Value
 from penstock.stores.base import Skipped, Store
 from penstock.stores.fields.image_signatures import refuse_array
 from penstock.stores.joined import NUMBER, JoinedStore, Sidecar, sidecar_location
@@ -47,7 +47,6 @@ T_result = TypeVar("T_result")
 
 _NUMBERS: Final = frozenset({"label", "int", "float"})
 _TASK_RECORDS: Final = 64
-_TASK_NBYTES: Final = 4 << 20
 _PENDING_TASKS: Final = 4
 
 
@@ -161,37 +160,21 @@ class Conversion:
 
     def _run_in_order(self, work: Callable[[range], T_result], numbers: range) -> Generator[T_result]:
         """Call ``work`` in threads with runs of ``numbers``; yields the results in order, few at a time in memory."""
-        step = self._choose_step(numbers)
+        step = choose_step(self.source, numbers, _TASK_RECORDS)
         tasks = (range(first, min(first + step, numbers.stop)) for first in range(numbers.start, numbers.stop, step))
         return run_in_order(work, tasks, self._workers, "convert", _PENDING_TASKS * self._workers)
 
-    def _choose_step(self, numbers: range) -> int:
-        """Records of a task: few if they are large, so that the memory is bounded."""
-        if not numbers:
-            return 1
-        try:
-            record = self.source.read([numbers.start])[0]
-        except PenstockError:
-            return 1
-        large = [record.fields[name] for name in self.source.schema.blobs]
-        nbytes = sum(memoryview(value).nbytes for value in large if value is not None)
-        return max(1, min(_TASK_RECORDS, _TASK_NBYTES // max(nbytes, 1)))
-
     def _prepare(self, writer: Writer[object], indices: range) -> list[tuple[int, Value]]:
         """Read some records and convert them to what the writer takes; runs in the pool."""
-        try:
-            records: list[Record | None] = list(self.source.read(indices))
-        except PenstockError:
-            records = [None] * len(indices)  # one of them: each alone
         prepared: list[tuple[int, Value]] = []
-        for index, held in zip(indices, records, strict=True):
+        for index, record in zip(indices, read_each(self.source, indices), strict=True):
             try:
-                record = self.source.read([index])[0] if held is None else held
-                prepared.append(
-                    (index, writer.prepare(record.key, self._translate(record.fields, self._stored.fields)))
-                )
+                if isinstance(record, Unreadable):
+                    raise PackError(record.error)  # noqa: TRY301  # one handler
+                entry: Value = writer.prepare(record.key, self._translate(record.fields, self._stored.fields))
             except (PackError, StoreError) as error:
-                prepared.append((index, Skipped(self._keys[index], error.message)))
+                entry = Skipped(self._keys[index], error.message)
+            prepared.append((index, entry))
         return prepared
 
     def _translate(self, fields: Mapping[str, Value], names: Iterable[str]) -> dict[str, Value]:

@@ -40,7 +40,7 @@ from penstock.stores.common.seek_table_file import SEEK_TABLE_KINDS
 from penstock.stores.joined import Sidecar
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin
-from penstock.stores.writing import CommittedRecords, Writer
+from penstock.stores.writing import Writer
 
 __all__ = ["INDEX_KINDS", "ON_ERROR", "PackReport", "PackSettings", "pack_source"]
 
@@ -147,13 +147,13 @@ def pack_source(source: Source, dst: StoreLike, settings: PackSettings, progress
         if finished is not None:
             if settings.on_error == "raise":
                 refuse_left_out(source, finished.skipped)
-            report = _report(location, schema, finished, 0, finished.skipped, reused=True)
+            counts = finished.records, finished.nbytes, 0
+            report = PackReport(str(location), *counts, finished.skipped, 0.0, reused=True, schema=schema)
         else:
             replaces = settings.overwrite and location.exists()
             writer = _begin(kind, location, schema, origin, settings, can_resume=digest is not None)
             stack.callback(writer.close)
-            report = _write(source, schema, writer, clashes, settings, replaces=replaces, progress=progress)
-            report = replace(report, store=str(location), schema=schema)
+            report = _write(source, location, schema, writer, clashes, settings, replaces=replaces, progress=progress)
             if replaces and location.is_local:
                 _remove_conversion(location)
     indexed = None if settings.index == "none" else _index(location, settings, progress)
@@ -215,6 +215,7 @@ def _begin(
 
 def _write(
     source: Source,
+    location: Location,
     schema: Schema,
     writer: Writer[T_prepared],
     clashes: ClashFinder,
@@ -249,21 +250,18 @@ def _write(
             if source.digest() is None:
                 writer.discard()  # it can never be resumed
             raise
-    done = _report(source.location, source.schema, writer.committed, resumed.records, left_out)
-    resized = None if settings.resizing is None else run.resized
-    return replace(done, transcoded=run.transcoded, kept=run.kept, resized=resized)
-
-
-def _report(
-    location: Location | None,
-    schema: Schema,
-    done: CommittedRecords,
-    resumed: int,
-    skipped: tuple[Skipped, ...],
-    *,
-    reused: bool = False,
-) -> PackReport:
-    return PackReport(str(location), done.records, done.nbytes, resumed, skipped, 0.0, reused=reused, schema=schema)
+    return PackReport(
+        str(location),
+        writer.committed.records,
+        writer.committed.nbytes,
+        resumed.records,
+        left_out,
+        0.0,
+        transcoded=run.transcoded,
+        kept=run.kept,
+        schema=schema,
+        resized=None if settings.resizing is None else run.resized,
+    )
 
 
 def _index(location: Location, settings: PackSettings, progress: Progress) -> IndexReport | None:

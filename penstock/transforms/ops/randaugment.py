@@ -20,9 +20,9 @@ from penstock.transforms.base import Params, Sizes, uniforms
 from penstock.transforms.checks import as_integer, require_pixels
 from penstock.transforms.ops.blur import sharpen, sharpen_native
 from penstock.transforms.ops.color import apply_steps
-from penstock.transforms.ops.warp import Matrix, Warp, affine_matrix, rotation_matrix
-from penstock.transforms.pixel_arithmetic import PixelOp, Pixels, Steps, adjust
-from penstock.transforms.targets.boxes import invert_map, move_boxes, move_points, place_boxes
+from penstock.transforms.ops.warp import MapOp, Matrix, Warp, affine_matrix, rotation_matrix
+from penstock.transforms.pixel_arithmetic import Pixels, Steps, adjust
+from penstock.transforms.targets.boxes import invert_map
 
 __all__ = ["SPACE", "RandAugment", "TrivialAugmentWide"]
 
@@ -84,7 +84,7 @@ class _MoveOp(Warp):
         return affine_matrix((0, 0), 0.0, (0, 0), 1.0, (degrees, 0.0) if self.name == "ShearX" else (0.0, degrees))
 
 
-class _Augment(PixelOp):
+class _Augment(MapOp):
     """Base class of both; params: for each chosen op, its position in :data:`SPACE` and its magnitude."""
 
     random: ClassVar[bool] = True
@@ -130,23 +130,8 @@ class _Augment(PixelOp):
             mask = move.mask(mask, magnitude)
         return mask
 
-    def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """The upright boxes around the corners, moved by all chosen ops, clipped to the image."""
-        matrix = self._compose_matrices(params, size)
-        return boxes if matrix is None else move_boxes(boxes, matrix, size)
-
-    def place(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """The upright boxes around the corners, moved by all chosen ops."""
-        matrix = self._compose_matrices(params, size)
-        return boxes if matrix is None else place_boxes(boxes, matrix, size)
-
-    def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """Move by the chosen ops."""
-        matrix = self._compose_matrices(params, size)
-        return points if matrix is None else move_points(points, matrix)
-
-    def _compose_matrices(self, params: Params, size: tuple[int, int]) -> NDArray[np.float64] | None:
-        """The matrix of all chosen ops together; None if none moves pixels."""
+    def onward(self, params: Params, size: tuple[int, int]) -> NDArray[np.float64] | None:
+        """The map of all chosen ops together; None if none moves pixels."""
         matrices = [move.matrix(magnitude, size) for move, magnitude in self._moving_ops(params)]
         onward = [invert_map(matrix) for matrix in matrices if matrix is not None]
         return reduce(lambda first, then: then @ first, onward) if onward else None

@@ -18,7 +18,6 @@ __all__ = [
     "box_areas",
     "clip_boxes",
     "invert_map",
-    "move_boxes",
     "move_points",
     "overlaps",
     "place_boxes",
@@ -95,11 +94,6 @@ def invert_map(matrix: Sequence[float]) -> NDArray[np.float64]:
     """The inverse map, from the image to the result: 3 x 3, on homogeneous coordinates."""
     full = [*matrix, 0.0, 0.0, 1.0] if len(matrix) == AFFINE_NUMBERS else [*matrix, 1.0]
     return np.asarray(np.linalg.inv(np.array(full, np.float64).reshape(3, 3)), np.float64)
-
-
-def move_boxes(boxes: NDArray[np.float32], onward: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float32]:
-    """The upright boxes around the mapped corners, clipped to the image of ``size``."""
-    return clip_boxes(place_boxes(boxes, onward, size), size)
 
 
 def place_boxes(boxes: NDArray[np.float32], onward: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float32]:

@@ -4,7 +4,7 @@
 
     program.fill(images, ..., steps=steps)      the pixels; what each op drew is noted, sample by sample
     move(kind, value, steps[i])                 the same ops, applied to a value of sample i
-    move_objects(..., removals)                 the same, where an op removed objects: find_removals(boxes, steps[i])
+    move_objects(..., removals)                 the same, where an op removed objects: follow_objects(boxes, steps[i])
 
 The result equals what :class:`~penstock.transforms.Pipeline` makes of the whole sample. Nothing here draws a number.
 """
@@ -38,7 +38,6 @@ __all__ = [
     "Removal",
     "Step",
     "append_steps",
-    "find_removals",
     "follow_objects",
     "move",
     "move_objects",
@@ -151,21 +150,11 @@ class Removal:
     kept: NDArray[np.bool_]
 
 
-def find_removals(boxes: object, steps: Sequence[Step]) -> list[Removal]:
-    """What each op that removes objects left, by the boxes of a sample and the ops that were applied to its image."""
-    return follow_objects(boxes, steps)[1]
-
-
 def follow_objects(boxes: object, steps: Sequence[Step]) -> tuple[NDArray[np.float32], list[Removal]]:
-    """:func:`find_removals`, and the boxes after all ops: those that :func:`move_objects` gives."""
+    """The boxes of a sample after the ops that were applied to its image, and what each that removes objects left."""
     objects = Objects.start(boxes)
-    removals: list[Removal] = []
-    for step in steps:
-        if step.op.removes_objects:
-            removals.append(Removal(step.op, objects.remove(step.op, step.size)))
-        else:
-            objects.move(step.op, step.params, step.size)
-    return objects.boxes, removals
+    kept = [(step.op, objects.apply(step.op, step.params, step.size)) for step in steps]
+    return objects.boxes, [Removal(op, stayed) for op, stayed in kept if stayed is not None]
 
 
 def move_objects(
@@ -182,7 +171,7 @@ def move_objects(
     value : ndarray, or list of run-length encodings
         The value.
     steps, removals
-        What was applied to the image, and what :func:`find_removals` found for it.
+        What was applied to the image, and what :func:`follow_objects` found for it.
 
     Returns
     -------

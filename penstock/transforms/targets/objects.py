@@ -68,12 +68,12 @@ class Objects:
             self.boxes, placed = op.move_and_place(self.boxes, params, size)
             self.visible = self.visible * visible_shares(self.boxes, placed)
 
-    def apply(self, op: Op, params: Params, size: tuple[int, int]) -> None:
-        """Apply an op that moves boxes, removes objects, or does neither."""
+    def apply(self, op: Op, params: Params, size: tuple[int, int]) -> NDArray[np.bool_] | None:
+        """Apply an op that moves boxes, removes objects, or does neither; which stayed, if it removes objects."""
         if op.removes_objects:
-            self.remove(op, size)
-        else:
-            self.move(op, params, size)
+            return self.remove(op, size)
+        self.move(op, params, size)
+        return None
 
     def remove(self, op: Op, size: tuple[int, int]) -> NDArray[np.bool_]:
         """Apply an op that removes objects; returns which stayed."""
