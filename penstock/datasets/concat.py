@@ -93,13 +93,11 @@ class ConcatDataset(Dataset[T_co], Wrapper):
 
     def spec(self) -> Tree | None:
         """The spec that all datasets share; None if they differ."""
-        first, *others = [spec_of(dataset) for dataset in self.datasets]
-        return first if all(other == first for other in others) else None
+        return _find_shared(spec_of(dataset) for dataset in self.datasets)
 
     def ragged_forms(self) -> Tree | None:
         """The forms that all datasets share; None if they differ."""
-        first, *others = [ragged_forms(dataset) for dataset in self.datasets]
-        return first if all(other == first for other in others) else None
+        return _find_shared(ragged_forms(dataset) for dataset in self.datasets)
 
     def batch_assembly(self) -> BatchAssembly | None:
         """How the batches of all datasets get their form.
@@ -168,6 +166,11 @@ class ChainDataset(IterableDataset[T_co]):
 
 register_sum(of_streams=False, join=ConcatDataset)
 register_sum(of_streams=True, join=ChainDataset)
+
+
+def _find_shared(found: Iterable[Tree | None]) -> Tree | None:
+    first, *others = found
+    return first if all(other == first for other in others) else None
 
 
 def prefetch_concatenated(datasets: Sequence[DatasetLike], sizes: Sequence[int], indices: Sequence[int]) -> bool:

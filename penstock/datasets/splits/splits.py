@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, overload
+from typing import Final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from penstock import stores
 from penstock.datasets.splits.label_counts import count_values, join_counts
 from penstock.datasets.splits.stratification import LabelCounts, assign_groups, assign_randomly, stratify
 from penstock.errors import ArgumentError, StateError, StoreError
+from penstock.sample import Value
 from penstock.samplers.base import check_seed
 from penstock.stores.base import Store
 from penstock.wording import counted
@@ -301,7 +302,7 @@ def _refuse_suffix(path: Path) -> None:
 
 
 def _parse_json(text: str, store: Store) -> Split:
-    entry: dict[str, Any] = json.loads(text)
+    entry: dict[str, Value] = json.loads(text)
     if entry["format"] != _FORMAT:
         raise ValueError(f"its format is {entry['format']!r}")
     if entry["fingerprint"] != store.fingerprint():

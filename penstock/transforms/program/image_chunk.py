@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from penstock import _native
 from penstock.errors import PenstockError, SampleError
 from penstock.pixel_rows import EncodedRows
-from penstock.sample import Array, SampleKeys
+from penstock.sample import Array, SampleKeys, Value
 from penstock.transforms.base import ImageLike
 from penstock.transforms.decoding.decode import fill_missing_sizes, read_orientations
 from penstock.transforms.decoding.orientation import FIRST_TRANSPOSED
@@ -175,7 +175,7 @@ class Chunk:
 
 def seek_table_arguments(
     seek_tables: ChunkSeekTables | None, fused: NDArray[np.int64] | None, found: list[tuple[int, bool, bytes | None]]
-) -> dict[str, Any]:
+) -> dict[str, Value]:
     """Arguments of ``_native.fill`` for the tables; ``fused``: positions of the images that are given to it."""
     if seek_tables is None:
         return {}

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,7 @@ from penstock import _native, trace
 from penstock.bfloat16 import as_words
 from penstock.errors import CorruptRecordError
 from penstock.pixel_rows import PixelRows, to_rgb
-from penstock.sample import Array, ArrayKind
+from penstock.sample import Array, ArrayKind, Value
 from penstock.transforms.base import Fusion, ImageSpec, Op
 from penstock.transforms.ops.crop import CenterCrop, RandomCrop
 from penstock.transforms.ops.flip import HorizontalFlip, VerticalFlip
@@ -101,7 +100,7 @@ class PixelProgram(Program):
         if places is not None:
             images = images.take(places) if isinstance(images, PixelRows) else [images[i] for i in places.tolist()]
             geometry, rows = None if geometry is None else geometry[places], rows[places]
-        arguments: dict[str, Any] = {
+        arguments: dict[str, Value] = {
             "layout": fusion.layout,
             "filter": fusion.filter,
             "geometry": geometry,
@@ -113,7 +112,7 @@ class PixelProgram(Program):
             "pad": self._pads,
         }
         if isinstance(images, PixelRows):
-            shape: Any = images.shape
+            shape: Value = images.shape
             _native.fill_stored(images.buffer, images.offsets, shape, images.dtype.name, out, rows, **arguments)
         elif len(images):
             arrays = map(to_rgb, images) if self._converts else images

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, overload
+from typing import Final, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.sample import Array, Index
+from penstock.sample import Array, Index, Sample
 from penstock.transforms.base import Op, Params, Sizes
 from penstock.transforms.inputs import as_mask
 from penstock.transforms.targets.object_masks import ObjectMasks
@@ -68,7 +68,7 @@ class Step:
     params: Params
     size: tuple[int, int]
 
-    def move(self, kind: str, value: Any) -> Any:
+    def move(self, kind: str, value: Sample) -> Sample:
         """A value of a kind that follows the image, after the op; instances as :class:`ObjectMasks`."""
         op, params, size = self.op, self.params, self.size
         if kind == "mask":
@@ -158,7 +158,7 @@ def follow_objects(boxes: object, steps: Sequence[Step]) -> tuple[NDArray[np.flo
 
 
 def move_objects(
-    name: Index, kind: str | None, value: Any, steps: Sequence[Step], removals: Sequence[Removal]
+    name: Index, kind: str | None, value: Sample, steps: Sequence[Step], removals: Sequence[Removal]
 ) -> Array:
     """:func:`move` for a field of a sample from which objects were removed, of any kind.
 
@@ -219,7 +219,7 @@ def move(kind: str, value: object, steps: Sequence[Step]) -> Array:
     return moved.dense() if isinstance(moved, ObjectMasks) else as_collatable(moved)
 
 
-def _move(kind: str, value: Any, steps: Sequence[Step]) -> Any:
+def _move(kind: str, value: Sample, steps: Sequence[Step]) -> Sample:
     if kind == "mask":
         return _move_mask(value, steps)
     if kind == "instances":
@@ -239,7 +239,7 @@ def _open_instances(value: object, steps: Sequence[Step]) -> ObjectMasks:
     return ObjectMasks.of(value, size or _own_size(value))
 
 
-def _own_size(value: Any) -> tuple[int, int]:
+def _own_size(value: Sample) -> tuple[int, int]:
     """Width and height of masks that nothing moves; without any it does not matter."""
     if getattr(value, "ndim", 0) == 3:
         return value.shape[2], value.shape[1]

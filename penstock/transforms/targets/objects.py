@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -155,7 +154,7 @@ def may_be_of_objects(kind: Tree, value: Sample) -> bool:
     return isinstance(value, list) or len(getattr(value, "shape", ())) >= 1
 
 
-def keep_rows(name: Index, value: Sample, kept: NDArray[np.bool_], op: Op, kind: Tree = None) -> Any:
+def keep_rows(name: Index, value: Sample, kept: NDArray[np.bool_], op: Op, kind: Tree = None) -> Sample:
     """The rows of an array or a list that are kept; keypoints may have several rows for each object."""
     if value is None:
         return None
