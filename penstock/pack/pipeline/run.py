@@ -66,16 +66,10 @@ class PackProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class _PreparedRecord(Generic[T_prepared]):
-    key: str
-    content: T_prepared
-
-
-@dataclass(frozen=True, slots=True)
 class _PreparedRecords(Generic[T_prepared]):
-    """The records that one task prepared, in order."""
+    """The records that one task prepared, in order: the key and the content of each."""
 
-    records: list[_PreparedRecord[T_prepared] | Skipped]
+    records: list[tuple[str, T_prepared] | Skipped]
     nbytes: int
     transcoded: int = 0
     kept: int = 0
@@ -125,14 +119,14 @@ class PackRun(Generic[T_prepared]):
                     self._writer.append_batch(task.batch)
                     self._count += task.count
                 for record in task.records:
-                    reason = None if isinstance(record, Skipped) else self._clashes.find_repeated(record.key)
-                    entry = record if reason is None else Skipped(record.key, reason)
+                    reason = None if isinstance(record, Skipped) else self._clashes.find_repeated(record[0])
+                    entry = record if reason is None else Skipped(record[0], reason)
                     if isinstance(entry, Skipped):
                         self._skipped.append(entry)
                         self._has_failed = self._has_failed or self._raises
                         self._writer.skip(entry)
                     elif not self._has_failed:
-                        self._writer.append(entry.content)
+                        self._writer.append(entry[1])
                         self._count += 1
                 done += len(task.records) + task.count
                 nbytes += task.nbytes
@@ -221,7 +215,7 @@ class PackRun(Generic[T_prepared]):
         if self._uses_batches and (batch := self._prepare_batch(items)) is not None:
             return batch
         loaded = iter(self._load([item for item in items if isinstance(item, SourceItem)]))
-        records: list[_PreparedRecord[T_prepared] | Skipped] = []
+        records: list[tuple[str, T_prepared] | Skipped] = []
         nbytes = transcoded = kept = 0
         resized = NOTHING_RESIZED
         for item in items:
@@ -234,7 +228,7 @@ class PackRun(Generic[T_prepared]):
                 continue
             key = entry.key or item.key
             try:
-                records.append(_PreparedRecord(key, self._writer.prepare(key, entry.fields)))
+                records.append((key, self._writer.prepare(key, entry.fields)))
             except PackError as error:
                 records.append(Skipped(key, error.message))
                 continue

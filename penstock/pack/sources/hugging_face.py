@@ -7,7 +7,7 @@ applied, since its columns are packed.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
@@ -59,7 +59,8 @@ class HuggingFaceStream(IterableSource):
         """As :meth:`HuggingFaceSource.open`; without features, kinds are found from the first rows."""
         options.refuse_others(("schema", "classes", "key", "images", "source_id"), "a dataset of Hugging Face")
         features = src.features or {}
-        rows = UndecodedStream(_leave_encoded(src), _list_files(features))
+        files = _list_files(features)
+        rows = (_take_bytes(row, files) for row in _leave_encoded(src))
         return cls(rows, options, None, type(src).__name__, _find_fields(features))
 
 
@@ -74,16 +75,6 @@ class UndecodedRows:
 
     def __getitem__(self, index: int) -> dict[str, Value]:
         return _take_bytes(self._dataset[index], self._files)
-
-
-class UndecodedStream:
-    """The same for a dataset that is iterated."""
-
-    def __init__(self, dataset: DatasetLike, files: frozenset[str]) -> None:
-        self._dataset, self._files = dataset, files
-
-    def __iter__(self) -> Iterator[dict[str, Value]]:
-        return (_take_bytes(row, self._files) for row in self._dataset)
 
 
 def _take_bytes(row: Mapping[str, Value], files: frozenset[str]) -> dict[str, Value]:
