@@ -289,7 +289,7 @@ _OURS: Final[dict[type, type[_FillerMixin]]] = {
 }
 
 
-class StoreDataset(datasets.StoreDataset, data.Dataset[Sample]):  # type: ignore[misc]  # both concatenate with +
+class StoreDataset(datasets.StoreDataset, data.Dataset[Sample]):
     """:class:`penstock.StoreDataset` whose samples hold tensors, for a ``collate_fn`` that calls ``torch.stack``.
 
     A tensor is a view of its array, or a copy if the array may not be written. Strings, numbers and bytes stay as they
