@@ -7,7 +7,7 @@
                                                                                                            v
     text, JSON, HTML  <── reports <── Diagnosis <── analysis: verdict, model, trials <────────────── Recording
 
-    penstock.torch.check()       checking.py: a rule is one file in rules/
+    penstock.torch.check()       checking.py: a rule is one function in rules/
 
 This package imports nothing before a name is used: ``run.py`` must not import NumPy or torch before the script does,
 since the script may set variables (``OMP_NUM_THREADS``) that are read when they are imported.

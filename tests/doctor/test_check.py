@@ -36,8 +36,8 @@ from torch.utils import data as td  # noqa: E402  # it needs torch
 from penstock import doctor  # noqa: E402  # as above
 from penstock.datasets.object_graph import find_objects  # noqa: E402  # as above
 from penstock.doctor import RULES, Finding, Report, check  # noqa: E402  # as above
+from penstock.doctor.checks.checking import SCRIPT_RULES  # noqa: E402  # as above
 from penstock.doctor.checks.rules.copied_objects import estimate_nbytes  # noqa: E402  # as above
-from penstock.doctor.checks.script.checking import SCRIPT_RULES  # noqa: E402  # as above
 from penstock.doctor.checks.settings import count_usable_cores  # noqa: E402  # as above
 from penstock.doctor.checks.subject import Subject  # noqa: E402  # as above
 from penstock.torch import DataLoader  # noqa: E402  # as above
@@ -86,8 +86,8 @@ def one(report: Report, rule: str) -> Finding:
 @pytest.fixture(autouse=True)
 def enough_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the machine have two cores: findings about threads and workers depend on it."""
-    for rule in ("loader_setting", "thread_crowd", "sample"):
-        module = importlib.import_module(f"penstock.doctor.checks.rules.{rule}")
+    for name in ("loader_arguments", "thread_crowd", "sample"):
+        module = importlib.import_module(f"penstock.doctor.checks.rules.{name}")
         monkeypatch.setattr(module, "count_usable_cores", lambda: 2)
 
 
@@ -363,7 +363,7 @@ def test_large_containers_of_objects_are_reported(held: Callable[[], Any]) -> No
 
 def test_the_estimate_grows_with_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same list takes more memory with more workers: a note becomes a warning."""
-    monkeypatch.setattr(sys.modules["penstock.doctor.checks.rules.loader_setting"], "count_usable_cores", lambda: 64)
+    monkeypatch.setattr(sys.modules["penstock.doctor.checks.rules.loader_arguments"], "count_usable_cores", lambda: 64)
     with pytest.warns(UserWarning, match="max number of worker"):
         many = loader(Clean(names=NAMES), num_workers=32)
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from penstock.doctor import watch
+from penstock.doctor.checks.checking import SCRIPT_RULES
 from penstock.doctor.checks.findings import Finding
-from penstock.doctor.checks.script.checking import SCRIPT_RULES
 from tests.doctor.stranger_scripts import COMMON, LIBRARY, SCRIPTS
 
 MACHINE = {"loader-setting", "thread-crowd"}

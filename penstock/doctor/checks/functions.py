@@ -17,7 +17,6 @@ import types
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, cast
 
 import numpy as np
@@ -72,19 +71,12 @@ class UserFunction:
     first_line: int
     calls: list[FunctionCall] = field(default_factory=list)
 
-    def where(self, *lines: int) -> str:
-        """Name, file and lines, as a finding shows them."""
-        file = Path(self.function.__code__.co_filename).name
-        shown = ", ".join(map(str, sorted(set(lines)))) or str(self.function.__code__.co_firstlineno)
-        return f"{self.function.__qualname__} ({file}, line {shown})"
-
     def describe(
         self, rule: str, severity: Severity, lines: Iterable[int], what: str, advice: str, cost: str = ""
     ) -> Finding:
         """A finding about lines of the file."""
-        numbers = sorted(lines)
-        file = self.function.__code__.co_filename
-        return Finding(rule, severity, self.where(*numbers), what, advice, cost, file, numbers[0])
+        function, file = self.function.__qualname__, self.function.__code__.co_filename
+        return Finding.at_lines(rule, severity, function, file, lines, what, advice, cost)
 
     @property
     def mentions(self) -> set[str]:

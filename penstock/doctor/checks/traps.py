@@ -50,8 +50,7 @@ def find_traps(
     """
     if loader is None or "torch" not in sys.modules:
         return []
-    from penstock.doctor import check
-    from penstock.doctor.checks.script.checking import check_script
+    from penstock.doctor.checks.checking import check, check_script
 
     findings = _attempt("The loader", lambda: list(check(loader)), notes)
     if places is not None:

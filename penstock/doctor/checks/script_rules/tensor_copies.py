@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
 from penstock.doctor.checks.findings import Finding, Severity
@@ -37,7 +36,7 @@ def find(subject: ScriptSubject) -> Iterator[Finding]:
         text = f"{quote_events(events)} copies an array that torch could use as it is, in the main process."
         yield describe_events("tensor-copies", "warning", events, text, _ADVICE)
     looked = list(_look(subject))
-    copies = measure_tensor_copies(subject.loader, min(subject.left_s, _MOST_S)) if subject.left_s else None
+    copies = measure_tensor_copies(subject.samples.loader, min(subject.left_s, _MOST_S)) if subject.left_s else None
     yield from looked if copies is None else _describe_trial(looked, copies)
 
 
@@ -64,14 +63,13 @@ def _describe_trial(findings: Sequence[Finding], copies: Sequence[TensorCopy]) -
 def _describe_copy(copy: TensorCopy) -> Finding:
     share = copy.seconds / copy.batch_s if copy.batch_s else 0.0
     severity: Severity = "warning" if share >= _NOTABLE else "note"
-    where = f"{copy.function} ({Path(copy.file).name}, line {copy.line})"
     nbytes = f"{copy.nbytes / 1e6:.1f} MB"
     what, advice = f"torch.tensor copies new NumPy arrays: {nbytes} a batch.", _ADVICE
     if copy.is_list:
         what = f"torch.tensor converts lists of NumPy arrays one element at a time: {nbytes} a batch."
         advice = "Use torch.from_numpy(np.stack(arrays)), or torch.stack of tensors."
     cost = f"{1e3 * copy.seconds:.2g} ms of the {1e3 * copy.batch_s:.3g} ms in which one worker makes a batch"
-    return Finding("tensor-copies", severity, where, what, advice, cost, copy.file, copy.line)
+    return Finding.at_lines("tensor-copies", severity, copy.function, copy.file, [copy.line], what, advice, cost)
 
 
 def _copies(function: UserFunction, call: FunctionCall) -> bool:
