@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from penstock.doctor.checks.checking import RULES, check
     from penstock.doctor.checks.findings import Finding, Report
-    from penstock.doctor.judge.diagnosis import Diagnosis
+    from penstock.doctor.reports.text_report import Diagnosis
     from penstock.doctor.trials.tuning import Tuning, tune
     from penstock.doctor.watching.block import WatchReport, watch
 
@@ -31,7 +31,7 @@ _HOMES: Final = {
     "RULES": "checks.checking",
     "check": "checks.checking",
     "tune": "trials.tuning",
-    "Diagnosis": "judge.diagnosis",
+    "Diagnosis": "reports.text_report",
     "Finding": "checks.findings",
     "Report": "checks.findings",
     "Tuning": "trials.tuning",

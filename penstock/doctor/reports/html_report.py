@@ -9,9 +9,8 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from penstock.doctor.judge.diagnosis import Diagnosis
 from penstock.doctor.reports.json_report import replace_file
-from penstock.doctor.reports.text_report import describe_ending, format_gain, format_measured, format_time_us
+from penstock.doctor.reports.text_report import Diagnosis, describe_ending, format_gain, format_measured, format_time_us
 
 __all__ = ["format_html", "write_html"]
 

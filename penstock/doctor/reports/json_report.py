@@ -18,7 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.doctor.checks.findings import Finding
-from penstock.doctor.judge.diagnosis import VERDICTS, Advice, Diagnosis, SlowSample, StageCost
+from penstock.doctor.judge.diagnosis import VERDICTS, Advice, SlowSample, StageCost
+from penstock.doctor.reports.text_report import Diagnosis
 from penstock.doctor.watching.recording import Recording
 from penstock.errors import ArgumentError
 

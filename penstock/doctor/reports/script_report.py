@@ -22,14 +22,14 @@ from penstock.doctor.trials.rerunning import rerun_with_advice
 from penstock.doctor.watching.ranks import merge_ranks, summarize_rank
 
 if TYPE_CHECKING:
-    from penstock.doctor.judge.diagnosis import Diagnosis
+    from penstock.doctor.reports.text_report import Diagnosis
     from penstock.doctor.trials.run_options import RunOptions
     from penstock.doctor.watching.loaders.loader_watch import LoaderWatch
     from penstock.doctor.watching.recording import Recording
     from penstock.doctor.watching.script import Ending
     from penstock.doctor.watching.watcher import Watcher
 
-__all__ = ["Examination", "examine_script", "report"]
+__all__ = ["Examination", "examine_script", "exit_code", "report"]
 
 
 @dataclass(slots=True)
@@ -119,9 +119,30 @@ def report(
     _write(diagnosis, examination, options)
     if ending.code:
         return ending.code
-    from penstock.doctor.reports.exit_codes import exit_code
+    return exit_code(diagnosis, options.fail_if_waiting)
 
-    return int(exit_code(diagnosis, options.fail_if_waiting))
+
+def exit_code(diagnosis: Diagnosis, fail_if_waiting: float | None) -> int:
+    """The exit code that a limit of waiting asks for.
+
+    Parameters
+    ----------
+    diagnosis : Diagnosis
+        Of the script.
+    fail_if_waiting : float, optional
+        The greatest part of the time that may be waiting, 0..1; None: any.
+
+    Returns
+    -------
+    int
+        1 if the script waits longer, or if its waiting is no number; else 0. Of several ranks, the one that waits
+        longest counts.
+    """
+    if fail_if_waiting is None:
+        return 0
+    of_ranks = (row.get("waiting") for row in diagnosis.ranks)
+    waiting = [diagnosis.verdict.waiting, *(each for each in of_ranks if each is not None)]
+    return 0 if all(each <= fail_if_waiting for each in waiting) else 1
 
 
 def _say(line: str) -> None:

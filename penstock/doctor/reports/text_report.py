@@ -1,4 +1,4 @@
-"""A diagnosis as text: what ``penstock doctor`` prints.
+"""The result of watching a training script, and its text: what ``penstock doctor`` prints.
 
 The verdict comes first, because it may be all that a person reads. Text of datasets (keys, paths) is escaped, so that
 it cannot change the terminal.
@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from penstock.doctor.checks.findings import Finding
-from penstock.doctor.judge.diagnosis import Advice, Diagnosis, Measured, SlowSample, StageCost
+from penstock.doctor.judge.diagnosis import Advice, Measured, SlowSample, StageCost, Verdict
 from penstock.doctor.watching.recording import Recording
 from penstock.wording import counted, escape_unprintable
 
-__all__ = ["describe_ending", "format_gain", "format_measured", "format_report", "format_time_us"]
+__all__ = ["Diagnosis", "describe_ending", "format_gain", "format_measured", "format_report", "format_time_us"]
 
 _SAMPLES_SHOWN = 5
 _ENDINGS = {
@@ -24,6 +26,43 @@ _ENDINGS = {
     "finished": "It ran to its end.",
     "interrupted": "It was interrupted.",
 }
+
+
+@dataclass(slots=True)
+class Diagnosis:
+    """What watching has found. ``print`` shows it as text.
+
+    Parameters
+    ----------
+    verdict : Verdict
+        Which stage limits.
+    stages : list of StageCost
+        In the order a sample passes them.
+    advice : list of Advice
+        The most useful first; empty if nothing can be gained.
+    samples : list of SlowSample
+        The slowest first.
+    findings : list of Finding
+        Traps in the loader, the dataset and the script.
+    notes : list of str
+        What else matters: throttling, other programs, a crash of the script, what could not be measured.
+    recording : Recording
+        What it was computed from; of rank 0, where there are several.
+    ranks : list of dict
+        Of each rank: its waiting, its samples per second; who waited for whom.
+    """
+
+    verdict: Verdict
+    stages: list[StageCost]
+    advice: list[Advice]
+    samples: list[SlowSample]
+    findings: list[Finding]
+    notes: list[str]
+    recording: Recording
+    ranks: list[dict[str, Any]] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return format_report(self)
 
 
 def format_report(diagnosis: Diagnosis, *, width: int = 80) -> str:
