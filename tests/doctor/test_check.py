@@ -38,7 +38,6 @@ from penstock.datasets.object_graph import find_objects  # noqa: E402  # as abov
 from penstock.doctor import RULES, Finding, Report, check  # noqa: E402  # as above
 from penstock.doctor.checks.checking import SCRIPT_RULES  # noqa: E402  # as above
 from penstock.doctor.checks.rules.copied_objects import estimate_nbytes  # noqa: E402  # as above
-from penstock.doctor.checks.settings import count_usable_cores  # noqa: E402  # as above
 from penstock.doctor.checks.subject import Subject  # noqa: E402  # as above
 from penstock.torch import DataLoader  # noqa: E402  # as above
 from penstock.torch.loader.recipe import choose_backend  # noqa: E402  # as above
@@ -893,15 +892,6 @@ def test_more_workers_than_cores_are_reported(recwarn: pytest.WarningsRecorder) 
     report = check(loader(Clean(), num_workers=3))
 
     assert one(report, "loader-setting").where == "num_workers=3"
-
-
-def test_cores_are_limited_by_the_quota(tmp_path: Path) -> None:
-    """A container's quota, rounded up, limits the cores; without a quota, the affinity does."""
-    (tmp_path / "one").write_text("50000 100000\n")
-    (tmp_path / "none").write_text("max 100000\n")
-
-    assert count_usable_cores(tmp_path / "one") == 1
-    assert count_usable_cores(tmp_path / "none") == count_usable_cores(tmp_path / "absent") >= 1
 
 
 def test_an_epoch_without_a_batch_is_an_error() -> None:

@@ -7,14 +7,12 @@ Nothing here starts a worker or fixes the program's start method.
 from __future__ import annotations
 
 import multiprocessing
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from penstock.torch.loader.recipe import choose_backend
 
-__all__ = ["WorkerSettings", "count_usable_cores", "read_worker_settings"]
+__all__ = ["WorkerSettings", "read_worker_settings"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,22 +67,6 @@ def read_worker_settings(loader: Any) -> WorkerSettings:
     if kind == "threads":
         return WorkerSettings("threads", loader.num_workers, None, seeds_samples)
     return WorkerSettings("processes", loader.num_workers, _read_start_method(loader), seeds_samples)
-
-
-def count_usable_cores(quota: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """Number of cores that this process may use: its CPU affinity, limited by the quota of its control group.
-
-    Parameters
-    ----------
-    quota : Path
-        A file of control groups version 2.
-    """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        limit_us, period_us = quota.read_text().split()
-        return max(1, min(cores, -(-int(limit_us) // int(period_us))))
-    except (OSError, ValueError):  # no control group, or "max": no quota
-        return cores
 
 
 def _read_start_method(loader: object) -> str:

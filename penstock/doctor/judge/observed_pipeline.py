@@ -15,7 +15,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from penstock.doctor.checks.settings import count_usable_cores
 from penstock.doctor.judge.queueing import TrainingPipeline, Work
 from penstock.doctor.judge.stage_costs import (
     BatchCosts,
@@ -25,6 +24,7 @@ from penstock.doctor.judge.stage_costs import (
     find_idle,
     summarize_steps,
 )
+from penstock.doctor.machine.control_group import count_usable_cores
 from penstock.doctor.watching.recording import BATCH, SAMPLE, Recording
 
 __all__ = ["count_background", "count_cores", "measure_parallelism", "observe_pipeline", "waiting_for_start"]

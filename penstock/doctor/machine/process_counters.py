@@ -73,32 +73,12 @@ def read_pss(files: SystemFiles, pid: int) -> int:
 
 def list_children(files: SystemFiles, pid: int) -> list[int]:
     """Child processes of ``pid``, and theirs."""
-    if not files.exists(f"/proc/{pid}/task/{pid}/children"):
-        return _find_children(files, pid)
-    found: list[int] = []
-    new = [pid]
-    while new:
-        parent = new.pop()
-        for task in files.list_folder(f"/proc/{parent}/task"):
-            for word in re.findall(r"\d+", files.read(f"/proc/{parent}/task/{task}/children") or ""):
-                if int(word) not in found:
-                    found.append(int(word))
-                    new.append(int(word))
-    return found
-
-
-def _find_children(files: SystemFiles, pid: int) -> list[int]:
-    """The same by looking at all processes, for kernels without lists of children."""
-    children: dict[int, list[int]] = {}
-    for name in files.list_folder("/proc"):
-        if name.isdecimal():
-            words = (files.read(f"/proc/{name}/stat") or "").rpartition(")")[2].split()
-            if len(words) > 1 and words[1].isdecimal():
-                children.setdefault(int(words[1]), []).append(int(name))
-    found = list(children.get(pid, []))
+    found = [pid]
     for parent in found:  # grows while it is walked
-        found.extend(child for child in children.get(parent, []) if child not in found)
-    return found
+        for task in files.list_folder(f"/proc/{parent}/task"):
+            children = re.findall(r"\d+", files.read(f"/proc/{parent}/task/{task}/children") or "")
+            found.extend(int(word) for word in children if int(word) not in found)
+    return found[1:]
 
 
 def _read_delay(files: SystemFiles, pid: int) -> int:

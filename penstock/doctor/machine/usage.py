@@ -16,10 +16,10 @@ import os
 import threading
 import time
 from dataclasses import dataclass, fields
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from penstock.doctor.machine.control_group import find_control_group
-from penstock.doctor.machine.mounts import measure_space
+from penstock.doctor.machine.disks import measure_space
 from penstock.doctor.machine.process_counters import TICK_NS, ProcessCounters, list_children, read_pss
 from penstock.doctor.machine.sampling_thread import SamplingThread
 from penstock.doctor.machine.system_counters import SystemCounters
@@ -189,7 +189,7 @@ class UsageSampler:
         found = [process.describe(pid) for pid, process in watched]
         return sorted(found, key=lambda usage: (usage.role != "main", usage.role == "other", _number_of(usage.role)))
 
-    def system(self) -> dict[str, Any]:
+    def system(self) -> dict[str, object]:
         """What the whole machine did meanwhile.
 
         Returns

@@ -13,8 +13,8 @@ from penstock.datasets.base import fetch
 from penstock.datasets.object_graph import find_objects
 from penstock.doctor.checks.findings import Finding
 from penstock.doctor.checks.pickling import try_pickling
-from penstock.doctor.checks.settings import count_usable_cores
 from penstock.doctor.checks.subject import Subject
+from penstock.doctor.machine.control_group import count_usable_cores
 from penstock.sample import Sample, SampleKeys
 
 __all__ = ["find"]
