@@ -48,11 +48,13 @@ def _find_too_many_workers(subject: Subject) -> Iterator[Finding]:
 
 
 def _find_empty_epoch(subject: Subject) -> Iterator[Finding]:
-    batch_size = subject.argument("batch_size")
-    if subject.is_stream or not subject.argument("drop_last", False) or not isinstance(batch_size, int):
+    batch_size, loader = subject.argument("batch_size"), subject.loader
+    if subject.is_stream or loader is None or not subject.argument("drop_last", False):
+        return
+    if not isinstance(batch_size, int):
         return
     try:
-        samples = len(subject.loader.sampler)
+        samples = len(loader.sampler)
     except Exception:  # noqa: BLE001  # no length; the rule `length` reports datasets without one
         return
     if 0 < samples < batch_size:

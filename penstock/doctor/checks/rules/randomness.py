@@ -108,7 +108,7 @@ def _is_generator(value: object) -> bool:
 def _seeds_workers(subject: Subject) -> bool:
     """Whether the user's code seems to seed each worker's generators itself."""
     init = subject.argument("worker_init_fn")
-    if init is not None:
+    if callable(init):
         try:
             source = inspect.getsource(init)
         except (OSError, TypeError):  # no source: assume that it seeds

@@ -53,11 +53,11 @@ def find_loader_each_epoch(subject: ScriptSubject) -> Iterator[Finding]:
 
 def find_held_batches(subject: ScriptSubject) -> Iterator[Finding]:
     """Find ``list(loader)`` of 1 GB or more, and ``itertools.cycle`` of that or of a loader that shuffles."""
-    layout = subject.places.layout
-    if layout is None:
+    layout, loader = subject.places.layout, subject.samples.loader
+    if layout is None or loader is None:
         return
     try:
-        count = len(subject.samples.loader)
+        count = len(loader)
     except Exception:  # noqa: BLE001  # a stream, or a length of the user's that fails
         return
     nbytes = count * sum(leaf.nbytes for leaf in layout.leaves())
