@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from penstock.doctor.reports.json_report import replace_file
+from penstock.doctor.reports.json_report import open_new
 from penstock.doctor.reports.text_report import Diagnosis, describe_ending, format_gain, format_measured, format_time_us
 
 __all__ = ["format_html", "write_html"]
@@ -33,7 +33,8 @@ def write_html(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
     OSError
         If the file cannot be written.
     """
-    replace_file(path, format_html(diagnosis))
+    with open_new(path) as file:
+        file.write(format_html(diagnosis))
 
 
 def format_html(diagnosis: Diagnosis) -> str:
