@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from penstock.doctor.checks.findings import Finding, Report
 from penstock.doctor.checks.script.batch_places import BatchPlaces
@@ -31,7 +31,7 @@ _OF_STAGE: Final = {
 
 
 def find_traps(
-    loader: Any, places: BatchPlaces | None, recording: Recording, notes: list[str], *, trial_s: float = 0.0
+    loader: object, places: BatchPlaces | None, recording: Recording, notes: list[str], *, trial_s: float = 0.0
 ) -> list[Finding]:
     """Known mistakes, the most severe first, where torch, which the rules need, is imported.
 

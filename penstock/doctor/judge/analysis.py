@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from penstock.doctor.checks.script.batch_places import BatchPlaces
 from penstock.doctor.checks.traps import find_traps, name_in_verdict
@@ -58,7 +58,7 @@ _CONCENTRATED: Final = 0.5
 
 def diagnose(
     recording: Recording,
-    loader: Any = None,
+    loader: object = None,
     *,
     places: BatchPlaces | None = None,
     budget_s: float = 60.0,

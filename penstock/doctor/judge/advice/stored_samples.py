@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from penstock.doctor.judge.diagnosis import Advice
 from penstock.doctor.judge.situation import Situation
@@ -154,7 +154,7 @@ def find_shard_size(situation: Situation) -> Iterator[Advice]:
     )
 
 
-def _shard_sizes(dataset: Any) -> list[int]:
+def _shard_sizes(dataset: object) -> list[int]:
     """Sizes of the tar files that attributes of the dataset, or of its store, name."""
     paths: list[str] = []
     for holder in (dataset, getattr(dataset, "store", None)):
