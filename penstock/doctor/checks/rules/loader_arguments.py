@@ -120,7 +120,7 @@ def find_stop_iteration(subject: Subject) -> Iterator[Finding]:
         if iterates or inspect.isgeneratorfunction(function.function):
             continue
         raises = [node for node in ast.walk(function.tree) if isinstance(node, ast.Raise)]
-        lines = [function.line_of(node) for node in raises if _is_stop_iteration(node.exc)]
+        lines = [node.lineno for node in raises if _is_stop_iteration(node.exc)]
         if not lines:
             continue
         is_numpy = isinstance(subject.loader, NumpyDataLoader)

@@ -72,7 +72,7 @@ def _find_linear_algebra(subject: Subject) -> Iterator[Finding]:
     for function in subject.functions:
         lines = [call.line for call in function.calls if call.name.startswith(_LINEAR_ALGEBRA)]
         lines += [
-            function.line_of(node)
+            node.lineno
             for node in ast.walk(function.tree)
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)
         ]
