@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from penstock.doctor.machine.control_group import find_control_group
-from penstock.doctor.machine.process_counters import ProcessCounters, read_pss
+from penstock.doctor.machine.process_counters import read_counters, read_pss
 from penstock.doctor.machine.sampling_thread import SamplingThread
 from penstock.doctor.machine.system_counters import SystemCounters
 from penstock.doctor.machine.system_files import SystemFiles
@@ -144,7 +144,7 @@ def test_what_cannot_be_read_any_more_keeps_its_value(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "10 (x", "10 (x) S a b", "10 (x) S" + " x" * 30, "\xff"])
 def test_a_process_whose_file_says_nothing_is_none(tmp_path: Path, content: str) -> None:
     """It may end at any moment."""
-    assert ProcessCounters.read(make_system(tmp_path, {"/proc/10/stat": content}), 10) is None
+    assert read_counters(make_system(tmp_path, {"/proc/10/stat": content}), 10) is None
 
 
 def test_real_processes_are_watched() -> None:

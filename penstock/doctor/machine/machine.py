@@ -21,7 +21,7 @@ import numpy as np
 
 from penstock.doctor.machine.control_group import ControlGroup, count_usable_cores, find_control_group
 from penstock.doctor.machine.disks import describe_disk, measure_space
-from penstock.doctor.machine.process_counters import ProcessCounters, list_children
+from penstock.doctor.machine.process_counters import list_children, read_counters
 from penstock.doctor.machine.system_counters import ProcessorTimes
 from penstock.doctor.machine.system_files import SystemFiles
 
@@ -150,8 +150,8 @@ def _read_busy(files: SystemFiles) -> tuple[float, float] | None:
     times, now_s, pid = ProcessorTimes.read(files), time.perf_counter_ns() / 1e9, os.getpid()
     if times is None:
         return None
-    counters = (ProcessCounters.read(files, each) for each in (pid, *list_children(files, pid)))
-    return times.busy_s - sum(own.cpu_ns for own in counters if own is not None) / 1e9, now_s
+    found = (read_counters(files, each) for each in (pid, *list_children(files, pid)))
+    return times.busy_s - sum(each[1]["cpu_ns"] for each in found if each is not None) / 1e9, now_s
 
 
 def _describe_memory(files: SystemFiles, group: ControlGroup) -> dict[str, object]:

@@ -4,63 +4,42 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from typing import Final
 
 from penstock.doctor.machine.system_files import SystemFiles
 
-__all__ = ["TICK_NS", "ProcessCounters", "list_children", "read_pss"]
+__all__ = ["MOST", "TICK_NS", "list_children", "read_counters", "read_pss"]
 
 TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+MOST: Final = frozenset({"threads", "descriptors"})
+"""Of these counters the most at one time is told, of others what was added."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessCounters:
-    """What a process has used since it began, and what it has now.
+def read_counters(files: SystemFiles, pid: int) -> tuple[int, dict[str, int]] | None:
+    """What process ``pid`` has used since it began, also if it has ended and is not waited for; None if there is none.
 
-    Parameters
-    ----------
-    began_ns : int
-        When it began, on the clock of ``/proc/uptime``; with the number of the process it names one process.
-    cpu_ns : int
-        Of all threads, also of those that have ended.
-    threads, descriptors : int
-        Now; ``descriptors`` 0 if they may not be listed.
-    major_faults, minor_faults, read_bytes, read_calls_bytes : int
-        As in :class:`~penstock.doctor.watching.recording.ProcessUsage`; bytes are 0 if they may not be read.
-    waiting_for_cpu_ns : int
-        Of the threads that live; -1 if the kernel does not count it.
+    Returns
+    -------
+    tuple of int and dict of str to int, optional
+        When it began, on the clock of ``/proc/uptime``: with the number of the process it names one process. Its
+        counters, of all threads, by their names in :class:`~penstock.doctor.watching.recording.ProcessUsage`; what may
+        not be read is 0.
     """
-
-    began_ns: int
-    cpu_ns: int = 0
-    threads: int = 0
-    descriptors: int = 0
-    major_faults: int = 0
-    minor_faults: int = 0
-    read_bytes: int = 0
-    read_calls_bytes: int = 0
-    waiting_for_cpu_ns: int = -1
-
-    @classmethod
-    def read(cls, files: SystemFiles, pid: int) -> ProcessCounters | None:
-        """The counters of process ``pid``, also if it has ended and is not waited for; None if there is none."""
-        text = files.read(f"/proc/{pid}/stat") or ""
-        words = text.rpartition(")")[2].split()  # the name before it may hold anything
-        if len(words) < 20 or not all(word.lstrip("-").isdecimal() for word in words[1:20]):
-            return None
-        io = files.read_pairs(f"/proc/{pid}/io")
-        return cls(
-            began_ns=int(words[19]) * TICK_NS,
-            cpu_ns=(int(words[11]) + int(words[12])) * TICK_NS,
-            threads=int(words[17]),
-            descriptors=len(files.list_folder(f"/proc/{pid}/fd")),
-            major_faults=int(words[9]),
-            minor_faults=int(words[7]),
-            read_bytes=io.get("read_bytes", 0),
-            read_calls_bytes=io.get("rchar", 0),
-            waiting_for_cpu_ns=_read_delay(files, pid),
-        )
+    text = files.read(f"/proc/{pid}/stat") or ""
+    words = text.rpartition(")")[2].split()  # the name before it may hold anything
+    if len(words) < 20 or not all(word.lstrip("-").isdecimal() for word in words[1:20]):
+        return None
+    io = files.read_pairs(f"/proc/{pid}/io")
+    return int(words[19]) * TICK_NS, {
+        "cpu_ns": (int(words[11]) + int(words[12])) * TICK_NS,
+        "threads": int(words[17]),
+        "descriptors": len(files.list_folder(f"/proc/{pid}/fd")),
+        "major_faults": int(words[9]),
+        "minor_faults": int(words[7]),
+        "read_bytes": io.get("read_bytes", 0),
+        "read_calls_bytes": io.get("rchar", 0),
+        "waiting_for_cpu_ns": _read_delay(files, pid),
+    }
 
 
 def read_pss(files: SystemFiles, pid: int) -> int:
