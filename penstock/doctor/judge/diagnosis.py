@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from penstock.doctor.trials.changed_loader import Change
 
@@ -13,9 +13,7 @@ __all__ = ["VERDICTS", "Advice", "Measured", "SlowSample", "StageCost", "Verdict
 VerdictStage = Literal[
     "read", "decode", "augment", "collate", "transport", "copy", "step", "workers", "threads", "none"
 ]
-VERDICTS: Final[tuple[VerdictStage, ...]] = (
-    "read", "decode", "augment", "collate", "transport", "copy", "step", "workers", "threads", "none",
-)  # fmt: skip
+VERDICTS: Final[tuple[VerdictStage, ...]] = get_args(VerdictStage)
 _LEAST_DOUBT: Final = 0.02
 _ONE_RUN: Final = 0.25
 """Standard errors in logarithms: the least of several runs, and that of one."""

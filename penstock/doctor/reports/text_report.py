@@ -7,7 +7,7 @@ it cannot change the terminal.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,8 +18,20 @@ from penstock.doctor.judge.diagnosis import Advice, Measured, SlowSample, StageC
 from penstock.doctor.watching.recording import Recording
 from penstock.wording import counted, escape_unprintable
 
-__all__ = ["Diagnosis", "describe_ending", "format_gain", "format_measured", "format_report", "format_time_us"]
+__all__ = [
+    "ESTIMATED",
+    "STAGE_COLUMNS",
+    "Diagnosis",
+    "describe_ending",
+    "format_gain",
+    "format_measured",
+    "format_report",
+    "format_stage",
+    "format_time_us",
+]
 
+STAGE_COLUMNS = ("stage", "per sample", "half below", "99% below", "share")
+ESTIMATED = "* estimated: the whole sample is timed, its parts are found by stack sampling"
 _SAMPLES_SHOWN = 5
 _ENDINGS = {
     "steps": "It was ended after enough steps.",
@@ -108,6 +120,12 @@ def format_time_us(time_us: float) -> str:
     return f"{_round(time_us)} us"
 
 
+def format_stage(cost: StageCost) -> tuple[str, ...]:
+    """A row of :data:`STAGE_COLUMNS`."""
+    times = (format_time_us(value) for value in (cost.us_per_sample, cost.p50_us, cost.p99_us))
+    return f"{cost.stage} *" if cost.is_estimated else cost.stage, *times, f"{cost.share:.0%}" if cost.share else ""
+
+
 def format_gain(ratio: float) -> str:
     """A ratio of speeds as a gain.
 
@@ -175,18 +193,10 @@ def _describe_step(recording: Recording) -> str:
     return f"One step takes        {format_time_us(mean_ns / 1000):>10}{of_it}"
 
 
-def _list_stages(stages: Iterable[StageCost]) -> list[str]:
-    stages = list(stages)
-    if not stages:
-        return []
-    lines = [f"{'stage':<12}{'per sample':>12}{'half below':>12}{'99% below':>12}{'share':>8}"]
-    for cost in stages:
-        name = f"{cost.stage}{' *' if cost.is_estimated else ''}"
-        times = "".join(f"{format_time_us(value):>12}" for value in (cost.us_per_sample, cost.p50_us, cost.p99_us))
-        lines.append(f"{name:<12}{times}{f'{cost.share:.0%}' if cost.share else '':>8}".rstrip())
-    if any(cost.is_estimated for cost in stages):
-        lines.append("* estimated: the whole sample is timed, its parts are found by stack sampling")
-    return lines
+def _list_stages(stages: Sequence[StageCost]) -> list[str]:
+    rows = [STAGE_COLUMNS, *map(format_stage, stages)] if stages else []
+    lines = [f"{name:<12}{mean:>12}{half:>12}{most:>12}{share:>8}".rstrip() for name, mean, half, most, share in rows]
+    return [*lines, *([ESTIMATED] if any(cost.is_estimated for cost in stages) else [])]
 
 
 def _list_advice(advice: Iterable[Advice], width: int) -> list[str]:
