@@ -68,8 +68,8 @@ def test_each_counter_is_what_was_added_while_watching(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_child_processes_are_found_and_named(tmp_path: Path) -> None:
-    """Workers, in the order of their numbers, come after the main process, and children of children last."""
+def test_child_processes_are_found(tmp_path: Path) -> None:
+    """Those of all threads of the main process, which comes first, and their children."""
     contents = {"/proc/uptime": "500.0 1.0\n"}
     for pid in (10, 11, 12, 13, 14):
         contents |= process(pid)
@@ -79,15 +79,12 @@ def test_child_processes_are_found_and_named(tmp_path: Path) -> None:
         "/proc/12/task/12/children": "14",
     }
     sampler = UsageSampler(10, files=make_system(tmp_path, contents))
-    sampler.name_process(13, "worker 10")
-    sampler.name_process(11, "worker 9")
-    sampler.name_process(99, "worker 8")
     sampler.sample()
 
     roles = [(usage.role, usage.pid) for usage in sampler.result()]
 
-    assert roles[:3] == [("main", 10), ("worker 9", 11), ("worker 10", 13)]
-    assert sorted(roles[3:]) == [("other", 12), ("other", 14)]
+    assert roles[0] == ("main", 10)
+    assert sorted(roles[1:]) == [("other", pid) for pid in (11, 12, 13, 14)]
 
 
 def test_a_process_that_began_later_counts_from_its_beginning(tmp_path: Path) -> None:
@@ -113,13 +110,12 @@ def test_a_process_number_that_is_used_again_is_another_process(tmp_path: Path) 
     contents["/proc/10/task/10/children"] = "11"
     sampler = UsageSampler(10, files=make_system(tmp_path, contents))
     sampler.sample()
-    sampler.name_process(11, "worker 0")
     make_system(tmp_path, process(11, began=502 * ticks, cpu=5))
     sampler.sample()
 
-    used = sorted((usage.role, usage.cpu_ns) for usage in sampler.result() if usage.pid == 11)
+    used = sorted(usage.cpu_ns for usage in sampler.result() if usage.pid == 11)
 
-    assert used == [("other", 5 * TICK_NS), ("worker 0", 30 * TICK_NS)]
+    assert used == [5 * TICK_NS, 30 * TICK_NS]
 
 
 def test_what_cannot_be_read_any_more_keeps_its_value(tmp_path: Path) -> None:
@@ -154,21 +150,19 @@ def test_real_processes_are_watched() -> None:
         UsageSampler(period_s=0.01) as sampler,
         subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child,
     ):
-        sampler.name_process(child.pid, "worker 0")
         assert child.stdout is not None
         child.stdout.readline()
         sampler.sample()
         child.communicate(b"\n")
 
-    usage = {each.role: each for each in sampler.result()}
+    usage = {each.pid: each for each in sampler.result()}
     system: Any = sampler.system()
 
-    assert usage["worker 0"].pid == child.pid
-    assert 0.25e9 < usage["worker 0"].cpu_ns <= usage["worker 0"].wall_ns + 2 * TICK_NS
-    assert usage["worker 0"].minor_faults > 30 * 256 / 16  # pages may be larger
-    assert usage["main"].pid == os.getpid()
-    assert usage["main"].threads >= 2
-    assert usage["main"].descriptors > 2
+    assert 0.25e9 < usage[child.pid].cpu_ns <= usage[child.pid].wall_ns + 2 * TICK_NS
+    assert usage[child.pid].minor_faults > 30 * 256 / 16  # pages may be larger
+    assert (usage[os.getpid()].role, usage[child.pid].role) == ("main", "other")
+    assert usage[os.getpid()].threads >= 2
+    assert usage[os.getpid()].descriptors > 2
     assert system["watched_cores"] > 0
     assert system["samples"] >= 1
     assert json.loads(json.dumps(system)) == system

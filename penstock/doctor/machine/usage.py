@@ -38,7 +38,6 @@ _MEMORY_SHARE: Final = 0.0005
 class _Watched:
     """One process: its counters when watching began, and the largest since; times of ``time.perf_counter_ns``."""
 
-    role: str
     first: Mapping[str, int]
     last: Mapping[str, int]
     began_ns: int
@@ -51,20 +50,19 @@ class _Watched:
         self.last = {name: max(self.last[name], count) for name, count in new.items()}
         self.ended_ns = now_ns
 
-    def describe(self, pid: int) -> ProcessUsage:
+    def describe(self, role: str, pid: int) -> ProcessUsage:
         """What the process has used."""
         used = {
             name: count if name in MOST or count < 0 else count - max(0, self.first.get(name, 0))
             for name, count in self.last.items()
         }
-        return ProcessUsage(self.role, pid, wall_ns=self.ended_ns - self.began_ns, pss_bytes=self.pss_bytes, **used)
+        return ProcessUsage(role, pid, wall_ns=self.ended_ns - self.began_ns, pss_bytes=self.pss_bytes, **used)
 
 
 class UsageSampler:
     """Samples a process and its child processes; a context manager.
 
     The processor time of its threads is measured: periods grow so that they use at most 0.2 % of a core.
-    Thread-safe: :meth:`name_process` may be called by any thread.
 
     Parameters
     ----------
@@ -140,10 +138,6 @@ class UsageSampler:
     def __exit__(self, *exc: object) -> None:
         self.stop()
 
-    def name_process(self, pid: int, role: str) -> None:
-        """Say what a child process is, such as "worker 0", while it lives; one without a name is "other"."""
-        self._record(pid, role)
-
     def sample(self) -> None:
         """Look at all processes once. Called by the thread; a caller with a thread of its own calls it instead."""
         if self._first is None:
@@ -167,11 +161,11 @@ class UsageSampler:
         watched.pss_bytes = max(watched.pss_bytes, nbytes)
 
     def result(self) -> list[ProcessUsage]:
-        """What each process has used while it was watched: the main process, then workers, then others."""
+        """What each process has used while it was watched: the main process ("main"), then others ("other")."""
         with self._lock:
             watched = [(pid, process) for (pid, _), process in self._processes.items()]
-        found = [process.describe(pid) for pid, process in watched]
-        return sorted(found, key=lambda usage: (usage.role != "main", usage.role == "other", _number_of(usage.role)))
+        found = [process.describe("main" if pid == self.pid else "other", pid) for pid, process in watched]
+        return sorted(found, key=lambda usage: usage.role != "main")
 
     def system(self) -> dict[str, object]:
         """What the whole machine did meanwhile.
@@ -194,7 +188,7 @@ class UsageSampler:
             "sampler_cpu_s": self.cpu_ns / 1e9,
         }
 
-    def _record(self, pid: int, role: str | None = None) -> None:
+    def _record(self, pid: int) -> None:
         found = read_counters(self._files, pid)
         if found is None:
             return
@@ -203,26 +197,19 @@ class UsageSampler:
         with self._lock:
             watched = self._processes.get((pid, began_ns))
             if watched is None:
-                watched = self._processes[pid, began_ns] = self._begin(pid, began_ns, counters, now_ns)
-            watched.role = role or watched.role
+                watched = self._processes[pid, began_ns] = self._begin(began_ns, counters, now_ns)
             watched.update(counters, now_ns)
 
-    def _begin(self, pid: int, began_ns: int, counters: Mapping[str, int], now_ns: int) -> _Watched:
-        role = "main" if pid == self.pid else "other"
+    def _begin(self, began_ns: int, counters: Mapping[str, int], now_ns: int) -> _Watched:
         age_ns = self._uptime_ns - began_ns  # when watching began
         if self._first is None:
-            return _Watched(role, counters, counters, now_ns, now_ns)
+            return _Watched(counters, counters, now_ns, now_ns)
         if not self._uptime_ns or age_ns > TICK_NS:
-            return _Watched(role, counters, counters, self._first.now_ns, now_ns)
+            return _Watched(counters, counters, self._first.now_ns, now_ns)
         # A process that began later counts from its beginning.
-        return _Watched(role, {}, counters, min(now_ns, self._first.now_ns - age_ns), now_ns)
+        return _Watched({}, counters, min(now_ns, self._first.now_ns - age_ns), now_ns)
 
 
 def _read_uptime_ns(files: SystemFiles) -> int:
     words = (files.read("/proc/uptime") or "").split()
     return int(float(words[0]) * 1e9) if words else 0
-
-
-def _number_of(role: str) -> int:
-    number = role.rpartition(" ")[2]
-    return int(number) if number.isdecimal() else -1
