@@ -7,7 +7,7 @@ it cannot change the terminal.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -199,11 +199,9 @@ def _list_stages(stages: Sequence[StageCost]) -> list[str]:
     return [*lines, *([ESTIMATED] if any(cost.is_estimated for cost in stages) else [])]
 
 
-def _list_advice(advice: Iterable[Advice], width: int) -> list[str]:
-    lines: list[str] = []
+def _list_advice(advice: Sequence[Advice], width: int) -> list[str]:
+    lines = ["What to change, and what the whole training gains"] if advice else []
     for number, each in enumerate(advice, 1):
-        if not lines:
-            lines.append("What to change, and what the whole training gains")
         lines += _wrap(f"{number}. {each.change}", width, "  ", "     ")
         lines.append(f"     predicted {format_gain(each.predicted)}, measured {format_measured(each.measured)}")
         lines += _wrap(each.reason, width, "     ")
@@ -211,22 +209,19 @@ def _list_advice(advice: Iterable[Advice], width: int) -> list[str]:
     return lines
 
 
-def _list_samples(samples: Iterable[SlowSample], width: int) -> list[str]:
-    samples = list(samples)
-    lines = [f"{'ms':>10}{'index':>12}  key"] if samples else []
+def _list_samples(samples: Sequence[SlowSample], width: int) -> list[str]:
+    lines = ["Slowest samples", f"{'ms':>10}{'index':>12}  key"] if samples else []
     for each in samples[:_SAMPLES_SHOWN]:
         head = f"{each.ms:>10,.1f}{each.index:>12}  "
         key = escape_unprintable(each.key) or "-"
         room = max(width - len(head), 20)
         lines.append(head + (key if len(key) <= room else f"...{key[3 - room :]}"))
-    return ["Slowest samples", *lines] if samples else []
+    return lines
 
 
-def _list_findings(findings: Iterable[Finding], width: int) -> list[str]:
-    lines: list[str] = []
+def _list_findings(findings: Sequence[Finding], width: int) -> list[str]:
+    lines = ["Found in the loader, the dataset and the script"] if findings else []
     for each in findings:
-        if not lines:
-            lines.append("Found in the loader, the dataset and the script")
         lines += _wrap(f"{each.severity}: {each.where}  [{each.rule}]", width, "  ", "    ")
         lines += _wrap(each.what, width, "    ")
         if each.cost:
@@ -237,10 +232,8 @@ def _list_findings(findings: Iterable[Finding], width: int) -> list[str]:
 
 
 def _list_ranks(diagnosis: Diagnosis, width: int) -> list[str]:
-    lines: list[str] = []
+    lines = [f"{'rank':>6}{'samples/s':>12}{'waiting':>9}  waits for rank"] if diagnosis.ranks else []
     for row in diagnosis.ranks:
-        if not lines:
-            lines.append(f"{'rank':>6}{'samples/s':>12}{'waiting':>9}  waits for rank")
         speed, waiting, other = (row.get(name) for name in ("samples_per_s", "waiting", "waited_for"))
         lines.append(
             f"{row.get('rank', '?'):>6}{'?' if speed is None else _count(speed):>12}"
