@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.doctor.judge.advice import CANDIDATES, Candidate
+from penstock.doctor.judge.advice import CANDIDATES
 from penstock.doctor.judge.analysis import _is_faster, diagnose
-from penstock.doctor.judge.diagnosis import Measured
+from penstock.doctor.judge.diagnosis import Advice, Measured
 from penstock.doctor.judge.situation import examine
 from penstock.doctor.watching.recording import Recording, ThreadGain
 from tests.doctor.simulator import Script, simulate
@@ -22,7 +22,7 @@ READING = Script(2, cores=4, read_idle=6.0, read=0.5, step_idle=5)
 DECODING = Script(2, cores=2, decode=4.0, step_idle=5)
 
 
-def candidates(rule: str, recording: Recording, loader: Any = None) -> list[Candidate]:
+def candidates(rule: str, recording: Recording, loader: Any = None) -> list[Advice]:
     """What one file of advice says."""
     return list(CANDIDATES.get(rule)(examine(recording, loader)))
 

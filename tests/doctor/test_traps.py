@@ -22,7 +22,7 @@ from torch.utils import data as td  # noqa: E402  # it needs torch
 from penstock.doctor import watch  # noqa: E402  # it needs torch
 from penstock.doctor.checks.findings import Finding, Severity  # noqa: E402  # as above
 from penstock.doctor.checks.script.batch_places import BatchPlaces  # noqa: E402  # as above
-from penstock.doctor.checks.trap_trials import measure_tensor_copies  # noqa: E402  # as above
+from penstock.doctor.checks.script_rules.tensor_copies import measure_tensor_copies  # noqa: E402  # as above
 from penstock.doctor.checks.traps import name_in_verdict  # noqa: E402  # as above
 from penstock.doctor.judge.diagnosis import Verdict, VerdictStage  # noqa: E402  # as above
 from penstock.doctor.reports.github_report import list_annotations  # noqa: E402  # as above

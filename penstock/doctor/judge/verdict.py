@@ -28,7 +28,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 from penstock.doctor.judge.advice.num_workers import with_workers
-from penstock.doctor.judge.candidate import Candidate
 from penstock.doctor.judge.diagnosis import Advice, Verdict, VerdictStage
 from penstock.doctor.judge.observed_pipeline import waiting_for_start
 from penstock.doctor.judge.situation import Situation, limiting_shares
@@ -88,9 +87,7 @@ def find_limit(situation: Situation) -> Limit:
     return "trainer"
 
 
-def decide(
-    situation: Situation, limit: Limit, candidates: Mapping[str, Candidate], tried: Mapping[str, Advice]
-) -> Verdict:
+def decide(situation: Situation, limit: Limit, candidates: Mapping[str, Advice]) -> Verdict:
     """The verdict.
 
     Parameters
@@ -99,43 +96,44 @@ def decide(
         What was observed.
     limit : str
         By :func:`find_limit`.
-    candidates : mapping of str to Candidate
-        By their rules.
-    tried : mapping of str to Advice
-        Those that were measured, whatever they brought, by their rules.
+    candidates : mapping of str to Advice
+        By their rules; with ``measured`` those that were tried, whatever they brought.
     """
-    stage, sentence = _choose(situation, limit, candidates, tried)
+    stage, sentence = _choose(situation, limit, candidates)
     steps = situation.steps
     text = f"{sentence} {_explain(situation, stage)}" if steps.delivered else sentence
     return Verdict(stage, text, steps.waiting, steps.delivered, steps.trainer, situation.alone)
 
 
-def _choose(
-    situation: Situation, limit: Limit, candidates: Mapping[str, Candidate], tried: Mapping[str, Advice]
-) -> tuple[VerdictStage, str]:
-    steps = situation.steps
+def _choose(situation: Situation, limit: Limit, candidates: Mapping[str, Advice]) -> tuple[VerdictStage, str]:
+    steps, pipeline = situation.steps, situation.pipeline
     if limit == "nothing":
         return "none", "The script took no batch from a loader, so there is nothing to judge."
     if limit == "copy":
         return "copy", f"Copies to the device limit the training: they take {steps.copy_share:.0%} of the time."
-    if _gain("main-threads", candidates, tried) >= _MUCH_SLOWER:
-        return "threads", _say_main_threads(situation)
-    found = None
+    if _gain("main-threads", candidates) >= _MUCH_SLOWER:
+        threads = situation.recording.thread_gain.threads if situation.recording.thread_gain is not None else 0
+        return "threads", (
+            f"Too many threads compute: torch uses {threads} in the main process, for {pipeline.cores:g} cores, and "
+            "the script is faster with one."
+        )
     if limit != "trainer":
-        if _gain("worker-threads", candidates, tried) >= _GAIN:
-            return "threads", _say_threads(situation)
-        crowd = _judge_workers(situation, limit, candidates, tried)
-        found = None if crowd is None else ("workers", crowd)
-    if limit != "loader":
-        return cast("tuple[VerdictStage, str]", found or _judge_trainer(situation))
-    return cast("tuple[VerdictStage, str]", found or _judge_stages(situation, candidates))
+        if _gain("worker-threads", candidates) >= _GAIN:
+            return "threads", (
+                f"Too many threads compute: {pipeline.workers} workers with about {pipeline.threads:.1f} busy threads "
+                f"each share {pipeline.cores:g} cores."
+            )
+        crowd = _judge_workers(situation, limit, candidates)
+        if crowd is not None:
+            return "workers", crowd
+    return _judge_stages(situation, candidates) if limit == "loader" else _judge_trainer(situation)
 
 
-def _judge_stages(situation: Situation, candidates: Mapping[str, Candidate]) -> tuple[VerdictStage, str]:
+def _judge_stages(situation: Situation, candidates: Mapping[str, Advice]) -> tuple[VerdictStage, str]:
     """Rules 5 and 6: the stage of few slow samples, or that which takes most of the time."""
-    stage = _stage_of_stragglers(situation, candidates)
-    if stage is not None:
-        return stage, _say_stragglers(situation, stage)
+    few = _judge_stragglers(situation, candidates)
+    if few is not None:
+        return few
     shares, waiting = limiting_shares(situation), f"{situation.steps.waiting:.0%} of its time"
     drawing = 1 - sum(shares.values())
     if shares and drawing > max(shares.values()):
@@ -145,7 +143,7 @@ def _judge_stages(situation: Situation, candidates: Mapping[str, Candidate]) -> 
             f"the script waits {waiting}."
         )
     if not shares:
-        stage = "workers" if situation.pipeline.workers == 0 else "augment"
+        stage: VerdictStage = "workers" if situation.pipeline.workers == 0 else "augment"
         return stage, f"The loader limits the training: the script waits {waiting}; stages were not observed."
     largest = max(shares, key=lambda name: shares[name])
     return cast("VerdictStage", largest), (
@@ -178,25 +176,21 @@ def _judge_trainer(situation: Situation) -> tuple[VerdictStage, str]:
     )
 
 
-def _gain(rule: str, candidates: Mapping[str, Candidate], tried: Mapping[str, Advice]) -> float:
+def _gain(rule: str, candidates: Mapping[str, Advice]) -> float:
     """The gain of a change, by the model and by what was measured; 1 if it is no candidate."""
-    candidate, advice = candidates.get(rule), tried.get(rule)
-    if candidate is None:
-        return 1.0
-    return candidate.estimate(None if advice is None else advice.measured)
+    candidate = candidates.get(rule)
+    return 1.0 if candidate is None else candidate.estimate()
 
 
-def _judge_workers(
-    situation: Situation, limit: Limit, candidates: Mapping[str, Candidate], tried: Mapping[str, Advice]
-) -> str | None:
+def _judge_workers(situation: Situation, limit: Limit, candidates: Mapping[str, Advice]) -> str | None:
     """Rule 4: a sentence if the number of workers is what is wrong, else None."""
     pipeline, steps = situation.pipeline, situation.steps
-    if _gain("persistent_workers", candidates, tried) >= _GAIN and waiting_for_start(situation.recording) > 0.5:
+    if _gain("persistent_workers", candidates) >= _GAIN and waiting_for_start(situation.recording) > 0.5:
         return (
             f"The start of workers limits the training: each epoch waits {pipeline.startup_ns / 1e9:.2f} s for "
             f"{pipeline.workers} of them."
         )
-    fewer, more = _gain("fewer-workers", candidates, tried), _gain("num_workers", candidates, tried)
+    fewer, more = _gain("fewer-workers", candidates), _gain("num_workers", candidates)
     candidate = candidates.get("num_workers")
     wanted = (
         pipeline.workers if candidate is None or candidate.trial is None else candidate.trial.arguments["num_workers"]
@@ -225,42 +219,20 @@ def _judge_workers(
     return None
 
 
-def _stage_of_stragglers(situation: Situation, candidates: Mapping[str, Candidate]) -> VerdictStage | None:
+def _judge_stragglers(situation: Situation, candidates: Mapping[str, Advice]) -> tuple[VerdictStage, str] | None:
     """Rule 5: where the slow samples spend their time, if they explain most of what can be gained."""
     stragglers, candidate = situation.find_stragglers(), candidates.get("slow-samples")
     if stragglers is None or candidate is None or candidate.predicted - 1 < 0.4 * (situation.most - 1):
         return None
     spent = stages_of_samples(situation.recording, stragglers.indices)
-    return cast("VerdictStage", max(spent, key=lambda name: spent[name]) if any(spent.values()) else "augment")
-
-
-def _say_stragglers(situation: Situation, stage: str) -> str:
-    stragglers = situation.find_stragglers()
-    assert stragglers is not None, "there were some a moment ago"
+    stage = max(spent, key=lambda name: spent[name]) if any(spent.values()) else "augment"
     keys = situation.recording.keys
     names = [
         f"{keys[index]} (index {index})" if keys.get(index) else f"index {index}" for index in stragglers.indices[:3]
     ]
-    return (
+    return cast("VerdictStage", stage), (
         f"{_DOING[stage]} of few samples limits the training: {', '.join(names)} takes up to "
         f"{stragglers.slow_ms:,.0f} ms, the median sample {stragglers.usual_ms:.2g} ms, and the batches behind wait."
-    )
-
-
-def _say_threads(situation: Situation) -> str:
-    pipeline = situation.pipeline
-    return (
-        f"Too many threads compute: {pipeline.workers} workers with about {pipeline.threads:.1f} busy threads each "
-        f"share {pipeline.cores:g} cores."
-    )
-
-
-def _say_main_threads(situation: Situation) -> str:
-    gain = situation.recording.thread_gain
-    threads = gain.threads if gain is not None else 0
-    return (
-        f"Too many threads compute: torch uses {threads} in the main process, for {situation.pipeline.cores:g} cores, "
-        "and the script is faster with one."
     )
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.doctor.judge.diagnosis import Measured
 
 if TYPE_CHECKING:
-    from penstock.doctor.judge.diagnosis import Diagnosis
+    from penstock.doctor.reports.text_report import Diagnosis
     from penstock.doctor.trials.run_options import RunOptions
 
 __all__ = ["parse_change", "rerun_with_advice"]

@@ -24,7 +24,7 @@ from penstock.registry import when_imported
 from penstock.samplers.base import check_count
 
 if TYPE_CHECKING:
-    from penstock.doctor.judge.diagnosis import Diagnosis
+    from penstock.doctor.reports.text_report import Diagnosis
 
 __all__ = ["WatchReport", "install_all", "watch"]
 

@@ -4,7 +4,7 @@
 
     main process      _Recorder ── waits, steps, copies, queue depths ─┐
     worker processes  a file of events each (event_file.py) ───────────┼──> Recording ──> verdict, model, report, trace
-    /proc, NVML       samplers (usage.py, gpu.py) ─────────────────────┘
+    /proc, NVML       samplers (usage.py, device_watch.py) ────────────┘
 
 Times are nanoseconds of ``time.perf_counter_ns``, which all processes of a machine share. A recording holds no object
 of the user's program, so it can be written to a file and compared with that of another machine.
@@ -229,8 +229,8 @@ class Recording:
     machine : dict
         What :func:`penstock.doctor.machine.machine.describe_machine` gives; numbers, text and lists only.
     device : dict
-        What the device did, if the script uses one: as :meth:`~.gpu.DeviceSampler.summary` gives it, and
-        ``launch_bound`` (0..1), the part of the steps at whose end the device was done when the script was; else empty.
+        What the device did, as :meth:`~.device_watch.DeviceWatch.describe` gives it: ``launch_bound`` (0..1) is the
+        part of the steps at whose end the device was done when the script was. Empty if the script uses no device.
     keys : dict of int to str
         Names of the slowest samples, where the dataset has names.
     rank, world_size : int
