@@ -26,6 +26,7 @@ __all__ = [
     "ArrayKind",
     "ArraySpec",
     "Batch",
+    "Blob",
     "DType",
     "DatasetLike",
     "Field",
@@ -79,6 +80,10 @@ Array = NDArray[Any]
 
 DType = np.dtype[Any]
 """A dtype of any scalar type."""
+
+Blob = Any
+"""A large field of a record: bytes or a memoryview of them, or an array of pixels. Type checkers know what these have
+in common, the buffer protocol, from Python 3.12 on."""
 
 Sample = Any
 """What ``dataset[index]`` returns: any object of the user's."""

@@ -15,12 +15,12 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, SupportsIndex, overload
+from typing import TYPE_CHECKING, ClassVar, Final, Self, SupportsIndex, overload
 
 from penstock import forks
 from penstock.errors import ArgumentError, PenstockError, RecordIndexError, RecordKeyError, StoreError
 from penstock.stores.common.locked_methods import lock_methods
-from penstock.stores.fields.ragged_columns import join_values, refuse_fixed
+from penstock.stores.fields.columns import join_values, refuse_fixed
 from penstock.stores.indices import Indices, check_index, list_indices
 from penstock.stores.location import Location
 from penstock.stores.problems import Problem, find_unreadable
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from penstock.ragged import Ragged
-    from penstock.sample import Array, Record, Schema
+    from penstock.sample import Array, Blob, Record, Schema
 
 __all__ = ["Indices", "PathLike", "Skipped", "Store"]
 
@@ -181,7 +181,7 @@ class Store(WritableKind, ABC):
         for index in range(len(self)):
             yield self.read([index])[0]
 
-    def blobs(self, field: str, indices: Indices) -> Sequence[Any]:
+    def blobs(self, field: str, indices: Indices) -> Sequence[Blob]:
         """One encoded field of the records at ``indices``, equal to what :meth:`read` gives under its name.
 
         Called to fill batches, which need no other field; a store may skip reading the rest. A store whose records lie
@@ -270,7 +270,7 @@ class Store(WritableKind, ABC):
         kind = refuse_fixed(field, self.schema[field])
         return join_values(field, kind, self._iter_values(field), self.url)
 
-    def _iter_values(self, field: str) -> Iterator[Any]:
+    def _iter_values(self, field: str) -> Iterator[object]:
         """A small field of each record; a store that need not read whole records overrides it."""
         for start in range(0, len(self), _VALUES_BATCH):
             records = self.read(range(start, min(start + _VALUES_BATCH, len(self))))
@@ -383,7 +383,7 @@ class Store(WritableKind, ABC):
             )
 
 
-def _reopen(cls: type[Store], location: Location, options: Mapping[str, Any], digest: str) -> Store:
+def _reopen(cls: type[Store], location: Location, options: Mapping[str, object], digest: str) -> Store:
     store = cls(location, **options)
     if store.digest() != digest:
         store.close()

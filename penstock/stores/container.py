@@ -18,7 +18,7 @@ import struct
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 import numpy as np
 import xxhash
@@ -31,11 +31,12 @@ from penstock.errors import (
     StoreFormatError,
     StoreNotFoundError,
 )
-from penstock.sample import Array, Field, Record, Schema
+from penstock.sample import Array, Blob, Field, Record, Schema
 from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.common.keys import RowKeys
 from penstock.stores.common.per_process import PerProcess
 from penstock.stores.common.regular_file import FileIdentity, identify, open_regular
+from penstock.stores.fields.columns import make_column
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_finished
 from penstock.stores.writing import CommittedRecords
@@ -115,7 +116,7 @@ class ContainerStore(Store, Generic[T_opened]):
         del indices
         return functools.partial(self.read_record, opened)
 
-    def make_blob_reader(self, opened: T_opened, field: str, indices: Sequence[int]) -> Callable[[int], Any]:
+    def make_blob_reader(self, opened: T_opened, field: str, indices: Sequence[int]) -> Callable[[int], Blob]:
         """What gives one large field of the record at each of ``indices``; by default the whole record is read."""
         read = self.make_record_reader(opened, indices)
         return lambda index: read(index).fields[field]
@@ -136,7 +137,7 @@ class ContainerStore(Store, Generic[T_opened]):
         """The records at ``indices``; see :meth:`Store.read`."""
         return self._read_each(indices, self.make_record_reader)
 
-    def blobs(self, field: str, indices: Indices) -> list[Any]:
+    def blobs(self, field: str, indices: Indices) -> Sequence[Blob]:
         """One large field of the records at ``indices``; see :meth:`Store.blobs`."""
         self.schema.refuse_small(field)
         return self._read_each(indices, lambda opened, numbers: self.make_blob_reader(opened, field, numbers))
@@ -191,7 +192,7 @@ class ContainerStore(Store, Generic[T_opened]):
             )
         return self._columns[field]
 
-    def _iter_values(self, field: str) -> Iterator[Any]:
+    def _iter_values(self, field: str) -> Iterator[object]:
         """As the kind reads a column."""
         with _naming(f"the column of field {field!r}", self.url):
             yield from self.read_column(self.get_opened(), field)
@@ -304,7 +305,7 @@ def load_column(field: str, kind: Field, read: Callable[[], Iterable[object]], u
         raise ArgumentError(f"field {field!r} is {kind.kind}, which has no column; read the records instead")
     with _naming(f"the column of field {field!r}", url):
         values = read()
-        return values if isinstance(values, np.ndarray) else _make_column(list(values), kind)
+        return values if isinstance(values, np.ndarray) else make_column(field, list(values), kind, url)
 
 
 @contextlib.contextmanager
@@ -317,26 +318,6 @@ def _naming(what: str, url: str, damage: tuple[type[Exception], ...] = DAMAGE) -
         raise
     except damage as error:
         raise CorruptRecordError(f"{what} is damaged: {error}", store=url) from error
-
-
-def _make_column(values: Sequence[object], field: Field) -> Array:
-    """A read-only column of some values. None becomes -1 in an integer column, and NaN in a column of floats.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If a value is not of the kind of the field.
-    """
-    if field.array is not None:
-        column = np.array(values, field.array.dtype)
-    elif field.kind in {"label", "int"}:
-        column = np.array([-1 if value is None else value for value in values], np.int64)
-    elif field.kind == "float":
-        column = np.array([np.nan if value is None else value for value in values], np.float64)
-    else:
-        column = np.array(["" if value is None else value for value in values], np.str_)
-    column.flags.writeable = False
-    return column
 
 
 def fingerprint_files(paths: Iterable[Path], salt: str = "") -> str:

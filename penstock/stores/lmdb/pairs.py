@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, StoreFormatError
-from penstock.sample import Array, Field, Record, Schema
+from penstock.sample import Array, Blob, Field, Record, Schema
 from penstock.stores.base import Indices, PathLike, Skipped
 from penstock.stores.fields.box_corners import to_corners
 from penstock.stores.fields.image_signatures import looks_like_image
@@ -159,7 +159,7 @@ class LmdbPairsStore(LmdbLayoutStore):
         assert self._pixels.shape is not None, "needed for pixels"
         return self._pixels.convert(np.frombuffer(value, self._dtype).reshape(self._pixels.shape))
 
-    def blobs(self, field: str, indices: Indices) -> list[Any]:
+    def blobs(self, field: str, indices: Indices) -> Sequence[Blob]:
         """Pixels of small patches are gathered at once; see :meth:`Store.blobs`."""
         if field != "image" or self._gathered is None:
             return super().blobs(field, indices)

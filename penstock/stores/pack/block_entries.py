@@ -19,17 +19,17 @@ from numpy.typing import NDArray
 
 from penstock.errors import PackError
 from penstock.sample import Array, DType, Field, Schema
+from penstock.stores.fields.columns import get_column_dtype, get_missing
 from penstock.stores.fields.small_fields import check_pixels, check_small
 from penstock.stores.pack.blocks import (
     BlockLayout,
     ParsedBlock,
     choose_block_records,
     hash_rows,
-    missing_value,
     pack_block,
 )
 from penstock.stores.pack.entries import PackEntries, RecordEntries, refuse_other_lengths
-from penstock.stores.pack.format import MAX_KEY_NBYTES, EncodedRecord, encode_column, get_column_dtype
+from penstock.stores.pack.format import MAX_KEY_NBYTES, EncodedRecord, encode_column
 
 __all__ = ["BlockEntries", "PreparedRows", "as_one_array", "make_entries"]
 
@@ -221,7 +221,7 @@ def _as_key(key: str) -> bytes:
 
 def _get_missing(name: str, field: Field) -> Any:
     try:
-        return missing_value(_get_dtype(field))
+        return get_missing(_get_dtype(field))
     except ValueError as error:
         raise PackError(f"field {name!r} must have a value in each record: {error}") from error
 

@@ -27,7 +27,7 @@ import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 import xxhash
@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import StoreFormatError
 from penstock.sample import Array, DType, Field, Schema
-from penstock.stores.pack.format import get_column_dtype
+from penstock.stores.fields.columns import get_column_dtype
 from penstock.stores.pack.meta import PackMeta
 
 __all__ = [
@@ -46,7 +46,6 @@ __all__ = [
     "find_block_problems",
     "find_layout",
     "hash_rows",
-    "missing_value",
     "pack_block",
 ]
 
@@ -342,15 +341,6 @@ class ParsedBlock:
         if not begin < end <= len(texts):
             raise ValueError(f"the key of record {self.first + position} has no valid place in its block")
         return bytes(texts[begin:end])
-
-
-def missing_value(dtype: DType) -> Any:
-    """What a row holds for a small field without a value: -1, or NaN; ValueError if the dtype has neither."""
-    if dtype.base.kind == "f":
-        return np.nan
-    if dtype.base.kind == "i":
-        return -1
-    raise ValueError(f"{dtype.base} has no value for a missing one")
 
 
 def _get_row_dtype(field: Field) -> DType | None:

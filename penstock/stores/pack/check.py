@@ -24,9 +24,10 @@ import xxhash
 from penstock.errors import IncompleteStoreError, StoreError, StoreFormatError
 from penstock.sample import Array
 from penstock.stores.common.regular_file import open_regular
+from penstock.stores.fields.columns import get_missing
 from penstock.stores.lmdb.files import FILE, HASHES, LOCK
 from penstock.stores.lmdb.pages import BTree, Extent, Node, PageFile
-from penstock.stores.pack.blocks import BlockLayout, ParsedBlock, find_block_problems, find_layout, missing_value
+from penstock.stores.pack.blocks import BlockLayout, ParsedBlock, find_block_problems, find_layout
 from penstock.stores.pack.format import COLUMNS, KEYS, RECORDS, RecordCodec, decode_column, make_record_key
 from penstock.stores.pack.mapping import PackMap, load_page_hashes, make_missing_error, read_meta
 from penstock.stores.pack.meta import PackMeta
@@ -306,7 +307,7 @@ class _PackCheck:
 def _is_same(stored: Any, field: float | None) -> bool:
     """Whether a value of a column is that of its record; two NaN are equal, and what stands for a missing value."""
     if field is None:
-        field = missing_value(stored.dtype)
+        field = get_missing(stored.dtype)
     return bool(stored == field or (stored != stored and field != field))  # noqa: PLR0124  # NaN alone
 
 

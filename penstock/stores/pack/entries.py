@@ -15,13 +15,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import xxhash
 
 from penstock.errors import PackError
-from penstock.sample import Array, Field, Schema
-from penstock.stores.pack.blocks import missing_value
-from penstock.stores.pack.format import EncodedRecord, RecordCodec, encode_column, get_column_dtype, make_record_key
+from penstock.sample import Schema
+from penstock.stores.fields.columns import get_column_dtype, make_column
+from penstock.stores.pack.format import EncodedRecord, RecordCodec, encode_column, make_record_key
 
 __all__ = ["PackEntries", "RecordEntries", "refuse_other_lengths"]
 
@@ -157,7 +156,8 @@ class RecordEntries(PackEntries):
 
     def columns(self) -> dict[str, bytes]:
         """See :meth:`PackEntries.columns`."""
-        return {name: encode_column(_as_column(values, self.schema[name])) for name, values in self._columns.items()}
+        columns = {name: make_column(name, held, self.schema[name], "") for name, held in self._columns.items()}
+        return {name: encode_column(column) for name, column in columns.items()}
 
     def repeats_last(self, prepared: PreparedRecord) -> bool:
         """See :meth:`PackEntries.repeats_last`."""
@@ -183,10 +183,3 @@ def refuse_other_lengths(keys: Sequence[str], fields: Mapping[str, Any]) -> None
             raise PackError(
                 f"field {name!r} of a batch of {len(keys)} records must have as many values, got {len(values)}"
             )
-
-
-def _as_column(values: Sequence[Any], field: Field) -> Array:
-    dtype = get_column_dtype(field)
-    assert dtype is not None, "a field with a column"
-    missing = missing_value(dtype)
-    return np.array([missing if value is None else value for value in values], dtype)

@@ -20,15 +20,16 @@ import json
 import mmap
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgpack  # type: ignore[import-untyped]  # ships no types
 import numpy as np
 import xxhash
 
-from penstock.errors import PackError, StoreError
+from penstock.errors import PackError
 from penstock.sample import Array, Field, Schema
+from penstock.stores.fields.columns import get_column_dtype
 from penstock.stores.fields.image_signatures import refuse_array
 from penstock.stores.fields.small_fields import SMALL_TYPES, ArrayReader, pack_small
 from penstock.stores.pack.pixels import PixelReader, pack_pixels
@@ -43,8 +44,6 @@ __all__ = [
     "RecordCodec",
     "decode_column",
     "encode_column",
-    "get_column_dtype",
-    "join_texts",
     "make_record_key",
 ]
 
@@ -55,7 +54,6 @@ MAX_KEY_NBYTES: Final = 511
 _MAGIC: Final = b"PSR\x01"
 _MASK: Final = 0xFFFFFFFFFFFFFFFF
 _SALT: Final = 0x9E3779B97F4A7C15
-_MAX_TEXT_NBYTES: Final = 4 << 30
 _MAX_VALUE_NBYTES: Final = 0xFFFFFFFF  # LMDB's MAXDATASIZE
 _MAX_AXES: Final = 32  # of a small array: the longest list that a small field contains
 _MAX_HEADER_NBYTES: Final = 1024
@@ -64,7 +62,6 @@ _NPY_HEADER: Final = re.compile(
     rb"'shape': \((?P<count>[0-9]{1,19}),\), \} *\n",
     re.DOTALL,
 )
-_COLUMN_DTYPES: Final = {"label": np.dtype("<i8"), "int": np.dtype("<i8"), "float": np.dtype("<f8")}
 
 _hash: Final = xxhash.xxh3_64_intdigest
 _unpack: Final = msgpack.unpackb
@@ -276,11 +273,6 @@ def _parse_json(name: str, text: str) -> object:
         raise ValueError(f"its field {name!r} must be JSON: {error}") from error
 
 
-def get_column_dtype(field: Field) -> np.dtype[Any] | None:
-    """The dtype of the stored column of a field; None for kinds without a column."""
-    return _COLUMN_DTYPES.get(field.kind)
-
-
 def encode_column(values: Array) -> bytes:
     """A column as the bytes of a ``.npy`` file."""
     file = io.BytesIO()
@@ -306,25 +298,5 @@ def decode_column(content: bytes | memoryview, count: int, field: Field) -> Arra
     if len(content) - len(header[0]) != count * dtype.itemsize:
         raise ValueError(f"it must have {count * dtype.itemsize} bytes, got {len(content) - len(header[0])}")
     column = np.frombuffer(content, dtype, offset=len(header[0]))
-    column.flags.writeable = False
-    return column
-
-
-def join_texts(texts: Sequence[str], field: str, store: str) -> Array:
-    """The texts of all records as a read-only array, in which each takes the memory of the longest.
-
-    Raises
-    ------
-    StoreError
-        If that is more than 4 GiB.
-    """
-    longest = max(map(len, texts), default=0)
-    if 4 * longest * len(texts) > _MAX_TEXT_NBYTES:
-        raise StoreError(
-            f"a column of {len(texts)} texts of up to {longest} characters needs more than {_MAX_TEXT_NBYTES} bytes; "
-            f"read field {field!r} from the records instead",
-            store=store,
-        )
-    column = np.array(texts, np.str_)
     column.flags.writeable = False
     return column

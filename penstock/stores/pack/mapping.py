@@ -169,15 +169,6 @@ class PackMap:
                 for number in self._pages.numbers(node):
                     yield key, number
 
-    def refuse_changed(self, url: str) -> None:
-        """Raise StoreError if the file was replaced, truncated or written to while it was mapped."""
-        try:
-            if identify(self._path) == self._identity:
-                return
-        except OSError:
-            pass
-        raise StoreError("this store's file was replaced or changed while it was open; open it again", store=url)
-
     def _load_leaf(self, index: int) -> None:
         """Store the offsets of all records in the leaf page of one record."""
         if not self._leaves:

@@ -155,7 +155,7 @@ def test_file_cut_while_open_is_noticed(tmp_path: Path) -> None:
     with LmdbStore(pack) as store:
         os.truncate(pack / "data.mdb", 8192)
 
-        with pytest.raises(StoreError, match="changed while it was open"):
+        with pytest.raises(StoreError, match="changed while this store was open"):
             store.read([30])
 
 
@@ -351,7 +351,7 @@ def test_prefetch_reads_nothing_wrong_and_raises_nothing(tmp_path: Path) -> None
     pack = make_pack(tmp_path / "p.lmdb", 40, SMALL_COMMITS)
     with LmdbStore(pack) as store:
         expected = [bytes(record.fields["image"]) for record in store.read(range(40))]
-        leaf = store._open()._leaves[0]
+        leaf = store.get_opened().map._leaves[0]
     damaged = tmp_path / "damaged.lmdb"
     shutil.copytree(pack, damaged)
     flip(damaged / "data.mdb", 4096 * leaf + 20)
