@@ -41,7 +41,7 @@ from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_finished
 from penstock.stores.writing import CommittedRecords
 
-__all__ = ["DAMAGE", "ContainerStore", "fingerprint_files", "load_column"]
+__all__ = ["DAMAGE", "ContainerStore", "fingerprint_files", "load_column", "naming_damage"]
 
 T_opened = TypeVar("T_opened")
 T_read = TypeVar("T_read")
@@ -179,7 +179,7 @@ class ContainerStore(Store, Generic[T_opened]):
         """The keys, read at the first call; see :meth:`Store.keys`."""
         self._refuse_closed()
         if self._keys is None:
-            with _naming("the list of keys", self.url, self.damage):
+            with naming_damage("the list of keys", self.url, self.damage):
                 self._keys = self.read_keys()
         return self._keys
 
@@ -194,7 +194,7 @@ class ContainerStore(Store, Generic[T_opened]):
 
     def _iter_values(self, field: str) -> Iterator[object]:
         """As the kind reads a column."""
-        with _naming(f"the column of field {field!r}", self.url):
+        with naming_damage(f"the column of field {field!r}", self.url):
             yield from self.read_column(self.get_opened(), field)
 
     @classmethod
@@ -303,13 +303,13 @@ def load_column(field: str, kind: Field, read: Callable[[], Iterable[object]], u
     """
     if kind.is_blob or kind.kind == "json" or (kind.array is not None and kind.array.shape is None):
         raise ArgumentError(f"field {field!r} is {kind.kind}, which has no column; read the records instead")
-    with _naming(f"the column of field {field!r}", url):
+    with naming_damage(f"the column of field {field!r}", url):
         values = read()
         return values if isinstance(values, np.ndarray) else make_column(field, list(values), kind, url)
 
 
 @contextlib.contextmanager
-def _naming(what: str, url: str, damage: tuple[type[Exception], ...] = DAMAGE) -> Iterator[None]:
+def naming_damage(what: str, url: str, damage: tuple[type[Exception], ...] = DAMAGE) -> Iterator[None]:
     """Raise errors of reading as those that name what was read, and its store."""
     try:
         yield

@@ -22,7 +22,7 @@ from penstock.stores.fields.pixels import CHANNEL_COUNTS, PixelLayout
 from penstock.stores.fields.record_names import check_classes
 from penstock.stores.lmdb.datum_message import Datum, parse_datum
 from penstock.stores.lmdb.entries import LmdbEntries, ValuePlaces
-from penstock.stores.lmdb.entry_keys import EntryKeys
+from penstock.stores.lmdb.entry_keys import list_entry_keys
 from penstock.stores.lmdb.layout import LmdbLayoutStore, list_sampled
 from penstock.wording import counted
 
@@ -114,7 +114,7 @@ class LmdbDatumStore(LmdbLayoutStore):
     def _arrange(self) -> None:
         entries = self._entries
         self._values = ValuePlaces(entries)
-        self._keys = EntryKeys(entries)
+        self._keys = list_entry_keys(entries)
         if not len(entries):
             raise StoreFormatError("it has no records (layout datum)", store=self.url)
         stated = self._stated

@@ -27,7 +27,7 @@ from penstock.stores.fields.box_columns import BoxColumns
 from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.record_names import check_classes
 from penstock.stores.lmdb.entries import LmdbEntries, ValuePlaces
-from penstock.stores.lmdb.entry_keys import ARRAY_SUFFIX, IMAGE_KEY_SUFFIXES, EntryKeys, decode_key, split_suffix
+from penstock.stores.lmdb.entry_keys import ARRAY_SUFFIX, IMAGE_KEY_SUFFIXES, decode_key, list_entry_keys, split_suffix
 from penstock.stores.lmdb.layout import LmdbLayoutStore, refuse_other
 from penstock.stores.lmdb.pair_texts import NUMERIC, parse_numbers, plan_text_labels, quote_text
 from penstock.stores.location import Location
@@ -173,7 +173,7 @@ class LmdbNamesStore(LmdbLayoutStore):
         self._array_count = int((partners >= 0).sum())
         self._partners = partners.data
         self._images, self._arrays = ValuePlaces(entries, images), ValuePlaces(entries)
-        self._keys = EntryKeys(entries, images)
+        self._keys = list_entry_keys(entries, images)
         fields = {"image": Field("image")}
         if self._array_count or self._stated.get("shape") is not None:
             fields |= self._arrange_arrays()

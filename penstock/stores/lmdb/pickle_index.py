@@ -28,7 +28,7 @@ from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.pixels import PixelLayout
 from penstock.stores.fields.record_names import check_classes, quote_names
 from penstock.stores.lmdb.entries import LmdbEntries, ValuePlaces
-from penstock.stores.lmdb.entry_keys import COUNT, KEYS, EntryKeys, decode_key, name_numbers
+from penstock.stores.lmdb.entry_keys import COUNT, KEYS, decode_key, list_entry_keys, name_numbers
 from penstock.stores.lmdb.layout import LmdbLayoutStore, list_sampled, refuse_other
 from penstock.stores.location import Location
 from penstock.stores.pickles.fields import ValueReader, describe_value, infer_field, name_values
@@ -211,7 +211,7 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
         others = np.setdiff1d(np.arange(len(entries)), list(special.values()))
         if not (numbers >= 0).any() and np.array_equal(_parse_binary(entries, others), np.arange(count or len(others))):
             self._order = "big-endian number"
-            self._keys = EntryKeys(entries, others)
+            self._keys = list_entry_keys(entries, others)
             return others
         return self._find_numbered(numbers, digits, count, set(special.values()))
 

@@ -24,7 +24,7 @@ from penstock.errors import ArgumentError, CorruptRecordError, StoreError
 from penstock.sample import Array, Blob, Record, Schema
 from penstock.stores.base import Indices, PathLike
 from penstock.stores.common.keys import LazyKeys
-from penstock.stores.container import ContainerStore
+from penstock.stores.container import ContainerStore, naming_damage
 from penstock.stores.fields.columns import get_column_dtype
 from penstock.stores.fields.record_names import check_classes, describe_class_difference
 from penstock.stores.lmdb.files import FILE, HASHES, LOCK, looks_like_lmdb
@@ -192,7 +192,7 @@ class LmdbStore(ContainerStore[OpenPack]):
 
     def read_keys(self) -> Sequence[str]:
         """The names of the records. Indexing reads one name, iterating reads all names at once."""
-        return _LmdbKeys(self)
+        return LazyKeys(lambda index: self.read([index])[0].key, len(self), self._load_keys)
 
     def digest(self) -> str:
         """The hash over all records, as the pack stores it."""
@@ -267,12 +267,18 @@ class LmdbStore(ContainerStore[OpenPack]):
         except (ValueError, StoreError):
             return None  # the database is damaged as well; the index alone names the record
 
-    def iterate_keys(self) -> Iterator[tuple[str, int]]:
-        """All keys with their numbers, in any order; ValueError if they are damaged."""
+    def _load_keys(self) -> Sequence[str]:
+        """All keys, from the database of keys, or from the blocks."""
         opened = self.get_opened()
-        if opened.blocks is None:
-            return opened.map.key_entries()
-        return ((key, index) for index, key in enumerate(opened.blocks.keys()))
+        found = [""] * len(self)
+        with naming_damage("the database of keys", self.url):
+            if opened.blocks is not None:
+                return list(opened.blocks.keys())
+            for key, index in opened.map.key_entries():
+                found[index] = key
+            if "" in found:
+                raise ValueError(f"it has no key for record {found.index('')}")
+        return found
 
     def _iter_unchecked(self, source: PackMap, field: str) -> Iterator[object]:
         """A small field of each record, without checksums of blobs, whose pages are not touched then."""
@@ -290,42 +296,3 @@ class LmdbStore(ContainerStore[OpenPack]):
         if xxhash.xxh3_64_hexdigest(content) != (self._meta.columns or {}).get(field):
             raise ValueError("its checksum does not match")
         return decode_column(content, len(self), self.schema[field])
-
-
-class _LmdbKeys(LazyKeys):
-    """The keys of a store, read when they are needed."""
-
-    def __init__(self, store: LmdbStore) -> None:
-        self._store = store
-        self._all: list[str] | None = None
-
-    def __len__(self) -> int:
-        return len(self._store)
-
-    def get(self, number: int) -> str:
-        """The key of a record, from the record unless all keys are known."""
-        return self._store.read([number])[0].key if self._all is None else self._all[number]
-
-    def get_several(self, numbers: range) -> list[str]:
-        """The keys of a slice, from the database of keys."""
-        keys = self._read_all()
-        return [keys[number] for number in numbers]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._read_all())
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} keys of {self._store.url!r}>"
-
-    def _read_all(self) -> list[str]:
-        if self._all is None:
-            found = [""] * len(self)
-            try:
-                for key, index in self._store.iterate_keys():
-                    found[index] = key
-                if "" in found:
-                    raise ValueError(f"it has no key for record {found.index('')}")  # noqa: TRY301  # one handler
-            except (ValueError, IndexError) as error:
-                raise CorruptRecordError(f"the database of keys is damaged: {error}", store=self._store.url) from error
-            self._all = found
-        return self._all
