@@ -2,14 +2,14 @@
 
 ::
 
-    prepare_batch: columns of values ──> PreparedRows: rows, hashes, keys ──add_batch──> blocks, each an entry
+    prepare: columns of values ──> PreparedRows: rows, hashes, keys ──add──> blocks, each an entry
 
 :mod:`.pack.blocks` lays out a block; :mod:`.pack.entries` has the entries of records that are no rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,11 +30,14 @@ from penstock.stores.pack.blocks import (
 )
 from penstock.stores.pack.entries import PackEntries, RecordEntries, refuse_other_lengths
 from penstock.stores.pack.format import MAX_KEY_NBYTES, EncodedRecord, encode_column
+from penstock.stores.writing import FieldValues
 
-__all__ = ["BlockEntries", "PreparedRows", "as_one_array", "make_entries"]
+__all__ = ["BlockEntries", "PreparedRows", "make_entries"]
+
+Values = Sequence[object] | Array
 
 
-def make_entries(schema: Schema) -> PackEntries:
+def make_entries(schema: Schema) -> PackEntries[Any]:
     """The entries of a new pack of records of a schema."""
     layout = BlockLayout.of(schema)
     return RecordEntries(schema) if layout is None else BlockEntries(layout)
@@ -62,7 +65,7 @@ class PreparedRows:
     nones: NDArray[np.uint8] | None
 
 
-class BlockEntries(PackEntries):
+class BlockEntries(PackEntries[PreparedRows]):
     """Records of one fixed size, in blocks: an entry is pending as soon as its block is full."""
 
     def __init__(self, layout: BlockLayout) -> None:
@@ -73,15 +76,8 @@ class BlockEntries(PackEntries):
         self._held = 0
         self._columns: dict[str, list[Array]] = {name: [] for name in self.column_fields}
 
-    def prepare(self, key: str, fields: Mapping[str, object]) -> PreparedRows:
+    def prepare(self, keys: Sequence[str], fields: FieldValues) -> PreparedRows:
         """See :meth:`PackEntries.prepare`."""
-        try:
-            return self.prepare_batch([key], {name: [fields[name]] for name in self.schema.fields})
-        except KeyError as error:
-            raise PackError(f"the record has no field {error.args[0]!r}", key=key) from error
-
-    def prepare_batch(self, keys: Sequence[str], fields: Mapping[str, Any]) -> PreparedRows:
-        """See :meth:`PackEntries.prepare_batch`."""
         refuse_other_lengths(keys, fields)
         count = len(keys)
         rows = np.zeros((count, self._layout.nbytes), np.uint8)
@@ -96,13 +92,8 @@ class BlockEntries(PackEntries):
                 nones[:, at // 8] |= missing << np.uint8(at % 8)
         return PreparedRows(rows, hash_rows(rows), [*map(_as_key, keys)], nones if nones.any() else None)
 
-    def add(self, prepared: PreparedRows) -> None:
+    def add(self, prepared: PreparedRows) -> Iterator[None]:
         """See :meth:`PackEntries.add`."""
-        for _ in self.add_batch(prepared):
-            pass
-
-    def add_batch(self, prepared: PreparedRows) -> Iterator[None]:
-        """See :meth:`PackEntries.add_batch`."""
         begin, count = 0, len(prepared.rows)
         while begin < count:
             end = min(count, begin + self.block_records - self._held)
@@ -157,9 +148,9 @@ class BlockEntries(PackEntries):
         self.count += count
         self.nbytes += count * self._layout.blob_nbytes
 
-    def _write_field(self, out: Array, name: str, field: Field, values: Any) -> NDArray[np.uint8] | None:
+    def _write_field(self, out: Array, name: str, field: Field, values: Values) -> NDArray[np.uint8] | None:
         """Write the values of one field; returns which of them are missing, or None."""
-        array = as_one_array(values)
+        array = _as_one_array(values)
         if array is not None:
             out[...] = _check_array(name, field, array)
             return None
@@ -176,13 +167,14 @@ class BlockEntries(PackEntries):
         return missing if missing.any() else None
 
 
-def as_one_array(values: Any) -> Array | None:
+def _as_one_array(values: Values) -> Array | None:
     """The values of a field of some records as one array; None where they must be checked one by one."""
     if isinstance(values, np.ndarray):
         return None if values.dtype == object else values
     types = set(map(type, values))
-    if types == {np.ndarray} and len({(value.shape, value.dtype) for value in values}) == 1:
-        return np.stack(values)
+    arrays = [value for value in values if isinstance(value, np.ndarray)] if types == {np.ndarray} else []
+    if len({(array.shape, array.dtype) for array in arrays}) == 1:
+        return np.stack(arrays)
     if types == {int} or (len(types) == 1 and issubclass(next(iter(types)), np.number)):
         try:
             return np.array(values, np.int64 if types == {int} else None)
@@ -219,7 +211,7 @@ def _as_key(key: str) -> bytes:
     return encoded
 
 
-def _get_missing(name: str, field: Field) -> Any:
+def _get_missing(name: str, field: Field) -> float:
     try:
         return get_missing(_get_dtype(field))
     except ValueError as error:

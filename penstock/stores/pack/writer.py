@@ -18,7 +18,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import lmdb
 import xxhash
@@ -37,7 +37,7 @@ from penstock.stores.pack.format import COLUMNS, KEYS, RECORDS, make_record_key
 from penstock.stores.pack.mapping import read_meta
 from penstock.stores.pack.meta import META, META_ENTRY, META_HASH, PackMeta
 from penstock.stores.pack.page_hashes import PageHashFile
-from penstock.stores.writing import Skipped
+from penstock.stores.writing import FieldValues, Skipped
 from penstock.wording import counted
 
 __all__ = ["LmdbWriter"]
@@ -52,7 +52,7 @@ _SLACK_NBYTES: Final = 1 << 20  # what a commit writes beside its records, about
 _HEAP_END_NBYTES: Final = 100_000  # larger than what is free between other blocks, and too small for a map of its own
 
 
-class LmdbWriter(JournaledWriter[Any]):
+class LmdbWriter(JournaledWriter[object]):
     """Writes one pack.
 
     Parameters
@@ -109,25 +109,24 @@ class LmdbWriter(JournaledWriter[Any]):
         os.ftruncate(self._lock, 0)
         os.pwrite(self._lock, source.encode(), 0)
 
-    def prepare(self, key: str, fields: Mapping[str, object]) -> Any:
+    def prepare(self, key: str, fields: Mapping[str, object]) -> object:
         """Encode and hash a record; thread-safe."""
-        return self._entries.prepare(key, fields)
+        return self.prepare_batch([key], {name: [value] for name, value in fields.items()})
 
-    def append(self, prepared: Any) -> None:
+    def append(self, prepared: object) -> None:
         """Add the next record; commit if enough records are pending."""
-        self._entries.add(prepared)
-        self._commit_if_due()
+        self.append_batch(prepared)
 
-    def prepare_batch(self, keys: Sequence[str], fields: Mapping[str, Any]) -> Any:
+    def prepare_batch(self, keys: Sequence[str], fields: FieldValues) -> object:
         """Encode and hash some records, from arrays by field; thread-safe."""
-        return self._entries.prepare_batch(keys, fields)
+        return self._entries.prepare(keys, fields)
 
-    def append_batch(self, prepared: Any) -> None:
+    def append_batch(self, prepared: object) -> None:
         """Add the next records; commit where :meth:`append` would."""
-        for _ in self._entries.add_batch(prepared):
+        for _ in self._entries.add(prepared):
             self._commit_if_due()
 
-    def repeats_last(self, prepared: Any) -> bool:
+    def repeats_last(self, prepared: object) -> bool:
         """Whether a prepared record equals the last one that is committed."""
         return self._entries.repeats_last(prepared)
 
