@@ -15,23 +15,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Self
+from typing import ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, StoreFormatError
-from penstock.sample import Array, Field, Record, Schema
+from penstock.sample import Array, Field, Record, Sample, Schema
 from penstock.stores.base import PathLike, Skipped
 from penstock.stores.fields.box_columns import BoxColumns
 from penstock.stores.fields.image_signatures import looks_like_image
-from penstock.stores.fields.record_names import check_classes
 from penstock.stores.lmdb.entries import LmdbEntries, ValuePlaces
 from penstock.stores.lmdb.entry_keys import ARRAY_SUFFIX, IMAGE_KEY_SUFFIXES, decode_key, list_entry_keys, split_suffix
-from penstock.stores.lmdb.layout import LmdbLayoutStore, refuse_other
+from penstock.stores.lmdb.layout import LmdbLayoutStore
 from penstock.stores.lmdb.pair_texts import NUMERIC, parse_numbers, plan_text_labels, quote_text
-from penstock.stores.location import Location
-from penstock.stores.writing import Writer
 from penstock.wording import counted
 
 __all__ = ["LmdbNamesStore"]
@@ -80,6 +77,8 @@ class LmdbNamesStore(LmdbLayoutStore):
     kind: ClassVar[str] = "lmdb-names"
     layout: ClassVar[str] = "names"
     keeps_order: ClassVar[bool] = False
+    choices: ClassVar[Mapping[str, Sequence[str]]] = {"dtype": _DTYPES}
+    written_by: ClassVar[str] = "NamesWriter"
 
     def __init__(
         self,
@@ -124,7 +123,7 @@ class LmdbNamesStore(LmdbLayoutStore):
     def read_record(self, opened: memoryview, index: int) -> Record:
         """An image and its array."""
         image = self._images.read(opened, index)
-        fields: dict[str, Any] = {"image": image}
+        fields: dict[str, object] = {"image": image}
         row = self._partners[index]
         if self._boxes is not None:
             stored = None if row < 0 else self._read_array(opened, row)
@@ -139,32 +138,15 @@ class LmdbNamesStore(LmdbLayoutStore):
         return self._images.read(opened, index)
 
     @classmethod
-    def storable(cls, schema: Schema) -> Schema:
-        """The image; boxes and their classes, or the label."""
-        from penstock.stores.lmdb.written_entries import NamesWriter
-
-        return NamesWriter.choose(schema)
-
-    @classmethod
-    def stored_key(cls, key: str, fields: Mapping[str, Any], schema: Schema) -> str:
+    def stored_key(cls, key: str, fields: Mapping[str, Sample], schema: Schema) -> str:
         """The name of the image: an ending is appended to a key without one."""
         del schema
         from penstock.stores.lmdb.written_entries import make_image_name
 
         return make_image_name(key, bytes(fields["image"][:8])).decode()
 
-    @classmethod
-    def writer(  # type: ignore[override]  # it has no options
-        cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False
-    ) -> Writer[Any]:
-        """Begin or resume such an environment; see :class:`.lmdb.written_entries.NamesWriter`."""
-        from penstock.stores.lmdb.written_entries import NamesWriter
-
-        return NamesWriter(location, schema, source, overwrite=overwrite)
-
     def _arrange(self) -> None:
         entries = self._entries
-        refuse_other("dtype", self._stated.get("dtype"), _DTYPES)
         images, partners = self._find_images(entries)
         if not len(images):
             pair = self._stated.get("pair")
@@ -224,7 +206,7 @@ class LmdbNamesStore(LmdbLayoutStore):
         self._shape = _check_array_shape(shape)
         if not self._is_text:
             self._refuse_texts(samples)
-        names = check_classes(stated["classes"]) if stated.get("classes") is not None else ()
+        names = self._class_names
         if columns is not None:
             if len(self._shape) != 2:
                 raise ArgumentError(f"shape must be (-1, number of columns) with columns, got {tuple(shape)}")

@@ -12,8 +12,8 @@ Box and landmarks are given as they are stored, unless ``units`` says what they 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,19 +24,20 @@ from penstock.stores.base import Indices, PathLike, Skipped
 from penstock.stores.fields.box_corners import to_corners
 from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.pixels import PIXEL_DTYPES, PixelLayout
-from penstock.stores.fields.record_names import check_classes, quote_names
+from penstock.stores.fields.record_names import quote_names
 from penstock.stores.lmdb.entries import LmdbEntries, ValuePlaces
 from penstock.stores.lmdb.entry_keys import decode_key, name_numbers
-from penstock.stores.lmdb.layout import LmdbLayoutStore, refuse_other
+from penstock.stores.lmdb.layout import LmdbLayoutStore
 from penstock.stores.lmdb.pair_texts import parse_labels, parse_text
 from penstock.stores.location import Location
 from penstock.stores.writing import Writer
 from penstock.wording import counted
 
+if TYPE_CHECKING:
+    from penstock.stores.lmdb.layout_writer import EncodedEntries
+
 __all__ = ["LmdbPairsStore"]
 
-_UNITS: Final = ("offsets", "relative", "pixels")
-_MISSING: Final = ("raise", "skip")
 _PAIRS: Final = ("* *_", "*_ *")
 _MARK: Final = ord("_")
 _SAMPLED: Final = 64
@@ -86,6 +87,13 @@ class LmdbPairsStore(LmdbLayoutStore):
 
     kind: ClassVar[str] = "lmdb-pairs"
     layout: ClassVar[str] = "pairs"
+    choices: ClassVar[Mapping[str, Sequence[str]]] = {
+        "dtype": sorted(PIXEL_DTYPES),
+        "units": ("offsets", "relative", "pixels"),
+        "missing": ("raise", "skip"),
+        "pair": _PAIRS,
+    }
+    written_by: ClassVar[str] = "PairsWriter"
 
     def __init__(
         self,
@@ -138,7 +146,7 @@ class LmdbPairsStore(LmdbLayoutStore):
     def read_record(self, opened: memoryview, index: int) -> Record:
         """The pixels and the parsed text of one record."""
         label, box, landmarks, more = parse_text(bytes(self._texts.read(opened, index)))
-        fields: dict[str, Any] = {"image": self.read_image(opened, index), "label": label}
+        fields: dict[str, object] = {"image": self.read_image(opened, index), "label": label}
         if self._stated.get("units"):
             height, width = self._height_and_width
             fields["boxes"] = self._scale_box(box, width, height)
@@ -151,7 +159,7 @@ class LmdbPairsStore(LmdbLayoutStore):
             raise ValueError("its text has a fourth field, which the first records do not have")
         return Record(index, self._keys[index], fields)
 
-    def read_image(self, opened: memoryview, index: int) -> Any:
+    def read_image(self, opened: memoryview, index: int) -> Blob:
         """The pixels of one record, or its encoded image."""
         value = self._images.read(opened, index)
         if self._is_encoded:
@@ -177,40 +185,23 @@ class LmdbPairsStore(LmdbLayoutStore):
         return parse_labels(np.frombuffer(opened, np.uint8), self._texts.begins, self._texts.sizes)
 
     @classmethod
-    def storable(cls, schema: Schema) -> Schema:
-        """Pixels of one shape, label, box and landmarks."""
-        from penstock.stores.lmdb.written_entries import PairsWriter
-
-        return PairsWriter.choose(schema)
-
-    @classmethod
     def writer(  # type: ignore[override]  # its option is named
         cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False, channels: str = "BGR"
-    ) -> Writer[Any]:
+    ) -> Writer[EncodedEntries]:
         """Begin or resume such an environment; see :class:`.lmdb.written_entries.PairsWriter`."""
-        from penstock.stores.lmdb.written_entries import PairsWriter
-
-        return PairsWriter(location, schema, source, overwrite=overwrite, channels=channels)
+        return super().writer(location, schema, source, overwrite=overwrite, channels=channels)
 
     def _arrange(self) -> None:
         stated = self._stated
-        for name, allowed in (
-            ("dtype", sorted(PIXEL_DTYPES)),
-            ("units", _UNITS),
-            ("missing", _MISSING),
-            ("pair", _PAIRS),
-        ):
-            refuse_other(name, stated.get(name), allowed)
         images, texts = self._find_pairs(self._entries)
         if stated.get("pair") == _PAIRS[1]:
             images, texts = texts, images
         self._images, self._texts = (ValuePlaces(self._entries, rows) for rows in (images, texts))
         self._refuse_count(stated.get("expected_count"))
         self._refuse_swapped()
-        classes = stated.get("classes")
         kind = self._arrange_pixels()
         self._has_more = self._find_more()
-        fields = {"image": Field(kind), "label": Field("label", check_classes(classes) if classes is not None else ())}
+        fields = {"image": Field(kind), "label": Field("label", self._class_names)}
         if stated.get("units"):
             fields |= {"boxes": Field("boxes"), "keypoints": Field("keypoints")}
         else:
