@@ -7,7 +7,7 @@
 
 LMDB's library maps its file and trusts it: a truncated file kills the process, a damaged one gives wrong records. This
 module therefore reads the file itself and checks all bounds: before the file is opened (:func:`measure`), to find the
-offsets of records (:meth:`PageFile.leaf`), and to verify it (:meth:`PageFile.leaves`). :mod:`.lmdb.nodes` parses each
+offsets of records (:meth:`PageFile.leaf`), and to verify it (:meth:`PageFile.nodes`). :mod:`.lmdb.nodes` parses each
 page. Nothing is written. :mod:`penstock.stores.pack.page_hashes` compares pages with their hashes.
 
 The format is that of LMDB 0.9 on little-endian 64-bit machines: ``mdb.c``, structures MDB_page, MDB_meta, MDB_db,
@@ -21,10 +21,10 @@ import mmap
 import os
 import struct
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol, Self
+from typing import BinaryIO, Final, NamedTuple, Self
 
 import numpy as np
 
@@ -35,10 +35,8 @@ from penstock.stores.lmdb.nodes import PageBlock, count_pages
 
 __all__ = [
     "BTree",
-    "Extent",
     "MetaPage",
     "Node",
-    "PageChecker",
     "PageFile",
     "fsync_path",
     "is_page_size",
@@ -92,26 +90,19 @@ class MetaPage:
         return (self.last_page + 1) * self.page_nbytes
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """The position of a value: byte offset and length in the file, first page and number of pages.
+class Node(NamedTuple):
+    """One entry of a leaf page.
 
-    ``inline``: whether the value is inside a leaf page, and not in overflow pages.
+    Its value is at a byte offset in the file, with a length, in some pages from the first one on; ``inline``: in its
+    leaf page, and not in overflow pages.
     """
 
+    key: bytes
     offset: int
     nbytes: int
     page: int
     pages: int
     inline: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One entry of a leaf page."""
-
-    key: bytes
-    extent: Extent
     is_tree: bool
 
 
@@ -191,14 +182,6 @@ def _parse_meta(page: bytes, page_nbytes: int) -> MetaPage | None:
     )
 
 
-class PageChecker(Protocol):
-    """What :class:`PageFile` calls for each branch and leaf page that it reads."""
-
-    def matches(self, number: int, page: bytes) -> bool:
-        """Whether page ``number`` is the one that was written."""
-        ...
-
-
 class PageFile:
     """An LMDB file as pages. Nothing in it is trusted; damage is a ValueError that names the page.
 
@@ -208,8 +191,8 @@ class PageFile:
         The file ``data.mdb``.
     url : str
         The store, for errors.
-    hashes : PageChecker, optional
-        If given, each branch and leaf page is compared with its hash when it is read.
+    matches : callable, optional
+        Whether a branch or leaf page, given by number and bytes, is the one that was written; asked when it is read.
     may_lack_pages : bool, optional
         True: pages at the end that no tree has may be missing from the file.
 
@@ -219,12 +202,12 @@ class PageFile:
     """
 
     def __init__(
-        self, path: Path, url: str, hashes: PageChecker | None = None, *, may_lack_pages: bool = False
+        self, path: Path, url: str, matches: Callable[[int, bytes], bool] | None = None, *, may_lack_pages: bool = False
     ) -> None:
         self.path = path
         self.meta = newest_meta(path, url) if may_lack_pages else measure(path, url)
         self.page_nbytes = self.meta.page_nbytes
-        self._hashes = hashes
+        self._matches = matches
         try:
             self._file = open_regular(path)
         except OSError as error:
@@ -245,15 +228,15 @@ class PageFile:
             raise ValueError(f"page {first} is outside the file of {self.pages} pages")
         return os.pread(self._file, count * self.page_nbytes, first * self.page_nbytes)
 
-    def value(self, extent: Extent) -> bytes:
+    def value(self, node: Node) -> bytes:
         """The bytes of a value."""
-        return os.pread(self._file, extent.nbytes, extent.offset)
+        return os.pread(self._file, node.nbytes, node.offset)
 
     def numbers(self, node: Node) -> list[int]:
         """The value of an entry of numbers of records, 8 bytes each; ValueError if it has another size."""
-        if not node.extent.nbytes or node.extent.nbytes % 8:
-            raise ValueError(f"the value of {node.key!r:.200} must have 8 bytes a record, got {node.extent.nbytes}")
-        return list(struct.unpack(f">{node.extent.nbytes // 8}Q", self.value(node.extent)))
+        if not node.nbytes or node.nbytes % 8:
+            raise ValueError(f"the value of {node.key!r:.200} must have 8 bytes a record, got {node.nbytes}")
+        return list(struct.unpack(f">{node.nbytes // 8}Q", self.value(node)))
 
     def map(self) -> memoryview:
         """Map the whole file for reading; it stays mapped as long as a view of it is referenced."""
@@ -262,33 +245,22 @@ class PageFile:
     def trees(self) -> dict[bytes, BTree]:
         """The named databases."""
         found = {}
-        for number, nodes in self.leaves(self.meta.main):
-            for node in nodes:
-                if node.is_tree:
-                    if node.extent.nbytes != _TREE.size:
-                        raise ValueError(
-                            f"page {number}: the entry of a database must have {_TREE.size} bytes, "
-                            f"got {node.extent.nbytes}"
-                        )
-                    found[node.key] = BTree.parse(self.value(node.extent))
+        for number, node in self.nodes(self.meta.main):
+            if node.is_tree:
+                if node.nbytes != _TREE.size:
+                    raise ValueError(
+                        f"page {number}: the entry of a database must have {_TREE.size} bytes, got {node.nbytes}"
+                    )
+                found[node.key] = BTree.parse(self.value(node))
         return found
 
-    def leaves(self, tree: BTree, structure: list[int] | None = None) -> Iterator[tuple[int, list[Node]]]:
-        """Page number and entries of each leaf, in order of keys.
+    def nodes(self, tree: BTree | None) -> Iterator[tuple[int, Node]]:
+        """Each entry with the number of its leaf page, in order of keys."""
+        for _, number in self.leaf_numbers(tree or BTree.empty()):
+            for node in self.leaf(number):
+                yield number, node
 
-        Parameters
-        ----------
-        tree : BTree
-            The tree.
-        structure : list of int, optional
-            The number of each branch and leaf page is appended to it before the page is parsed.
-        """
-        for _, number in self.leaf_numbers(tree, structure):
-            if structure is not None:
-                structure.append(number)
-            yield number, self.leaf(number)
-
-    def leaf_numbers(self, tree: BTree, structure: list[int] | None = None) -> Iterator[tuple[bytes, int]]:
+    def leaf_numbers(self, tree: BTree) -> Iterator[tuple[bytes, int]]:
         """First possible key and page number of each leaf, in order; reads the branch pages alone."""
         pending = [] if tree.root == _NO_PAGE else [(tree.root, 1, b"")]
         visited = len(pending)
@@ -299,8 +271,6 @@ class PageFile:
             if depth == tree.depth:
                 yield key, number
                 continue
-            if structure is not None:
-                structure.append(number)
             children = self._children(number)
             visited += len(children)  # each page has one parent: counted before memory is allocated for them
             if visited > self.pages:
@@ -318,31 +288,31 @@ class PageFile:
 
     def leaf(self, number: int) -> list[Node]:
         """The entries of one leaf page."""
-        page = self._read_node_page(number)
+        page = self.read_node_page(number)
         found = PageBlock(page, self.page_nbytes, self.pages, number).parse_leaves(np.array([number]))
         begin = number * self.page_nbytes
-        nodes = []
         columns = (*found, count_pages(found.value_sizes, self.page_nbytes))
-        for key, key_nbytes, at, nbytes, first, is_tree, pages in zip(
+        nodes = []
+        for at, key_nbytes, offset, nbytes, first, is_tree, pages in zip(
             *(each.tolist() for each in columns), strict=True
         ):
-            extent = Extent(at, nbytes, first or number, pages if first else 1, inline=not first)
-            nodes.append(Node(page[key - begin : key - begin + key_nbytes], extent, is_tree))
+            key = page[at - begin : at - begin + key_nbytes]
+            nodes.append(Node(key, offset, nbytes, first or number, pages if first else 1, not first, is_tree))
         return nodes
 
     def _children(self, number: int) -> list[tuple[int, bytes]]:
-        page = self._read_node_page(number)
+        page = self.read_node_page(number)
         children = PageBlock(page, self.page_nbytes, self.pages, number).find_children(number)
         if not children:
             raise ValueError(f"page {number}: a branch page must have entries")
         return children
 
-    def _read_node_page(self, number: int) -> bytes:
+    def read_node_page(self, number: int) -> bytes:
         """A branch or leaf page, compared with its hash."""
         page = self.read(number)
         if len(page) < self.page_nbytes:
             raise ValueError(f"page {number}: the file ends within it")
-        if self._hashes is not None and not self._hashes.matches(number, page):
+        if self._matches is not None and not self._matches(number, page):
             raise ValueError(f"page {number}: its checksum does not match")
         return page
 

@@ -54,7 +54,8 @@ class PackMap:
         self.process = os.getpid()
         self._path = folder / FILE
         self._path_text = str(self._path)
-        self._pages = PageFile(self._path, url, load_page_hashes(folder, url))
+        hashes = load_page_hashes(folder, url)
+        self._pages = PageFile(self._path, url, hashes and hashes.matches)
         self.meta = read_meta(self._pages, url)
         self._trees = self._pages.trees()
         records = self._trees.get(RECORDS, BTree.empty())
@@ -155,19 +156,14 @@ class PackMap:
 
     def column(self, field: str) -> bytes | None:
         """The stored bytes of a column; None if there is none."""
-        for _, nodes in self._pages.leaves(self._trees.get(COLUMNS, BTree.empty())):
-            for node in nodes:
-                if node.key == field.encode():
-                    return self._pages.value(node.extent)
-        return None
+        nodes = (node for _, node in self._pages.nodes(self._trees.get(COLUMNS)) if node.key == field.encode())
+        return next(map(self._pages.value, nodes), None)
 
     def key_entries(self) -> Iterator[tuple[str, int]]:
         """All (key, index) pairs, in order of the bytes of the keys; ValueError if that database is damaged."""
-        for _, nodes in self._pages.leaves(self._trees.get(KEYS, BTree.empty())):
-            for node in nodes:
-                key = node.key.decode()
-                for number in self._pages.numbers(node):
-                    yield key, number
+        for _, node in self._pages.nodes(self._trees.get(KEYS)):
+            for number in self._pages.numbers(node):
+                yield node.key.decode(), number
 
     def _load_leaf(self, index: int) -> None:
         """Store the offsets of all records in the leaf page of one record."""
@@ -177,8 +173,8 @@ class PackMap:
         for node in self._pages.leaf(number):
             at = int.from_bytes(node.key, "big")
             if len(node.key) == 8 and at < len(self._begins):
-                self._sizes[at] = node.extent.nbytes  # before the offset: a thread that sees the offset reads both
-                self._begins[at] = node.extent.offset
+                self._sizes[at] = node.nbytes  # before the offset: a thread that sees the offset reads both
+                self._begins[at] = node.offset
         if not self._begins[index]:
             raise ValueError(f"it is missing from page {number}")
 
@@ -194,9 +190,8 @@ def read_meta(pages: PageFile, url: str, *, unfinished_ok: bool = False) -> Pack
         If the pack was never finished, unless ``unfinished_ok``.
     """
     trees = pages.trees()
-    entries = {}
-    for _, nodes in pages.leaves(trees.get(META, BTree.empty())):
-        entries.update({node.key: pages.value(node.extent) for node in nodes if node.key in {META_ENTRY, META_HASH}})
+    nodes = (node for _, node in pages.nodes(trees.get(META)))
+    entries = {node.key: pages.value(node) for node in nodes if node.key in {META_ENTRY, META_HASH}}
     if META_ENTRY not in entries:
         if META in trees and RECORDS in trees:
             raise StoreFormatError(DAMAGED_META, store=url)

@@ -27,7 +27,7 @@ from penstock.stores.common.journal import Journal, open_locked
 from penstock.stores.common.seek_table_file import seek_table_path
 from penstock.stores.lmdb.environment_writer import CommitLimits, EnvironmentWriter
 from penstock.stores.lmdb.files import FILE, HASHES, LOCK
-from penstock.stores.lmdb.pages import BTree, PageFile, fsync_path, newest_meta
+from penstock.stores.lmdb.pages import PageFile, fsync_path, newest_meta
 from penstock.stores.location import Location
 from penstock.stores.origin import ORIGIN_FILE, Origin, read_origin, write_origin
 from penstock.stores.pack.block_entries import make_entries
@@ -242,9 +242,8 @@ class LmdbWriter(EnvironmentWriter[object]):
         try:
             with PageFile(self._path / FILE, self._url) as pages:
                 self.map_nbytes = max(self.map_nbytes, pages.meta.map_nbytes)  # as it was when the last commit ended
-                for _, nodes in pages.leaves(pages.trees().get(RECORDS, BTree.empty())):
-                    for node in nodes:
-                        self._entries.restore(pages.value(node.extent), meta.count)
+                for _, node in pages.nodes(pages.trees().get(RECORDS)):
+                    self._entries.restore(pages.value(node), meta.count)
             held = self._entries.count
             if held != meta.count or self._entries.content.hex() != meta.content:
                 raise ValueError(f"it has {held} records of {meta.count}, or other records")  # noqa: TRY301  # one handler

@@ -283,7 +283,7 @@ def test_records_exchanged_are_found(tmp_path: Path) -> None:
     (pack / "pages.xxh3").unlink()
     content = bytearray((pack / "data.mdb").read_bytes())
     with PageFile(pack / "data.mdb", "pack") as pages:
-        leaf = next(number for number, _ in pages.leaves(pages.trees()[b"records"]))
+        leaf = next(number for number, _ in pages.nodes(pages.trees()[b"records"]))
     first, second = (content.index(struct.pack(">Q", index), leaf * 4096) + 8 for index in (8, 9))
     content[first : first + 8], content[second : second + 8] = content[second : second + 8], content[first : first + 8]
     (pack / "data.mdb").write_bytes(content)
