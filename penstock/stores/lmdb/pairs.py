@@ -182,7 +182,7 @@ class LmdbPairsStore(LmdbLayoutStore):
         """Labels without the rest of the texts."""
         if field != "label":
             return super().read_column(opened, field)
-        return parse_labels(np.frombuffer(opened, np.uint8), self._texts.begins, self._texts.sizes)
+        return parse_labels(opened, self._texts.begins, self._texts.sizes)
 
     @classmethod
     def writer(  # type: ignore[override]  # its option is named

@@ -18,7 +18,6 @@ from __future__ import annotations
 import io
 import json
 import mmap
-import re
 import struct
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -31,6 +30,7 @@ from penstock.errors import PackError
 from penstock.sample import Array, Field, Schema
 from penstock.stores.fields.columns import get_column_dtype
 from penstock.stores.fields.image_signatures import refuse_array
+from penstock.stores.fields.npy_arrays import read_array
 from penstock.stores.fields.small_fields import SMALL_TYPES, ArrayReader, pack_small
 from penstock.stores.pack.pixels import PixelReader, pack_pixels
 
@@ -56,13 +56,6 @@ _MASK: Final = 0xFFFFFFFFFFFFFFFF
 _SALT: Final = 0x9E3779B97F4A7C15
 _MAX_VALUE_NBYTES: Final = 0xFFFFFFFF  # LMDB's MAXDATASIZE
 _MAX_AXES: Final = 32  # of a small array: the longest list that a small field contains
-_MAX_HEADER_NBYTES: Final = 1024
-_NPY_HEADER: Final = re.compile(
-    rb"\x93NUMPY\x01\x00(?P<nbytes>..)\{'descr': '(?P<descr>[<>|=]\w{1,8})', 'fortran_order': (?:False|True), "
-    rb"'shape': \((?P<count>[0-9]{1,19}),\), \} *\n",
-    re.DOTALL,
-)
-
 _hash: Final = xxhash.xxh3_64_intdigest
 _unpack: Final = msgpack.unpackb
 _SHORT_NBYTES: Final = 4096
@@ -281,22 +274,9 @@ def encode_column(values: Array) -> bytes:
 
 
 def decode_column(content: bytes | memoryview, count: int, field: Field) -> Array:
-    """The column in ``.npy`` bytes, a read-only view; ValueError unless it has ``count`` values of the field's kind.
-
-    Only the header that NumPy writes for such a column is accepted. :func:`numpy.load` would evaluate any header,
-    allocate the size that it claims, and open archives.
-    """
+    """The column in ``.npy`` bytes, a read-only view; ValueError unless it has ``count`` values of the field's kind."""
     dtype = get_column_dtype(field)
-    assert dtype is not None, "the kind has columns"
-    header = _NPY_HEADER.match(bytes(content[:_MAX_HEADER_NBYTES]))
-    if header is None or int.from_bytes(header["nbytes"], "little") != len(header[0]) - 10:
-        raise ValueError("its header must be that of a one-dimensional .npy file of version 1")
-    if header["descr"] != dtype.str.encode() or int(header["count"]) != count:
-        raise ValueError(
-            f"it must hold {count} values of {dtype.str}, got {int(header['count'])} of {header['descr'].decode()}"
-        )
-    if len(content) - len(header[0]) != count * dtype.itemsize:
-        raise ValueError(f"it must have {count * dtype.itemsize} bytes, got {len(content) - len(header[0])}")
-    column = np.frombuffer(content, dtype, offset=len(header[0]))
-    column.flags.writeable = False
+    column = read_array(content)
+    if column.dtype != dtype or column.shape != (count,):
+        raise ValueError(f"it must hold {count} values of {dtype}, got {column.dtype} of shape {column.shape}")
     return column

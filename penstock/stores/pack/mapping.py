@@ -55,7 +55,7 @@ class PackMap:
         self._path = folder / FILE
         self._path_text = str(self._path)
         hashes = load_page_hashes(folder, url)
-        self._pages = PageFile(self._path, url, hashes and hashes.matches)
+        self._pages = PageFile(self._path, url, None if hashes is None else hashes.matches)
         self.meta = read_meta(self._pages, url)
         self._trees = self._pages.trees()
         records = self._trees.get(RECORDS, BTree.empty())
