@@ -10,8 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -43,26 +42,13 @@ def make_entries(schema: Schema) -> PackEntries[Any]:
     return RecordEntries(schema) if layout is None else BlockEntries(layout)
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRows:
-    """Some records as rows of blocks.
-
-    Parameters
-    ----------
-    rows : ndarray, shape (n, nbytes), uint8
-        The rows.
-    hashes : ndarray, shape (n,), uint64
-        Of each row.
-    keys : list of bytes
-        Of each record.
-    nones : ndarray, shape (n, none_nbytes), uint8, optional
-        None: every field has a value.
-    """
+class PreparedRows(NamedTuple):
+    """Some records as rows of blocks: of each its row, hash, key and none bits."""
 
     rows: NDArray[np.uint8]
     hashes: NDArray[np.uint64]
     keys: list[bytes]
-    nones: NDArray[np.uint8] | None
+    nones: NDArray[np.uint8]
 
 
 class BlockEntries(PackEntries[PreparedRows]):
@@ -90,14 +76,14 @@ class BlockEntries(PackEntries[PreparedRows]):
             if missing is not None:
                 at = self.schema.small.index(name)
                 nones[:, at // 8] |= missing << np.uint8(at % 8)
-        return PreparedRows(rows, hash_rows(rows), [*map(_as_key, keys)], nones if nones.any() else None)
+        return PreparedRows(rows, hash_rows(rows), [*map(_as_key, keys)], nones)
 
     def add(self, prepared: PreparedRows) -> Iterator[None]:
         """See :meth:`PackEntries.add`."""
         begin, count = 0, len(prepared.rows)
         while begin < count:
             end = min(count, begin + self.block_records - self._held)
-            self._parts.append(_slice(prepared, begin, end))
+            self._parts.append(PreparedRows(*(each[begin:end] for each in prepared)))
             self._held += end - begin
             begin = end
             if self._held == self.block_records:
@@ -108,17 +94,13 @@ class BlockEntries(PackEntries[PreparedRows]):
         """Make a block of the records that are left."""
         if not self._held:
             return
-        rows, hashes = (np.concatenate([getattr(part, name) for part in self._parts]) for name in ("rows", "hashes"))
-        first, count = self.count, self._held
-        keys: list[bytes] | None = [key for part in self._parts for key in part.keys]
-        if keys == [b"%d" % number for number in range(first, first + count)]:
-            keys = None
-        nones = None
-        if any(part.nones is not None for part in self._parts):
-            nones = np.concatenate([_get_nones(part, self._layout.none_nbytes) for part in self._parts])
+        rows, hashes, nones = (np.concatenate([part[at] for part in self._parts]) for at in (0, 1, 3))
+        keys = [key for part in self._parts for key in part.keys]
+        first, count, has_none = self.count, self._held, bool(nones.any())
+        are_numbers = keys == [b"%d" % number for number in range(first, first + count)]
         self._parts, self._held = [], 0
-        value, salted = pack_block(first, rows, hashes, keys, nones)
-        self._note(rows.view(self._layout.row)[:, 0], salted, has_none=nones is not None, count=count)
+        value, salted = pack_block(first, rows, hashes, None if are_numbers else keys, nones if has_none else None)
+        self._note(rows.view(self._layout.row)[:, 0], salted, has_none=has_none, count=count)
         self._push(EncodedRecord(bytearray(value)))
 
     def restore(self, value: bytes, total: int) -> None:
@@ -222,16 +204,3 @@ def _get_dtype(field: Field) -> DType:
     dtype = get_column_dtype(field) if field.array is None else field.array.dtype
     assert dtype is not None, "a small field of fixed size"
     return dtype
-
-
-def _slice(prepared: PreparedRows, begin: int, end: int) -> PreparedRows:
-    return PreparedRows(
-        prepared.rows[begin:end],
-        prepared.hashes[begin:end],
-        prepared.keys[begin:end],
-        None if prepared.nones is None else prepared.nones[begin:end],
-    )
-
-
-def _get_nones(part: PreparedRows, nbytes: int) -> NDArray[np.uint8]:
-    return np.zeros((len(part.rows), nbytes), np.uint8) if part.nones is None else part.nones
