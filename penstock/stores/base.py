@@ -23,7 +23,7 @@ from penstock.stores.common.locked_methods import lock_methods
 from penstock.stores.fields.columns import join_values, refuse_fixed
 from penstock.stores.indices import Indices, check_index, list_indices
 from penstock.stores.location import Location
-from penstock.stores.problems import Problem, find_unreadable
+from penstock.stores.problems import DAMAGE, Problem, find_unreadable
 from penstock.stores.writable import WritableKind
 from penstock.stores.writing import Skipped
 from penstock.wording import counted
@@ -279,6 +279,13 @@ class Store(WritableKind, ABC):
     @abstractmethod
     def keys(self) -> Sequence[str]:
         """The names of the records, in order of index."""
+
+    def get_key(self, index: int) -> str | None:
+        """The key of a record, for an error: found without reading the record where the format allows it, else None."""
+        try:
+            return self.keys()[index]
+        except (*DAMAGE, OSError, PenstockError):
+            return None
 
     @abstractmethod
     def digest(self) -> str:

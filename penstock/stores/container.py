@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import struct
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -39,6 +38,7 @@ from penstock.stores.common.regular_file import FileIdentity, identify, open_reg
 from penstock.stores.fields.columns import make_column
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_finished
+from penstock.stores.problems import DAMAGE
 from penstock.stores.writing import CommittedRecords
 
 __all__ = ["DAMAGE", "ContainerStore", "fingerprint_files", "load_column", "naming_damage"]
@@ -46,8 +46,6 @@ __all__ = ["DAMAGE", "ContainerStore", "fingerprint_files", "load_column", "nami
 T_opened = TypeVar("T_opened")
 T_read = TypeVar("T_read")
 _SAMPLED_NBYTES: Final = 1 << 16
-DAMAGE: Final = (ValueError, KeyError, IndexError, TypeError, EOFError, OverflowError, RecursionError, struct.error)
-"""What a parser raises for wrong bytes; RecursionError for JSON that is nested without end."""
 
 
 class ContainerStore(Store, Generic[T_opened]):
@@ -236,13 +234,6 @@ class ContainerStore(Store, Generic[T_opened]):
         self._refuse_closed()
         self._refuse_changed(files)
         return self._opened.get()
-
-    def get_key(self, index: int) -> str | None:
-        """The key of a record that cannot be read, for the error."""
-        try:
-            return self.keys()[index]
-        except (*DAMAGE, OSError, PenstockError):
-            return None
 
     def make_damage_error(self, index: int, error: Exception) -> CorruptRecordError:
         """The error for a record whose bytes are wrong."""

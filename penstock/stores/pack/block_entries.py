@@ -50,6 +50,10 @@ class PreparedRows(NamedTuple):
     keys: list[bytes]
     nones: NDArray[np.uint8]
 
+    def select(self, rows: slice) -> PreparedRows:
+        """Some of them."""
+        return PreparedRows(self.rows[rows], self.hashes[rows], self.keys[rows], self.nones[rows])
+
 
 class BlockEntries(PackEntries[PreparedRows]):
     """Records of one fixed size, in blocks: an entry is pending as soon as its block is full."""
@@ -83,7 +87,7 @@ class BlockEntries(PackEntries[PreparedRows]):
         begin, count = 0, len(prepared.rows)
         while begin < count:
             end = min(count, begin + self.block_records - self._held)
-            self._parts.append(PreparedRows(*(each[begin:end] for each in prepared)))
+            self._parts.append(prepared.select(slice(begin, end)))
             self._held += end - begin
             begin = end
             if self._held == self.block_records:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import bisect
 import contextlib
 import os
-import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -78,31 +77,29 @@ class PackMap:
     @classmethod
     def open(cls, folder: Path, url: str) -> PackMap:
         """The map of the pack in ``folder``; the file is mapped if this process has no map of it."""
-        with _opening:
+        try:
+            identity = identify(folder / FILE)
+        except FileNotFoundError as error:
+            raise make_missing_error(folder, url) from error
+        except NotADirectoryError as error:
+            raise StoreFormatError(
+                f"a pack must be a folder with data.mdb in it, got an LMDB file; {_describe_other(folder)}", store=url
+            ) from error
+        except OSError as error:
+            raise StoreError(f"{folder / FILE} cannot be read: {error.strerror}", store=url) from error
+        found = _maps.get(identity)
+        if found is None or found.process != os.getpid():
             try:
-                identity = identify(folder / FILE)
-            except FileNotFoundError as error:
-                raise make_missing_error(folder, url) from error
-            except NotADirectoryError as error:
-                raise StoreFormatError(
-                    f"a pack must be a folder with data.mdb in it, got an LMDB file; {_describe_other(folder)}",
-                    store=url,
-                ) from error
-            except OSError as error:
-                raise StoreError(f"{folder / FILE} cannot be read: {error.strerror}", store=url) from error
-            found = _maps.get(identity)
-            if found is None or found.process != os.getpid():
-                try:
-                    found = _maps[identity] = cls(folder, url)
-                except StoreFormatError:
-                    if (folder / LOCK).exists():
-                        raise make_missing_error(folder, url) from None
-                    raise
-                except StoreError:
-                    raise
-                except ValueError as error:
-                    raise StoreFormatError(f"its structure is damaged: {error}", store=url) from error
-            return found
+                found = _maps[identity] = cls(folder, url)
+            except StoreFormatError:
+                if (folder / LOCK).exists():
+                    raise make_missing_error(folder, url) from None
+                raise
+            except StoreError:
+                raise
+            except ValueError as error:
+                raise StoreFormatError(f"its structure is damaged: {error}", store=url) from error
+        return found
 
     def record(self, index: int) -> memoryview:
         """The value of record ``index``, or block ``index``; ValueError if its leaf page is damaged."""
@@ -246,12 +243,4 @@ def _describe_other(path: Path) -> str:
 
 
 _maps: weakref.WeakValueDictionary[FileIdentity, PackMap] = weakref.WeakValueDictionary()
-_opening = threading.Lock()
-
-
-def _renew_lock() -> None:
-    global _opening  # noqa: PLW0603  # a forked child inherits it locked if another thread held it
-    _opening = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)
+"""Two threads that open a pack at once may each map it."""
