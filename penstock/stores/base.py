@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Self, SupportsIndex, overload
 
 from penstock import forks
 from penstock.errors import ArgumentError, PenstockError, RecordIndexError, RecordKeyError, StoreError
-from penstock.stores.common.locked_methods import lock_methods
+from penstock.stores.common.per_process import lock_methods
 from penstock.stores.fields.columns import join_values, refuse_fixed
 from penstock.stores.indices import Indices, check_index, list_indices
 from penstock.stores.location import Location

@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from penstock.errors import StoreFormatError
 from penstock.stores.common.mapped_files import MappedFiles
-from penstock.stores.lmdb.files import FILE, looks_like_lmdb
 from penstock.stores.lmdb.nodes import LeafEntries, PageBlock, count_pages, is_value_page
-from penstock.stores.lmdb.pages import PageFile
+from penstock.stores.lmdb.pages import FILE, PageFile, looks_like_lmdb
 from penstock.wording import counted
 
 __all__ = ["MAX_KEY_NBYTES", "LmdbEntries", "ValuePlaces", "find_environment_file", "peek_entries", "scan_entries"]

@@ -21,8 +21,7 @@ import lmdb
 
 from penstock.errors import StoreError
 from penstock.stores.common.journal import Journal, JournaledWriter
-from penstock.stores.lmdb.files import FILE
-from penstock.stores.lmdb.pages import newest_meta
+from penstock.stores.lmdb.pages import FILE, newest_meta
 from penstock.wording import counted
 
 __all__ = ["CommitLimits", "EnvironmentWriter"]

@@ -14,18 +14,19 @@ from __future__ import annotations
 import functools
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from penstock.errors import ArgumentError, PenstockError, StoreError
+from penstock.errors import ArgumentError, PenstockError, StoreError, StoreFormatError
 from penstock.sample import Blob, Schema
 from penstock.stores.base import PathLike, Skipped
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.regular_file import read_json
 from penstock.stores.container import ContainerStore, fingerprint_files
-from penstock.stores.fields.record_names import check_classes
+from penstock.stores.fields.record_names import check_classes, quote_names
 from penstock.stores.lmdb.entries import LmdbEntries, find_environment_file, peek_entries, scan_entries
+from penstock.stores.lmdb.entry_keys import decode_key
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_origin
 from penstock.stores.writing import CommittedRecords, Writer
@@ -120,6 +121,18 @@ class LmdbLayoutStore(ContainerStore[memoryview]):
     @abstractmethod
     def _arrange(self) -> None:
         """Find the records among the entries; set what the other methods need."""
+
+    def _refuse_missing(self, found: str, names: Sequence[str], reason: str) -> None:
+        """Refuse records of which an entry is missing, or note them as problems with ``missing="skip"``."""
+        if self._stated.get("missing") != "skip":
+            raise StoreFormatError(
+                f'{found}: {quote_names(names)}; missing="skip" leaves such records out', store=self.url
+            )
+        self._problems += [Skipped(name, reason) for name in names]
+
+    def _note_problems(self, rows: Iterable[int], reason: str) -> None:
+        """Note entries that are no records."""
+        self._problems += [Skipped(decode_key(self._entries.key(row)), reason) for row in rows]
 
     @classmethod
     @abstractmethod

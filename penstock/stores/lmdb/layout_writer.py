@@ -33,9 +33,8 @@ from penstock.stores.common.seek_table_file import seek_table_path
 from penstock.stores.container import fingerprint_files
 from penstock.stores.lmdb.entries import find_environment_file, scan_entries
 from penstock.stores.lmdb.environment_writer import CommitLimits, EnvironmentWriter
-from penstock.stores.lmdb.files import FILE, HASHES, LOCK, looks_like_lmdb
 from penstock.stores.lmdb.layout import LAYOUT_FILE
-from penstock.stores.lmdb.pages import fsync_path, newest_meta
+from penstock.stores.lmdb.pages import FILE, HASHES, LOCK, fsync_path, looks_like_lmdb, newest_meta
 from penstock.stores.location import Location
 from penstock.stores.origin import ORIGIN_FILE, Origin, write_origin
 from penstock.stores.writing import Skipped

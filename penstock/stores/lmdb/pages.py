@@ -29,21 +29,32 @@ from typing import BinaryIO, Final, NamedTuple, Self
 import numpy as np
 
 from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
-from penstock.stores.common.regular_file import open_regular
-from penstock.stores.lmdb.files import MAGIC
+from penstock.stores.common.regular_file import has_magic, open_regular
 from penstock.stores.lmdb.nodes import PageBlock, count_pages
 
 __all__ = [
+    "FILE",
+    "HASHES",
+    "LOCK",
     "BTree",
     "MetaPage",
     "Node",
     "PageFile",
     "fsync_path",
     "is_page_size",
+    "looks_like_lmdb",
     "measure",
     "newest_meta",
 ]
 
+FILE: Final = "data.mdb"
+LOCK: Final = "pack.lock"
+"""The lock file in the folder of an unfinished pack; it contains the text of the origin."""
+HASHES: Final = "pages.xxh3"
+"""The hashes of the pages of a finished pack."""
+_MAGIC: Final = 0xBEEFC0DE
+"""The number in the first bytes of a meta page, after the header of the page."""
+_MAGIC_OFFSET: Final = 16
 _META = struct.Struct("<IIQQ")  # magic, version, address, map size; then two trees, last page, transaction
 _TREE = struct.Struct("<IHHQQQQQ")  # pad, flags, depth, branch pages, leaf pages, overflow pages, entries, root
 _TAIL = struct.Struct("<QQ")
@@ -106,6 +117,11 @@ class Node(NamedTuple):
     is_tree: bool
 
 
+def looks_like_lmdb(path: str | Path) -> bool:
+    """Whether the file begins with an LMDB meta page."""
+    return has_magic(path, _MAGIC.to_bytes(4, "little"), (_MAGIC_OFFSET,))
+
+
 def measure(path: Path, url: str) -> MetaPage:
     """Read the meta pages and compare the size that they require with the size of the file, before it is mapped.
 
@@ -160,7 +176,7 @@ def _open_file(path: Path) -> BinaryIO:
 
 
 def _page_nbytes(head: bytes) -> int | None:
-    if len(head) < 16 + _META.size + 4 or _META.unpack_from(head, 16)[:2] != (MAGIC, _DATA_VERSION):
+    if len(head) < 16 + _META.size + 4 or _META.unpack_from(head, 16)[:2] != (_MAGIC, _DATA_VERSION):
         return None
     size: int = struct.unpack_from("<I", head, 16 + _META.size)[0]  # md_pad of the free tree holds the page size
     return size if is_page_size(size) else None

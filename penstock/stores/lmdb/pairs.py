@@ -24,7 +24,6 @@ from penstock.stores.base import Indices, PathLike, Skipped
 from penstock.stores.fields.box_corners import to_corners
 from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.pixels import PIXEL_DTYPES, PixelLayout
-from penstock.stores.fields.record_names import quote_names
 from penstock.stores.lmdb.entries import LmdbEntries, ValuePlaces
 from penstock.stores.lmdb.entry_keys import decode_key, name_numbers
 from penstock.stores.lmdb.layout import LmdbLayoutStore
@@ -214,10 +213,7 @@ class LmdbPairsStore(LmdbLayoutStore):
         """Rows of pixels and of texts, in order of the numbers; sets the keys."""
         marked = entries.last_bytes() == _MARK
         numbers, digits = entries.parse_numbers(marked.astype(np.int64))
-        self._problems += [
-            Skipped(decode_key(entries.key(row)), "it is neither a number nor a number with _")
-            for row in np.flatnonzero(numbers < 0).tolist()
-        ]
+        self._note_problems(np.flatnonzero(numbers < 0).tolist(), "it is neither a number nor a number with _")
         images = self._sort(numbers, np.flatnonzero((numbers >= 0) & ~marked))
         texts = self._sort(numbers, np.flatnonzero((numbers >= 0) & marked))
         if not len(images) and not len(texts):
@@ -225,7 +221,9 @@ class LmdbPairsStore(LmdbLayoutStore):
         if not np.array_equal(numbers[images], numbers[texts]):
             without_text = np.setdiff1d(numbers[images], numbers[texts])
             without_image = np.setdiff1d(numbers[texts], numbers[images])
-            self._refuse_missing([*(f"{each}_" for each in without_text), *(f"{each}" for each in without_image)])
+            missing = [*(f"{each}_" for each in without_text), *(f"{each}" for each in without_image)]
+            found = f"{len(missing)} {'key is' if len(missing) == 1 else 'keys are'} missing whose partner is there"
+            self._refuse_missing(found, missing, "it is missing, and its partner is there")
             images = images[~np.isin(numbers[images], without_text)]
             texts = texts[~np.isin(numbers[texts], without_image)]
         self._note_gaps(numbers[images])
@@ -240,16 +238,6 @@ class LmdbPairsStore(LmdbLayoutStore):
             named = " and ".join(repr(decode_key(self._entries.key(int(row)))) for row in (first, other))
             raise StoreFormatError(f"the keys {named} are the same number", store=self.url)
         return rows
-
-    def _refuse_missing(self, missing: Sequence[str]) -> None:
-        if self._stated.get("missing") != "skip":
-            keys = "key is" if len(missing) == 1 else "keys are"
-            raise StoreFormatError(
-                f"{len(missing)} {keys} missing whose partner is there: {quote_names(missing)}; "
-                'missing="skip" leaves such records out',
-                store=self.url,
-            )
-        self._problems += [Skipped(key, "it is missing, and its partner is there") for key in missing]
 
     def _note_gaps(self, numbers: Rows) -> None:
         """Report numbers that are left out; a set may begin with 0 or 1."""

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError
 from penstock.sample import Blob, Field, Record, Schema
-from penstock.stores.base import PathLike, Skipped
+from penstock.stores.base import PathLike
 from penstock.stores.common.keys import KeyList
 from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.pixels import PixelLayout
@@ -203,8 +203,9 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
             raise ValueError(f"it must have {counted(total, 'record')}, and has {len(found)}")
         outside = found >= total
         if len(found) - int(outside.sum()) != total:
-            self._refuse_missing(np.setdiff1d(np.arange(total), found).tolist())
-        self._note_others([*rows[outside].tolist(), *np.flatnonzero(numbers < 0).tolist()], special)
+            self._leave_out([*map(str, np.setdiff1d(np.arange(total), found).tolist())])
+        others = {*rows[outside].tolist(), *np.flatnonzero(numbers < 0).tolist()} - special
+        self._note_problems(sorted(others), f"it is not in {self._order}")
         rows = rows[~outside]
         self._keys = name_numbers(numbers[rows], digits[rows])
         return rows
@@ -216,29 +217,19 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
         if len(set(rows) - {-1}) != len(rows) - rows.count(-1):
             raise ValueError("__keys__ has a key twice")
         if -1 in rows:
-            self._refuse_missing([decode_key(key) for key, row in zip(wanted, rows, strict=True) if row < 0])
+            self._leave_out([decode_key(key) for key, row in zip(wanted, rows, strict=True) if row < 0])
         held = [(key, row) for key, row in zip(wanted, rows, strict=True) if row >= 0]
         self._keys = KeyList.from_names(decode_key(key).replace("\0", "\\x00") for key, _ in held)
         if len(held) + len(special) < len(entries):
-            self._note_others(sorted(set(range(len(entries))) - {row for _, row in held}), special)
+            others = set(range(len(entries))) - {row for _, row in held} - special
+            self._note_problems(sorted(others), f"it is not in {self._order}")
         return np.array([row for _, row in held], np.int64)
 
-    def _refuse_missing(self, names: Sequence[object]) -> None:
-        texts = list(map(str, names))
-        if self._stated.get("missing") != "skip":
-            raise StoreFormatError(
-                f"{counted(len(texts), 'record')} of {self._order} {'has' if len(texts) == 1 else 'have'} no entry: "
-                f'{quote_names(texts)}; missing="skip" leaves such records out',
-                store=self.url,
-            )
-        self._problems += [Skipped(text, f"it is in {self._order} and has no entry") for text in texts]
-
-    def _note_others(self, rows: Sequence[int], special: set[int]) -> None:
-        self._problems += [
-            Skipped(decode_key(self._entries.key(row)), f"it is not in {self._order}")
-            for row in rows
-            if row not in special
-        ]
+    def _leave_out(self, names: Sequence[str]) -> None:
+        """Refuse names of records without an entry, or note them."""
+        has = "has" if len(names) == 1 else "have"
+        found = f"{counted(len(names), 'record')} of {self._order} {has} no entry"
+        self._refuse_missing(found, names, f"it is in {self._order} and has no entry")
 
     def _infer(self, pixels: PixelLayout) -> Schema:
         """The fields, from some of the records; one that cannot be read says so when it is read."""

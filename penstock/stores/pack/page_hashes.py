@@ -24,8 +24,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from penstock.stores.common.regular_file import open_regular
-from penstock.stores.lmdb.files import HASHES
-from penstock.stores.lmdb.pages import PageFile, is_page_size
+from penstock.stores.lmdb.pages import HASHES, PageFile, is_page_size
 
 __all__ = ["PageHashFile", "hash_pages"]
 

@@ -27,7 +27,7 @@ from penstock.stores.common.keys import LazyKeys
 from penstock.stores.container import ContainerStore, naming_damage
 from penstock.stores.fields.columns import get_column_dtype
 from penstock.stores.fields.record_names import check_classes, describe_class_difference
-from penstock.stores.lmdb.files import FILE, HASHES, LOCK, looks_like_lmdb
+from penstock.stores.lmdb.pages import FILE, HASHES, LOCK, looks_like_lmdb
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_origin
 from penstock.stores.pack.block_reader import BlockReader, DamagedRecordError

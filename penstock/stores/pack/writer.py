@@ -26,8 +26,7 @@ from penstock.sample import Schema
 from penstock.stores.common.journal import Journal, open_locked
 from penstock.stores.common.seek_table_file import seek_table_path
 from penstock.stores.lmdb.environment_writer import CommitLimits, EnvironmentWriter
-from penstock.stores.lmdb.files import FILE, HASHES, LOCK
-from penstock.stores.lmdb.pages import PageFile, fsync_path, newest_meta
+from penstock.stores.lmdb.pages import FILE, HASHES, LOCK, PageFile, fsync_path, newest_meta
 from penstock.stores.location import Location
 from penstock.stores.origin import ORIGIN_FILE, Origin, read_origin, write_origin
 from penstock.stores.pack.block_entries import make_entries

@@ -24,7 +24,7 @@ from penstock import view
 from penstock.errors import ArgumentError, PenstockError
 from penstock.sample import SampleKeys, Schema
 from penstock.stores.fields.columns import get_column_dtype
-from penstock.stores.lmdb.files import HASHES
+from penstock.stores.lmdb.pages import HASHES
 from penstock.stores.pack.format import (
     COLUMNS,
     KEYS,
