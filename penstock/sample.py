@@ -48,9 +48,7 @@ __all__ = [
 _ARRAY_KIND: Final = re.compile(
     r"(u?int(?:8|16|32|64)|float(?:16|32|64)|bool)\[((?:\*|[0-9]{1,10})(?:,(?:\*|[0-9]{1,10}))*)\]"
 )
-_PIXELS: Final = re.compile(
-    r"pixels:(uint8|uint16|float32)\[(\*|[1-9][0-9]{0,9}),(\*|[1-9][0-9]{0,9}),(\*|[1-9][0-9]{0,3})\]"
-)
+_PIXELS: Final = re.compile(r"pixels:(uint8|uint16|float32)\[((?:(?:\*|[1-9][0-9]{0,9}),){2}(?:\*|[1-9][0-9]{0,3}))\]")
 _ARRAY_AXES: Final[Mapping[str, tuple[tuple[int, ...] | None, ...]]] = {
     "boxes": (None, (4,)),
     "keypoints": (None, (2, 3)),
@@ -130,7 +128,7 @@ class Field:
     def __post_init__(self) -> None:
         if self.kind in KINDS or self.pixels is not None:
             return
-        array = _array_kind(self.kind) if type(self.kind) is str else None
+        array = _parse_kind(self.kind, _ARRAY_KIND) if type(self.kind) is str else None
         if array is None:
             raise ArgumentError(
                 f"kind must be one of {', '.join(KINDS)}, a small array such as 'float32[*,4]', or pixels such as "
@@ -154,12 +152,12 @@ class Field:
     @property
     def pixels(self) -> ArrayKind | None:
         """Dtype and shapes (height, width, channels) of an image that is stored as its pixels; None for other kinds."""
-        return _pixels_kind(self.kind) if type(self.kind) is str else None
+        return _parse_kind(self.kind, _PIXELS) if type(self.kind) is str else None
 
     @property
     def array(self) -> ArrayKind | None:
         """Dtype and shapes of a small array; None for other kinds."""
-        return _array_kind(self.kind)
+        return _parse_kind(self.kind, _ARRAY_KIND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,24 +197,14 @@ class ArrayKind:
 
 
 @functools.lru_cache(maxsize=256)
-def _array_kind(kind: str) -> ArrayKind | None:
-    if kind in _ARRAY_AXES:
+def _parse_kind(kind: str, pattern: re.Pattern[str]) -> ArrayKind | None:
+    if pattern is _ARRAY_KIND and kind in _ARRAY_AXES:
         return ArrayKind(np.dtype(np.float32), _ARRAY_AXES[kind])
-    found = _ARRAY_KIND.fullmatch(kind)
+    found = pattern.fullmatch(kind)
     if found is None:
         return None
     axes = tuple(None if length == "*" else (int(length),) for length in found[2].split(","))
     return ArrayKind(np.dtype(found[1]), axes)
-
-
-@functools.lru_cache(maxsize=256)
-def _pixels_kind(kind: str) -> ArrayKind | None:
-    found = _PIXELS.fullmatch(kind)
-    if found is None:
-        return None
-    return ArrayKind(
-        np.dtype(found[1]), tuple(None if length == "*" else (int(length),) for length in found.groups()[1:])
-    )
 
 
 def refuse_field_name(name: object) -> None:

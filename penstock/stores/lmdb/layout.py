@@ -26,7 +26,7 @@ from penstock.stores.common.regular_file import read_json
 from penstock.stores.container import ContainerStore, fingerprint_files
 from penstock.stores.fields.record_names import check_classes, quote_names
 from penstock.stores.lmdb.entries import LmdbEntries, find_environment_file, peek_entries, scan_entries
-from penstock.stores.lmdb.entry_keys import decode_key
+from penstock.stores.lmdb.entry_keys import LAYOUT_FILE, decode_key
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_origin
 from penstock.stores.writing import CommittedRecords, Writer
@@ -35,14 +35,10 @@ if TYPE_CHECKING:
     from penstock.stores.lmdb.layout_writer import EncodedEntries, LmdbLayoutWriter
 
 __all__ = [
-    "LAYOUT_FILE",
     "LmdbLayoutStore",
     "describe_environment",
     "list_sampled",
 ]
-
-LAYOUT_FILE: Final = "layout"
-"""Purpose of the file beside an environment that says how it was written; see :meth:`Location.sidecar`."""
 
 _WRITTEN_OPTIONS: Final = frozenset(
     {"shape", "channels", "dtype", "columns", "units", "classes", "expected_count"}

@@ -32,8 +32,8 @@ from penstock.stores.common.regular_file import read_json, replace_json
 from penstock.stores.common.seek_table_file import seek_table_path
 from penstock.stores.container import fingerprint_files
 from penstock.stores.lmdb.entries import find_environment_file, scan_entries
+from penstock.stores.lmdb.entry_keys import LAYOUT_FILE
 from penstock.stores.lmdb.environment_writer import CommitLimits, EnvironmentWriter
-from penstock.stores.lmdb.layout import LAYOUT_FILE
 from penstock.stores.lmdb.pages import FILE, HASHES, LOCK, fsync_path, looks_like_lmdb, newest_meta
 from penstock.stores.location import Location
 from penstock.stores.origin import ORIGIN_FILE, Origin, write_origin
@@ -85,6 +85,8 @@ class LmdbLayoutWriter(EnvironmentWriter[EncodedEntries]):
     """
 
     layout: ClassVar[str]
+    is_numbered: ClassVar[bool] = True
+    """Whether the keys of a record begin with its number."""
 
     def __init__(
         self,
@@ -126,14 +128,6 @@ class LmdbLayoutWriter(EnvironmentWriter[EncodedEntries]):
         """
 
     @abstractmethod
-    def encode(self, key: str, fields: Mapping[str, object]) -> EncodedEntries:
-        """The entries of a record; thread-safe."""
-
-    @abstractmethod
-    def name_entry(self, index: int, end: bytes) -> bytes:
-        """The key of an entry of record ``index``."""
-
-    @abstractmethod
     def describe_reading(self) -> dict[str, object]:
         """The options with which the environment is read, as JSON can hold them."""
 
@@ -141,14 +135,11 @@ class LmdbLayoutWriter(EnvironmentWriter[EncodedEntries]):
         """What is put behind the last record; by default nothing."""
         return []
 
-    def prepare(self, key: str, fields: Mapping[str, object]) -> EncodedEntries:
-        """Encode a record; thread-safe."""
-        return self.encode(key, fields)
-
     def append(self, prepared: EncodedEntries) -> None:
         """Add the next record; commit if enough is pending."""
+        number = b"%d" % self.records if self.is_numbered else b""
         for end, value in prepared.entries:
-            self._pending.append((self.name_entry(self.records, end), value))
+            self._pending.append((number + end, value))
             self._pending_nbytes += len(value)
         self.journal.append(prepared.nbytes)
         self._pending_records += 1

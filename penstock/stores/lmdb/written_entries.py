@@ -57,7 +57,7 @@ class PickleIndexWriter(LmdbLayoutWriter):
             fields[_LABEL] = Field("label")  # of None: readers expect a tuple
         return Schema(fields)
 
-    def encode(self, key: str, fields: Mapping[str, object]) -> EncodedEntries:
+    def prepare(self, key: str, fields: Mapping[str, object]) -> EncodedEntries:
         """The pickle of one record."""
         del key
         pixels = self.schema[_IMAGE].pixels
@@ -67,10 +67,6 @@ class PickleIndexWriter(LmdbLayoutWriter):
         stored: Blob = _copy_encoded(image) if pixels is None else check_pixels(_IMAGE, pixels, image)
         value = (stored, label) if _LABEL in self.schema else stored
         return EncodedEntries(((b"", _dump(value)),), memoryview(stored).nbytes)
-
-    def name_entry(self, index: int, end: bytes) -> bytes:
-        """The number of the record."""
-        return b"%d%s" % (index, end)
 
     def list_last_entries(self) -> list[tuple[bytes, bytes]]:
         """Order and number of the records."""
@@ -130,7 +126,7 @@ class PairsWriter(LmdbLayoutWriter):
             fields["more"] = Field("float32[*]")
         return Schema(fields)
 
-    def encode(self, key: str, fields: Mapping[str, object]) -> EncodedEntries:
+    def prepare(self, key: str, fields: Mapping[str, object]) -> EncodedEntries:
         """The pixels and the text of one record."""
         del key
         kind = self.schema[_IMAGE].pixels
@@ -140,10 +136,6 @@ class PairsWriter(LmdbLayoutWriter):
             pixels = pixels[:, :, [2, 1, 0, 3][: pixels.shape[2]]]
         content = pixels.tobytes()
         return EncodedEntries(((b"", content), (b"_", self._make_text(fields))), len(content))
-
-    def name_entry(self, index: int, end: bytes) -> bytes:
-        """The number of the record, with ``_`` for the text."""
-        return b"%d%s" % (index, end)
 
     def describe_reading(self) -> dict[str, object]:
         """Shape, order of channels, dtype, and the names of the classes."""
@@ -169,6 +161,7 @@ class NamesWriter(LmdbLayoutWriter):
     """
 
     layout: ClassVar[str] = "names"
+    is_numbered: ClassVar[bool] = False
 
     @classmethod
     def choose(cls, schema: Schema) -> Schema:
@@ -186,7 +179,7 @@ class NamesWriter(LmdbLayoutWriter):
             fields[_LABEL] = Field("float") if label.kind == "float" else Field("label", label.classes)
         return Schema(fields)
 
-    def encode(self, key: str, fields: Mapping[str, object]) -> EncodedEntries:
+    def prepare(self, key: str, fields: Mapping[str, object]) -> EncodedEntries:
         """The image and the array of one record."""
         content = _copy_encoded(fields[_IMAGE])
         name = make_image_name(key, content)
@@ -195,11 +188,6 @@ class NamesWriter(LmdbLayoutWriter):
         if stored is not None:
             entries.append((split_suffix(name)[0] + ARRAY_SUFFIX, stored))
         return EncodedEntries(tuple(entries), len(content))
-
-    def name_entry(self, index: int, end: bytes) -> bytes:
-        """The name of the record."""
-        del index
-        return end
 
     def describe_reading(self) -> dict[str, object]:
         """Shape, dtype and columns of the arrays, and the names of the classes."""
