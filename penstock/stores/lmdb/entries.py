@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -139,7 +139,7 @@ class ValuePlaces:
     __slots__ = ("_begins", "_pages", "_sizes")
 
     def __init__(self, entries: LmdbEntries, rows: Rows | None = None) -> None:
-        chosen: Any = slice(None) if rows is None else rows
+        chosen = np.arange(len(entries)) if rows is None else rows
         self._begins = entries.value_offsets[chosen].data
         self._sizes = entries.value_sizes[chosen].data
         self._pages = entries.overflow_pages[chosen].data

@@ -27,7 +27,7 @@ import numpy as np
 import xxhash
 
 from penstock.errors import PackError
-from penstock.sample import Array, Field, Schema
+from penstock.sample import Array, Blob, Field, Schema
 from penstock.stores.fields.columns import get_column_dtype
 from penstock.stores.fields.image_signatures import refuse_array
 from penstock.stores.fields.npy_arrays import read_array
@@ -116,7 +116,7 @@ class RecordCodec:
         self._begin = struct.pack("<4sHH", _MAGIC, count, 0)
         self.head_nbytes = self._head.size
 
-    def encode(self, key: str, fields: Mapping[str, Any]) -> EncodedRecord:
+    def encode(self, key: str, fields: Mapping[str, object]) -> EncodedRecord:
         """The value of a record, complete except for its number, which :meth:`add_number` adds.
 
         Large blobs are not copied where nobody can write to them: bytes, and read-only views of bytes or of a file.
@@ -144,7 +144,7 @@ class RecordCodec:
             return EncodedRecord(bytearray().join((head, *parts)))
         return EncodedRecord(bytearray(head + small), tuple(map(_keep, parts[1:])))
 
-    def _pack_blob(self, name: str, value: Any) -> Any:
+    def _pack_blob(self, name: str, value: Blob) -> Blob:
         """The bytes of a blob as they are stored."""
         pixels = self.schema[name].pixels
         if pixels is not None:
@@ -220,7 +220,7 @@ class RecordCodec:
     def _may_be_none(self, at: int, value: object) -> bool:
         return value is None and at > 0 and self._allows_none and self._small[at - 1][1].kind != "json"
 
-    def blob(self, value: memoryview, index: int, name: str, *, check: bool = True) -> Any:
+    def blob(self, value: memoryview, index: int, name: str, *, check: bool = True) -> Blob:
         """One blob of a record as a view, pixels as an array; small fields are not read. Raises as :meth:`decode`."""
         lengths, hashes = self._parse_head(value)
         part = self._parts[name]
@@ -247,7 +247,7 @@ class RecordCodec:
         return sum(self._head.unpack_from(value)[3::2])
 
 
-def _keep(blob: Any) -> bytes | memoryview:
+def _keep(blob: bytes | memoryview) -> bytes | memoryview:
     """A blob whose bytes stay as they are until it is written: itself, or a copy if somebody may write to it.
 
     A small part of a large byte string is copied as well: the whole would stay in memory for it.
