@@ -6,9 +6,9 @@
                 │  meta  │  meta  │ branch, leaf, overflow
 
 LMDB's library maps its file and trusts it: a truncated file kills the process, a damaged one gives wrong records. This
-module therefore reads the file itself and checks all bounds: before the file is opened (:func:`measure`), to find the
-offsets of records (:meth:`PageFile.leaf`), and to verify it (:meth:`PageFile.nodes`). :mod:`.lmdb.nodes` parses each
-page. Nothing is written. :mod:`penstock.stores.pack.page_hashes` compares pages with their hashes.
+module therefore reads the file itself and checks all bounds: when the file is opened, to find the offsets of records
+(:meth:`PageFile.leaf`), and to verify it (:meth:`PageFile.nodes`). :mod:`.lmdb.nodes` parses each page. Nothing is
+written. :mod:`penstock.stores.pack.page_hashes` compares pages with their hashes.
 
 The format is that of LMDB 0.9 on little-endian 64-bit machines: ``mdb.c``, structures MDB_page, MDB_meta, MDB_db,
 MDB_node (openldap.org/software/repo/openldap.git, libraries/liblmdb).
@@ -24,7 +24,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 
@@ -43,7 +43,6 @@ __all__ = [
     "fsync_path",
     "is_page_size",
     "looks_like_lmdb",
-    "measure",
     "newest_meta",
 ]
 
@@ -55,9 +54,10 @@ HASHES: Final = "pages.xxh3"
 _MAGIC: Final = 0xBEEFC0DE
 """The number in the first bytes of a meta page, after the header of the page."""
 _MAGIC_OFFSET: Final = 16
-_META = struct.Struct("<IIQQ")  # magic, version, address, map size; then two trees, last page, transaction
+_META = struct.Struct("<16xII8xQ I92x QQ")
+"""Magic, version, map size; the page size, in the tree of free pages; last page, transaction."""
+_MAIN_AT: Final = 88
 _TREE = struct.Struct("<IHHQQQQQ")  # pad, flags, depth, branch pages, leaf pages, overflow pages, entries, root
-_TAIL = struct.Struct("<QQ")
 
 _DATA_VERSION = 1
 _NO_PAGE: Final = 0xFFFFFFFFFFFFFFFF
@@ -84,16 +84,24 @@ class BTree:
         return cls(root, depth, entries)
 
 
-@dataclass(frozen=True, slots=True)
-class MetaPage:
+class MetaPage(NamedTuple):
     """The newest of a file's two meta pages."""
 
     page_nbytes: int
     last_page: int
     transaction: int
     map_nbytes: int
-    free: BTree
     main: BTree
+
+    @classmethod
+    def parse(cls, page: bytes) -> MetaPage | None:
+        """Parse a meta page; None if it is none, or incomplete."""
+        if len(page) < _META.size:
+            return None
+        magic, version, map_nbytes, page_nbytes, last_page, transaction = _META.unpack_from(page)
+        if (magic, version) != (_MAGIC, _DATA_VERSION) or not is_page_size(page_nbytes):
+            return None
+        return cls(page_nbytes, last_page, transaction, map_nbytes, BTree.parse(page, _MAIN_AT))
 
     @property
     def nbytes(self) -> int:
@@ -122,80 +130,41 @@ def looks_like_lmdb(path: str | Path) -> bool:
     return has_magic(path, _MAGIC.to_bytes(4, "little"), (_MAGIC_OFFSET,))
 
 
-def measure(path: Path, url: str) -> MetaPage:
-    """Read the meta pages and compare the size that they require with the size of the file, before it is mapped.
+def newest_meta(path: Path, url: str) -> MetaPage:
+    """The newer meta page, without a check of the size of the file.
 
     Raises
     ------
     StoreNotFoundError
         If there is no such file.
     StoreFormatError
-        If it is no LMDB file, or shorter than its meta page requires; the message has both sizes.
+        If it is no LMDB file, or ends before the end of its second meta page.
     StoreError
         If it cannot be read.
     """
-    newest = newest_meta(path, url)
-    have = path.stat().st_size
-    if have < newest.nbytes:
-        raise StoreFormatError(
-            f"{path} is truncated: it has {have} bytes of {newest.nbytes} ({newest.nbytes - have} are missing); "
-            "copy it again, or pack the source again",
-            store=url,
-        )
-    return newest
-
-
-def newest_meta(path: Path, url: str) -> MetaPage:
-    """The newer meta page, without a check of the size of the file; raises as :func:`measure`."""
-    head_nbytes = 16 + _META.size + 2 * _TREE.size + _TAIL.size
     try:
-        with _open_file(path) as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             have = os.fstat(file.fileno()).st_size
-            head = file.read(head_nbytes)
-            page_nbytes = _page_nbytes(head)
-            if page_nbytes is None:
-                raise StoreFormatError(f"{path} ({have} bytes) does not begin with an LMDB meta page", store=url)
-            file.seek(page_nbytes)
-            second = file.read(head_nbytes)
+            head = file.read(_META.size)
+            first = MetaPage.parse(head)
+            file.seek(first.page_nbytes if first else 0)
+            other = MetaPage.parse(file.read(_META.size))
     except FileNotFoundError as error:
         raise StoreNotFoundError(f"there is no file {path}", store=url) from error
-    except StoreError:
-        raise
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror}", store=url) from error
-    first, other = _parse_meta(head, page_nbytes), _parse_meta(second, page_nbytes)
-    if first is None or other is None:
+    if not head.startswith(_MAGIC.to_bytes(4, "little"), _MAGIC_OFFSET):
+        raise StoreFormatError(f"{path} ({have} bytes) does not begin with an LMDB meta page", store=url)
+    if first is None or other is None or first.page_nbytes != other.page_nbytes:
         raise StoreFormatError(
             f"{path} ({have} bytes) is truncated or damaged: it ends before, or within, its second meta page", store=url
         )
     return max(first, other, key=lambda meta: meta.transaction)
 
 
-def _open_file(path: Path) -> BinaryIO:
-    return os.fdopen(open_regular(path), "rb")
-
-
-def _page_nbytes(head: bytes) -> int | None:
-    if len(head) < 16 + _META.size + 4 or _META.unpack_from(head, 16)[:2] != (_MAGIC, _DATA_VERSION):
-        return None
-    size: int = struct.unpack_from("<I", head, 16 + _META.size)[0]  # md_pad of the free tree holds the page size
-    return size if is_page_size(size) else None
-
-
 def is_page_size(nbytes: int) -> bool:
     """Whether LMDB writes files with pages of this size."""
     return 512 <= nbytes <= 1 << 16 and nbytes & (nbytes - 1) == 0
-
-
-def _parse_meta(page: bytes, page_nbytes: int) -> MetaPage | None:
-    if _page_nbytes(page) != page_nbytes or len(page) < 16 + _META.size + 2 * _TREE.size + _TAIL.size:
-        return None
-    at = 16 + _META.size
-    last_page, transaction = _TAIL.unpack_from(page, at + 2 * _TREE.size)
-    map_nbytes = _META.unpack_from(page, 16)[3]
-    return MetaPage(
-        page_nbytes, last_page, transaction, map_nbytes, BTree.parse(page, at), BTree.parse(page, at + _TREE.size)
-    )
 
 
 class PageFile:
@@ -221,7 +190,7 @@ class PageFile:
         self, path: Path, url: str, matches: Callable[[int, bytes], bool] | None = None, *, may_lack_pages: bool = False
     ) -> None:
         self.path = path
-        self.meta = newest_meta(path, url) if may_lack_pages else measure(path, url)
+        self.meta = newest_meta(path, url)
         self.page_nbytes = self.meta.page_nbytes
         self._matches = matches
         try:
@@ -229,7 +198,13 @@ class PageFile:
         except OSError as error:
             raise StoreError(f"{path} cannot be read: {error.strerror}", store=url) from error
         self._close = weakref.finalize(self, os.close, self._file)
-        self.nbytes = os.fstat(self._file).st_size
+        self.nbytes = have = os.fstat(self._file).st_size
+        if have < (want := self.meta.nbytes) and not may_lack_pages:
+            raise StoreFormatError(
+                f"{path} is truncated: it has {have} bytes of {want} ({want - have} are missing); copy it again, or "
+                "pack the source again",
+                store=url,
+            )
         self.pages = -(-self.nbytes // self.page_nbytes)
 
     def __enter__(self) -> Self:
