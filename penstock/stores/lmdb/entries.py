@@ -70,12 +70,10 @@ class LmdbEntries:
         begin = int(self.key_offsets[row])
         return bytes(self.whole[begin : begin + int(self.key_sizes[row])])
 
-    def iterate_keys(self, rows: Rows | None = None) -> Iterator[bytes]:
-        """The keys of some entries, by default of all."""
-        begins = (self.key_offsets if rows is None else self.key_offsets[rows]).tolist()
-        sizes = (self.key_sizes if rows is None else self.key_sizes[rows]).tolist()
+    def iterate_keys(self) -> Iterator[bytes]:
+        """All keys."""
         whole = self.whole
-        for begin, size in zip(begins, sizes, strict=True):
+        for begin, size in zip(self.key_offsets.tolist(), self.key_sizes.tolist(), strict=True):
             yield bytes(whole[begin : begin + size])
 
     def value(self, row: int) -> memoryview:

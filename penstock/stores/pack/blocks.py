@@ -37,6 +37,7 @@ from penstock.errors import StoreFormatError
 from penstock.sample import Array, DType, Field, Schema
 from penstock.stores.fields.columns import get_column_dtype
 from penstock.stores.pack.meta import PackMeta
+from penstock.stores.problems import Problem
 
 __all__ = [
     "MAX_ROW_NBYTES",
@@ -143,8 +144,8 @@ def find_layout(meta: PackMeta, url: str) -> BlockLayout | None:
     return layout
 
 
-def find_block_problems(block: ParsedBlock, columns: Mapping[str, Array]) -> Iterator[tuple[str, str | None, int]]:
-    """What is wrong with the records of a block: the reason, the key and the number of the record.
+def find_block_problems(block: ParsedBlock, columns: Mapping[str, Array]) -> Iterator[Problem]:
+    """What is wrong with the records of a block.
 
     Parameters
     ----------
@@ -158,18 +159,18 @@ def find_block_problems(block: ParsedBlock, columns: Mapping[str, Array]) -> Ite
     if not block.is_intact():
         for position in range(block.count):
             if not block.is_row_intact(position):
-                yield "its checksum does not match", _find_key(block, position), first + position
+                yield Problem("its checksum does not match", _find_key(block, position), first + position)
     else:
         for position in range(block.count if block.key_part else 0):
             if _find_key(block, position) is None:
-                yield "its key is damaged", None, first + position
+                yield Problem("its key is damaged", None, first + position)
     for name, column in columns.items():
         stored, held = column[first:end], rows[name][: max(0, len(column) - first)]
         same = (stored == held) | ((stored != stored) & (held != held))  # noqa: PLR0124  # NaN alone
         for position in np.flatnonzero(~same).tolist():
             value = rows[name][position].item()
             reason = f"its {name} is {value!r}, which differs from the column"
-            yield reason, _find_key(block, position), first + position
+            yield Problem(reason, _find_key(block, position), first + position)
 
 
 def _find_key(block: ParsedBlock, position: int) -> str | None:

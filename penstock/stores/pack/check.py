@@ -214,9 +214,8 @@ class _PackCheck:
         except ValueError as error:
             self._report(str(error), index=first, page=page)
             return b""
-        problems = list(find_block_problems(block, columns))
-        for reason, key, index in problems:
-            self._report(reason, key, index, page)
+        problems = [replace(each, page=page) for each in find_block_problems(block, columns)]
+        self._pages.problems += problems
         if not block.is_intact():
             if not problems:
                 self._report("the checksum of its block does not match, outside its records", None, first, page)

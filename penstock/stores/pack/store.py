@@ -11,9 +11,7 @@ verifies.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -27,7 +25,7 @@ from penstock.stores.common.keys import LazyKeys
 from penstock.stores.container import ContainerStore, naming_damage
 from penstock.stores.fields.columns import get_column_dtype
 from penstock.stores.fields.record_names import check_classes, describe_class_difference
-from penstock.stores.lmdb.pages import FILE, HASHES, LOCK, looks_like_lmdb
+from penstock.stores.lmdb.pages import FILE
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_origin
 from penstock.stores.pack.block_reader import BlockReader, DamagedRecordError
@@ -36,6 +34,7 @@ from penstock.stores.pack.format import RecordCodec, decode_column
 from penstock.stores.pack.mapping import PackMap
 from penstock.stores.pack.meta import PackMeta
 from penstock.stores.problems import Problem
+from penstock.stores.recognition import may_be_pack
 from penstock.stores.writing import CommittedRecords, Writer
 
 __all__ = ["LmdbStore"]
@@ -206,8 +205,7 @@ class LmdbStore(ContainerStore[OpenPack]):
     @classmethod
     def recognises(cls, path: str) -> bool:
         """A folder with an LMDB data file, or with files of an unfinished or damaged pack; or an LMDB file."""
-        has_files = any(os.path.lexists(f"{path}/{name}") for name in (FILE, LOCK, HASHES))
-        return has_files or (Path(path).is_file() and looks_like_lmdb(path))
+        return may_be_pack(path)
 
     @classmethod
     def check(
