@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -76,7 +77,11 @@ class ContainerStore(Store, Generic[T_opened]):
         self._files = tuple(self.location.paths if files is None else files)
         self._file_names = tuple(map(os.fspath, self._files))
         self._identities = self._identify_all()
-        self._opened = PerProcess(self._open_again, self.close_files)
+        owner = weakref.proxy(self)  # its methods, once bound, would make a circle that keeps a dropped store
+        self._opened: PerProcess[T_opened] = PerProcess(
+            lambda: owner._open_again(),  # noqa: PLW0108, SLF001  # bound when it is called; of the store itself
+            lambda opened: owner.close_files(opened),  # noqa: PLW0108  # bound when it is called
+        )
         self._columns: dict[str, Array] = {}
         self._fingerprint = ""
 

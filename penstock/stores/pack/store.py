@@ -189,8 +189,9 @@ class LmdbStore(ContainerStore[OpenPack]):
             return self._call_blocks([], lambda blocks, _: blocks.column(field))
         return self._iter_unchecked(opened.map, field)
 
-    def read_keys(self) -> Sequence[str]:
+    def keys(self) -> Sequence[str]:
         """The names of the records. Indexing reads one name, iterating reads all names at once."""
+        self._refuse_closed()
         return LazyKeys(lambda index: self.read([index])[0].key, len(self), self._load_keys)
 
     def digest(self) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import struct
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import lmdb
@@ -304,6 +306,21 @@ def test_ending_chooses_the_kind_of_a_new_store(tmp_path: Path) -> None:
     """A store that is not there yet is LMDB, by its ending or by default."""
     assert find(tmp_path / "new.lmdb", to_write=True) == (LmdbStore, Location("lmdb", str(tmp_path / "new.lmdb")))
     assert find(tmp_path / "new", to_write=True)[0] is LmdbStore
+
+
+def test_a_store_that_is_dropped_is_unmapped_at_once(tmp_path: Path) -> None:
+    """No circle of references keeps a map until garbage is collected."""
+    store = LmdbStore(make_pack(tmp_path / "p.lmdb"))
+    list(store.keys())
+    store.read([0])
+    held = weakref.ref(store.get_opened().map)
+
+    gc.disable()
+    try:
+        del store
+        assert held() is None
+    finally:
+        gc.enable()
 
 
 def test_two_stores_share_one_map(tmp_path: Path) -> None:
