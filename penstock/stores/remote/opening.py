@@ -7,26 +7,29 @@ but its first pages is fetched before records are read, unless the kind reads fi
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final, Protocol, TypeVar
 
 from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.common.mirrors import register_mirror
-from penstock.stores.lmdb.files import FILE, HASHES
-from penstock.stores.location import Location, RemoteSource
+from penstock.stores.lmdb.pages import FILE, HASHES
+from penstock.stores.location import Location
 from penstock.stores.pack.page_hashes import PageHashFile
 from penstock.stores.remote.cache import CacheFolder, check_folder, parse_size
 from penstock.stores.remote.fetching import get_fetcher
 from penstock.stores.remote.mirror import Mirror
 from penstock.stores.remote.place import ObjectInfo, Place, StorageOptions
 
-__all__ = ["attach", "find_remote"]
+__all__ = ["RemoteObjects", "find_remote"]
 
 _ENDS_NBYTES: Final = 1 << 17
 """Bytes at both ends of an object that are fetched when it is opened: there is what says where the rest is."""
 _MAX_OBJECTS: Final = 10_000
 _MAX_ATTEMPTS: Final = 4
+_attaching = threading.RLock()
 
 
 class Kind(Protocol):
@@ -64,37 +67,70 @@ def find_remote(url: str, choose: Callable[[str], type[K]], given: Mapping[str, 
     objects = _find_objects(place)
     version = "\0".join(f"{name}\0{info.nbytes}\0{info.version}" for name, info in objects.items())
     path = folder.make_folder(place.url, version) / place.url.rpartition("/")[2]
-    source = RemoteSource(place.url, tuple((n, *info) for n, info in objects.items()), options, folder.max_nbytes)
-    mirrors = attach(source, path)
-    for mirror in mirrors[:2]:
+    source = RemoteObjects(place.url, tuple((n, *info) for n, info in objects.items()), options, folder.max_nbytes)
+    source.attach(path)
+    for mirror in source.mirrors[:2]:
         _fetch_ends(mirror)
     kind = choose(str(path))
     if not kind.reads_ranges:
-        for mirror in mirrors:
+        for mirror in source.mirrors:
             mirror.require()
     return kind, Location(kind.kind, str(path), remote=source)
 
 
-def attach(source: RemoteSource, path: Path) -> list[Mirror]:
-    """The copies of a store's objects in this process, at ``path`` or in it."""
-    assert isinstance(source.options, StorageOptions), "made here"
-    cache = CacheFolder(path.parent.parent, source.cache_nbytes)
-    place = Place(source.url, source.options)
-    mirrors = []
-    for name, nbytes, version in source.objects:
-        file = path / name if name else path
-        try:
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(
-                f"the cache folder {cache.path} cannot be written ({error.strerror}); cache= names another",
-                store=source.url,
-            ) from error
-        mirrors.append(Mirror(place, name, ObjectInfo(nbytes, version), file, cache))
-        register_mirror(file, mirrors[-1])
-    if [name for name, _, _ in source.objects] == [FILE, HASHES]:
-        mirrors[0].hashes = _load_hashes(path / HASHES, mirrors[1], place)
-    return mirrors
+@dataclass
+class RemoteObjects:
+    """The objects of a store; see :class:`~penstock.stores.location.RemoteSource`.
+
+    Parameters
+    ----------
+    url : str
+        Where they are.
+    objects : tuple of (str, int, str)
+        Name below the URL, number of bytes and version of each.
+    options : StorageOptions
+        Options of the client.
+    cache_nbytes : int
+        The limit of the cache folder.
+    """
+
+    url: str
+    objects: tuple[tuple[str, int, str], ...]
+    options: StorageOptions
+    cache_nbytes: int
+    mirrors: list[Mirror] = field(default_factory=list, repr=False, compare=False)
+    """The copies in this process."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return RemoteObjects, (self.url, self.objects, self.options, self.cache_nbytes)
+
+    def __hash__(self) -> int:
+        return hash((self.url, self.objects))
+
+    def attach(self, path: Path) -> None:
+        """See :class:`~penstock.stores.location.RemoteSource`."""
+        with _attaching:
+            if not self.mirrors:
+                self.mirrors = self._make_mirrors(path)
+
+    def _make_mirrors(self, path: Path) -> list[Mirror]:
+        cache = CacheFolder(path.parent.parent, self.cache_nbytes)
+        place = Place(self.url, self.options)
+        mirrors = []
+        for name, nbytes, version in self.objects:
+            file = path / name if name else path
+            try:
+                file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as error:
+                raise StoreError(
+                    f"the cache folder {cache.path} cannot be written ({error.strerror}); cache= names another",
+                    store=self.url,
+                ) from error
+            mirrors.append(Mirror(place, name, ObjectInfo(nbytes, version), file, cache))
+            register_mirror(file, mirrors[-1])
+        if [name for name, _, _ in self.objects] == [FILE, HASHES]:
+            mirrors[0].hashes = _load_hashes(path / HASHES, mirrors[1], place)
+        return mirrors
 
 
 def _load_hashes(path: Path, mirror: Mirror, place: Place) -> PageHashFile:
