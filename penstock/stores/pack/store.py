@@ -22,6 +22,7 @@ from penstock.errors import ArgumentError, CorruptRecordError, StoreError
 from penstock.sample import Array, Blob, Record, Schema
 from penstock.stores.base import Indices, PathLike
 from penstock.stores.common.keys import LazyKeys
+from penstock.stores.common.regular_file import FileIdentity
 from penstock.stores.container import ContainerStore, naming_damage
 from penstock.stores.fields.columns import get_column_dtype
 from penstock.stores.fields.record_names import check_classes, describe_class_difference
@@ -89,10 +90,10 @@ class LmdbStore(ContainerStore[OpenPack]):
 
     def __init__(self, path: PathLike, *, check: bool = True, classes: Sequence[str] | None = None) -> None:
         location = self.locate(path)
-        folder = location.local_path
-        meta = PackMap.open(folder, str(location)).meta
-        super().__init__(location, files=[folder / FILE], check=check)
-        self._meta, self._schema, self._skipped, self._check = meta, meta.schema, meta.skipped, check
+        super().__init__(location, files=[location.local_path / FILE], check=check)
+        self._check = check
+        meta = self.get_opened(()).map.meta
+        self._meta, self._schema, self._skipped = meta, meta.schema, meta.skipped
         self._codec = RecordCodec(meta.schema, allows_none=meta.version > 1)
         self._layout = find_layout(meta, self.url)
         if classes is not None:
@@ -109,7 +110,15 @@ class LmdbStore(ContainerStore[OpenPack]):
     def open_files(self) -> OpenPack:
         """The map of this process; after a fork, the first use maps the file again."""
         source = PackMap.open(self.location.local_path, self.url)
-        return OpenPack(source, None if self._layout is None else BlockReader(source, self._layout, check=self._check))
+        layout = find_layout(source.meta, self.url)
+        return OpenPack(source, None if layout is None else BlockReader(source, layout, check=self._check))
+
+    def _identify_all(self) -> tuple[FileIdentity, ...]:
+        try:
+            return super()._identify_all()
+        except StoreError:
+            PackMap.open(self.location.local_path, self.url)  # says what is missing of a pack
+            raise
 
     def read_record(self, opened: OpenPack, index: int) -> Record:
         """One record; blobs are views of the map."""
