@@ -16,6 +16,7 @@ from penstock.workers.processes.messages import (
     BatchBuilt,
     BuildBatch,
     EpochStarted,
+    SlotPayload,
     SlotReport,
     SlotReturn,
     StartEpoch,
@@ -44,12 +45,12 @@ def test_a_message_comes_as_it_was_sent(message: Any) -> None:
 
 def test_a_payload_is_not_part_of_the_message() -> None:
     """It belongs to the transport, which need not pickle it."""
-    message = BatchBuilt(7, 2, None, None, None, (), (), payload=lambda: 0)
+    message = BatchBuilt(7, 2, None, None, None, (), (), payload=SlotPayload(b"large"))
 
     received = decode(pickle.loads(pickle.dumps(encode(message))))
 
     assert isinstance(received, BatchBuilt)
-    assert received.payload is None
+    assert received.payload == SlotPayload()
 
 
 @pytest.mark.parametrize("same", [True, False])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Final
 
@@ -57,7 +57,7 @@ def pack(batch: Batch, memory: WorkerMemory) -> tuple[bytes, list[BufferSpan]]:
     return file.getvalue(), spans
 
 
-def unpack(pickled: bytes, spans: list[BufferSpan], slots: ParentSlots) -> Batch:
+def unpack(pickled: bytes, spans: Sequence[BufferSpan], slots: ParentSlots) -> Batch:
     """The batch of :func:`pack`; its arrays are views of ``slots``, which are in use until the last one is deleted."""
     return pickle.loads(pickled, buffers=slots.lease_buffers(spans) if spans else ())  # noqa: S301  # from a worker of this program
 

@@ -210,7 +210,7 @@ class WorkerMemory:
         memory[:] = buffer
         return self.store(memory)
 
-    def finish(self, spans: list[BufferSpan]) -> tuple[SlotReport, list[int]]:
+    def finish(self, spans: Sequence[BufferSpan]) -> tuple[SlotReport, list[int]]:
         """End a batch: its report, and the descriptors of its new slots, which :meth:`record_sent` closes.
 
         Slots that hold none of its ``spans`` (collation wrote something there that is not in the batch) are free again:
@@ -326,7 +326,7 @@ class ParentSlots:
                 number, memory, self.freed, self._lost, self._page_lock, self._quarantine
             )
 
-    def free(self, spans: list[BufferSpan]) -> None:
+    def free(self, spans: Sequence[BufferSpan]) -> None:
         """Return the slots of a batch that is not used."""
         self.freed.extend({span.slot for span in spans if span.slot in self._mapped})
 
@@ -335,7 +335,7 @@ class ParentSlots:
         for number in numbers:
             self._mapped.pop(number, None)
 
-    def lease_buffers(self, spans: list[BufferSpan]) -> list[NDArray[np.uint8]]:
+    def lease_buffers(self, spans: Sequence[BufferSpan]) -> list[NDArray[np.uint8]]:
         """Views of slots; a slot is freed (:attr:`freed`) when the last view of it is deleted."""
         slots = {number: self._mapped[number] for number in {span.slot for span in spans}}
         leases = {number: Lease(cast("SlotPool", slot), slot.array) for number, slot in slots.items()}

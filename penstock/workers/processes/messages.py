@@ -1,11 +1,11 @@
-"""Messages between a pool and its worker processes, and between the two sides of a worker's memory.
+"""Messages between a backend and its worker processes, and between the two sides of a worker's memory.
 
 ::
 
     parent --StartEpoch, BuildBatch--> worker       worker --EpochStarted, BatchBuilt--> parent
     parent --SlotReturn--------------> worker       worker --SlotReport----------------> parent
 
-A :class:`~penstock.workers.processes.transport.Transport` carries them. Pickling an object of a class costs several
+:mod:`penstock.workers.processes.sockets` carries them. Pickling an object of a class costs several
 times as much as pickling a tuple, which counts for small batches: :func:`encode` makes a tuple of plain values.
 """
 
@@ -29,10 +29,13 @@ __all__ = [
     "BufferSpan",
     "BuildBatch",
     "EpochStarted",
+    "FromWorker",
     "Message",
+    "SlotPayload",
     "SlotReport",
     "SlotReturn",
     "StartEpoch",
+    "ToWorker",
     "decode",
     "encode",
 ]
@@ -86,6 +89,27 @@ class EpochStarted:
     error: CapturedError | None
 
 
+class BufferSpan(NamedTuple):
+    """Where a buffer lies in a worker's slots."""
+
+    slot: int
+    start: int
+    nbytes: int
+
+
+@dataclass(slots=True)
+class SlotPayload:
+    """A batch in slots: what is left of it in the pickle, and where its buffers are.
+
+    ``new`` and ``fds`` are the slots that the parent has not mapped yet (number, size) and their descriptors.
+    """
+
+    pickled: bytes = b""
+    spans: Sequence[BufferSpan] = ()
+    new: Sequence[tuple[int, int]] = ()
+    fds: Sequence[int] = ()
+
+
 @dataclass(slots=True)
 class BatchBuilt:
     """A batch is built, or failed.
@@ -102,8 +126,8 @@ class BatchBuilt:
         Why there is no batch.
     times : tuple
         Nanoseconds and items of each stage, in the order of :data:`~penstock.trace.STAGES`.
-    payload : object
-        The batch as the transport sends it (:meth:`~penstock.workers.processes.transport.WorkerEnd.pack`).
+    payload : SlotPayload
+        The batch; it is sent beside the other fields.
     """
 
     seq: int
@@ -114,15 +138,7 @@ class BatchBuilt:
     left_out: Sequence[object]
     times: tuple[tuple[int, int], ...]
     repaired: Sequence[Repaired] = ()
-    payload: object = field(default=None, repr=False)
-
-
-class BufferSpan(NamedTuple):
-    """Where a buffer lies in a worker's slots."""
-
-    slot: int
-    start: int
-    nbytes: int
+    payload: SlotPayload = field(default_factory=SlotPayload, repr=False)
 
 
 @dataclass(slots=True)
@@ -158,13 +174,15 @@ class SlotReturn:
     lost: list[int]
 
 
-Message = StartEpoch | BuildBatch | EpochStarted | BatchBuilt | SlotReport | SlotReturn
+ToWorker = StartEpoch | BuildBatch
+FromWorker = EpochStarted | BatchBuilt
+Message = ToWorker | FromWorker | SlotReport | SlotReturn
 
 _CLASSES: Final = (StartEpoch, BuildBatch, EpochStarted, BatchBuilt, SlotReport, SlotReturn)
 
 
 def _field_getter(cls: type) -> Callable[[object], tuple[object, ...]]:
-    names = [each.name for each in fields(cls) if each.name != "payload"]  # which is the transport's
+    names = [each.name for each in fields(cls) if each.name != "payload"]  # which is sent beside them
     get = attrgetter(*names)
     return get if len(names) > 1 else lambda message: (get(message),)
 

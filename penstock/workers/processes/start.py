@@ -81,7 +81,7 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(slots=True)
 class Launcher:
-    """Starts the processes of one pool, all by the same method.
+    """Starts the processes of one backend, all by the same method.
 
     Parameters
     ----------
