@@ -12,6 +12,7 @@ from typing import Protocol
 
 from penstock.errors import BatchMemoryError
 from penstock.sample import tree_leaves
+from penstock.wording import format_bytes
 from penstock.workers.slots import BatchLayout, Lease
 
 __all__ = ["SlotSource", "lease", "physical_nbytes"]
@@ -35,7 +36,7 @@ def lease(pool: SlotSource, layout: BatchLayout, spare_nbytes: int = 0) -> Lease
     """
     nbytes = layout.nbytes + spare_nbytes
     if nbytes > physical_nbytes():
-        raise _too_large(layout, nbytes, f"this machine has {_amount(physical_nbytes())} of memory")
+        raise _too_large(layout, nbytes, f"this machine has {format_bytes(physical_nbytes())} of memory")
     try:
         return pool.take(nbytes)
     except (OSError, MemoryError, OverflowError, ValueError) as error:
@@ -54,15 +55,6 @@ def physical_nbytes() -> int:
 def _too_large(layout: BatchLayout, nbytes: int, why: str) -> BatchMemoryError:
     sample = ", ".join(f"{leaf.shape} {leaf.dtype}" for leaf in tree_leaves(layout.spec))
     return BatchMemoryError(
-        f"a batch of {layout.rows} samples takes {_amount(nbytes)}, and {why}; a sample is {sample}. Lower "
+        f"a batch of {layout.rows} samples takes {format_bytes(nbytes)}, and {why}; a sample is {sample}. Lower "
         "batch_size, or have the transform give smaller samples"
     )
-
-
-def _amount(nbytes: int) -> str:
-    amount = float(nbytes)
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if amount < 1000:
-            return f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:.1f} TB"
