@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.trace import STAGES
 
-__all__ = ["LoaderRates", "QueueStats", "StageStats", "Stats", "WorkerStats"]
-
-_Times = Mapping[str, tuple[int, int]]
+__all__ = ["LoaderRates", "QueueStats", "StageStats", "Stats", "WorkerStats", "make_stages"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,31 +126,6 @@ class Stats:
     queue: QueueStats = QueueStats()
     taken_ns: int = field(default=0, compare=False, repr=False)
 
-    @classmethod
-    def of(
-        cls,
-        total: _Times,
-        batches: int,
-        samples: int,
-        left_out: int = 0,
-        repaired: int = 0,
-        *,
-        workers: Mapping[int, _Times] | None = None,
-        worker_batches: Mapping[int, int] | None = None,
-        sample_nbytes: float = 0.0,
-        queue: QueueStats | None = None,
-    ) -> Stats:
-        """Stats from :meth:`penstock.trace.Trace.total` and ``total_by_worker``."""
-        counted = worker_batches or {}
-        each = (
-            WorkerStats(number, _make_stages(times), counted.get(number, 0))
-            for number, times in (workers or {}).items()
-        )
-        return cls(
-            _make_stages(total), batches, samples, total["wait"][0], left_out, repaired, tuple(each), sample_nbytes,
-            queue or QueueStats(), time.perf_counter_ns(),
-        )  # fmt: skip
-
     @property
     def nbytes(self) -> int:
         """Bytes of all delivered samples, from :attr:`sample_nbytes`."""
@@ -179,7 +151,8 @@ class Stats:
         return "\n".join(lines)
 
 
-def _make_stages(times: _Times) -> tuple[StageStats, ...]:
+def make_stages(times: Mapping[str, tuple[int, int]]) -> tuple[StageStats, ...]:
+    """All stages from nanoseconds and items by stage, as :meth:`penstock.trace.Trace.total` gives them."""
     work = sum(time_ns for stage, (time_ns, _) in times.items() if stage != "wait") or 1
     return tuple(
         StageStats(stage, *times[stage], share=0.0 if stage == "wait" else times[stage][0] / work) for stage in STAGES

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from penstock.datasets.base import is_iterable
 from penstock.datasets.fingerprints import get_fingerprint
 from penstock.errors import StateError
-from penstock.loader.plan import BatchPlan, IndexPlan, SamplerPlan, TaskPlan
+from penstock.loader.plan import SamplerPlan, TaskPlan, plan_batches, plan_samples
 from penstock.loader.position import Position
 from penstock.sample import DatasetLike, SamplerLike, State, StateDict
 from penstock.samplers import BatchSampler, DistributedSampler, RandomAccess, Sampler
@@ -153,7 +153,8 @@ class Order:
         cut, start = self.cut(), (seed, position.epoch, position.batches)
         if cursor is None:
             rest = rest_of(self.sampler, position.origin)
-            return BatchPlan(rest, *start) if cut is None else IndexPlan(rest, *cut, *start)
+            count = len(rest)
+            return plan_batches(rest, count, *start) if cut is None else plan_samples(rest, count, *cut, *start)
         expected = length(self.sampler) if checks_length else None
         return SamplerPlan(
             cursor, batched=self.batched, seed=seed, epoch=position.epoch, start=position.batches, fills=fills,

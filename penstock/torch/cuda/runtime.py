@@ -11,8 +11,8 @@ import torch
 
 from penstock.errors import ArgumentError
 from penstock.sample import Batch
+from penstock.torch.cuda.augmenting import Kernels
 from penstock.torch.cuda.compiler import CudaKernels, require_bindings
-from penstock.torch.cuda.decoder import Kernels
 from penstock.torch.device.batches import iterate_tensors
 
 __all__ = ["CudaRuntime", "Runtime", "open_runtime"]

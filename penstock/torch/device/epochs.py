@@ -132,9 +132,8 @@ def _read_epoch(loader: Any, iterator: Iterator[Batch], *, default: int) -> int:
 
 def defer_state(loader: Any) -> Callable[[], State] | None:
     """A function that returns the loader's present state; None if the loader has no state."""
-    if getattr(type(loader), "state_dict", None) is DataLoader.state_dict:
-        deferred = loader._defer_state()  # noqa: SLF001  # the state is computed only if it is requested
-        return None if deferred is None else deferred.state
+    if isinstance(loader, DataLoader) and type(loader).state_dict is DataLoader.state_dict:
+        return loader._defer_state()  # noqa: SLF001  # the state is computed only if it is requested
     if not hasattr(loader, "state_dict"):
         return None
     state = loader.state_dict()

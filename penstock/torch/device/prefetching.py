@@ -33,9 +33,15 @@ import torch
 from penstock.errors import ArgumentError
 from penstock.sample import Batch, State
 from penstock.samplers.base import check_count
-from penstock.torch.device.copying import BatchCopier, PendingBatch, SideStreamCopier, SynchronousCopier
+from penstock.torch.device.copying import (
+    BatchCopier,
+    CopyStreams,
+    PendingBatch,
+    SideStreamCopier,
+    SynchronousCopier,
+    find_streams,
+)
 from penstock.torch.device.epochs import LoaderEpochs, defer_state
-from penstock.torch.device.streams import find_streams
 from penstock.torch.loader.dataloader import DataLoader
 
 __all__ = ["Prefetcher", "prefetch"]
@@ -139,7 +145,7 @@ class Prefetcher:
         *,
         non_blocking: bool = True,
         endless: bool = False,
-        streams: Any = None,
+        streams: CopyStreams | None = None,
     ) -> None:
         self.loader, self.device, self.transform, self.depth = loader, device, transform, depth
         self.non_blocking, self.endless = non_blocking, endless

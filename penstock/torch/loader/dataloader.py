@@ -36,12 +36,7 @@ from penstock.torch.loader.epoch_starter import EpochStarter
 from penstock.torch.loader.iteration import DataLoaderIterator
 from penstock.torch.loader.order import TorchOrder, TorchSettings
 from penstock.torch.loader.recipe import choose_backend
-from penstock.torch.loader.saving import (
-    DeferredState,
-    check_state,
-    defer_state,
-    make_unstarted_state,
-)
+from penstock.torch.loader.saving import check_state, defer_state, make_unstarted_state
 from penstock.torch.loader.state import parse
 from penstock.workers import BACKENDS, Backend
 
@@ -211,8 +206,8 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
             order, self.num_workers, self.in_order, self.timeout, self.stall_timeout, self.persistent_workers,
             self._counters, functools.partial(len, index_sampler), self.seed,
             snapshot_every=self.snapshot_every_n_steps, reported_length=self._IterableDataset_len_called,
-            ahead=None if self._ahead is None else weakref.ref(self._ahead), generator=self.generator,
-            restores_globals=self._restores_globals,
+            begin_next=None if self._ahead is None else weakref.WeakMethod(self._ahead.begin),
+            generator=self.generator, restores_globals=self._restores_globals,
         )  # fmt: skip
 
     def set_epoch(self, epoch: int) -> None:
@@ -256,15 +251,15 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
         if self._resume is not None:
             saved: StateDict = copy.deepcopy(self._resume)
             return saved
-        mark = self._defer_state()
-        if mark is not None:
-            return mark.state()
+        write = self._defer_state()
+        if write is not None:
+            return write()
         settings = self._make_settings()
         processes = self.num_workers if BACKENDS.get(choose_backend(self)).capabilities.isolated else 0
         return make_unstarted_state(settings, self._counter.upcoming(settings.order), processes)
 
-    def _defer_state(self) -> DeferredState | None:
-        """Where the newest iterator stands, to be written down later; None before ``iter()``."""
+    def _defer_state(self) -> Callable[[], StateDict] | None:
+        """What writes down where the newest iterator stands now; None before ``iter()``."""
         if self._resume is not None or self._epoch is None:
             return None
         iterator = None if self._newest is None else self._newest()

@@ -67,7 +67,7 @@ def dump(
     """The ``state_dict`` of a loader that has come to ``live``, whose workers said where they were at ``snapshot``.
 
     ``order``: the fields ``order``, ``ranks`` and ``sampler_seed``. ``length``: ``len(dataset)``, if it was asked for.
-    ``started``: whether the epoch has begun. What the user's own objects say is copied.
+    ``started``: whether the epoch has begun. All of it is copied.
     """
     replay = live.batches - snapshot.batches
     of_sampler, of_iterator = copy.deepcopy(snapshot.sampler) or (None, {"samples_yielded": snapshot.samples})
@@ -99,7 +99,7 @@ def dump(
             _key(number): {"samples": worker.samples, "rng": dump_worker_rng(worker.rng)}
             for number, worker in snapshot.workers.items()
         },
-        **order,
+        **copy.deepcopy(order),
     }
     return state
 

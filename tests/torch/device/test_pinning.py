@@ -33,7 +33,7 @@ class FakeEvent:
         return self.number <= self._device.done
 
 
-class FakeCuda:
+class FakeCuda(pinning.CudaCalls):
     """A fake of CUDA that records calls and returns the error of the test."""
 
     def __init__(self, error: int = 0) -> None:
