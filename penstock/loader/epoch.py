@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.loader.faults import ErrorBudget
 from penstock.loader.position import Position, WorkerPosition
-from penstock.sample import StateDict
+from penstock.sample import State, StateDict
 from penstock.workers.jobs import WorkerStart
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class Epoch:
         return task.seq % self.every + workers >= self.every
 
 
-def _start_state(worker: WorkerPosition) -> Any:
+def _start_state(worker: WorkerPosition) -> State:
     return {**_NO_STATE, **(worker.state or {}), "ended": True} if worker.ended else worker.state
 
 

@@ -13,7 +13,8 @@ import os
 import secrets
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Self
+from multiprocessing.context import BaseContext
+from typing import Final, Self
 
 import numpy as np
 
@@ -36,7 +37,7 @@ from penstock.loader.sampler_cursor import SamplerCursor
 from penstock.loader.sampling import LoaderOrder
 from penstock.loader.state import dump, parse
 from penstock.loader.statistics import LoaderStatistics
-from penstock.sample import Batch, DatasetLike, Sample, SamplerLike, State, StateDict, tree_leaves
+from penstock.sample import Batch, DatasetLike, Index, Sample, SamplerLike, State, StateDict, tree_leaves
 from penstock.samplers.base import check_count
 from penstock.workers import BACKENDS
 from penstock.workers.left_out import SampleRules
@@ -141,10 +142,10 @@ class DataLoader(LoaderStatistics):
         dataset: DatasetLike,
         batch_size: int | None = 1,
         shuffle: bool | None = None,
-        sampler: Iterable[Any] | None = None,
-        batch_sampler: Iterable[Any] | None = None,
+        sampler: Iterable[Index] | None = None,
+        batch_sampler: Iterable[Index] | None = None,
         num_workers: int = 0,
-        collate_fn: Callable[[Any], Any] | None = None,
+        collate_fn: Callable[[Sample], Batch] | None = None,
         drop_last: bool = False,
         timeout: float = 0,
         worker_init_fn: Callable[[int], None] | None = None,
@@ -156,14 +157,14 @@ class DataLoader(LoaderStatistics):
         in_order: bool = True,
         stall_timeout: float | None = 120.0,
         chunk_size: int | None = None,
-        multiprocessing_context: Any = None,
+        multiprocessing_context: str | BaseContext | None = None,
         on_error: str = "raise",
         max_errors: float | None = None,
         error_log: str | os.PathLike[str] | None = None,
         seed_per_sample: bool = False,
         overlap_epochs: bool = False,
         pin_memory: bool = False,
-        generator: Any = None,
+        generator: object = None,
     ) -> None:
         refuse_torch_arguments(pin_memory, generator)
         given = check_arguments(
@@ -180,7 +181,7 @@ class DataLoader(LoaderStatistics):
         self.persistent_workers, self.in_order = persistent_workers, in_order
         self.timeout, self.stall_timeout = timeout, stall_timeout
         self.worker_init_fn, self.chunk_size = worker_init_fn, given.chunk_size
-        self.multiprocessing_context = given.multiprocessing_context
+        self.multiprocessing_context = given.context
         self.on_error, self.seed_per_sample, self.overlap_epochs = on_error, seed_per_sample, overlap_epochs
         self._counters = LoaderCounters(LeftOutLog(on_error, max_errors, error_log))
         self.seed = secrets.randbits(63) if given.seed is None else given.seed
@@ -218,7 +219,7 @@ class DataLoader(LoaderStatistics):
         self.reported_length: int | None = None
         self._initialized = True
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name in _FIXED and getattr(self, "_initialized", False):
             raise ArgumentError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
         super().__setattr__(name, value)
@@ -236,7 +237,7 @@ class DataLoader(LoaderStatistics):
         self._ahead = EpochAhead(self) if self.overlap_epochs else None
         self._initialized = True
 
-    def __class_getitem__(cls, item: Any) -> type[Self]:  # DataLoader[T], as torch's subscripts
+    def __class_getitem__(cls, item: object) -> type[Self]:  # DataLoader[T], as torch's subscripts
         return cls
 
     # iteration

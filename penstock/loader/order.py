@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from penstock.datasets.base import is_iterable
 from penstock.datasets.fingerprints import get_fingerprint
@@ -196,7 +196,7 @@ def ranks_of(sampler: SamplerLike) -> Ranks | None:
     return Ranks(sampler.num_replicas, unit) if unit is not None and isinstance(sampler, RankPartitioned) else None
 
 
-def rest_of(sampler: SamplerLike, origin: int) -> Any:
+def rest_of(sampler: SamplerLike, origin: int) -> SamplerLike:
     """What is left of a sampler's order after ``origin`` positions of the whole job."""
     return sampler.remaining(origin) if origin else sampler
 

@@ -19,7 +19,7 @@ from penstock.sample import Array, Batch, Sample
 
 __all__ = ["as_tensor", "convert", "install"]
 
-_plain_collate: Final[Callable[..., Any]] = torch_collate.collate_numpy_array_fn
+_plain_collate: Final[Callable[..., Batch]] = torch_collate.collate_numpy_array_fn
 
 
 def as_tensor(array: Array) -> torch.Tensor:
@@ -38,7 +38,7 @@ def convert(sample: Sample) -> Batch:
     return convert_leaves(sample, _convert_leaf)
 
 
-def _convert_leaf(leaf: Any) -> Any:
+def _convert_leaf(leaf: Sample) -> Batch:
     if isinstance(leaf, np.ndarray) and is_bfloat16(leaf.dtype):
         return as_tensor(leaf)
     return default_convert(leaf)  # type: ignore[no-untyped-call]  # as above
@@ -51,7 +51,7 @@ def install() -> None:
         functions[np.ndarray] = _collate
 
 
-def _collate(batch: Sequence[Any], *, collate_fn_map: Any = None) -> Any:
+def _collate(batch: Sequence[Sample], *, collate_fn_map: Any = None) -> Batch:
     if is_bfloat16(batch[0].dtype):
         arrays = [as_tensor(each) if isinstance(each, np.ndarray) else each for each in batch]
         return torch_collate.collate(arrays, collate_fn_map=collate_fn_map)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -41,7 +41,7 @@ def as_batch(arrays: Tree) -> Batch:
     return default_structure(as_tensors(arrays))
 
 
-def convert_parts(parts: dict[str, Any]) -> dict[str, Any]:
+def convert_parts(parts: dict[str, object]) -> dict[str, object]:
     """Parts of a batch with tensors over the same memory for all arrays; other values are the same objects."""
     return {
         name: tree_map(_as_part, value) if isinstance(value, list) else _as_part(value) for name, value in parts.items()
@@ -73,7 +73,7 @@ _KNOWN: Final = frozenset({torch_collate.__name__, "penstock.torch.bfloat16", "p
 """Modules of functions that collate as torch does: torch's, and ours in worker processes."""
 
 
-def _as_part(value: Any) -> Any:
+def _as_part(value: object) -> object:
     if isinstance(value, NestedTensor):
         return NestedTensor(_as_tensor(value.tensors), _as_tensor(value.mask))
     return _as_tensor(value) if isinstance(value, (np.ndarray, Ragged)) else value

@@ -26,7 +26,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -36,6 +36,8 @@ from penstock.ragged import RaggedRows, RaggedSpec
 from penstock.sample import Array, ArraySpec, Tree, tree_leaves, tree_map
 
 __all__ = ["BatchLayout", "Lease", "PageLock", "Quarantine", "SlotPool", "SpareMemory"]
+
+T = TypeVar("T")
 
 _ALIGNMENT = 4096
 """Each array begins on a page, so that whole pages are page-locked and fields do not share cache lines."""
@@ -71,7 +73,7 @@ class PageLock(Protocol):
         ...
 
 
-class Quarantine:
+class Quarantine(Generic[T]):
     """Slots that no tensor views, but that a device may still read.
 
     After ``batch.to(device, non_blocking=True)`` a consumer may delete the batch before the copy has ended. So each
@@ -87,17 +89,17 @@ class Quarantine:
 
     def __init__(self, fence: Callable[[], Callable[[], bool]]) -> None:
         self._fence = fence
-        self._waiting: deque[tuple[Any, Callable[[], bool]]] = deque()
+        self._waiting: deque[tuple[T, Callable[[], bool]]] = deque()
         self._one_at_a_time = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, slot: Any) -> None:
+    def put(self, slot: T) -> None:
         """Add a slot with a new fence; may be called by any thread, also in ``__del__``."""
         self._waiting.append((slot, self._fence()))
 
-    def get(self) -> Any:
+    def get(self) -> T | None:
         """The oldest slot, if the device no longer reads it; else None."""
         if not self._one_at_a_time.acquire(
             blocking=False
@@ -141,7 +143,9 @@ class SlotPool:
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._quarantine = Quarantine(self._page_lock.fence) if self._page_lock is not None else None
+        self._quarantine: Quarantine[NDArray[np.uint8]] | None = None
+        if self._page_lock is not None:
+            self._quarantine = Quarantine(self._page_lock.fence)
         self._free: deque[NDArray[np.uint8]] = deque()  # append and pop are atomic, so that __del__ needs no lock
 
     @property

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.sample import SampleKeys
 from penstock.workers import Task, WorkerStart
+from penstock.workers.left_out import LeftOut
 from penstock.workers.processes.captured_errors import CapturedError
 from penstock.workers.processes.messages import (
     BatchBuilt,
@@ -24,11 +25,13 @@ from penstock.workers.processes.messages import (
     encode,
 )
 
+LEFT_OUT = LeftOut(0, 7, 3, None, None, "no image", "DecodeError")
+
 MESSAGES = [
     StartEpoch(WorkerStart(3, 1, 20, {"ended": False}, rng=b"rng")),
     BuildBatch(7, [3, 1], 5, 2, None, snapshot=True, fatal={1: "died"}, size=2),
     EpochStarted(b"state", CapturedError("ValueError", "text")),
-    BatchBuilt(7, 2, b"state", b"rng", None, ["left out"], ((1, 2), (3, 4))),
+    BatchBuilt(7, 2, b"state", b"rng", None, [LEFT_OUT], ((1, 2), (3, 4))),
     SlotReport([(1, 4096, 10)], [(1, 8192)], [2], "no memory"),
     SlotReturn([1], [2]),
 ]

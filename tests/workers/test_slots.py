@@ -327,14 +327,14 @@ def test_a_locked_slot_waits_for_the_device() -> None:
 def test_quarantine_ends_with_the_fences_of_two_later_deaths(open_: int, out: list[str]) -> None:
     """A copy on a side stream may be joined up to two batches after its source was dropped."""
     device = Device()
-    quarantine = Quarantine(device.fence)
+    quarantine: Quarantine[str] = Quarantine(device.fence)
     for slot in "abcd":
         quarantine.put(slot)
     device.open = open_
 
     got = []
-    while (slot := quarantine.get()) is not None:
-        got.append(slot)
+    while (free := quarantine.get()) is not None:
+        got.append(free)
 
     assert got == out
     assert len(quarantine) == 4 - len(out)
@@ -349,7 +349,7 @@ def test_fences_in_any_order_count() -> None:
         number = next(numbers)
         return lambda: states[number]
 
-    quarantine = Quarantine(fence)
+    quarantine: Quarantine[str] = Quarantine(fence)
     for slot in "abc":
         quarantine.put(slot)
     closed = quarantine.get()
@@ -368,7 +368,7 @@ def test_quarantine_is_no_lock_to_wait_for_oneself() -> None:
         nested.append(quarantine.get())
         return True
 
-    quarantine = Quarantine(lambda: ask)
+    quarantine: Quarantine[str] = Quarantine(lambda: ask)
     for slot in "abc":
         quarantine.put(slot)
 

@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
@@ -47,7 +47,7 @@ def to_device(batch: Batch, device: torch.device, *, non_blocking: bool) -> Batc
         Passed to each ``to`` that accepts it.
     """
 
-    def move(leaf: Any) -> object:
+    def move(leaf: Batch) -> Batch:
         if isinstance(leaf, torch.Tensor) or _accepts_non_blocking(leaf.to):
             return leaf.to(device, non_blocking=non_blocking)
         return leaf.to(device)
@@ -89,7 +89,7 @@ def _list_parts(value: object) -> list[object]:
     return [*getattr(value, "__dict__", {}).values(), *(getattr(value, name, None) for name in names)]
 
 
-def _list_plain_tensors(tensor: Any) -> list[object]:
+def _list_plain_tensors(tensor: Batch) -> list[object]:
     """The plain tensors inside a nested, sparse or wrapper tensor; empty for a plain one."""
     if is_traceable_wrapper_subclass(tensor):
         return [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
@@ -122,7 +122,7 @@ def _is_same(before: list[object], after: list[object]) -> bool:
     return all(a is b for a, b in zip(before, after, strict=True))
 
 
-def _rebuild_dataclass(value: Any, items: list[object]) -> object:
+def _rebuild_dataclass(value: Batch, items: list[object]) -> object:
     clone = copy.copy(value)
     for field, item in zip(dataclasses.fields(value), items, strict=True):
         object.__setattr__(clone, field.name, item)  # also sets fields of frozen dataclasses

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Protocol
 
 import torch
@@ -27,7 +28,7 @@ class CopyStreams:
     """The calls to a device's streams that prefetching makes. A test passes a fake."""
 
     def __init__(self, device: torch.device) -> None:
-        self._module: Any = torch.get_device_module(device.type)
+        self._module: ModuleType = torch.get_device_module(device.type)
         index: int | None = device.index
         self.device = torch.device(device.type, self._module.current_device() if index is None else index)
 

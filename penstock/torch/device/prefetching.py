@@ -31,6 +31,7 @@ from typing import Any, NoReturn
 import torch
 
 from penstock.errors import ArgumentError
+from penstock.loader.progress import LoaderProgress
 from penstock.sample import Batch, State
 from penstock.samplers.base import check_count
 from penstock.torch.device.copying import (
@@ -247,9 +248,10 @@ class Prefetcher:
         """The loader's statistics."""
         return self.loader.stats()
 
-    def progress(self, **display: Any) -> Any:
+    def progress(self, **display: object) -> LoaderProgress:
         """The loader's progress (:meth:`penstock.DataLoader.progress`), as a context manager around the loop."""
-        return self.loader.progress(**display)
+        shown: LoaderProgress = self.loader.progress(**display)
+        return shown
 
     def _create_copier(self) -> BatchCopier:
         streams = self._streams or find_streams(self.device)

@@ -29,7 +29,7 @@ class Decoding:
     channels_last: bool
 
 
-def check_decode(decode: str | torch.device, workers: str, context: Any) -> str:
+def check_decode(decode: str | torch.device, workers: str, context: object) -> str:
     """``decode`` as a string, if it is one of those allowed.
 
     Raises

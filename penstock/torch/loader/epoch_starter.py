@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.loader.epoch import Epoch
     from penstock.loader.recipe import Memory, Recipe
+    from penstock.sample import State
     from penstock.torch.loader.iteration import OpenedEpoch
     from penstock.torch.loader.order import TorchSettings
     from penstock.torch.loader.state import Resume
@@ -45,7 +46,7 @@ class EpochStarter:
     on_error: str
     overlap_epochs: bool
     check_worker_number_rationality: Callable[[], None]  # torch's
-    _resume: Any
+    _resume: State
     _iterator: Any
     _newest: weakref.ref[DataLoaderIterator] | None
     _epoch: Epoch | None

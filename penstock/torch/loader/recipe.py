@@ -113,7 +113,7 @@ def choose_backend(loader: Any) -> str:
     return "threads" if is_plain and get_worker_info() is None and _find_spec(loader) is not None else "processes"
 
 
-def _starts_threads(context: Any) -> bool:
+def _starts_threads(context: object) -> bool:
     """Whether a context's "processes" are threads, as those of MONAI's ``ThreadDataLoader``."""
     process = getattr(context, "Process", None)
     return isinstance(process, type) and issubclass(process, threading.Thread)
@@ -180,7 +180,7 @@ class _DeliverForm(_Deliver):
     def batch(self, batch: Batch) -> Batch:
         return self._split(batch.batch if isinstance(batch, ArrayBatch) else batch)
 
-    def _split(self, parts: dict[str, Any]) -> Batch:
+    def _split(self, parts: dict[str, Batch]) -> Batch:
         return self.assembly.split(self._pin(convert_parts(parts)))
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from penstock.errors import StateError
 from penstock.loader.position import Position, WorkerPosition
@@ -180,7 +180,7 @@ def _parse_beginning(saved: Mapping[str, State]) -> EpochDraws:
     )
 
 
-def parse(state: Any) -> Resume:
+def parse(state: object) -> Resume:
     """What ``state`` asks for.
 
     Raises

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,7 +145,7 @@ class FillBuild(RowsBuild):
         rows = self._rows[: self.rows]
         return np.setdiff1d(rows, list(missing)) if missing else rows
 
-    def take_arrays(self, kept: NDArray[np.int64], replaced: Callable[[RaggedRows], Any] | None = None) -> Tree:
+    def take_arrays(self, kept: NDArray[np.int64], replaced: Callable[[RaggedRows], object] | None = None) -> Tree:
         """The arrays of the rows ``kept``; the build holds them no longer.
 
         ``replaced``: called with each ragged leaf; what it returns, if that is not None, stands in its place.
@@ -178,8 +178,8 @@ def _joined(
     array: Array | RaggedRows,
     kept: NDArray[np.int64],
     spare: SpareMemory,
-    replaced: Callable[[RaggedRows], Any] | None,
-) -> Any:
+    replaced: Callable[[RaggedRows], object] | None,
+) -> object:
     if not isinstance(array, RaggedRows):
         return array
     other = None if replaced is None else replaced(array)

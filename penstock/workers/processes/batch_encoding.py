@@ -33,7 +33,7 @@ class _Pickler(pickle.Pickler):
         # a copy, so it is made each time: torch may be imported, and register its reducers, after this module
         self.dispatch_table = ForkingPickler(file).dispatch_table
 
-    def reducer_override(self, value: Any) -> Any:
+    def reducer_override(self, value: object) -> Any:
         reduce = REDUCERS.get(type(value))
         return NotImplemented if reduce is None else reduce(value)
 

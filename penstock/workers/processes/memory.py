@@ -33,7 +33,7 @@ from penstock.sample import Array
 from penstock.workers.processes.messages import BufferSpan, SlotReport, SlotReturn
 from penstock.workers.slots import Lease, PageLock, Quarantine, SlotPool
 
-__all__ = ["ParentSlots", "WorkerMemory", "map_file", "memory_file"]
+__all__ = ["ParentSlot", "ParentSlots", "WorkerMemory", "map_file", "memory_file"]
 
 ALIGNMENT: Final = 4096
 _LARGE: Final = 64 << 20
@@ -294,8 +294,8 @@ class ParentSlots:
         Holds slots that a device may still read; one for all workers. Given with ``page_lock``.
     """
 
-    def __init__(self, page_lock: PageLock | None = None, quarantine: Quarantine | None = None) -> None:
-        self._mapped: dict[int, _ParentSlot] = {}
+    def __init__(self, page_lock: PageLock | None = None, quarantine: Quarantine[ParentSlot] | None = None) -> None:
+        self._mapped: dict[int, ParentSlot] = {}
         self._page_lock, self._quarantine = page_lock, quarantine
         self._lost: deque[int] = deque()
         self.freed: deque[int] = deque()
@@ -322,9 +322,7 @@ class ParentSlots:
             raise OSError("this process has too many open files; raise the limit by `ulimit -n`")
         for (number, nbytes), fd in zip(new, fds, strict=True):
             memory = map_file(fd, nbytes)
-            self._mapped[number] = _ParentSlot(
-                number, memory, self.freed, self._lost, self._page_lock, self._quarantine
-            )
+            self._mapped[number] = ParentSlot(number, memory, self.freed, self._lost, self._page_lock, self._quarantine)
 
     def free(self, spans: Sequence[BufferSpan]) -> None:
         """Return the slots of a batch that is not used."""
@@ -354,7 +352,7 @@ class ParentSlots:
         self._lost += returned.lost
 
 
-class _ParentSlot:
+class ParentSlot:
     """A slot, as the parent has mapped it; the pool of its leases."""
 
     def __init__(
@@ -364,7 +362,7 @@ class _ParentSlot:
         freed: deque[int],
         lost: deque[int],
         page_lock: PageLock | None,
-        quarantine: Quarantine | None,
+        quarantine: Quarantine[ParentSlot] | None,
     ) -> None:
         self.number, self._freed, self._lost, self._quarantine = number, freed, lost, quarantine
         self.array = memory
@@ -388,6 +386,6 @@ class _ParentSlot:
         self._freed.append(self.number)
 
 
-def _release_slots(quarantine: Quarantine | None) -> None:
+def _release_slots(quarantine: Quarantine[ParentSlot] | None) -> None:
     while quarantine is not None and (slot := quarantine.get()) is not None:
         slot.free()

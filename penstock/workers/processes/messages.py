@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from penstock.repairs import Repaired
 from penstock.sample import SampleKeys
 from penstock.workers.base import Indices, Task, WorkerStart
+from penstock.workers.left_out import LeftOut
 from penstock.workers.processes.captured_errors import CapturedError
 
 __all__ = [
@@ -135,7 +136,7 @@ class BatchBuilt:
     state: bytes | None
     rng: bytes | None
     error: CapturedError | None
-    left_out: Sequence[object]
+    left_out: Sequence[LeftOut]
     times: tuple[tuple[int, int], ...]
     repaired: Sequence[Repaired] = ()
     payload: SlotPayload = field(default_factory=SlotPayload, repr=False)

@@ -26,7 +26,7 @@ from typing import Final, Protocol, cast
 from penstock.sample import Batch
 from penstock.workers.processes.batch_encoding import pack, unpack
 from penstock.workers.processes.channel import Channel
-from penstock.workers.processes.memory import ParentSlots, WorkerMemory
+from penstock.workers.processes.memory import ParentSlot, ParentSlots, WorkerMemory
 from penstock.workers.processes.messages import (
     BatchBuilt,
     BufferSpan,
@@ -57,7 +57,9 @@ class SocketTransport:
 
     def __init__(self, page_lock: PageLock | None = None) -> None:
         self._page_lock = page_lock
-        self._quarantine = None if page_lock is None else Quarantine(page_lock.fence)
+        self._quarantine: Quarantine[ParentSlot] | None = None
+        if page_lock is not None:
+            self._quarantine = Quarantine(page_lock.fence)
 
     def connect(self) -> SocketConnection:
         """A new connection, for a worker process that is to be started."""
@@ -103,7 +105,7 @@ class SocketConnection:
         Why the worker gets no shared memory; empty if it does. Batches are then sent with their messages.
     """
 
-    def __init__(self, page_lock: PageLock | None, quarantine: Quarantine | None) -> None:
+    def __init__(self, page_lock: PageLock | None, quarantine: Quarantine[ParentSlot] | None) -> None:
         with ExitStack() as undo:
             ours, theirs = socket.socketpair()
             undo.callback(theirs.close)
