@@ -9,7 +9,7 @@ import multiprocessing.process
 import os
 import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 
 from penstock.errors import SampleError, WorkerError
@@ -175,7 +175,10 @@ class WorkerProcess:
     def record(self, done: TaskResult) -> None:
         """Count a batch as its own; done once, however often it is called."""
         if self.last is None or self.last.task is not done.task:
-            last = replace(done, batch=None, error=None, repaired=())
+            last = TaskResult(
+                done.seq, rows=done.rows, state=done.state, task=done.task, worker=done.worker, rng=done.rng,
+                left_out=done.left_out,
+            )  # fmt: skip
             self.last, self.rng, self.samples = last, done.rng or self.rng, self.samples + done.rows
         if self.pending and self.pending[0] is done.task:
             self.pending.popleft()
