@@ -165,7 +165,7 @@ class Torch(Framework):
 
     def convert(self, sample: Sample) -> Batch:
         """``torch.utils.data.default_convert(sample)``, also for arrays of bfloat16."""
-        return importlib.import_module("penstock.torch.bfloat16").convert(sample)
+        return importlib.import_module("penstock.torch.collate").convert(sample)
 
 
 class Cv2(Framework):

@@ -18,7 +18,7 @@ from torch.utils.data._utils import collate as torch_collate
 from penstock import collate
 from penstock.frameworks import REDUCERS
 from penstock.sample import Array
-from penstock.torch import bfloat16
+from penstock.torch.collate import install_bfloat16
 
 __all__ = ["install"]
 
@@ -31,7 +31,7 @@ def install() -> None:
     importlib.import_module("torch.multiprocessing")  # torch's reductions, for other tensors
 
     REDUCERS[torch.Tensor] = _reduce
-    bfloat16.install()
+    install_bfloat16()
     functions = torch_collate.default_collate_fn_map
     if functions.get(torch.Tensor) is _plain_collate:  # not the user's own
         functions[torch.Tensor] = _collate

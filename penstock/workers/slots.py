@@ -120,8 +120,6 @@ class SlotPool:
     ----------
     keep : int
         Most free slots; others are unmapped.
-    huge_pages : bool
-        Advise the kernel to use huge pages.
     page_lock : PageLock, optional
         Called once for each slot; its result is called when the slot is unmapped (not at exit, where the system unlocks
         the pages). Slots come back through a :class:`Quarantine`.
@@ -132,12 +130,11 @@ class SlotPool:
         If ``keep`` is negative.
     """
 
-    def __init__(self, keep: int = 4, *, huge_pages: bool = False, page_lock: PageLock | None = None) -> None:
+    def __init__(self, keep: int = 4, *, page_lock: PageLock | None = None) -> None:
         if keep < 0:
             raise ArgumentError(f"keep should be non-negative, but got {keep}")
         self.keep = keep
         self.allocated = 0
-        self._huge_pages = huge_pages
         self._page_lock = page_lock
         self._begin()
 
@@ -170,8 +167,6 @@ class SlotPool:
 
     def _allocate(self, nbytes: int) -> NDArray[np.uint8]:
         pages = mmap.mmap(-1, max(1, -(-nbytes // _ALIGNMENT)) * _ALIGNMENT)
-        if self._huge_pages and hasattr(mmap, "MADV_HUGEPAGE"):
-            pages.madvise(mmap.MADV_HUGEPAGE)
         self.allocated += 1
         memory = np.frombuffer(pages, np.uint8)
         if self._page_lock is not None:

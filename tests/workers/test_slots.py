@@ -208,14 +208,6 @@ def test_threads_never_share_a_slot() -> None:
     assert pool.allocated <= 8 * 300
 
 
-def test_huge_pages_are_only_advice() -> None:
-    """With or without the advice the memory works."""
-    array = SlotPool(huge_pages=True).take(1 << 22).bytes()
-    array[-1] = 7
-
-    assert array[-1] == 7
-
-
 def test_a_negative_reserve_is_refused() -> None:
     """keep counts slots."""
     with pytest.raises(ArgumentError, match="non-negative"):

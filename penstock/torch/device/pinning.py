@@ -25,7 +25,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from penstock.errors import ArgumentError
 from penstock.sample import Batch
 
-__all__ = ["CudaPageLock", "can_pin", "create_slot_lock", "lock_pages", "pin_batch", "should_pin"]
+__all__ = ["CudaPageLock", "can_pin", "create_slot_lock", "pin_batch", "should_pin"]
 
 _logger = logging.getLogger(__name__)
 
@@ -107,11 +107,6 @@ def create_slot_lock() -> CudaPageLock | None:
     This initialises CUDA. Call it in the thread that consumes batches: its current device is used for all slots.
     """
     return CudaPageLock() if torch.cuda.is_available() else None
-
-
-def lock_pages(address: int, nbytes: int) -> Callable[[], None]:
-    """Page-lock a range of memory for CUDA's current device; see :class:`CudaPageLock`."""
-    return CudaPageLock()(address, nbytes)
 
 
 class _Event(Protocol):

@@ -22,10 +22,10 @@ from penstock.loader.order import length
 from penstock.loader.recipe import Filling, Memory, Recipe, Workers
 from penstock.sample import Batch, DatasetLike, Tree, tree_leaves
 from penstock.samplers import DistributedSampler as OwnDistributedSampler
-from penstock.torch.bfloat16 import convert
 from penstock.torch.collate import (
     as_batch,
     as_tensors,
+    convert,
     convert_parts,
     default_collate,
     default_convert,

@@ -192,10 +192,10 @@ class WorkerMemory:
         memory = self.reserve(nbytes) if nbytes >= ALIGNMENT else None
         return np.empty(shape, wanted) if memory is None else memory.view(wanted).reshape(shape)
 
-    def take(self, nbytes: int) -> _SlotPart:
+    def take(self, nbytes: int) -> Lease:
         """See :meth:`penstock.workers.slots.SlotPool.take`."""
         memory = self.reserve(nbytes)
-        return _SlotPart(np.empty(nbytes, np.uint8) if memory is None else memory)
+        return Lease(_NO_POOL, np.empty(nbytes, np.uint8) if memory is None else memory)
 
     def store(self, buffer: NDArray[np.uint8]) -> BufferSpan | None:
         """The span of bytes that lie in the batch's memory, or are copied there; None if the system refuses memory."""
@@ -269,18 +269,6 @@ class WorkerMemory:
             self._dropped.append(slot.number)
         else:
             os.close(slot.fd)
-
-
-class _SlotPart:
-    """A part of a slot, with the method of a :class:`~penstock.workers.slots.Lease` that a job calls."""
-
-    __slots__ = ("_memory",)
-
-    def __init__(self, memory: NDArray[np.uint8]) -> None:
-        self._memory = memory
-
-    def bytes(self) -> NDArray[np.uint8]:
-        return self._memory
 
 
 class ParentSlots:

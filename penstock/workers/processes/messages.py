@@ -2,7 +2,7 @@
 
 ::
 
-    parent --StartEpoch, BuildBatch--> worker       worker --EpochStarted, BatchBuilt--> parent
+    parent --StartEpoch, Task--------> worker       worker --EpochStarted, BatchBuilt--> parent
     parent --SlotReturn--------------> worker       worker --SlotReport----------------> parent
 
 :mod:`penstock.workers.processes.sockets` carries them. Pickling an object of a class costs several
@@ -28,7 +28,6 @@ from penstock.workers.processes.captured_errors import CapturedError
 __all__ = [
     "BatchBuilt",
     "BufferSpan",
-    "BuildBatch",
     "EpochStarted",
     "FromWorker",
     "Message",
@@ -47,35 +46,6 @@ class StartEpoch:
     """Start an epoch, as ``start`` says."""
 
     start: WorkerStart
-
-
-@dataclass(slots=True)
-class BuildBatch:
-    """Build the batch of a :class:`~penstock.workers.base.Task`.
-
-    ``drawn`` are the indices of the task's keys; None: ``indices``. The other fields are the task's and its keys'.
-    """
-
-    seq: int
-    indices: Indices
-    seed: int
-    epoch: int
-    drawn: NDArray[np.int64] | None
-    snapshot: bool
-    fatal: Mapping[int, str] | None
-    size: int | None
-
-    @classmethod
-    def from_task(cls, task: Task) -> BuildBatch:
-        """The message for ``task``, without what only the parent needs."""
-        keys, indices = task.keys, task.indices
-        drawn = None if keys.indices is indices else keys.indices
-        return cls(task.seq, indices, keys.seed, keys.epoch, drawn, task.snapshot, task.fatal, task.size)
-
-    def to_task(self) -> Task:
-        """The task, in the worker."""
-        keys = SampleKeys(self.seed, self.epoch, self.indices if self.drawn is None else self.drawn)
-        return Task(self.seq, self.indices, keys, snapshot=self.snapshot, fatal=self.fatal, size=self.size)
 
 
 @dataclass(slots=True)
@@ -175,20 +145,38 @@ class SlotReturn:
     lost: list[int]
 
 
-ToWorker = StartEpoch | BuildBatch
+ToWorker = StartEpoch | Task
 FromWorker = EpochStarted | BatchBuilt
 Message = ToWorker | FromWorker | SlotReport | SlotReturn
 
-_CLASSES: Final = (StartEpoch, BuildBatch, EpochStarted, BatchBuilt, SlotReport, SlotReturn)
+
+def _split_task(task: Task) -> tuple[object, ...]:
+    """What a worker needs of a task; keys that are the indices are sent once."""
+    keys, indices = task.keys, task.indices
+    drawn = None if keys.indices is indices else keys.indices
+    return task.seq, indices, keys.seed, keys.epoch, drawn, task.snapshot, task.fatal, task.size
 
 
-def _field_getter(cls: type) -> Callable[[object], tuple[object, ...]]:
+def _join_task(
+    seq: int, indices: Indices, seed: int, epoch: int, drawn: NDArray[np.int64] | None, snapshot: bool,
+    fatal: Mapping[int, str] | None, size: int | None,
+) -> Task:  # fmt: skip
+    keys = SampleKeys(seed, epoch, indices if drawn is None else drawn)
+    return Task(seq, indices, keys, snapshot=snapshot, fatal=fatal, size=size)
+
+
+def _field_getter(cls: type) -> Callable[[Message], tuple[object, ...]]:
     names = [each.name for each in fields(cls) if each.name != "payload"]  # which is sent beside them
     get = attrgetter(*names)
     return get if len(names) > 1 else lambda message: (get(message),)
 
 
-_GETTERS: Final = {cls: (number, _field_getter(cls)) for number, cls in enumerate(_CLASSES)}
+_PLAIN: Final = (StartEpoch, EpochStarted, BatchBuilt, SlotReport, SlotReturn)
+_MAKERS: Final[tuple[Callable[..., Message], ...]] = (_join_task, *_PLAIN)
+_GETTERS: Final[dict[type, tuple[int, Callable[..., tuple[object, ...]]]]] = {
+    Task: (0, _split_task),
+    **{cls: (number, _field_getter(cls)) for number, cls in enumerate(_PLAIN, 1)},
+}
 
 
 def encode(message: Message) -> tuple[object, ...]:
@@ -200,4 +188,5 @@ def encode(message: Message) -> tuple[object, ...]:
 def decode(values: tuple[Any, ...]) -> Message:
     """The message of a tuple that :func:`encode` made."""
     number, *rest = values
-    return _CLASSES[number](*rest)
+    message: Message = _MAKERS[number](*rest)
+    return message

@@ -2,7 +2,7 @@
 
 ::
 
-    connection opened -> seeded -> worker_init_fn -> StartEpoch -> EpochStarted -> BuildBatch -> BatchBuilt ... -> end
+    connection opened -> seeded -> worker_init_fn -> StartEpoch -> EpochStarted -> Task -> BatchBuilt ... -> end
 
 The worker does one thing at a time, in its only thread. It exits when its connection is closed. When the parent exits,
 the kernel kills it, whatever it is doing.
@@ -117,13 +117,10 @@ class _Worker:
     def _receive(self, *, wait: bool) -> bool:
         """Queue one message, and have the job look ahead to its task; whether there was one."""
         message = self._connection.receive(wait=wait)
-        if isinstance(message, StartEpoch):
+        if message is not None:
             self._messages.append(message)
-        elif message is not None:
-            task = message.to_task()
-            self._messages.append(task)
-            if self._job.prefetches:
-                self._job.prefetch(task)
+        if isinstance(message, Task) and self._job.prefetches:
+            self._job.prefetch(message)
         return message is not None
 
     def _build(self, task: Task) -> None:

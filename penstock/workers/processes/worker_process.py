@@ -17,7 +17,7 @@ from penstock.sample import State
 from penstock.workers.base import END, Job, Task, TaskResult, WorkerStart, name_rows, name_samples
 from penstock.workers.processes.batch_encoding import unpack_state
 from penstock.workers.processes.captured_errors import CapturedError
-from penstock.workers.processes.messages import BatchBuilt, BuildBatch, EpochStarted, StartEpoch
+from penstock.workers.processes.messages import BatchBuilt, EpochStarted, StartEpoch
 from penstock.workers.processes.sockets import SocketConnection, SocketTransport
 from penstock.workers.processes.start import Launcher
 from penstock.workers.processes.status import WorkerStatus
@@ -131,7 +131,7 @@ class WorkerProcess:
 
     def send(self, task: Task) -> None:
         """Send it a task; raises if the task cannot be pickled."""
-        self.connection.send(BuildBatch.from_task(task))
+        self.connection.send(task)
 
     def close_in_child(self) -> None:
         """In a forked child, which may be this worker's process: close the copies of the parent's ends."""
