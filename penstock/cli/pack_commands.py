@@ -35,50 +35,23 @@ if TYPE_CHECKING:
 __all__ = ["index", "merge", "pack"]
 
 
-class OnError(enum.StrEnum):
-    """What to do with images that cannot be packed."""
+OnError = enum.StrEnum("OnError", "RAISE SKIP")
+"""What to do with images that cannot be packed."""
 
-    RAISE = "raise"
-    SKIP = "skip"
+Transcode = enum.StrEnum("Transcode", "NONE BASELINE")
+"""Which images are rewritten without loss."""
 
+IndexKind = enum.StrEnum("IndexKind", "AUTO ROWS TILES")
+"""Where in a JPEG decoding can begin; ``auto`` is the kind that the store has, else tiles."""
 
-class Transcode(enum.StrEnum):
-    """Which images are rewritten without loss."""
+PackIndex = enum.StrEnum("PackIndex", "AUTO NONE ROWS TILES")
+"""The same, or no index, for ``pack``; ``auto`` is tiles where images are JPEGs."""
 
-    NONE = "none"
-    BASELINE = "baseline"
+ImageFormat = enum.StrEnum("ImageFormat", "JPEG PNG WEBP")
+"""How resized images are encoded."""
 
-
-class IndexKind(enum.StrEnum):
-    """Where in a JPEG decoding can begin; ``auto`` is the kind that the store has, else tiles."""
-
-    AUTO = "auto"
-    ROWS = "rows"
-    TILES = "tiles"
-
-
-class PackIndex(enum.StrEnum):
-    """:class:`IndexKind`, or no index, for ``pack``; ``auto`` is tiles where images are JPEGs."""
-
-    AUTO = "auto"
-    NONE = "none"
-    ROWS = "rows"
-    TILES = "tiles"
-
-
-class ImageFormat(enum.StrEnum):
-    """How resized images are encoded."""
-
-    JPEG = "jpeg"
-    PNG = "png"
-    WEBP = "webp"
-
-
-class Check(enum.StrEnum):
-    """How each image is checked."""
-
-    HEADER = "header"
-    DECODE = "decode"
+Check = enum.StrEnum("Check", "HEADER DECODE")
+"""How each image is checked."""
 
 
 @app.command()
