@@ -10,14 +10,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from penstock.sample import Batch, State
 from penstock.torch.device.batches import iterate_tensors, to_device
 
-__all__ = ["BatchCopier", "CopyStreams", "PendingBatch", "SideStreamCopier", "SynchronousCopier", "find_streams"]
+__all__ = ["BatchCopier", "CopyStreams", "PendingBatch", "SideStreamCopier", "find_streams"]
 
 # Streams and events of torch.cuda, torch.xpu and other modules, which share no type.
 Stream = Any
@@ -74,47 +74,29 @@ class PendingBatch:
     error: Exception | None = None
 
 
-class BatchCopier(Protocol):
-    """Copies batches to a device."""
-
-    depth: int
-
-    def copy(self, host: Batch) -> tuple[Batch, Event, object]:
-        """Start the copy. Return the batch, the event after the copy, and the memory to keep until the event."""
-        ...
-
-    def deliver(self, pending: PendingBatch) -> Batch:
-        """Return the batch, safe to use on the current stream."""
-        ...
-
-    def finish(self, dropped: deque[PendingBatch]) -> None:
-        """Wait until no copy reads host memory. Clear ``dropped``, the batches that are not returned."""
-        ...
-
-
-class SynchronousCopier:
-    """For a device without streams. A batch is copied when it is requested; on the CPU it is not copied."""
-
-    depth = 0
+class BatchCopier:
+    """Copies a batch when it is requested: for a device without streams. On the CPU it is not copied."""
 
     def __init__(self, device: torch.device, transform: Callable[[Batch], Batch] | None) -> None:
+        self.depth = 0
+        """Batches that are copied ahead of the one in use."""
         self._device, self._transform = device, transform
 
     def copy(self, host: Batch) -> tuple[Batch, Event, object]:
-        """See :meth:`BatchCopier.copy`."""
+        """Start the copy. Return the batch, the event after the copy, and the memory to keep until the event."""
         batch = host if self._device.type == "cpu" else to_device(host, self._device, non_blocking=False)
         return (batch if self._transform is None else self._transform(batch)), None, None
 
     def deliver(self, pending: PendingBatch) -> Batch:
-        """See :meth:`BatchCopier.deliver`."""
+        """Return the batch, safe to use on the current stream."""
         return pending.batch
 
     def finish(self, dropped: deque[PendingBatch]) -> None:
-        """See :meth:`BatchCopier.finish`."""
+        """Wait until no copy reads host memory. Clear ``dropped``, the batches that are not returned."""
         dropped.clear()
 
 
-class SideStreamCopier:
+class SideStreamCopier(BatchCopier):
     """For a device with streams. Each rule has its test in ``tests/torch/device/test_prefetch.py``.
 
     - The side stream waits once for the work that was queued before the iteration, such as a transform's parameters.
@@ -127,8 +109,8 @@ class SideStreamCopier:
     def __init__(
         self, streams: CopyStreams, transform: Callable[[Batch], Batch] | None, depth: int, *, non_blocking: bool
     ) -> None:
-        self.depth = depth
-        self._streams, self._transform, self._non_blocking = streams, transform, non_blocking
+        super().__init__(streams.device, transform)
+        self.depth, self._streams, self._non_blocking = depth, streams, non_blocking
         self._side = streams.side()
         self._side.wait_stream(streams.current())
         self._in_use: deque[tuple[Event, object]] = deque()

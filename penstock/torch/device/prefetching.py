@@ -34,14 +34,7 @@ from penstock.errors import ArgumentError
 from penstock.loader.progress import LoaderProgress
 from penstock.sample import Batch, State
 from penstock.samplers.base import check_count
-from penstock.torch.device.copying import (
-    BatchCopier,
-    CopyStreams,
-    PendingBatch,
-    SideStreamCopier,
-    SynchronousCopier,
-    find_streams,
-)
+from penstock.torch.device.copying import BatchCopier, CopyStreams, PendingBatch, SideStreamCopier, find_streams
 from penstock.torch.device.epochs import LoaderEpochs, defer_state
 from penstock.torch.loader.dataloader import DataLoader
 
@@ -256,7 +249,7 @@ class Prefetcher:
     def _create_copier(self) -> BatchCopier:
         streams = self._streams or find_streams(self.device)
         if streams is None:
-            return SynchronousCopier(self.device, self.transform)
+            return BatchCopier(self.device, self.transform)
         return SideStreamCopier(streams, self.transform, self.depth, non_blocking=self.non_blocking)
 
 
