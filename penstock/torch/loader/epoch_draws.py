@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Final
 
-import torch
 from torch.utils.data.dataloader import _InfiniteConstantSampler
 
 from penstock.loader.epoch import PreparedEpoch
 from penstock.loader.position import Position, WorkerPosition, assign_workers
 from penstock.samplers import Sampler
-from penstock.torch.loader.randomness import Randomness
+from penstock.torch.loader.randomness import Randomness, draw_seed
 from penstock.torch.loader.sampler_cursor import TorchSamplerCursor, TorchStreamPlan
 from penstock.torch.loader.state import EpochDraws, Resume
 from penstock.workers import END
@@ -168,7 +167,7 @@ def _draw_again(settings: TorchSettings, recipe: Recipe, counter: EpochCounter, 
     counter.resume(epoch, settings.order)
     counter.set(epoch + 1)
     if position.beginning.base_seed < 0:
-        position.beginning.base_seed = _draw_seed(settings)
+        position.beginning.base_seed = draw_seed(settings.generator)
     before = Randomness.now()
     try:
         cursor = _repeat_draws(settings, recipe, position)
@@ -239,7 +238,7 @@ def _draw(
 
     cursor = _make_cursor(order, recipe, note_advance)
     cursor.open()
-    beginning.base_seed = _draw_seed(settings) if base_seed is None else base_seed
+    beginning.base_seed = draw_seed(settings.generator) if base_seed is None else base_seed
     for _ in range(passes - 1):
         cursor.open()
     after = _now(settings, recipe)
@@ -271,7 +270,7 @@ def _repeat_draws(settings: TorchSettings, recipe: Recipe, position: Position) -
         settings.restore(beginning.before)
     cursor.open()
     if beginning.before is not None and beginning.draws_seed:
-        _draw_seed(settings)
+        draw_seed(settings.generator)
     for _ in range(beginning.passes - 1):
         cursor.open()
     if beginning.advanced is not None:
@@ -289,7 +288,3 @@ def _repeat_draws(settings: TorchSettings, recipe: Recipe, position: Position) -
 def _make_cursor(order: TorchOrder, recipe: Recipe, before_first: Callable[[], None]) -> TorchSamplerCursor:
     before = None if recipe.is_stream else before_first
     return TorchSamplerCursor(order.index_sampler, cuts=order.cuts, before_first=before)
-
-
-def _draw_seed(settings: TorchSettings) -> int:
-    return int(torch.empty((), dtype=torch.int64).random_(generator=settings.generator).item())

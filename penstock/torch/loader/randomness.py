@@ -27,7 +27,7 @@ from penstock.workers.rng_states import (
     text_to_python,
 )
 
-__all__ = ["Randomness", "generators_of"]
+__all__ = ["Randomness", "draw_seed", "generators_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +117,11 @@ class Randomness:
             )
         except (TypeError, KeyError, ValueError, binascii.Error) as error:
             raise StateError(f"the state of random generators is damaged: {error!r:.200}") from error
+
+
+def draw_seed(generator: torch.Generator | None = None) -> int:
+    """Draw 63 bits from a generator; None: from torch's global one."""
+    return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
 
 
 def generators_of(*holders: object) -> list[torch.Generator]:

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.errors import StateError
+from penstock.loader.order import check_count
 from penstock.loader.position import Position, WorkerPosition
 from penstock.sample import State, StateDict
 from penstock.torch.loader.randomness import Randomness
@@ -228,8 +229,7 @@ def _add_own_part(position: Position, own: Mapping[str, State]) -> Resume:
     if own["version"] != VERSION:
         raise StateError(f"the state's version must be {VERSION}, got {own['version']!r}")
     for name in ("epoch", "batches", "samples", "yielded", "replay", "delivered", "left_out"):
-        if isinstance(own[name], bool) or not isinstance(own[name], int) or own[name] < 0:
-            raise StateError(f"the state's {name} must be a non-negative int, got {own[name]!r}")
+        check_count(name, own[name], least=0)
     position.epoch, position.batches, position.samples = own["epoch"], own["batches"], own["samples"]
     position.yielded = own["yielded"]
     position.ahead = {int(seq): int(rows) for seq, rows in own["ahead"]}

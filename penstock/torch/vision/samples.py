@@ -23,8 +23,9 @@ from penstock.datasets.store.selection import FieldSelection
 from penstock.errors import SampleError
 from penstock.rng import globals_of_sample, next_keys
 from penstock.sample import Array, Index, Sample, SampleKeys
+from penstock.torch.loader.randomness import draw_seed
 from penstock.torch.vision.images import as_pil
-from penstock.torch.vision.native_transform import draw_seed, read_max_pixels
+from penstock.torch.vision.native_transform import read_max_pixels
 from penstock.torch.vision.recognise import ImageType, RecognisedTransforms, Transform, recognise
 from penstock.torch.vision.recognise_samples import SampleTranslator, makes_tensors
 from penstock.transforms import Decode, Pipeline, decode
