@@ -1,11 +1,12 @@
-"""The command ``doctor``: runs a training script under watch, and says what is slow."""
+"""The commands that run a training script under watch: ``doctor`` says what is slow, ``tune`` finds its workers."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand
@@ -14,7 +15,12 @@ from penstock.cli.app import FAILED, app
 from penstock.cli.printing import print_line
 from penstock.errors import ArgumentError
 
-__all__ = ["ModuleOption", "ScriptArgument", "ScriptCommand", "doctor"]
+if TYPE_CHECKING:
+    from penstock.doctor.trials.run_options import RunOptions
+
+__all__ = ["doctor", "tune"]
+
+_UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 class ScriptCommand(TyperCommand):
@@ -85,20 +91,55 @@ def doctor(
             raise ArgumentError("--compare takes two files and no script")
         _compare(*compare)
         return
-    target = [*([] if module is None else ["-m", module]), *(script or [])]
-    if not target:
-        raise ArgumentError("doctor needs a script, -m MODULE or --compare A.json B.json")
     from penstock.doctor.trials.run_options import RunOptions
 
     options = RunOptions(
         steps=steps, budget_s=budget, most_s=seconds, trials=not no_trials, rerun=rerun, json=_name(json),
         html=_name(html), trace=_name(trace), fail_if_waiting=fail_if_waiting, github=github,
     )  # fmt: skip
+    _run(options, script, module, "doctor needs a script, -m MODULE or --compare A.json B.json")
+
+
+@app.command(cls=ScriptCommand, context_settings={"allow_interspersed_args": False})
+def tune(
+    script: ScriptArgument = None,
+    *,
+    module: ModuleOption = None,
+    steps: Annotated[int, typer.Option(min=8, help="Steps to watch, to know how long one takes.")] = 40,
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Most memory for workers and batches ahead, such as 4GB.")
+    ] = None,
+    budget: Annotated[float, typer.Option(min=1, help="Seconds for measuring settings.")] = 30.0,
+) -> None:
+    """Find the fewest workers that feed TRAIN.py as well as any number, and print the line of code.
+
+    The script runs for some steps and is ended as by `sys.exit`; then its loader alone is measured in child processes,
+    with few settings that a model chooses and the usual rules of thumb beside them.
+    """
+    from penstock.doctor.trials.run_options import RunOptions
+
+    options = RunOptions(steps=steps, budget_s=budget, tune=True, memory_bytes=_parse_size(memory))
+    _run(options, script, module, "tune needs a script or -m MODULE")
+
+
+def _run(options: RunOptions, script: list[str] | None, module: str | None, missing: str) -> None:
+    """Make this process the script's: signals and the exit code are its own."""
+    target = [*([] if module is None else ["-m", module]), *(script or [])]
+    if not target:
+        raise ArgumentError(missing)
     command = [sys.executable, "-m", "penstock.doctor.run", options.to_text(), *target]
     sys.stdout.flush()
     sys.stderr.flush()
-    # This process becomes the script's: signals and the exit code are its own.
     os.execv(command[0], command)  # noqa: S606  # the script that the user wants to run
+
+
+def _parse_size(text: str | None) -> int | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)B?\s*", text.upper())
+    if match is None:
+        raise ArgumentError(f"--memory must be a size such as 500MB or 4GB, got {text!r}")
+    return int(float(match[1]) * _UNITS[match[2]])
 
 
 def _name(path: Path | None) -> str | None:
