@@ -65,9 +65,8 @@ class Store(WritableKind, ABC):
     """Whether a store of this kind may consist of several files."""
     layout: ClassVar[str] = ""
     """The name of the layout, where other programs write containers of this kind in several ways; else empty."""
-    reads_ranges: ClassVar[bool] = False
-    """Whether opening and reading touch the bytes alone that are needed. Otherwise files in object storage are fetched
-    as a whole when the store is opened."""
+    reads_ranges: ClassVar[bool] = False  # or files in object storage are fetched as a whole when they are opened
+    look_ahead: int = 0  # records that a loader announces before it plans their batches; 0: those of planned ones
     reads_concurrently: ClassVar[bool] = True
     """Whether several threads may read at once. If False, one lock for each store lets them read one after another."""
     location: Location
@@ -234,11 +233,6 @@ class Store(WritableKind, ABC):
     def prefetches(self) -> bool:
         """Whether :meth:`prefetch` does something; loaders call it then."""
         return type(self).prefetch is not Store.prefetch
-
-    @property
-    def look_ahead(self) -> int:
-        """How many records a loader announces before it plans their batches; 0: those of planned batches alone."""
-        return 0
 
     def prefetch(self, indices: Indices) -> bool | None:  # noqa: ARG002  # a default
         """Begin to read records that are asked for soon; returns at once.

@@ -42,6 +42,8 @@ __all__ = ["LmdbStore"]
 
 _LEAST_PREFETCHED_NBYTES: Final = 4096
 """Mean bytes of a record from which on records are read ahead. Smaller ones share their pages with others."""
+_LOOK_AHEAD: Final = 1024
+"""Records of a pack in object storage: what comes in 200 ms at 5,000 a second."""
 _FEWEST_AT_ONCE: Final = 4
 """Records from which on one native call takes less time than Python for each of them."""
 T = TypeVar("T")
@@ -96,6 +98,7 @@ class LmdbStore(ContainerStore[OpenPack]):
         self._meta, self._schema, self._skipped = meta, meta.schema, meta.skipped
         self._codec = RecordCodec(meta.schema, allows_none=meta.version > 1)
         self._layout = find_layout(meta, self.url)
+        self.look_ahead = 0 if self.location.remote is None else _LOOK_AHEAD
         if classes is not None:
             self._refuse_other_classes(check_classes(classes))
 
@@ -137,11 +140,6 @@ class LmdbStore(ContainerStore[OpenPack]):
     def prefetches(self) -> bool:
         """Whether records are so large that reading ahead pays."""
         return self.location.remote is not None or self._meta.nbytes >= _LEAST_PREFETCHED_NBYTES * max(len(self), 1)
-
-    @property
-    def look_ahead(self) -> int:
-        """Of a pack in object storage: what comes in 200 ms at 5,000 records a second."""
-        return 0 if self.location.remote is None else 1024
 
     def prefetch(self, indices: Indices) -> bool:
         """Have the system read records that are not in its page cache; see :meth:`Store.prefetch`."""

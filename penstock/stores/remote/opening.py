@@ -135,13 +135,16 @@ class RemoteObjects:
 
 def _load_hashes(path: Path, mirror: Mirror, place: Place) -> PageHashFile:
     """The hashes of the pages of a pack, which are used before any page of it is kept."""
-    for _ in range(_MAX_ATTEMPTS):
+    for attempt in range(1, _MAX_ATTEMPTS + 1):
         try:
             return PageHashFile(path)
         except ValueError as error:
+            if attempt == _MAX_ATTEMPTS:
+                raise StoreFormatError(
+                    f"{HASHES} is damaged: {error}; copy the pack there again", store=place.url
+                ) from error
             mirror.forget(0, mirror.nbytes)
-            wrong = error
-    raise StoreFormatError(f"{HASHES} is damaged: {wrong}; copy the pack there again", store=place.url)
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _find_objects(place: Place) -> dict[str, ObjectInfo]:
