@@ -17,7 +17,6 @@ import PIL.Image
 import pytest
 import torch
 import torch.utils.data
-import torch.utils.data.dataloader as torch_dataloader
 
 import penstock
 import penstock.torch
@@ -29,13 +28,9 @@ from penstock.doctor.watching.recording import BATCH, EVENT, SAMPLE, STAGES, Rec
 from penstock.doctor.watching.sample_names import name_sample
 from penstock.doctor.watching.watcher import Limits, Watcher
 from penstock.errors import ArgumentError
-from penstock.loader.iteration import LoaderIterator
 
 PATCHED = [
-    (torch_dataloader._BaseDataLoaderIter, "__next__"),
-    (torch_dataloader._BaseDataLoaderIter, "__init__"),
-    (torch_dataloader._MultiProcessingDataLoaderIter, "__init__"),
-    (LoaderIterator, "__next__"),
+    (kind, name) for kind in (torch.utils.data.DataLoader, penstock.DataLoader) for name in ("__init__", "__iter__")
 ]
 
 

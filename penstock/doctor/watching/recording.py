@@ -2,7 +2,7 @@
 
 ::
 
-    main process      _Recorder ── waits, steps, copies, queue depths ─┐
+    main process      LoaderWatch ── waits, steps, copies, queue depths┐
     worker processes  a file of events each (event_file.py) ───────────┼──> Recording ──> verdict, model, report, trace
     /proc, NVML       samplers (usage.py, gpu.py) ─────────────────────┘
 
@@ -12,7 +12,9 @@ of the user's program, so it can be written to a file and compared with that of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -24,11 +26,14 @@ __all__ = [
     "SAMPLE",
     "STAGES",
     "WORK_STAGES",
+    "Events",
     "LoaderSettings",
     "ProcessUsage",
     "Recording",
     "StepTimes",
     "ThreadGain",
+    "load_recording",
+    "save_recording",
 ]
 
 WORK_STAGES: Final = ("read", "decode", "augment", "collate", "transport")
@@ -74,6 +79,9 @@ wait, copy, step      Of the main process, as in :class:`StepTimes`.
 
 SAMPLE: Final = 100
 BATCH: Final = 101
+
+Events = npt.NDArray[np.void]
+"""An array of EVENT."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +231,7 @@ class Recording:
     events : array of EVENT
         Of all processes, in the order of their starts.
     dropped : int
-        Events for which there was no room.
+        Events that the workers' files could not hold.
     usage : list of ProcessUsage
         One for each process.
     machine : dict
@@ -251,7 +259,7 @@ class Recording:
 
     settings: LoaderSettings
     steps: StepTimes
-    events: npt.NDArray[Any]
+    events: Events
     dropped: int = 0
     usage: list[ProcessUsage] = field(default_factory=list)
     machine: dict[str, Any] = field(default_factory=dict)
@@ -265,3 +273,42 @@ class Recording:
     others: list[dict[str, Any]] = field(default_factory=list)
     draw_ns: float = 0.0
     thread_gain: ThreadGain | None = None
+
+
+# A file: what other ranks send to rank 0. It holds numbers and text only; nothing is pickled.
+
+_TEXTS = ("dropped", "machine", "device", "rank", "world_size", "command", "ended", "warm_up", "others", "draw_ns")
+
+
+def save_recording(recording: Recording, path: Path) -> None:
+    """Write a recording: its arrays, and all else as JSON under ``text``; ``path`` ends with ``.npz``."""
+    text = {
+        **{name: getattr(recording, name) for name in _TEXTS},
+        "settings": asdict(recording.settings),
+        "usage": [asdict(process) for process in recording.usage],
+        "keys": list(recording.keys.items()),
+    }
+    arrays = {f"steps.{part.name}": getattr(recording.steps, part.name) for part in fields(StepTimes)}
+    np.savez(path, events=recording.events, text=np.array(json.dumps(text, default=str)), **arrays)
+
+
+def load_recording(path: Path) -> Recording:
+    """Read what :func:`save_recording` has written.
+
+    Raises
+    ------
+    OSError, ValueError, KeyError
+        If the file is no such file.
+    """
+    with np.load(path, allow_pickle=False) as stored:
+        text: dict[str, Any] = json.loads(str(stored["text"]))
+        steps = StepTimes(**{part.name: stored[f"steps.{part.name}"] for part in fields(StepTimes)})
+        events = stored["events"]
+    return Recording(
+        LoaderSettings(**text["settings"]),
+        steps,
+        events,
+        usage=[ProcessUsage(**process) for process in text["usage"]],
+        keys={int(index): str(key) for index, key in text["keys"]},
+        **{name: text[name] for name in _TEXTS},
+    )
