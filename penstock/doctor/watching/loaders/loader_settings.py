@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-from collections.abc import Iterator, Sized
+from collections.abc import Callable, Iterator, Sized
 from typing import Protocol
 
 from penstock.doctor.watching.recording import LoaderSettings
+from penstock.sample import Batch
 
 __all__ = ["Loader", "describe_loader"]
 
@@ -23,7 +24,19 @@ class Loader(Protocol):
     def num_workers(self) -> int:
         """0: the caller builds batches."""
 
-    def __iter__(self) -> Iterator[object]:
+    @property
+    def prefetch_factor(self) -> int | None:
+        """Batches that a worker builds ahead."""
+
+    @property
+    def collate_fn(self) -> Callable[..., object]:
+        """Makes a batch of samples."""
+
+    @property
+    def worker_init_fn(self) -> Callable[[int], None] | None:
+        """Called in each worker."""
+
+    def __iter__(self) -> Iterator[Batch]:
         """A run over its batches."""
 
 
@@ -37,7 +50,7 @@ def describe_loader(loader: Loader) -> LoaderSettings:
         library="penstock" if is_own else "torch",
         workers=kind,
         num_workers=num_workers,
-        prefetch_factor=int(getattr(loader, "prefetch_factor", None) or 0) if num_workers else 0,
+        prefetch_factor=(loader.prefetch_factor or 0) if num_workers else 0,
         batch_size=_batch_size(loader),
         pin_memory=bool(getattr(loader, "pin_memory", False)),
         persistent_workers=bool(getattr(loader, "persistent_workers", False)),
