@@ -13,12 +13,12 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from penstock.sample import Batch, Sample, tree_leaves, tree_map
 
 if TYPE_CHECKING:
-    from penstock.doctor.watching.loaders.loader_settings import Loader
+    from penstock.doctor.watching.loaders.loader_settings import WatchedLoader
 
 __all__ = ["Change", "apply_change", "limit_threads"]
 
@@ -55,7 +55,7 @@ class Change:
     narrows: bool = False
     joins: bool = False
 
-    def count_workers(self, loader: Loader) -> int:
+    def count_workers(self, loader: WatchedLoader) -> int:
         """The number of workers of ``loader`` with this change."""
         return int(self.arguments.get("num_workers", loader.num_workers))
 
@@ -67,7 +67,7 @@ class Change:
         return ", ".join(parts) or "the present setting"
 
 
-def apply_change(loader: Loader, change: Change) -> Loader:
+def apply_change(loader: object, change: Change) -> WatchedLoader:
     """A copy of ``loader`` with ``change``; starts nothing.
 
     Parameters
@@ -79,6 +79,7 @@ def apply_change(loader: Loader, change: Change) -> Loader:
     -----
     Memory is not page-locked in the copy, since a forked child cannot use the device.
     """
+    loader = cast("WatchedLoader", loader)
     changed = copy.copy(loader)
     arguments = dict(change.arguments)
     workers = change.count_workers(loader)
@@ -114,7 +115,7 @@ def apply_change(loader: Loader, change: Change) -> Loader:
     return changed
 
 
-def _is_torch(loader: Loader) -> bool:
+def _is_torch(loader: WatchedLoader) -> bool:
     return any(kind.__module__.startswith("torch.utils.data") for kind in type(loader).__mro__)
 
 

@@ -18,7 +18,7 @@ from penstock.doctor.watching.batch_layout import count_bytes
 
 if TYPE_CHECKING:
     from penstock.doctor.trials.forked_child import Send
-    from penstock.doctor.watching.loaders.loader_settings import Loader
+    from penstock.doctor.watching.loaders.loader_settings import WatchedLoader
 
 __all__ = ["BATCH_TAKEN", "EPOCH_BEGUN", "NBYTES", "TrialOrder", "drain"]
 
@@ -59,7 +59,7 @@ class TrialOrder:
     seed: int = 0
 
 
-def drain(loader: Loader, order: TrialOrder, send: Send) -> None:
+def drain(loader: WatchedLoader, order: TrialOrder, send: Send) -> None:
     """Take batches of the changed loader until ``run_s`` seconds have passed since the first round of the workers."""
     _forget_parent(order.seed)
     loader, trainer = apply_change(loader, order.change), EmulatedTrainer(order.step)

@@ -21,7 +21,7 @@ from penstock.doctor.trials.forked_child import find_members, read_child
 from penstock.doctor.trials.trial_child import BATCH_TAKEN, EPOCH_BEGUN, NBYTES, TrialOrder, drain
 
 if TYPE_CHECKING:
-    from penstock.doctor.watching.loaders.loader_settings import Loader
+    from penstock.doctor.watching.loaders.loader_settings import WatchedLoader
 
 __all__ = ["Trial", "run_trial"]
 
@@ -57,7 +57,7 @@ class Trial:
     worker_pss_bytes: int = 0
 
 
-def run_trial(loader: Loader, order: TrialOrder, *, measure_memory: bool = False) -> Trial:
+def run_trial(loader: WatchedLoader, order: TrialOrder, *, measure_memory: bool = False) -> Trial:
     """Drain ``loader`` in a child process.
 
     Parameters

@@ -34,7 +34,7 @@ from penstock.errors import ArgumentError
 from penstock.wording import counted
 
 if TYPE_CHECKING:
-    from penstock.doctor.watching.loaders.loader_settings import Loader
+    from penstock.doctor.watching.loaders.loader_settings import WatchedLoader
 
 __all__ = ["TunedSetting", "Tuning", "tune"]
 
@@ -178,7 +178,7 @@ def tune(
     if not hasattr(loader, "num_workers") or not hasattr(loader, "dataset"):
         raise ArgumentError(f"loader must be a DataLoader of torch or penstock, got {type(loader).__name__}")
     return _Tuner(
-        cast("Loader", loader), StepShape(step_s * 1e9, step_cpu_s * 1e9), memory_bytes, budget_s, progress
+        cast("WatchedLoader", loader), StepShape(step_s * 1e9, step_cpu_s * 1e9), memory_bytes, budget_s, progress
     ).run()
 
 
@@ -186,7 +186,7 @@ def tune(
 class _Tuner:
     """One search."""
 
-    loader: Loader
+    loader: WatchedLoader
     step: StepShape
     memory_bytes: int | None
     budget_s: float

@@ -16,7 +16,7 @@ from penstock.doctor.trials.trial_child import TrialOrder
 from penstock.doctor.trials.trials import Trial, run_trial
 
 if TYPE_CHECKING:
-    from penstock.doctor.watching.loaders.loader_settings import Loader
+    from penstock.doctor.watching.loaders.loader_settings import WatchedLoader
 
 __all__ = ["Turns"]
 
@@ -48,7 +48,7 @@ class Turns:
         For each change why it could not be tried; empty if it was.
     """
 
-    loader: Loader
+    loader: WatchedLoader
     changes: Sequence[Change]
     step: StepShape
     run_s: float

@@ -20,7 +20,7 @@ import numpy as np
 
 from penstock.doctor.machine.machine import describe_machine
 from penstock.doctor.watching.event_file import read_events, read_state
-from penstock.doctor.watching.loaders.loader_settings import Loader, describe_loader
+from penstock.doctor.watching.loaders.loader_settings import WatchedLoader, describe_loader
 from penstock.doctor.watching.loaders.loader_watch import LoaderWatch, ScriptStep, step_events, step_times
 from penstock.doctor.watching.loaders.made_loaders import MadeLoaders
 from penstock.doctor.watching.recording import Events, ProcessUsage, Recording
@@ -146,7 +146,7 @@ class Watcher:
 
     # loaders
 
-    def watch_of(self, loader: Loader) -> LoaderWatch | None:
+    def watch_of(self, loader: WatchedLoader) -> LoaderWatch | None:
         """What is seen of a loader, or of those that it takes the place of; begun here. None if it is not watched."""
         if not self.is_here() or (self.only is not None and loader is not self.only):
             return None
@@ -163,7 +163,7 @@ class Watcher:
         self.watches.append(watch)
         return watch
 
-    def change_loader(self, loader: Loader) -> None:
+    def change_loader(self, loader: WatchedLoader) -> None:
         """Set the arguments that a run is to try, before ``iter(loader)``."""
         if self._change and self.is_here():
             vars(loader).update(self._change)

@@ -10,10 +10,10 @@ from typing import Protocol
 from penstock.doctor.watching.recording import LoaderSettings
 from penstock.sample import Batch
 
-__all__ = ["Loader", "describe_loader"]
+__all__ = ["WatchedLoader", "describe_loader"]
 
 
-class Loader(Protocol):
+class WatchedLoader(Protocol):
     """A loader of torch's or penstock's. Its other arguments are attributes too, as far as it has them."""
 
     @property
@@ -40,7 +40,7 @@ class Loader(Protocol):
         """A run over its batches."""
 
 
-def describe_loader(loader: Loader) -> LoaderSettings:
+def describe_loader(loader: WatchedLoader) -> LoaderSettings:
     """The settings of a loader of torch's or penstock's."""
     is_own = _is_of_penstock(loader)
     num_workers = loader.num_workers
@@ -61,11 +61,11 @@ def describe_loader(loader: Loader) -> LoaderSettings:
     )
 
 
-def _is_of_penstock(loader: Loader) -> bool:
+def _is_of_penstock(loader: WatchedLoader) -> bool:
     return any(base.__module__.startswith("penstock.") for base in type(loader).__mro__)
 
 
-def _kind_of_workers(loader: Loader, num_workers: int) -> str:
+def _kind_of_workers(loader: WatchedLoader, num_workers: int) -> str:
     kind = str(getattr(loader, "workers", "processes"))
     if not num_workers:
         return "serial"
@@ -76,7 +76,7 @@ def _kind_of_workers(loader: Loader, num_workers: int) -> str:
     return kind
 
 
-def _batch_size(loader: Loader) -> int:
+def _batch_size(loader: WatchedLoader) -> int:
     size = getattr(loader, "batch_size", None)
     if size is None:
         size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
@@ -93,7 +93,7 @@ def _length(dataset: object) -> int:
         return -1
 
 
-def _start_method(loader: Loader) -> str:
+def _start_method(loader: WatchedLoader) -> str:
     context = getattr(loader, "multiprocessing_context", None)
     if isinstance(context, str):
         return context

@@ -25,7 +25,7 @@ from penstock.doctor.checks.script.batch_places import BatchPlaces
 from penstock.doctor.machine.step_events import StepEvents
 from penstock.doctor.watching.batch_copies import ReplayedBatch
 from penstock.doctor.watching.event_file import Control, EventList, EventRow, make_row
-from penstock.doctor.watching.loaders.loader_settings import Loader
+from penstock.doctor.watching.loaders.loader_settings import WatchedLoader
 from penstock.doctor.watching.recording import EVENT, Events, StepTimes
 from penstock.doctor.watching.stack_sampling import Activity
 from penstock.doctor.watching.thread_trial import ThreadTrial
@@ -116,7 +116,7 @@ class LoaderWatch:
         How many times it got it.
     """
 
-    def __init__(self, process: WatchedProcess, loader: Loader, folder: Path) -> None:
+    def __init__(self, process: WatchedProcess, loader: WatchedLoader, folder: Path) -> None:
         self.process, self.loader, self.folder = process, loader, folder
         folder.mkdir(mode=0o700)
         self.control = Control(folder / "control")

@@ -29,7 +29,7 @@ from penstock.doctor.watching.stack_sampling import StackSampler
 from penstock.doctor.watching.work_recorder import WorkRecorder, open_recorder
 
 if TYPE_CHECKING:
-    from penstock.doctor.watching.loaders.loader_settings import Loader
+    from penstock.doctor.watching.loaders.loader_settings import WatchedLoader
 
     Function = Callable[..., object]
 
@@ -52,7 +52,7 @@ class BuildRecording:
         Numbers of the iterator, and of its first batch.
     """
 
-    def __init__(self, loader: Loader, folder: Path, iterator: int, first_batch: int) -> None:
+    def __init__(self, loader: WatchedLoader, folder: Path, iterator: int, first_batch: int) -> None:
         attributes = vars(loader)
         self.dataset = loader.dataset
         self._collate: Function = attributes["collate_fn"]

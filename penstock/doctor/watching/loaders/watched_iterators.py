@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 from penstock.doctor.watching.batch_copies import ReplayedBatch, synchronize_device
 from penstock.doctor.watching.batch_layout import guess_samples
 from penstock.doctor.watching.event_file import is_any_busy
-from penstock.doctor.watching.loaders.loader_settings import Loader
+from penstock.doctor.watching.loaders.loader_settings import WatchedLoader
 from penstock.doctor.watching.loaders.loader_watch import EpochWatch, LoaderWatch, ScriptStep
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _IDLE_LOOKS: Final = 4
 _LOOK_S: Final = 0.01
 _MOST_IDLE_WAIT_S: Final = 5.0
 
-LoaderT = TypeVar("LoaderT", bound=Loader)
+LoaderT = TypeVar("LoaderT", bound=WatchedLoader)
 IteratorT = TypeVar("IteratorT", bound=Iterator[object])
 
 
