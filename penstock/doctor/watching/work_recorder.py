@@ -243,7 +243,7 @@ class WorkRecorder:
         activity, self.thread.activity = self.thread.activity, None
         start, self._start = self._start, 0
         self._note_parts(activity)
-        times = self._single_samples(end, cpu) or [(-1, start, end, cpu - self._start_cpu, samples)]
+        times = self._single_samples(end, cpu)[:samples] or [(-1, start, end, cpu - self._start_cpu, samples)]
         if not samples:
             return
         self._sample_ns, self._timed = (end - start) / samples, len(times)

@@ -215,25 +215,27 @@ class RecordedStream:
     """The samples of a dataset that is a stream; the first one of a batch begins it."""
 
     def __init__(self, recording: BuildRecording, samples: Iterator[object]) -> None:
-        self._recording, self._samples = recording, samples
+        self._recording, self._samples, self._place = recording, samples, 0
 
     def __iter__(self) -> RecordedStream:
         return self
 
     def __next__(self) -> object:
         work = self._recording.present()
-        if work is not None:
-            return next(self._samples)
-        work = self._recording.begin()
         if work is None:
-            return next(self._samples)
-        if work.is_detailed:
-            work.begin_samples()
+            work, self._place = self._recording.begin(), 0
+            if work is not None and work.is_detailed:
+                work.begin_samples()
+        if work is not None and work.is_detailed:
+            work.begin_sample(self._place)
         try:
-            return next(self._samples)
-        except BaseException:
-            self._recording.note_failure(work, 0)
+            sample = next(self._samples)
+        except BaseException as error:
+            if work is not None and not (isinstance(error, StopIteration) and self._place):  # else it is a short batch
+                self._recording.note_failure(work, self._place)
             raise
+        self._place += 1
+        return sample
 
 
 class Parcel:
