@@ -46,7 +46,7 @@ def find(situation: Situation) -> Iterator[Candidate]:
         # Against other programs more workers get more of the cores by their number alone: that is not promised.
         gain = situation.gain_of(changed)
         if number > pipeline.workers:
-            gain = min(gain, situation.quiet_gain_of(changed))
+            gain = min(gain, situation.idle_gain_of(changed))
         yield Candidate(
             rule, f"num_workers={number}", reason, gain, Change(arguments),
             f"DataLoader(..., num_workers={number})", doubt=0.5 if rule == "fewer-workers" else 0.2,
