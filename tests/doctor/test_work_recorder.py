@@ -93,8 +93,7 @@ def test_a_batch_that_is_passed_over_is_one_event() -> None:
 
     work.begin_batch(107, may_pass=True)
     work.begin_collation(4)
-    work.end_batch(4)
-    work.leave_batch()
+    work.leave_passed(4)
 
     [event] = sink.read()
     assert (event["stage"], event["worker"], event["batch"], event["samples"]) == (BATCH, 3, 107, 4)
@@ -110,8 +109,7 @@ def test_after_an_unusual_batch_the_next_is_observed() -> None:
 
     work.begin_batch(107, may_pass=True)
     time.sleep(0.05)
-    work.end_batch(4)
-    work.leave_batch()
+    work.leave_passed(4)
 
     [event] = sink.read()
     assert work.details.left == 0
@@ -130,8 +128,7 @@ def test_what_was_seen_of_a_batch_that_is_passed_over_is_kept() -> None:
     work.begin_collation(2)
     assert work.thread.activity.kind == "collate"
     work.thread.activity.add("collate", 5 * MS, 5 * MS)
-    work.end_batch(2)
-    work.leave_batch()
+    work.leave_passed(2)
 
     events = unpack_samples(sink.read())
     slow = events[events["stage"] == SAMPLE]

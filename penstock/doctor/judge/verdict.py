@@ -6,9 +6,9 @@ The rules, in their order:
 1. **copy**: a fifth of the time or more is spent in copies to the device, and more than in waiting.
 2. The trainer is the limit if the script waits less than 5 % of its time, or if a loader that costs nothing would not
    bring 5 % (:attr:`Situation.gain_limit`). Where other programs compete for the cores, 10 % is little, and 25 % if the
-   model says that the loader would keep pace without them; what the script waits for a core while a batch is ready is not
-   counted. Then nothing can be gained in the loader. **step**: the loader alone is at least ten times as fast as the
-   trainer, so that it rests nearly all the time, and only the step can be made faster. **none**: the two fit one
+   model says that the loader would keep pace without them; what the script waits for a core while a batch is ready is
+   not counted. Then nothing can be gained in the loader. **step**: the loader alone is at least ten times as fast as
+   the trainer, so that it rests nearly all the time, and only the step can be made faster. **none**: the two fit one
    another; a loader needs some reserve.
 3. The steps are a tenth slower or more while the loader works, although the script does not wait: the workers take the
    trainer's cores. **threads** if workers compute with several threads each, **workers** if there are more of them than

@@ -50,16 +50,17 @@ class Limits:
     limit_s : float
         Seconds after which fewer steps are enough; infinite where several processes train together, since all of them
         must end at the same step.
+
+    Attributes
+    ----------
+    warm_up, normal : int
+        Steps at the beginning that are left out; all steps with batches of the loader.
     """
 
     def __init__(self, steps: int, *, replays: int = 0, limit_s: float = math.inf) -> None:
         self.steps, self.replays, self.limit_s = steps, min(replays, max(0, steps - _MIN_STEPS)), limit_s
         self.warm_up = min(20, max(2, steps // 10))
-
-    @property
-    def normal(self) -> int:
-        """Steps with batches of the loader."""
-        return self.warm_up + self.steps - self.replays
+        self.normal = self.warm_up + self.steps - self.replays
 
 
 class Watcher:
@@ -141,8 +142,7 @@ class Watcher:
 
     def is_here(self) -> bool:
         """Whether this is the process that watches, and it does, and no block of the script watches itself."""
-        is_hidden = bool(blocks) and blocks[-1] is not self
-        return self.is_active and os.getpid() == self.process.pid and not is_hidden
+        return self.is_active and os.getpid() == self.process.pid and (not blocks or blocks[-1] is self)
 
     # loaders
 

@@ -4,7 +4,7 @@
 
     begin_batch ── begin_samples ── begin_sample ── ... ── end_samples ── collation ── end_batch ── leave_batch
                                     [read | decode | augment]       timed; parts are sampled, or a trace adds them
-    begin_batch ── begin_collation ── end_batch                    torch's batch that is passed over: its time alone
+    begin_batch ── begin_collation ── leave_passed                 torch's batch that is passed over: its time alone
 
 Events of a batch, or of a part of one that several threads build, are written at its end, all at once. Where batches of
 torch's loader are short, few of them are observed in detail (:class:`DetailChoice`).
@@ -135,15 +135,15 @@ class WorkRecorder:
     def begin_batch(self, number: int, *, may_pass: bool = False) -> None:
         """A task was taken, or a part of one; with ``may_pass`` it is passed over if its turn has not come."""
         now = self._began_ns = time.perf_counter_ns()
-        self.sink.busy = self.is_busy = True
-        is_next, self.batch = number != self.batch, number
+        is_next, self.batch, self.is_busy = number != self.batch, number, True
         if may_pass and self.details.left > 0:
             self.details.left -= 1
             self.is_detailed = False
             activity = self.thread.activity = self._passed_looks[0]
             activity.since = now
             return
-        self.is_detailed, self._timed, self._began_cpu_ns = True, 0, time.thread_time_ns()
+        self.sink.busy = self.is_detailed = True
+        self._timed, self._began_cpu_ns = 0, time.thread_time_ns()
         if is_next:
             self._parts_cpu_ns = 0
             if self._last_end and now - self._last_end > _IDLE_NS:
@@ -166,19 +166,15 @@ class WorkRecorder:
     def leave_batch(self) -> None:
         """End the part of a batch that this thread has built; after :meth:`end_batch`, the batch."""
         self._last_end = end = time.perf_counter_ns()
-        self.thread.activity = None
+        self.thread.activity, now = None, time.thread_time_ns()
+        self._parts_cpu_ns += now - self._began_cpu_ns
         whole, self._whole = self._whole, None
-        if self.is_detailed:
-            now = time.thread_time_ns()
-            self._parts_cpu_ns += now - self._began_cpu_ns
-            if whole is not None:
-                begun, samples, nbytes, is_shared = whole
-                cpu = -1 if is_shared else self._parts_cpu_ns
-                row = make_row(BATCH, self.worker, self.batch, begun, end, cpu=cpu, nbytes=nbytes, samples=samples)
-                self._rows.append(row)
-                self._choose_next(end - begun, now)
-        elif whole is not None:
-            self._leave_passed(end, whole[1])
+        if whole is not None:
+            begun, samples, nbytes, is_shared = whole
+            cpu = -1 if is_shared else self._parts_cpu_ns
+            row = make_row(BATCH, self.worker, self.batch, begun, end, cpu=cpu, nbytes=nbytes, samples=samples)
+            self._rows.append(row)
+            self._choose_next(end - begun, now)
         rows, self._rows = self._rows, []
         self.sink.add(rows)
         self.sink.busy = self.is_busy = False
@@ -192,13 +188,17 @@ class WorkRecorder:
         sample_ns = _SAMPLE_NS + (_CPU_TIMER_NS if self._measures_cpu() else 0)
         self.details.choose(self._batch_ns, _BATCH_NS + self._timed * sample_ns)
 
-    def _leave_passed(self, end: int, samples: int) -> None:
+    def leave_passed(self, samples: int) -> None:
+        """End a batch that is passed over. 0 samples: there was none, as a stream has ended."""
+        self._last_end = end = time.perf_counter_ns()
+        self.thread.activity, self.is_busy = None, False
         cpu, spent = -1, end - self._began_ns
         if spent > _LONG_NS:  # its own processor time: what the others since the mark do not explain
             used, self._cpu_mark = time.thread_time_ns() - self._cpu_mark, time.thread_time_ns()
             cpu = min(max(round(used - self._cpu_share * self._passed_ns), 0), spent)
             self.details.left = 0
-        self._rows.append((BATCH, self.worker, self.batch, -1, self._began_ns, end, cpu, -1, samples))
+        if samples:
+            self.sink.add([(BATCH, self.worker, self.batch, -1, self._began_ns, end, cpu, -1, samples)])
         self._passed_ns += spent
         self._passed += 1
         activity, collation = self._passed_looks
@@ -237,7 +237,7 @@ class WorkRecorder:
 
     def end_samples(self, samples: int) -> None:
         """The samples are built. What a trace has not counted of them is divided by what was seen."""
-        if not self.is_detailed or not self._start:
+        if not self._start:
             return
         end, cpu = time.perf_counter_ns(), time.thread_time_ns()
         activity, self.thread.activity = self.thread.activity, None
@@ -294,13 +294,15 @@ class WorkRecorder:
 
     def begin_collation(self, samples: int) -> None:
         """The samples are built, and ``collate_fn`` is called."""
+        if not self.is_detailed:
+            activity = self.thread.activity = self._passed_looks[1]
+            activity.since = time.perf_counter_ns()
+            return
         self.end_samples(samples)
-        activity = Activity("collate") if self.is_detailed else self._passed_looks[1]
-        self.thread.activity = activity
-        activity.since = time.perf_counter_ns()
+        start = time.perf_counter_ns()
+        self.thread.activity = Activity("collate", start)
         # A collation of a short batch takes the processor all the time.
-        is_measured = self.is_detailed and self._batch_ns > _SHORT_BATCH_NS
-        self._collation = activity.since, time.thread_time_ns() if is_measured else -1
+        self._collation = start, time.thread_time_ns() if self._batch_ns > _SHORT_BATCH_NS else -1
 
     def end_collation(self, samples: int, nbytes: int, arrays: int) -> None:
         """It has returned a batch of so many bytes in so many arrays. Called for batches in detail only."""
@@ -351,7 +353,7 @@ class WorkRecorder:
             spent, first = sum(weights.values()), activity.first_looks.get(index, 0)
             if index >= 0 and spent >= _OWN_LOOKS_NS:
                 sample = (index, first, first + spent, -1, 0)
-                self._rows += pack_samples(self.worker, self.batch, [sample], _shares_of_parts(weights), {})
+                self.sink.add(pack_samples(self.worker, self.batch, [sample], _shares_of_parts(weights), {}))
 
 
 def open_recorder(folder: Path, iterator: int, worker: int) -> WorkRecorder | None:

@@ -131,6 +131,7 @@ class LoaderWatch:
         self.epoch = EpochWatch(-1, 0, 0)
         self.first_asked = self._next_number = 0
         self._open: tuple[ScriptStep, EpochWatch, bool] | None = None  # the step under way, and whether it is in detail
+        self._thread = process.current_thread()
         self._activity = Activity("step")
         self._cpu_before = 0
         self._device_events = StepEvents()
@@ -184,17 +185,18 @@ class LoaderWatch:
                 self._device_events.begin(len(self.steps) - 1)
             before, self._chosen = self._chosen, (len(self.steps), step.start)
             self._details.choose((step.start - before[1]) / max(len(self.steps) - before[0], 1), _STEP_NS)
+            self._thread = self.process.current_thread()
             self._cpu_before = self.process.used_cpu_ns()
         else:
             self._details.left -= 1
-        self.process.current_thread().activity = self._activity
+        self._thread.activity = self._activity
 
     def end_step(self, now: int, epoch: EpochWatch | None) -> None:
         """The next batch is asked for, by ``epoch``; None if watching ends."""
         if self._open is None:
             return
         (step, opened_by, is_detailed), self._open = self._open, None
-        self.process.current_thread().activity = None
+        self._thread.activity = None
         weights = self._activity.weights
         if weights:
             step.seen, step.copying, self._activity = sum(weights.values()), weights.get("copy", 0), Activity("step")

@@ -100,7 +100,7 @@ class BuildRecording:
         work = self._work
         if work is None:
             return None
-        if self._is_over():
+        if work.details.left <= 0 and self._is_over():
             self._work = None
             return None
         work.begin_batch(self._next, may_pass=True)
@@ -113,6 +113,9 @@ class BuildRecording:
 
     def note_failure(self, work: WorkRecorder, samples: int) -> None:
         """The user's code has raised an exception: the batch is over. 0 samples: a stream has ended before it."""
+        if not work.is_detailed:
+            work.leave_passed(samples)
+            return
         work.end_samples(samples)
         if samples:
             work.end_batch(samples)
@@ -131,8 +134,7 @@ class BuildRecording:
             self.note_failure(work, count)
             raise
         if not work.is_detailed:
-            work.end_batch(count)
-            work.leave_batch()
+            work.leave_passed(count)
             return batch
         nbytes, arrays = count_bytes(batch)
         work.end_collation(count, nbytes, arrays)

@@ -106,7 +106,7 @@ class WatchedIterator:
         watch.end_step(asked, epoch)
         if watch.replayed is not None:
             return self._replay(watch.replayed)
-        if watch.thread_trial.goes_on(asked, epoch):
+        if watch.thread_trial.begun_ns and watch.thread_trial.goes_on(asked, epoch):
             return self._take()[0]
         if not epoch.delivered:
             watch.places.note(watch.loader, epoch.started_ns)
@@ -129,7 +129,8 @@ class WatchedIterator:
             watcher.note_wait(watch, asked, time.perf_counter_ns())
             raise
         arrived = time.perf_counter_ns()
-        watcher.note_wait(watch, asked, arrived)
+        if is_detailed or len(watcher.watches) > 1:
+            watcher.note_wait(watch, asked, arrived)
         number = epoch.first_batch + epoch.delivered - 1
         wait, epoch.started_ns = arrived - asked + epoch.started_ns, 0
         step = ScriptStep(number, epoch.number, wait, arrived, ready, samples or guess_samples(batch))
