@@ -172,6 +172,32 @@ def test_watching_changes_nothing(name: str) -> None:
     assert [vars(owner)[attribute] for owner, attribute in PATCHED] == before
 
 
+class Looking(Numbers):
+    """Samples that say whether the worker's dataset is the one that is asked."""
+
+    def __getitem__(self, index: int) -> Any:
+        """1 if it is."""
+        worker = torch.utils.data.get_worker_info()
+        return torch.tensor(worker is not None and worker.dataset is self)
+
+
+@pytest.mark.parametrize("context", ["fork", "forkserver"])
+def test_a_watched_loader_has_its_own_objects(context: str) -> None:
+    """Workers see the dataset itself, and the loader has what it had, also while its iterator runs."""
+    loader = torch.utils.data.DataLoader(Looking(), batch_size=4, num_workers=1, multiprocessing_context=context)
+    before = dict(vars(loader))
+
+    with doctor.watch(loader, budget_s=0):
+        iterator: Any = iter(loader)
+        during = dict(vars(loader))
+        batches = list(iterator)
+
+    assert all(batch.all() for batch in batches)
+    assert during == before
+    assert len(iterator) == 12
+    assert [process.exitcode for process in iterator._workers] == [0]
+
+
 @pytest.mark.parametrize("name", TORCH)
 def test_torch_loaders_are_seen(name: str) -> None:
     """Steps, samples, stages and workers of each kind of torch loader."""

@@ -57,8 +57,9 @@ def watch(loader: object = None, *, steps: int = 100, budget_s: float = 30.0) ->
 
     Notes
     -----
-    Batches, their order, random states and what the block computes stay as they are. A loader that is watched starts
-    new workers if it is iterated within the block; workers that run already (``persistent_workers``) are not seen.
+    Batches, their order, random states and what the block computes stay as they are. ``iter(loader)`` gives a wrapper
+    of the loader's iterator, with the iterator's own attributes. A loader that is watched starts new workers if it is
+    iterated within the block; workers that run already (``persistent_workers``) are not seen.
     """
     steps = check_count("steps", steps, least=1)
     if not budget_s >= 0:

@@ -193,7 +193,7 @@ class Control:
     Parameters
     ----------
     path : Path
-        Of the file; it is made if it does not exist.
+        The file, which is made if it does not exist.
     """
 
     def __init__(self, path: Path) -> None:

@@ -69,8 +69,8 @@ collate               The call of ``collate_fn``, less the next row's part. Each
 transport             Of a worker: encoding the batch, and writing large arrays to shared memory. Of the main process:
                       receiving and decoding it. ``nbytes`` of the batch. Cost of a sample: all of them, divided by the
                       samples of the batches.
-``BATCH``             A worker's time from a task to its batch, without ``room``; ``samples`` of the batch. Each batch
-                      has one, also where it is the only event of its batch; ``cpu`` is then an estimate. torch's
+``BATCH``             A worker's time from a task to its batch; ``samples`` of the batch. Each batch has one,
+                      also where it is the only event of its batch; ``cpu`` is then an estimate. torch's
                       workers encode batches beside it, in another thread; penstock's within it.
 ``room``              A worker's wait for a task.
 wait, copy, step      Of the main process, as in :class:`StepTimes`.
@@ -130,19 +130,19 @@ class StepTimes:
     step_ns : int64[n]
         From the batch's arrival to the request of the next one, copies included.
     copy_ns : int64[n]
-        Of it, in copies to the device.
+        Time of the step in which it copies to the device.
     cpu_ns : int64[n]
         Processor time of the main process in the step, all threads but penstock's.
     samples : int64[n]
         Samples of the batch.
     start_ns : int64[n]
-        When it arrived.
+        When the batch arrived.
     ready : int64[n]
-        Batches that were ready when it was asked for; -1 where that cannot be seen.
+        Batches that were ready when the script asked for this one; -1 where that cannot be seen.
     replayed : bool[n]
-        Whether it was the batch before once more (the fixed-data test): the script then waited for nothing.
+        Whether the script got the batch before once more (the fixed-data test): it then waited for nothing.
     device_ns : int64[n]
-        Of the step, in which the device was busy; -1 where there is none.
+        Time of the step in which the device was busy; -1 where there is none.
     epoch : int64[n]
         Number of the epoch, from 0; the first wait of an epoch includes the start of its workers. Empty if unknown.
     """
@@ -168,13 +168,13 @@ class ProcessUsage:
     role : str
         "main", "worker 0" ..., "other" for child processes of the script that are no workers.
     pid : int
-        Of the process.
+        Number of the process.
     cpu_ns, wall_ns : int
-        Processor time of all threads; time watched.
+        Processor time of all threads; for how long the process was watched.
     threads : int
         Most threads at one time.
     pss_bytes : int
-        Its part of the memory, shared pages divided; the largest value seen; -1: not measured.
+        The part of the memory that the process uses, shared pages divided; the largest value seen; -1: not measured.
     major_faults, minor_faults : int
         Page faults.
     read_bytes : int
@@ -225,7 +225,7 @@ class Recording:
     Parameters
     ----------
     settings : LoaderSettings
-        Of the loader.
+        The loader's arguments.
     steps : StepTimes
         The script's steps.
     events : array of EVENT

@@ -89,9 +89,9 @@ class WorkRecorder:
     sink : EventSink
         Where events go.
     worker : int
-        Its number; -1: the main process.
+        Number of the worker; -1: the main process.
     thread : SampledThread
-        Its thread, which a :class:`~penstock.doctor.watching.stack_sampling.StackSampler` looks at.
+        The worker's thread, which a :class:`~penstock.doctor.watching.stack_sampling.StackSampler` looks at.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class WorkRecorder:
     is_detailed : bool
         Whether the present batch is observed in detail.
     details : DetailChoice
-        Which ones are.
+        Which batches are observed in detail.
     """
 
     def __init__(self, sink: EventSink, worker: int, thread: SampledThread) -> None:

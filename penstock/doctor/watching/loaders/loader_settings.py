@@ -18,7 +18,7 @@ class WatchedLoader(Protocol):
 
     @property
     def dataset(self) -> object:
-        """Of samples."""
+        """What gives the samples."""
 
     @property
     def num_workers(self) -> int:

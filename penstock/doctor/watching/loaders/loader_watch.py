@@ -224,7 +224,7 @@ class LoaderWatch:
         return sum(step.wait for step in self.steps)
 
     def spent_ns(self) -> int:
-        """That, and the time of the steps."""
+        """How long the script waited for batches and took steps."""
         return sum(step.wait + max(step.length, 0) for step in self.steps)
 
     def count_samples(self) -> int:
