@@ -12,6 +12,7 @@ Subclasses of DataLoader, and what a framework wraps around it, are watched too.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 __all__ = ["install"]
 
+_replacing: Final = threading.RLock()
+"""Held while attributes of a loader are ours: two threads may iterate one loader."""
 _BUILDING: Final = frozenset({"dataset", "collate_fn", "worker_init_fn", "batch_sampler"})
 
 
@@ -47,19 +50,19 @@ def _observe(watcher: Watcher, watch: LoaderWatch, epoch: EpochWatch) -> Iterato
     if attributes.get("_iterator") is not None:  # its workers go on, and use what they have
         yield
         return
-    sampler = "sampler" if attributes.get("batch_sampler") is None else "batch_sampler"
-    ours: dict[str, object] = {}
-    if sampler in attributes:
-        ours[sampler] = TimedSampler(attributes[sampler], watch)
-    if attributes.keys() >= _BUILDING and not _is_data_pipe(loader.dataset):  # no properties of a subclass
-        ours |= _record_builds(watcher, watch, epoch)
-    before = {name: attributes[name] for name in ours}
-    attributes.update(ours)
-    try:
-        with watch.process.starting_workers() if loader.num_workers else contextlib.nullcontext():
+    with _replacing, watch.process.starting_workers() if loader.num_workers else contextlib.nullcontext():
+        ours: dict[str, object] = {}
+        sampler = "sampler" if attributes.get("batch_sampler") is None else "batch_sampler"
+        if sampler in attributes:
+            ours[sampler] = TimedSampler(attributes[sampler], watch)
+        if attributes.keys() >= _BUILDING and not _is_data_pipe(loader.dataset):  # no properties of a subclass
+            ours |= _record_builds(watcher, watch, epoch)
+        before = {name: attributes[name] for name in ours}
+        attributes.update(ours)
+        try:
             yield
-    finally:
-        attributes.update(before)
+        finally:
+            attributes.update(before)
 
 
 def _is_data_pipe(dataset: object) -> bool:

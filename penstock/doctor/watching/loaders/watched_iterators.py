@@ -88,6 +88,8 @@ class WatchedIterator:
         self._count_ready = count_ready
 
     def __getattr__(self, name: str) -> object:
+        if name == "_iterator":  # of a copy that is being made
+            raise AttributeError(name)
         return cast("object", getattr(self._iterator, name))
 
     def __iter__(self) -> WatchedIterator:
