@@ -58,7 +58,8 @@ class _Session:
 
             alone = os.environ.get("WORLD_SIZE", "1") == "1"
             steps = self.options.steps
-            limits = Limits(steps, replays=min(10, steps // 4), most_s=self.options.most_s if alone else _NO_TIME_LIMIT)
+            limit_s = self.options.most_s if alone else _NO_TIME_LIMIT
+            limits = Limits(steps, replays=min(10, steps // 4), limit_s=limit_s)
             tries = self.options.trials and not self.options.tune and self.options.speed is None
             self.watcher = Watcher(limits, finish=self._end_script, change=self.options.change, tries_threads=tries)
             self.watcher.is_active = True

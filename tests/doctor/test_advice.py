@@ -341,7 +341,7 @@ def test_images_in_memory_are_decoded_at_a_fraction() -> None:
 def test_a_gain_is_at_most_that_of_a_loader_that_costs_nothing() -> None:
     """Predictions cannot exceed what the trainer takes."""
     recording = record(Script(2, cores=2, decode=2.0, step_idle=9.0))
-    most = examine(recording).most
+    most = examine(recording).gain_limit
 
     for rule in ("num_workers", "native-augmentation", "scaled-decoding", "packing"):
         assert all(candidate.predicted <= max(most, 1.0) + 1e-9 for candidate in candidates(rule, recording))

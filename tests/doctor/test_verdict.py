@@ -234,7 +234,7 @@ def test_a_slow_loader_is_named_though_other_programs_make_the_steps_long() -> N
     situation = examine(recording)
 
     assert situation.pipeline.step_ns < 3_000_000
-    assert situation.modelled_most > 1.5
+    assert situation.modelled_gain_limit > 1.5
     assert find_limit(situation) == "loader"
     assert diagnose(recording, trials=False).verdict.stage == "collate"
 

@@ -185,7 +185,7 @@ class _Work:
         changes = [candidate.trial for candidate in promising if candidate.trial is not None]
         turns = Turns(situation.loader, changes, situation.shape, run_s, self.left_s, self.progress)
         turns.run(_TURNS)
-        most = _IMPOSSIBLE * max(situation.most, 1.0)
+        most = _IMPOSSIBLE * max(situation.gain_limit, 1.0)
         for candidate, ratio, error in zip(promising, turns.measured(most), turns.errors, strict=True):
             if ratio is None and NotApplicableError.__name__ in error:
                 del self.candidates[candidate.rule]

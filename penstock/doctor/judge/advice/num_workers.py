@@ -45,7 +45,7 @@ def find(situation: Situation) -> Iterator[Advice]:
         # Against other programs more workers get more of the cores by their number alone: that is not promised.
         gain = situation.gain_of(changed)
         if number > pipeline.workers:
-            gain = min(gain, situation.quiet_gain_of(changed))
+            gain = min(gain, situation.idle_gain_of(changed))
         doubt = 0.5 if rule == "fewer-workers" else 0.2
         yield advise_arguments({"num_workers": number}, reason, gain, rule=rule, doubt=doubt)
 
