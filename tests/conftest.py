@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import signal
 import sys
@@ -32,6 +33,9 @@ hypothesis.settings.load_profile(PROFILE)
 # Tests start hundreds of programs, each of which would compile NumPy, torch and us anew if nobody kept the bytecode.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# The fork server imports torch, where it is there, once for all workers that tests start by it.
+multiprocessing.set_forkserver_preload(["penstock.torch", "penstock.torch.tensor_sharing"])
 
 _file: Path | None = None
 """The file whose tests run."""
