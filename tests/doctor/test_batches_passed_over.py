@@ -35,7 +35,9 @@ def _few_details(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_few_details")
-@pytest.mark.parametrize("name", [*(name for name in TORCH if name != "forkserver"), "numpy serial", "torch processes"])
+@pytest.mark.parametrize(
+    "name", ["serial", "workers", "persistent", "stream", "any order", "numpy serial", "torch processes"]
+)
 def test_watching_changes_nothing(name: str) -> None:
     """Batches, their order, and the global generators are as without it."""
     make = {**TORCH, **OWN}[name]
