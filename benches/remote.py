@@ -12,8 +12,9 @@ all but penstock the fastest decoder of ``rivals.py`` in torch. Rates are those 
 length of runs of one label, if 1 % of the source's neighbours have the same (a global shuffle: 1.01), and the
 correlation of the parts, of 5 % of the source each, of successive samples (a global shuffle: 0).
 
-``RIVALS=folder`` contains their environments, each with torch, torchvision and simplejpeg, made for instance by
-``uv venv folder/lance`` and ``uv pip install --python folder/lance/bin/python torch torchvision simplejpeg pylance``:
+``RIVALS=folder`` contains their environments. Each is made as this one: ``uv venv folder/lance``, then ``uv pip install
+--compile-bytecode --python folder/lance/bin/python torch torchvision simplejpeg pylance``. Without bytecode, worker
+processes that are spawned compile torch again. Beside torch, torchvision and simplejpeg:
 
 - ``litdata``: litdata (Lightning AI)
 - ``streaming``: streaming-community (the maintained fork of MosaicML Streaming)
@@ -175,8 +176,8 @@ class Epoch:
         server.set_faults(latency_ms=50)
         answer, counts = json.loads(peer.ask("epoch")), server.count()
         numbers = np.array(answer["numbers"])
-        if len(set(answer["numbers"])) != count:
-            print(f"{self.timing.name}: {len(set(numbers.tolist()))} of {count} records came", file=sys.stderr)
+        if sorted(answer["numbers"]) != list(range(count)):
+            sys.exit(f"{self.timing.name} gave {len(numbers)} records, {len(np.unique(numbers))} of the {count} stored")
         rest_s = answer["seconds"] - answer["first_batch_s"]
         self.timing.rates.append((len(numbers) - BATCH) / rest_s)
         self.network.first_batch_s.append(answer["first_batch_s"])

@@ -19,6 +19,7 @@ def write(files, folder):
         folder,
         chunk_bytes=SHARD_NBYTES,
         num_workers=1,
+        start_method="fork",  # it sets that of the program: with "spawn", the loader's workers would import torch again
         reorder_files=False,
         keep_data_ordered=True,
     )
