@@ -35,6 +35,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.metadata import Distribution
 from pathlib import Path
 
 import numpy as np
@@ -53,14 +54,14 @@ Run = Callable[[int], float]
 """Runs an epoch of that number; gives images a second."""
 REPEATS = 8
 """How often each photograph is in the pack."""
-RIVALS = {
-    "LitData": "litdata",
-    "MosaicML Streaming": "streaming",
-    "WebDataset": "webdataset",
-    "torch + s3torchconnector": "s3torch",
-    "Lance": "lance",
-}
-"""By name: the environment, and the beginning of the program's name in ``benches/peers``."""
+RIVALS = (
+    ("LitData", "litdata", "litdata"),
+    ("MosaicML Streaming", "streaming", "streaming-community"),
+    ("WebDataset", "webdataset", "webdataset"),
+    ("torch + s3torchconnector", "s3torch", "s3torchconnector"),
+    ("Lance", "lance", "pylance"),
+)
+"""The environment, with which the name of the program in ``benches/peers`` begins, and the package."""
 
 
 @dataclass
@@ -188,15 +189,23 @@ class Epoch:
         self.correlations.append(np.corrcoef(parts[:-1], parts[1:])[0, 1])
 
 
-def measure_rivals(server: S3Server, images: Path, folder: Path, rounds: int) -> None:
-    """Penstock and the rivals in turns."""
-    environments, absent, found = Path(os.environ.get("RIVALS", "rivals")), [], {"penstock": sys.executable}
-    for name, environment in RIVALS.items():
-        python = environments / environment / "bin" / "python"
-        if python.exists():
-            found[name] = str(python)
+def find_programs() -> tuple[dict[str, tuple[str, str]], list[str]]:
+    """Python and the beginning of the program's name, by name with version; and the names of missing environments."""
+    folder, absent = Path(os.environ.get("RIVALS", "rivals")), []
+    found = {"penstock": (sys.executable, "penstock")}
+    for name, program, package in RIVALS:
+        packages = [str(path) for path in (folder / program).glob("lib/python*/site-packages")]
+        versions = [each.version for each in Distribution.discover(name=package, path=packages)]
+        if versions:
+            found[f"{name} {versions[0]}"] = (str(folder / program / "bin" / "python"), program)
         else:
             absent.append(name)
+    return found, absent
+
+
+def measure_rivals(server: S3Server, images: Path, folder: Path, rounds: int) -> None:
+    """Penstock and the rivals in turns."""
+    found, absent = find_programs()
     if absent:
         print(f"Not installed: {', '.join(absent)}.\n")
     os.environ.update({f"AWS_{name.upper()}": str(value) for name, value in server.options.items()})
@@ -205,8 +214,7 @@ def measure_rivals(server: S3Server, images: Path, folder: Path, rounds: int) ->
     count = REPEATS * len(jpegs(images))
     epochs = {name: [Epoch(Timing(name, "images/s")), Epoch(Timing(name, "images/s"))] for name in found}
     for turn in range(rounds):
-        for name, python in found.items():
-            program = RIVALS.get(name, "penstock")
+        for name, (python, program) in found.items():
             with tempfile.TemporaryDirectory() as cache:
                 given = str(images), str(REPEATS), str(folder / program), f"s3://bucket/{program}", cache
                 peer = Peer(python, f"{program}_s3.py", *given)
