@@ -4,20 +4,43 @@ T1 (ImageNet photographs, RandomResizedCrop 224, flip, normalise, float32, batch
 machine, and from the same pack behind a server of S3's protocol on the loopback with 20, 50 and 200 ms before each
 answer: with an empty cache, with no room in the cache, and with all of the pack in it. Rates are those after the first
 second; the first batch is measured from `ps.open` on. The server (``tests/servers/s3``) works on the same processors.
+
+The task "rivals": T1 in two epochs, with 50 ms before each answer, by penstock and by other libraries in turns, each
+from its own format of the same JPEGs. Every turn is a new program with an empty cache; the second epoch is another
+order with what the first left in the cache. Each has two workers, the settings that its documentation recommends, and
+all but penstock the fastest decoder of ``rivals.py`` in torch. Rates are those after the first batch. Order: the mean
+length of runs of one label, if 1 % of the source's neighbours have the same (a global shuffle: 1.01), and the
+correlation of the parts, of 5 % of the source each, of successive samples (a global shuffle: 0).
+
+``RIVALS=folder`` contains their environments. Each is made as this one: ``uv venv folder/lance``, then ``uv pip install
+--compile-bytecode --python folder/lance/bin/python torch torchvision simplejpeg pylance``. Without bytecode, worker
+processes that are spawned compile torch again. Beside torch, torchvision and simplejpeg:
+
+- ``litdata``: litdata (Lightning AI)
+- ``streaming``: streaming-community (the maintained fork of MosaicML Streaming)
+- ``webdataset``: webdataset, boto3 (needs ``curl``)
+- ``s3torch``: s3torchconnector (Amazon)
+- ``lance``: pylance (LanceDB)
+
+Missing environments are reported and not measured.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.metadata import Distribution
 from pathlib import Path
 
 import numpy as np
 from harness import Timing, arguments, images_folder, jpegs, machine, ratio, versions
+from rivals import Peer
 
 import penstock as ps
 from penstock import transforms as T
@@ -25,11 +48,20 @@ from penstock import transforms as T
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.servers.s3_server import S3Server, build, serving
 
+BATCH = 64
 LATENCIES_MS = (20, 50, 200)
 Run = Callable[[int], float]
 """Runs an epoch of that number; gives images a second."""
 REPEATS = 8
 """How often each photograph is in the pack."""
+RIVALS = (
+    ("LitData", "litdata", "litdata"),
+    ("MosaicML Streaming", "streaming", "streaming-community"),
+    ("WebDataset", "webdataset", "webdataset"),
+    ("torch + s3torchconnector", "s3torch", "s3torchconnector"),
+    ("Lance", "lance", "pylance"),
+)
+"""The environment, with which the name of the program in ``benches/peers`` begins, and the package."""
 
 
 @dataclass
@@ -51,7 +83,7 @@ def run_epoch(store: ps.stores.Store, started: float, epoch: int) -> tuple[float
     ]
     transform.append(T.ToLayout("CHW", "float32"))
     dataset = ps.StoreDataset(store, transform=transform, index=None)
-    loader = ps.DataLoader(dataset, 64, shuffle=True, seed=epoch, num_workers=2)
+    loader = ps.DataLoader(dataset, BATCH, shuffle=True, seed=epoch, num_workers=2)
     first, begun, images = 0.0, 0.0, 0
     for batch in loader:
         now = time.perf_counter()
@@ -102,28 +134,18 @@ def candidates(server: S3Server, local: Path, folder: Path) -> tuple[dict[str, R
     return found, networks
 
 
-def main() -> None:
-    """Measure and print."""
-    options = arguments(__doc__, rounds=5)
-    images = jpegs(images_folder(options.images))
-    program = build()
-    if program is None:
-        sys.exit("the server cannot be built: install Rust's cargo")
-    print(f"{machine()}; {versions('penstock-data', 'obstore', 'numpy')}; {len(images) * REPEATS} JPEGs.\n")
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        local = folder / "buckets" / "bucket" / "photos.lmdb"
-        local.parent.mkdir(parents=True)
-        ps.pack([{"image": path, "label": at % 1000} for at, path in enumerate(images * REPEATS)], local)
-        with serving(program, folder / "buckets") as server:
-            found, networks = candidates(server, local, folder)
-            timings = {name: Timing(name, "images/s") for name in found}
-            for turn in range(1 + options.rounds):
-                for name, run in found.items():
-                    rate = run(turn)
-                    if turn:
-                        timings[name].rates.append(rate)
-                    print(f"  round {turn}/{options.rounds} {name:<30} {rate:10.1f} images/s", file=sys.stderr)
+def measure_latencies(server: S3Server, images: list[Path], folder: Path, rounds: int) -> None:
+    """A pack in object storage against the same pack on this machine."""
+    local = folder / "photos.lmdb"
+    ps.pack([{"image": path, "label": at % 1000} for at, path in enumerate(images * REPEATS)], local)
+    found, networks = candidates(server, local, folder.parent.parent)
+    timings = {name: Timing(name, "images/s") for name in found}
+    for turn in range(1 + rounds):
+        for name, run in found.items():
+            rate = run(turn)
+            if turn:
+                timings[name].rates.append(rate)
+            print(f"  round {turn}/{rounds} {name:<30} {rate:10.1f} images/s", file=sys.stderr)
     report(timings, networks)
 
 
@@ -139,6 +161,103 @@ def report(timings: dict[str, Timing], networks: dict[str, Network]) -> None:
             asked = f"{np.median(network.requests[1:]):.2f} | {np.median(network.nbytes[1:]) / 1e3:.0f}"
         rate = f"{timing.median:,.0f} | ±{timing.spread:.0%} | {middle:.2f} ({low:.2f} - {high:.2f})"
         print(f"| {name} | {rate} | {first:.2f} | {asked} |")
+
+
+@dataclass
+class Epoch:
+    """What a peer did in its first or second epoch, in each round."""
+
+    timing: Timing
+    network: Network = field(default_factory=Network)
+    runs: list[float] = field(default_factory=list)
+    correlations: list[float] = field(default_factory=list)
+
+    def run(self, peer: Peer, server: S3Server, count: int) -> None:
+        """Run one."""
+        server.set_faults(latency_ms=50)
+        answer, counts = json.loads(peer.ask("epoch")), server.count()
+        numbers = np.array(answer["numbers"])
+        if sorted(answer["numbers"]) != list(range(count)):
+            sys.exit(f"{self.timing.name} gave {len(numbers)} records, {len(np.unique(numbers))} of the {count} stored")
+        rest_s = answer["seconds"] - answer["first_batch_s"]
+        self.timing.rates.append((len(numbers) - BATCH) / rest_s)
+        self.network.first_batch_s.append(answer["first_batch_s"])
+        self.network.requests.append(counts["requests"] / count)
+        self.network.nbytes.append(counts["bytes"] / count)
+        labels, parts = numbers * 100 // count, numbers * 20 // count
+        self.runs.append(len(labels) / (1 + np.count_nonzero(np.diff(labels))))
+        self.correlations.append(np.corrcoef(parts[:-1], parts[1:])[0, 1])
+
+
+def find_programs() -> tuple[dict[str, tuple[str, str]], list[str]]:
+    """Python and the beginning of the program's name, by name with version; and the names of missing environments."""
+    folder, absent = Path(os.environ.get("RIVALS", "rivals")), []
+    found = {"penstock": (sys.executable, "penstock")}
+    for name, program, package in RIVALS:
+        packages = [str(path) for path in (folder / program).glob("lib/python*/site-packages")]
+        versions = [each.version for each in Distribution.discover(name=package, path=packages)]
+        if versions:
+            found[f"{name} {versions[0]}"] = (str(folder / program / "bin" / "python"), program)
+        else:
+            absent.append(name)
+    return found, absent
+
+
+def measure_rivals(server: S3Server, images: Path, folder: Path, rounds: int) -> None:
+    """Penstock and the rivals in turns."""
+    found, absent = find_programs()
+    if absent:
+        print(f"Not installed: {', '.join(absent)}.\n")
+    os.environ.update({f"AWS_{name.upper()}": str(value) for name, value in server.options.items()})
+    os.environ.update(AWS_ENDPOINT_URL=server.url, S3_ENDPOINT_URL=server.url, AWS_ALLOW_HTTP="true")
+    os.environ.update(AWS_EC2_METADATA_DISABLED="true", LITDATA_DISABLE_VERSION_CHECK="1")
+    count = REPEATS * len(jpegs(images))
+    epochs = {name: [Epoch(Timing(name, "images/s")), Epoch(Timing(name, "images/s"))] for name in found}
+    for turn in range(rounds):
+        for name, (python, program) in found.items():
+            with tempfile.TemporaryDirectory() as cache:
+                given = str(images), str(REPEATS), str(folder / program), f"s3://bucket/{program}", cache
+                peer = Peer(python, f"{program}_s3.py", *given)
+                for epoch in epochs[name]:
+                    epoch.run(peer, server, count)
+                peer.close()
+            rates = ", ".join(f"{epoch.timing.rates[-1]:.1f}" for epoch in epochs[name])
+            print(f"  round {turn + 1}/{rounds} {name:<30} {rates} images/s", file=sys.stderr)
+    report_rivals(epochs)
+
+
+def report_rivals(epochs: dict[str, list[Epoch]]) -> None:
+    """A table of each epoch, with ratios of penstock to each."""
+    columns = "epoch", "candidate", "images/s", "spread", "penstock against it (lowest - highest)", "first batch, s"
+    print(f"| {' | '.join(columns)} | requests an image | KB an image | label run | correlation |\n{'|---' * 10}|")
+    for number in range(2):
+        for name, both in epochs.items():
+            epoch = both[number]
+            middle, low, high = ratio(epochs["penstock"][number].timing, epoch.timing)
+            network = epoch.network
+            asked = f"{np.median(network.requests):.3f} | {np.median(network.nbytes) / 1e3:.0f}"
+            order = f"{np.median(epoch.runs):.2f} | {np.median(epoch.correlations):.2f}"
+            rate = f"{epoch.timing.median:,.0f} | ±{epoch.timing.spread:.0%} | {middle:.2f} ({low:.2f} - {high:.2f})"
+            first = f"{np.median(network.first_batch_s):.2f}"
+            print(f"| {number + 1} | {name} | {rate} | {first} | {asked} | {order} |")
+
+
+def main() -> None:
+    """Measure and print."""
+    options = arguments(__doc__, rounds=5, tasks=("latencies", "rivals"))
+    images = images_folder(options.images)
+    program = build()
+    if program is None:
+        sys.exit("the server cannot be built: install Rust's cargo")
+    print(f"{machine()}; {versions('penstock-data', 'obstore', 'numpy')}; {len(jpegs(images)) * REPEATS} JPEGs.\n")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "buckets" / "bucket"
+        folder.mkdir(parents=True)
+        with serving(program, folder.parent) as server:
+            if "latencies" in options.tasks:
+                measure_latencies(server, list(jpegs(images)), folder, options.rounds)
+            if "rivals" in options.tasks:
+                measure_rivals(server, images, folder, options.rounds)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,10 @@
 
 import io
 
-import simplejpeg
 import torch
 from PIL import Image
 from serve import BATCH, DEVIATION, MEAN, WORKERS, serve
+from torch_images import TRAIN, simple
 from torchcodec.decoders import decode_jpeg
 from torchvision.transforms import v2
 
@@ -16,10 +16,6 @@ def pillow(content):
 
 def codec(content):
     return decode_jpeg(torch.frombuffer(bytearray(content), dtype=torch.uint8), mode="RGB")
-
-
-def simple(content):
-    return torch.from_numpy(simplejpeg.decode_jpeg(content)).permute(2, 0, 1)
 
 
 DECODERS = {"pillow": pillow, "torchcodec": codec, "simplejpeg": simple}
@@ -55,7 +51,7 @@ def make(task, candidate, files):
     transform = {
         "T3": v2.Compose([v2.Resize(256, antialias=True), v2.CenterCrop(224), *floats]),
         "T4": letterbox,
-    }.get(task, v2.Compose([v2.RandomResizedCrop(224, antialias=True), v2.RandomHorizontalFlip(), *floats]))
+    }.get(task, TRAIN)
     loader = torch.utils.data.DataLoader(
         Images(files, DECODERS[candidate], transform),
         BATCH[task],
