@@ -83,7 +83,7 @@ class Store(WritableKind, ABC):
         if self.location.remote is not None:
             from penstock.stores.remote.opening import attach  # stores on this machine do not need it
 
-            self._mirrors = attach(self.location.remote, self.location.local_path)
+            self._mirrors = attach(self.location.remote, self.location.local_path, whole=not self.reads_ranges)
         self._options = options
         self._closed = False
         self._read_lock = threading.RLock()

@@ -77,6 +77,7 @@ class Fetcher:
             else:
                 self._end(nbytes, time.monotonic() - started)
                 future.set_result(result)
+                del result
             del call, future, request
 
     def _next(self) -> _Request | None:

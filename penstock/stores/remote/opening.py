@@ -19,7 +19,7 @@ from penstock.stores.pack.page_hashes import PageHashFile
 from penstock.stores.remote.cache import CacheFolder, check_folder, parse_size
 from penstock.stores.remote.fetching import get_fetcher
 from penstock.stores.remote.mirror import Mirror
-from penstock.stores.remote.place import ObjectInfo, Place, StorageOptions
+from penstock.stores.remote.place import ObjectInfo, Place, RefusedError, StorageOptions
 
 __all__ = ["attach", "find_remote"]
 
@@ -68,15 +68,15 @@ def find_remote(url: str, choose: Callable[[str], type[K]], given: Mapping[str, 
     mirrors = attach(source, path)
     for mirror in mirrors[:2]:
         _fetch_ends(mirror)
-    kind = choose(str(path))
-    if not kind.reads_ranges:
-        for mirror in mirrors:
-            mirror.require()
+    try:
+        kind = choose(str(path))
+    except StoreFormatError as error:  # it names the copy
+        raise StoreFormatError(error.message, store=place.url) from None
     return kind, Location(kind.kind, str(path), remote=source)
 
 
-def attach(source: RemoteSource, path: Path) -> list[Mirror]:
-    """The copies of a store's objects in this process, at ``path`` or in it."""
+def attach(source: RemoteSource, path: Path, *, whole: bool = False) -> list[Mirror]:
+    """The copies of a store's objects in this process, at ``path`` or in it; ``whole``: with all their bytes."""
     assert isinstance(source.options, StorageOptions), "made here"
     cache = CacheFolder(path.parent.parent, source.cache_nbytes)
     place = Place(source.url, source.options)
@@ -91,9 +91,13 @@ def attach(source: RemoteSource, path: Path) -> list[Mirror]:
                 store=source.url,
             ) from error
         mirrors.append(Mirror(place, name, ObjectInfo(nbytes, version), file, cache))
-        register_mirror(file, mirrors[-1])
     if [name for name, _, _ in source.objects] == [FILE, HASHES]:
+        register_mirror(path / HASHES, mirrors[1])
         mirrors[0].hashes = _load_hashes(path / HASHES, mirrors[1], place)
+    for (name, _, _), mirror in zip(source.objects, mirrors, strict=True):
+        register_mirror(path / name if name else path, mirror)
+        if whole:
+            mirror.require()
     return mirrors
 
 
@@ -112,11 +116,19 @@ def _find_objects(place: Place) -> dict[str, ObjectInfo]:
     """The objects of a store by name: one at the URL, or those of an LMDB environment, or all below it."""
     names = "", FILE, HASHES
     asked = [get_fetcher().submit(functools.partial(place.find, name), 0) for name in names]
-    found = {name: info for name, future in zip(names, asked, strict=True) if (info := future.result()) is not None}
+    found, refused = {}, None
+    for name, future in zip(names, asked, strict=True):
+        try:
+            if (info := future.result()) is not None:
+                found[name] = info
+        except RefusedError as error:  # of what is absent too, where listing is not allowed; of a folder's web page
+            refused = error
+    if FILE in found:
+        return {name: info for name, info in found.items() if name}
     if "" in found:
         return {"": found[""]}
-    if FILE in found:
-        return found
+    if refused is not None:
+        raise refused
     listed = place.list(_MAX_OBJECTS)
     if not listed:
         raise StoreNotFoundError("there is no object at this URL, and none below it", store=place.url)
