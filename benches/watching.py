@@ -114,7 +114,7 @@ def take_turn(iterator: Any, batches: int, watcher: Watcher) -> Used:
     """Take some batches, and train a little."""
 
     def watching_ns() -> int:
-        return int(watcher.sampler.cpu_ns + getattr(watcher.usage, "cpu_ns", 0))
+        return int(watcher.process.sampler.cpu_ns + getattr(watcher.process.usage, "cpu_ns", 0))
 
     weights = torch.rand(16)
     before, start, cpu = watching_ns(), time.perf_counter_ns(), time.process_time_ns()

@@ -71,7 +71,7 @@ class Framework:
         """Types of datasets that are iterated, not indexed."""
         return ()
 
-    def array_types(self) -> tuple[type[Any], ...]:
+    def array_types(self) -> tuple[type, ...]:
         """Types of its arrays; they have ``nbytes``."""
         return ()
 
@@ -120,7 +120,7 @@ class Torch(Framework):
         kind = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", None)
         return () if kind is None else (kind,)
 
-    def array_types(self) -> tuple[type[Any], ...]:
+    def array_types(self) -> tuple[type, ...]:
         """``torch.Tensor``."""
         return (self.module.Tensor,)
 
@@ -165,7 +165,7 @@ class Torch(Framework):
 
     def convert(self, sample: Sample) -> Batch:
         """``torch.utils.data.default_convert(sample)``, also for arrays of bfloat16."""
-        return importlib.import_module("penstock.torch.bfloat16").convert(sample)
+        return importlib.import_module("penstock.torch.collate").convert(sample)
 
 
 class Cv2(Framework):
@@ -208,6 +208,6 @@ def stream_types() -> tuple[type, ...]:
     return tuple(kind for framework in imported_frameworks() for kind in framework.stream_types())
 
 
-def array_types() -> tuple[type[Any], ...]:
+def array_types() -> tuple[type, ...]:
     """Types of arrays of the frameworks that are imported."""
     return tuple(kind for framework in imported_frameworks() for kind in framework.array_types())

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from penstock.errors import SampleError
-from penstock.ragged import Allocate
+from penstock.ragged import Allocate, Values
 from penstock.sample import Array
 
 __all__ = ["NestedTensor", "find_layout", "image_size", "pad_images"]
@@ -40,13 +40,13 @@ class NestedTensor:
         True where there is padding.
     """
 
-    tensors: Any
-    mask: Any
+    tensors: Values
+    mask: Values
 
     def __len__(self) -> int:
         return len(self.tensors)
 
-    def decompose(self) -> tuple[Any, Any]:
+    def decompose(self) -> tuple[Values, Values]:
         """``(tensors, mask)``."""
         return self.tensors, self.mask
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError, SampleError
 from penstock.sample import Array, DType
 
-__all__ = ["FORMS", "Allocate", "Padded", "Ragged", "RaggedRows", "RaggedSpec", "check_form", "join_rows"]
+__all__ = ["FORMS", "Allocate", "Padded", "Ragged", "RaggedRows", "RaggedSpec", "Values", "check_form", "join_rows"]
 
 FORMS: Final = ("list", "padded", "flat")
 """The forms in which a batch holds a ragged field."""

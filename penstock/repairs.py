@@ -2,7 +2,7 @@
 
 ::
 
-    StoreDataset, a job ──RepairScope("repair")──> decode fails ──> note_repair(bytes, reason)
+    StoreDataset, a job ──RepairScope("repair")──> decode fails ──> note_repair(reason)
                         <── scope.notes ─────────────────────────────────┘   named by store, key and index on the way
 
 The scope belongs to the current thread. Nothing here decodes; :mod:`penstock.transforms.decoding.decode` asks what to
@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
-
-import xxhash
 
 from penstock.errors import ArgumentError
 
@@ -28,9 +26,9 @@ __all__ = [
     "RepairScope",
     "Repaired",
     "check_on_truncated",
-    "content_of",
     "get_policy",
     "note_repair",
+    "set_position",
     "this_thread",
 ]
 
@@ -49,16 +47,13 @@ class Repaired:
     reason : str
         What is wrong with it.
     store, key, index : str, str and int, optional
-        The record, where the dataset says so.
-    content : int
-        A hash of its bytes.
+        The record, where the dataset says so. In a scope, ``index`` is the position in the chunk that is filled.
     """
 
     reason: str
     store: str | None = None
     key: str | None = None
     index: int | None = None
-    content: int = field(default=0, repr=False, compare=False)
 
 
 class RepairScope:
@@ -71,11 +66,12 @@ class RepairScope:
         outside.
     """
 
-    __slots__ = ("_outer", "notes", "policy")
+    __slots__ = ("_outer", "notes", "policy", "position")
 
     def __init__(self, policy: str | None = None) -> None:
         self.policy = policy
         self.notes: list[Repaired] = []
+        self.position: int | None = None
         self._outer: RepairScope | None = None
 
     def __enter__(self) -> Self:
@@ -116,16 +112,19 @@ def get_policy() -> str:
     return "raise" if this_thread.scope is None else this_thread.scope.find_policy()
 
 
-def note_repair(encoded: bytes, reason: str) -> None:
+def set_position(position: int) -> None:
+    """Say which image of a chunk this thread decodes from now on, until the scope ends."""
+    if this_thread.scope is not None:
+        this_thread.scope.position = position
+
+
+def note_repair(reason: str) -> None:
     """Record that an image was repaired."""
-    notes = this_thread.notes if this_thread.scope is None else this_thread.scope.notes
-    if notes is not None:
-        notes.append(Repaired(reason[:_REASON], content=content_of(encoded)))
-
-
-def content_of(encoded: bytes | memoryview) -> int:
-    """The hash by which an image is found again."""
-    return xxhash.xxh3_64_intdigest(encoded)
+    scope = this_thread.scope
+    if scope is not None:
+        scope.notes.append(Repaired(reason[:_REASON], index=scope.position))
+    elif this_thread.notes is not None:
+        this_thread.notes.append(Repaired(reason[:_REASON]))
 
 
 def check_on_truncated(value: object) -> None:

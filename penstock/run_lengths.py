@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -127,7 +127,7 @@ def format_counts(runs: Runs) -> list[str]:
     return [text[start:end] for start, end in pairwise(ends)]
 
 
-def parse_counts(given: Sequence[Any], sizes: Array) -> tuple[Runs, dict[int, str]]:
+def parse_counts(given: Sequence[object], sizes: Array) -> tuple[Runs, dict[int, str]]:
     """Runs of masks from their texts or lists of counts.
 
     Parameters
@@ -160,7 +160,7 @@ def parse_counts(given: Sequence[Any], sizes: Array) -> tuple[Runs, dict[int, st
     return Runs.of_changes(masks, _sum_up(flat, offsets), sizes), wrong
 
 
-def _read_list(given: Any) -> Array | None:
+def _read_list(given: object) -> Array | None:
     if not isinstance(given, list | tuple) or not set(map(type, given)) <= {int}:
         return None
     try:

@@ -26,6 +26,7 @@ __all__ = [
     "ArrayKind",
     "ArraySpec",
     "Batch",
+    "Blob",
     "DType",
     "DatasetLike",
     "Field",
@@ -38,6 +39,7 @@ __all__ = [
     "State",
     "StateDict",
     "Tree",
+    "Value",
     "Watch",
     "refuse_field_name",
     "tree_leaves",
@@ -47,9 +49,7 @@ __all__ = [
 _ARRAY_KIND: Final = re.compile(
     r"(u?int(?:8|16|32|64)|float(?:16|32|64)|bool)\[((?:\*|[0-9]{1,10})(?:,(?:\*|[0-9]{1,10}))*)\]"
 )
-_PIXELS: Final = re.compile(
-    r"pixels:(uint8|uint16|float32)\[(\*|[1-9][0-9]{0,9}),(\*|[1-9][0-9]{0,9}),(\*|[1-9][0-9]{0,3})\]"
-)
+_PIXELS: Final = re.compile(r"pixels:(uint8|uint16|float32)\[((?:(?:\*|[1-9][0-9]{0,9}),){2}(?:\*|[1-9][0-9]{0,3}))\]")
 _ARRAY_AXES: Final[Mapping[str, tuple[tuple[int, ...] | None, ...]]] = {
     "boxes": (None, (4,)),
     "keypoints": (None, (2, 3)),
@@ -80,8 +80,15 @@ Array = NDArray[Any]
 DType = np.dtype[Any]
 """A dtype of any scalar type."""
 
+Blob = Any
+"""A large field of a record: bytes or a memoryview of them, or an array of pixels. Type checkers know what these have
+in common, the buffer protocol, from Python 3.12 on."""
+
 Sample = Any
 """What ``dataset[index]`` returns: any object of the user's."""
+
+Value = Any
+"""The value of a field of a record, of JSON or of an annotation: of any type until its kind is known."""
 
 Batch = Any
 """What a loader yields: any object that ``collate_fn`` returns; by default a :data:`Tree` of arrays or tensors."""
@@ -125,7 +132,7 @@ class Field:
     def __post_init__(self) -> None:
         if self.kind in KINDS or self.pixels is not None:
             return
-        array = _array_kind(self.kind) if type(self.kind) is str else None
+        array = _parse_kind(self.kind, _ARRAY_KIND) if type(self.kind) is str else None
         if array is None:
             raise ArgumentError(
                 f"kind must be one of {', '.join(KINDS)}, a small array such as 'float32[*,4]', or pixels such as "
@@ -149,12 +156,12 @@ class Field:
     @property
     def pixels(self) -> ArrayKind | None:
         """Dtype and shapes (height, width, channels) of an image that is stored as its pixels; None for other kinds."""
-        return _pixels_kind(self.kind) if type(self.kind) is str else None
+        return _parse_kind(self.kind, _PIXELS) if type(self.kind) is str else None
 
     @property
     def array(self) -> ArrayKind | None:
         """Dtype and shapes of a small array; None for other kinds."""
-        return _array_kind(self.kind)
+        return _parse_kind(self.kind, _ARRAY_KIND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,24 +201,14 @@ class ArrayKind:
 
 
 @functools.lru_cache(maxsize=256)
-def _array_kind(kind: str) -> ArrayKind | None:
-    if kind in _ARRAY_AXES:
+def _parse_kind(kind: str, pattern: re.Pattern[str]) -> ArrayKind | None:
+    if pattern is _ARRAY_KIND and kind in _ARRAY_AXES:
         return ArrayKind(np.dtype(np.float32), _ARRAY_AXES[kind])
-    found = _ARRAY_KIND.fullmatch(kind)
+    found = pattern.fullmatch(kind)
     if found is None:
         return None
     axes = tuple(None if length == "*" else (int(length),) for length in found[2].split(","))
     return ArrayKind(np.dtype(found[1]), axes)
-
-
-@functools.lru_cache(maxsize=256)
-def _pixels_kind(kind: str) -> ArrayKind | None:
-    found = _PIXELS.fullmatch(kind)
-    if found is None:
-        return None
-    return ArrayKind(
-        np.dtype(found[1]), tuple(None if length == "*" else (int(length),) for length in found.groups()[1:])
-    )
 
 
 def refuse_field_name(name: object) -> None:

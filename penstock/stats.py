@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.trace import STAGES
 
-__all__ = ["LoaderRates", "QueueStats", "StageStats", "Stats", "WorkerStats"]
-
-_Times = Mapping[str, tuple[int, int]]
+__all__ = ["LoaderRates", "QueueStats", "StageStats", "Stats", "WorkerStats", "make_stages"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,31 +126,6 @@ class Stats:
     queue: QueueStats = QueueStats()
     taken_ns: int = field(default=0, compare=False, repr=False)
 
-    @classmethod
-    def of(
-        cls,
-        total: _Times,
-        batches: int,
-        samples: int,
-        left_out: int = 0,
-        repaired: int = 0,
-        *,
-        workers: Mapping[int, _Times] | None = None,
-        worker_batches: Mapping[int, int] | None = None,
-        sample_nbytes: float = 0.0,
-        queue: QueueStats | None = None,
-    ) -> Stats:
-        """Stats from :meth:`penstock.trace.Trace.total` and ``total_by_worker``."""
-        counted = worker_batches or {}
-        each = (
-            WorkerStats(number, _make_stages(times), counted.get(number, 0))
-            for number, times in (workers or {}).items()
-        )
-        return cls(
-            _make_stages(total), batches, samples, total["wait"][0], left_out, repaired, tuple(each), sample_nbytes,
-            queue or QueueStats(), time.perf_counter_ns(),
-        )  # fmt: skip
-
     @property
     def nbytes(self) -> int:
         """Bytes of all delivered samples, from :attr:`sample_nbytes`."""
@@ -161,7 +133,26 @@ class Stats:
 
     def since(self, before: Stats) -> LoaderRates:
         """What happened between an earlier snapshot and this one."""
-        return LoaderRates.between(before, self)
+        seconds = max(1e-9, (self.taken_ns - before.taken_ns) / 1e9)
+        samples = self.samples - before.samples
+        times = {name: self[name].time_ns - before[name].time_ns for name in STAGES if name != "wait"}
+        work = sum(times.values()) or 1
+        earlier = {worker.worker: worker.time_ns for worker in before.workers}
+        busy = {worker.worker: worker.time_ns - earlier.get(worker.worker, 0) for worker in self.workers}
+        return LoaderRates(
+            seconds=seconds,
+            batches=self.batches - before.batches,
+            samples=samples,
+            samples_per_s=samples / seconds,
+            nbytes_per_s=samples * self.sample_nbytes / seconds,
+            waiting=min(1.0, (self.wait_ns - before.wait_ns) / 1e9 / seconds),
+            stages={name: time_ns / work for name, time_ns in times.items()},
+            us_per_sample={name: time_ns / 1000 / max(1, samples) for name, time_ns in times.items()},
+            busy={worker: min(1.0, time_ns / 1e9 / seconds) for worker, time_ns in busy.items() if worker >= 0},
+            queue=self.queue,
+            all_batches=self.batches,
+            all_samples=self.samples,
+        )
 
     def __getitem__(self, stage: str) -> StageStats:
         return self.stages[STAGES.index(stage)]
@@ -179,7 +170,8 @@ class Stats:
         return "\n".join(lines)
 
 
-def _make_stages(times: _Times) -> tuple[StageStats, ...]:
+def make_stages(times: Mapping[str, tuple[int, int]]) -> tuple[StageStats, ...]:
+    """All stages from nanoseconds and items by stage, as :meth:`penstock.trace.Trace.total` gives them."""
     work = sum(time_ns for stage, (time_ns, _) in times.items() if stage != "wait") or 1
     return tuple(
         StageStats(stage, *times[stage], share=0.0 if stage == "wait" else times[stage][0] / work) for stage in STAGES
@@ -223,30 +215,6 @@ class LoaderRates:
     queue: QueueStats
     all_batches: int
     all_samples: int
-
-    @classmethod
-    def between(cls, before: Stats, after: Stats) -> LoaderRates:
-        """The speed between two snapshots of one loader."""
-        seconds = max(1e-9, (after.taken_ns - before.taken_ns) / 1e9)
-        samples = after.samples - before.samples
-        times = {name: after[name].time_ns - before[name].time_ns for name in STAGES if name != "wait"}
-        work = sum(times.values()) or 1
-        earlier = {worker.worker: worker.time_ns for worker in before.workers}
-        busy = {worker.worker: worker.time_ns - earlier.get(worker.worker, 0) for worker in after.workers}
-        return cls(
-            seconds=seconds,
-            batches=after.batches - before.batches,
-            samples=samples,
-            samples_per_s=samples / seconds,
-            nbytes_per_s=samples * after.sample_nbytes / seconds,
-            waiting=min(1.0, (after.wait_ns - before.wait_ns) / 1e9 / seconds),
-            stages={name: time_ns / work for name, time_ns in times.items()},
-            us_per_sample={name: time_ns / 1000 / max(1, samples) for name, time_ns in times.items()},
-            busy={worker: min(1.0, time_ns / 1e9 / seconds) for worker, time_ns in busy.items() if worker >= 0},
-            queue=after.queue,
-            all_batches=after.batches,
-            all_samples=after.samples,
-        )
 
     def __str__(self) -> str:
         parts = [f"{self.samples_per_s:,.0f} samples/s", f"waiting {self.waiting:.0%}"]

@@ -41,9 +41,19 @@ def add(stage: str, time_ns: int, items: int = 1) -> None:
         observed.add(stage, time_ns, items)
 
 
-def stage(name: str, items: int = 1) -> _Stage:
-    """A context manager that adds the time of its body to stage ``name`` of the current thread's trace."""
-    return _Stage(name, items)
+class stage:  # noqa: N801  # a context manager, written as one; entered once for every chunk
+    """Add the time of the body to stage ``name`` of the current thread's trace."""
+
+    __slots__ = ("_items", "_name", "_start")
+
+    def __init__(self, name: str, items: int = 1) -> None:
+        self._name, self._items = name, items
+
+    def __enter__(self) -> None:
+        self._start = time.perf_counter_ns()
+
+    def __exit__(self, *exc: object) -> None:
+        add(self._name, time.perf_counter_ns() - self._start, self._items)
 
 
 def name_worker(worker: int) -> None:
@@ -191,16 +201,3 @@ def _sum_rows(rows: Sequence[list[int]]) -> dict[str, tuple[int, int]]:
     return {
         name: (sum(row[2 * i] for row in rows), sum(row[2 * i + 1] for row in rows)) for i, name in enumerate(STAGES)
     }
-
-
-class _Stage:
-    __slots__ = ("_items", "_name", "_start")
-
-    def __init__(self, name: str, items: int) -> None:
-        self._name, self._items = name, items
-
-    def __enter__(self) -> None:
-        self._start = time.perf_counter_ns()
-
-    def __exit__(self, *exc: object) -> None:
-        add(self._name, time.perf_counter_ns() - self._start, self._items)

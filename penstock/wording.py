@@ -6,7 +6,7 @@ forges a line of output, and a lone surrogate (from a file name that is not UTF-
 
 from __future__ import annotations
 
-__all__ = ["counted", "escape_unprintable"]
+__all__ = ["counted", "escape_unprintable", "format_bytes"]
 
 
 def counted(number: int, noun: str) -> str:
@@ -29,6 +29,15 @@ def counted(number: int, noun: str) -> str:
     if noun.endswith("y") and noun[-2] not in "aeiou":
         return f"{number:,} {noun[:-1]}ies"
     return f"{number:,} {noun}{'es' if noun.endswith(('s', 'x', 'ch', 'sh')) else 's'}"
+
+
+def format_bytes(count: float) -> str:
+    """A number of bytes with its unit."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return counted(round(count), "byte") if unit == "bytes" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
 
 
 def escape_unprintable(text: str) -> str:

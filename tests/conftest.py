@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from penstock import forks
 from tests.hostile.gallery import write_gallery
+from tests.large_pages import use_large_pages
 from tests.photographs import write_photographs
 from tests.time_limits import pytest_timeout_set_timer  # noqa: F401  # a hook
 
@@ -32,6 +34,9 @@ hypothesis.settings.load_profile(PROFILE)
 # Tests start hundreds of programs, each of which would compile NumPy, torch and us anew if nobody kept the bytecode.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# The fork server imports torch, where it is there, once for all workers that tests start by it.
+multiprocessing.set_forkserver_preload(["penstock.torch", "penstock.torch.tensor_sharing"])
 
 _file: Path | None = None
 """The file whose tests run."""
@@ -79,6 +84,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and hypothesis.is_hypothesis_test(item.obj):
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """A runner of thousands of tests holds a gigabyte, whose small pages each fork would go through."""
+    if len(session.items) > 1000:
+        use_large_pages()
 
 
 def pytest_configure() -> None:

@@ -9,7 +9,7 @@ import weakref
 
 from penstock import forks
 from penstock.trace import Trace
-from penstock.transforms.decoding import pillow_warnings
+from penstock.transforms.decoding import image_formats
 from penstock.workers.threads import ThreadBackend
 from tests.faulty import held, run_forked
 
@@ -70,13 +70,13 @@ def test_threads_that_a_child_does_not_have_are_not_stopped_there() -> None:
 def _be_quiet() -> None:
     with warnings.catch_warnings():
         warnings.resetwarnings()  # so that the filter must be put in again, which takes the lock
-        with pillow_warnings.quiet():
+        with image_formats.quiet():
             pass
 
 
 def test_pillow_is_silenced_in_a_child() -> None:
     """Whichever thread of the parent was about to do so."""
-    with held(pillow_warnings._lock):
+    with held(image_formats._lock):
         run_forked(_be_quiet)
 
 

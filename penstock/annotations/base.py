@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from penstock.annotations.records import RecordBuilder
 from penstock.annotations.source import AnnotationSource
 from penstock.errors import ArgumentError
 
-__all__ = ["AnnotationFormat"]
+__all__ = ["AnnotationFormat", "refuse_unknown_options", "refuse_unknown_split"]
 
 
 class AnnotationFormat(ABC):
@@ -42,12 +42,19 @@ class AnnotationFormat(ABC):
     @classmethod
     def refuse_unknown_options(cls, options: Mapping[str, object]) -> None:
         """Raise ArgumentError for options that the constructor does not name."""
-        if not options:
-            return
-        parameters = inspect.signature(cls).parameters.values()
-        allowed = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
-        if unknown := [name for name in options if name not in allowed]:
-            raise ArgumentError(
-                f"the annotation format {cls.name!r} has the options {', '.join(allowed) or 'none'}, got "
-                f"{', '.join(map(repr, unknown))}"
-            )
+        refuse_unknown_options(cls, options, f"the annotation format {cls.name!r} has")
+
+
+def refuse_unknown_options(kind: type, options: Mapping[str, object], what: str) -> None:
+    """Raise ArgumentError for options that are no keyword-only parameters of the constructor of a class."""
+    parameters = inspect.signature(kind).parameters.values() if options else ()
+    allowed = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+    if unknown := [name for name in options if name not in allowed]:
+        raise ArgumentError(f"{what} the options {', '.join(allowed) or 'none'}, got {', '.join(map(repr, unknown))}")
+
+
+def refuse_unknown_split(split: str | None, known: Iterable[str]) -> None:
+    """Raise ArgumentError if a split is given that a source does not have."""
+    names = list(known)
+    if split is not None and split not in names:
+        raise ArgumentError(f"split must be one of {', '.join(names) or 'none'}, got {split!r}")

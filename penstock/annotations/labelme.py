@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -31,13 +31,12 @@ from penstock.annotations.records import ImageObjects, RecordBuilder
 from penstock.annotations.shapes import bound_ellipse, bound_points, encode_crop
 from penstock.annotations.source import AnnotationSource
 from penstock.errors import AnnotationError, ArgumentError
-from penstock.sample import Array
+from penstock.sample import Array, Value
 
 __all__ = ["LabelmeFormat"]
 
 _SHAPES: Final = re.compile(rb'"shapes"\s*:\s*\[')
 _HEAD_NBYTES: Final = 1 << 16
-_MAX_EXAMINED: Final = 8
 _CLASS_FILES: Final = ("labels.txt", "classes.txt")
 _IGNORED_CLASS: Final = "__ignore__"
 _MAX_KEYPOINTS: Final = 1000
@@ -96,8 +95,7 @@ class LabelmeFormat(AnnotationFormat):
     @classmethod
     def recognises(cls, source: AnnotationSource) -> bool:
         """JSON files that have a list of shapes."""
-        paths = [source.path] if source.path.is_file() else source.list_files(None, ".json")[:_MAX_EXAMINED]
-        return any(_has_shapes(source, path) for path in paths if path.suffix.lower() == ".json")
+        return source.begins(".json", _HEAD_NBYTES, _SHAPES)
 
     def read(self, source: AnnotationSource, builder: RecordBuilder, split: str | None) -> None:
         """Add all images; see :meth:`AnnotationFormat.read`."""
@@ -120,11 +118,6 @@ class LabelmeFormat(AnnotationFormat):
             builder.details["keypoint_names"] = list(names)
 
 
-def _has_shapes(source: AnnotationSource, path: Path) -> bool:
-    head = source.read_start(path, _HEAD_NBYTES)
-    return _SHAPES.search(head.replace(b"\0", b"")) is not None  # UTF-16 has a zero beside each letter
-
-
 def _read_classes(source: AnnotationSource) -> list[str] | None:
     """Names of the classes in their order, where a file lists them; labelme's own list begins with what is ignored."""
     paths = [source.classes] if source.classes is not None else [source.folder / name for name in _CLASS_FILES]
@@ -136,8 +129,7 @@ def _read_classes(source: AnnotationSource) -> list[str] | None:
 
 
 def _read_files(source: AnnotationSource, builder: RecordBuilder) -> Iterator[_LabelmeFile]:
-    paths = [source.path] if source.path.is_file() else source.list_files(None, ".json")
-    for path in paths:
+    for path in source.list_given(".json"):
         try:
             content = source.read_json(path)
         except AnnotationError as error:
@@ -151,7 +143,7 @@ def _read_files(source: AnnotationSource, builder: RecordBuilder) -> Iterator[_L
 
 
 def _begin_image(
-    source: AnnotationSource, builder: RecordBuilder, path: Path, content: Mapping[str, Any]
+    source: AnnotationSource, builder: RecordBuilder, path: Path, content: Mapping[str, Value]
 ) -> ImageObjects | None:
     name = content.get("imagePath")
     name = name if isinstance(name, str) else ""
@@ -169,17 +161,15 @@ def _begin_image(
         builder.note(path, reason, image=name)
         return None
     flags = content.get("flags")
-    fields: dict[str, Any] = (
-        {} if not isinstance(flags, dict) or not flags else {"flags": sorted(k for k, v in flags.items() if v)}
-    )
-    return builder.image(name, found, file=path, size=(width, height), **fields)
+    raised = sorted(k for k, v in flags.items() if v) if isinstance(flags, dict) and flags else None
+    return builder.image(name, found, file=path, size=(width, height), flags=raised)
 
 
-def _read_side(value: Any, what: str) -> int:
+def _read_side(value: object, what: str) -> int:
     return 0 if value is None else parse_int(value, what)
 
 
-def _read_shapes(image: ImageObjects, shapes: list[Any]) -> Iterator[_LabelmeShape]:
+def _read_shapes(image: ImageObjects, shapes: list[Value]) -> Iterator[_LabelmeShape]:
     for number, each in enumerate(shapes):
         try:
             yield _read_shape(each)
@@ -187,7 +177,7 @@ def _read_shapes(image: ImageObjects, shapes: list[Any]) -> Iterator[_LabelmeSha
             image.note(f"shape {number}: {error}")
 
 
-def _read_shape(given: Any) -> _LabelmeShape:
+def _read_shape(given: object) -> _LabelmeShape:
     """A shape of the file; ValueError says what is wrong with it."""
     if not isinstance(given, dict):
         raise ValueError(f"it must be an object, got {type(given).__name__}")  # noqa: TRY004  # caught by the caller
@@ -214,7 +204,7 @@ def _read_shape(given: Any) -> _LabelmeShape:
     )
 
 
-def _read_points(given: Any) -> list[tuple[float, float]]:
+def _read_points(given: object) -> list[tuple[float, float]]:
     if not isinstance(given, list):
         raise ValueError(f"its points must be a list, got {type(given).__name__}")  # noqa: TRY004  # caught above
     points = []
@@ -273,7 +263,7 @@ def _join_points(image: ImageObjects, points: list[_LabelmeShape], names: Sequen
 
 
 def _add_object(image: ImageObjects, shape: _LabelmeShape, keypoints: Array | None) -> None:
-    fields: dict[str, Any] = {}
+    fields: dict[str, Value] = {}
     box = bound_points(shape.points)
     if shape.kind == "circle":
         (x, y), (edge_x, edge_y) = shape.points[:2]
@@ -298,9 +288,9 @@ def _add(
     box: Sequence[float],
     shape: _LabelmeShape,
     keypoints: Array | None,
-    **fields: Any,
+    **fields: Value,
 ) -> None:
-    attributes: dict[str, Any] = {"shape_type": shape.kind, **shape.flags}
+    attributes: dict[str, Value] = {"shape_type": shape.kind, **shape.flags}
     if shape.group is not None:
         attributes["group_id"] = shape.group
     if "line_points" in fields:
@@ -308,7 +298,7 @@ def _add(
     image.add(label, box, keypoints=keypoints, attributes=attributes, **fields)
 
 
-def _read_mask(image: ImageObjects, shape: _LabelmeShape) -> tuple[tuple[float, float, float, float], dict[str, Any]]:
+def _read_mask(image: ImageObjects, shape: _LabelmeShape) -> tuple[tuple[float, float, float, float], dict[str, Value]]:
     """The box and the runs of a mask; its two points are its first and last pixel. ValueError if it is damaged."""
     corners = bound_points(shape.points)
     if not all(number.is_integer() and 0 <= number <= max(image.width, image.height) for number in corners):

@@ -19,13 +19,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from penstock.annotations.base import AnnotationFormat
+from penstock.annotations.base import AnnotationFormat, refuse_unknown_split
 from penstock.annotations.mask_classes import CITYSCAPES, CITYSCAPES_TRAINING, VOC, MaskClasses, read_mask_classes
 from penstock.annotations.records import RecordBuilder
 from penstock.annotations.source import AnnotationSource
-from penstock.errors import AnnotationError, ArgumentError
+from penstock.errors import AnnotationError
 from penstock.paths import IMAGE_SUFFIXES
 
 __all__ = ["MaskFoldersFormat"]
@@ -88,9 +88,7 @@ class MaskFoldersFormat(AnnotationFormat):
     def read(self, source: AnnotationSource, builder: RecordBuilder, split: str | None) -> None:
         """Add all images; see :meth:`AnnotationFormat.read`."""
         layout = self._find_layout(source, split)
-        splits = sorted({pair.split for pair in layout.pairs if pair.split is not None})
-        if split is not None and split not in splits:
-            raise ArgumentError(f"split must be one of {', '.join(splits) or 'none'}, got {split!r}")
+        refuse_unknown_split(split, sorted({pair.split for pair in layout.pairs if pair.split is not None}))
         found = read_mask_classes(source) or MaskClasses(layout.classes)
         if found.names is not None:
             builder.set_classes(found.names)
@@ -232,10 +230,8 @@ def _add_pair(source: AnnotationSource, builder: RecordBuilder, pair: _Pair, *, 
     except ValueError as error:
         builder.note(pair.mask, str(error), image=pair.name)
         return
-    fields: dict[str, Any] = {"mask": source.relative(pair.mask)}
-    if pair.split is not None:
-        fields["split"] = pair.split
-    builder.image(pair.name, pair.image, file=pair.mask, size=size, **fields)
+    mask = source.relative(pair.mask)
+    builder.image(pair.name, pair.image, file=pair.mask, size=size, mask=mask, split=pair.split)
 
 
 def _read_mask_size(source: AnnotationSource, path: Path, *, has_colors: bool) -> tuple[int, int]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
+
+from penstock.sample import Value
 
 __all__ = ["find_kind", "join_kinds", "join_values", "parse_int", "parse_number"]
 
 
-def parse_number(value: Any, what: str) -> float:
+def parse_number(value: object, what: str) -> float:
     """A number, or a text of one; ValueError with ``what`` if it is none. It may be infinite."""
     try:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -20,7 +21,7 @@ def parse_number(value: Any, what: str) -> float:
         raise ValueError(f"its {what} must be a number, got {value!r:.100}") from None
 
 
-def parse_int(value: Any, what: str) -> int:
+def parse_int(value: object, what: str) -> int:
     """A whole number, or a text of one; ValueError with ``what`` if it is none."""
     number = parse_number(value, what)
     if not number.is_integer() or abs(number) > 2**53:
@@ -28,7 +29,7 @@ def parse_int(value: Any, what: str) -> int:
     return int(number)
 
 
-def find_kind(value: Any) -> type:
+def find_kind(value: object) -> type:
     """The type of a value; object for whole numbers that no int64 holds."""
     return object if isinstance(value, int) and not -(2**63) <= value < 2**63 else type(value)
 
@@ -45,7 +46,7 @@ def join_kinds(one: type | None, other: type) -> type:
     return object
 
 
-def join_values(values: list[Any], kind: type) -> Any:
+def join_values(values: list[Value], kind: type) -> Value:
     """One value for each object: an array of numbers (0 or NaN where there is none), or a list."""
     try:
         if kind in (bool, int):

@@ -14,13 +14,14 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from penstock.annotations.base import AnnotationFormat
+from penstock.annotations.base import AnnotationFormat, refuse_unknown_split
 from penstock.annotations.numbers import parse_int, parse_number
 from penstock.annotations.records import ImageObjects, RecordBuilder
 from penstock.annotations.source import AnnotationSource
-from penstock.errors import AnnotationError, ArgumentError
+from penstock.errors import AnnotationError
+from penstock.sample import Value
 
 __all__ = ["OpenImagesFormat", "split_row"]
 
@@ -56,8 +57,7 @@ class OpenImagesFormat(AnnotationFormat):
                 f"there must be a CSV file whose first row has {', '.join(_REQUIRED)}", source=str(source.root)
             )
         parts = {path: path.name.lower().partition("-annotations")[0].rpartition("-")[2] for path in files}
-        if split is not None and split not in parts.values():
-            raise ArgumentError(f"split must be one of {', '.join(parts.values())}, got {split!r}")
+        refuse_unknown_split(split, parts.values())
         names = _read_class_names(source, builder)
         if names:
             builder.set_classes(tuple(dict.fromkeys(names.values())))
@@ -84,15 +84,12 @@ def split_row(line: str, delimiter: str = ",") -> list[str]:
 
 
 def _list_files(source: AnnotationSource) -> list[Path]:
-    given = [source.path] if source.path.is_file() else source.list_files(None, ".csv")
-    return [path for path in given if _has_header(source, path)]
+    return [path for path in source.list_given(".csv") if _has_header(source, path)]
 
 
 def _has_header(source: AnnotationSource, path: Path) -> bool:
     """Whether a file begins with the columns that are needed; reads a few bytes of files that may be large."""
-    start = source.read_start(path, 4096)
-    encoding = "utf-16" if start.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
-    first = start.decode(encoding, "replace").lstrip("\r\n ").splitlines()[:1]
+    first = source.read_head(path, 4096).lstrip("\r\n ").splitlines()[:1]
     columns = {each.strip(' "') for line in first for each in line.split(",")}
     return columns.issuperset(_REQUIRED)
 
@@ -139,9 +136,8 @@ def _read_boxes(
         row = dict(zip(columns, values, strict=True))
         key = row["ImageID"]
         if key not in images:
-            fields: dict[str, Any] = {"id": key} if split is None else {"id": key, "split": split}
             found = _find_image(source, key, split)
-            images[key] = builder.image(key, found, file=path, line=number, **fields)
+            images[key] = builder.image(key, found, file=path, line=number, id=key, split=split)
         if (image := images[key]) is not None:
             try:
                 _add_object(image, row, number, names)
@@ -186,7 +182,7 @@ def _add_object(image: ImageObjects, row: Mapping[str, str], line: int, names: M
     image.add(names.get(label, label), box, line=line, crowd=crowd, attributes=attributes)
 
 
-def _parse_value(text: str) -> Any:
+def _parse_value(text: str) -> Value:
     try:
         number = parse_number(text, "value")
     except ValueError:

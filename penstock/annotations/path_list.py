@@ -16,11 +16,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from penstock.annotations.base import AnnotationFormat
+from penstock.annotations.base import AnnotationFormat, refuse_unknown_split
 from penstock.annotations.numbers import parse_number
 from penstock.annotations.open_images import split_row
 from penstock.annotations.records import ImageObjects, RecordBuilder
@@ -67,8 +67,7 @@ class PathListFormat(AnnotationFormat):
         if not files:
             raise AnnotationError("there must be a list of paths of images with their classes", source=str(source.root))
         parts = [path.stem for path in files]
-        if split is not None and split not in parts:
-            raise ArgumentError(f"split must be one of {', '.join(parts)}, got {split!r}")
+        refuse_unknown_split(split, parts)
         rows = [
             row
             for path in files
@@ -105,9 +104,7 @@ def _list_files(source: AnnotationSource) -> list[Path]:
 
 def _is_list(source: AnnotationSource, path: Path) -> bool:
     """Whether a text is such a list, by its beginning."""
-    start = source.read_start(path, 65536)
-    encoding = "utf-16" if start.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
-    lines = [line.strip() for line in start.decode(encoding, "replace").splitlines() if line.strip()]
+    lines = [line.strip() for line in source.read_head(path, 65536).splitlines() if line.strip()]
     return any((parts := _split_line(line)) is not None and parts[1] for line in lines[:2])
 
 
@@ -202,8 +199,7 @@ def _begin(source: AnnotationSource, builder: RecordBuilder, row: _PathRow) -> I
         builder.note(row.file, f"its line must begin with the path of an image, got {row.rest!r:.100}", row.line)
         return None
     found = source.find_image(row.path, row.file.parent)
-    fields: dict[str, Any] = {} if row.split is None else {"split": row.split}
-    return builder.image(row.path, found, file=row.file, line=row.line, **fields)
+    return builder.image(row.path, found, file=row.file, line=row.line, split=row.split)
 
 
 def _parse_class(text: str) -> int | None:

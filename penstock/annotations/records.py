@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from penstock.annotations.polygons import Polygons
 from penstock.annotations.result import AnnotationProblem, Annotations
 from penstock.annotations.source import AnnotationSource
 from penstock.errors import AnnotationError, ArgumentError
-from penstock.sample import Array
+from penstock.sample import Array, Value
 
 __all__ = ["ImageObjects", "RecordBuilder"]
 
@@ -45,10 +45,10 @@ class _Object:
     label: str
     box: tuple[float, float, float, float]
     keypoints: Array | None
-    instance: Mapping[str, Any] | None
+    instance: Mapping[str, Value] | None
     area: float | None
     crowd: bool
-    fields: dict[str, Any]
+    fields: dict[str, Value]
     line: int | None = None
 
 
@@ -69,7 +69,7 @@ class ImageObjects:
     file: str
     width: int
     height: int
-    fields: dict[str, Any] = field(default_factory=dict)
+    fields: dict[str, Value] = field(default_factory=dict)
     objects: list[_Object] = field(default_factory=list)
 
     def add(
@@ -80,12 +80,12 @@ class ImageObjects:
         line: int | None = None,
         where: str = "",
         keypoints: Array | None = None,
-        instance: Mapping[str, Any] | None = None,
+        instance: Mapping[str, Value] | None = None,
         area: float | None = None,
         crowd: bool = False,
         polygon: Sequence[float] | None = None,
-        attributes: Mapping[str, Any] | None = None,
-        **fields: Any,
+        attributes: Mapping[str, Value] | None = None,
+        **fields: Value,
     ) -> bool:
         """Add an object; returns False if something is wrong with it, which is noted.
 
@@ -190,7 +190,7 @@ class RecordBuilder:
         self._names: set[str] = set()
         self._problems: list[AnnotationProblem] = []
         self._waiting: list[tuple[ImageObjects, _Object, Sequence[float]]] = []
-        self.details: dict[str, Any] = {}
+        self.details: dict[str, Value] = {}
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -228,7 +228,7 @@ class RecordBuilder:
         file: str | Path,
         line: int | None = None,
         size: tuple[int, int] | None = None,
-        **fields: Any,
+        **fields: Value,
     ) -> ImageObjects | None:
         """Begin an image; returns None if something is wrong with it, which is noted.
 
@@ -243,7 +243,7 @@ class RecordBuilder:
         size : tuple of two int, optional
             Width and height that the annotation has; compared with those of the picture. 0 stands for unknown.
         **fields
-            Values of the image.
+            Values of the image, without those that are None.
         """
         if path is None:
             self.note(file, f"there is no image {name!r:.300}", line, image=name)
@@ -263,7 +263,8 @@ class RecordBuilder:
             return None
         self._names.add(shown)
         held = self._source.relative(file) if isinstance(file, Path) else file
-        made = ImageObjects(self, shown, held, width, height, fields)
+        given = {each: value for each, value in fields.items() if value is not None}
+        made = ImageObjects(self, shown, held, width, height, given)
         self._images.append(made)
         return made
 
@@ -338,10 +339,10 @@ class _RecordLayout:
             tuple(dict.fromkeys(name for image in images for name in image.fields)),
         )
 
-    def make_record(self, image: ImageObjects, labels: Mapping[str, int]) -> dict[str, Any]:
+    def make_record(self, image: ImageObjects, labels: Mapping[str, int]) -> dict[str, Value]:
         objects = image.objects
         boxes = np.array([each.box for each in objects], np.float32).reshape(-1, 4)
-        record: dict[str, Any] = {
+        record: dict[str, Value] = {
             "image": image.name,
             "width": image.width,
             "height": image.height,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
+
+from penstock.sample import Value
 
 __all__ = ["AnnotationProblem", "Annotations"]
 
@@ -40,7 +42,7 @@ class AnnotationProblem:
 
 
 @dataclass(frozen=True, slots=True)
-class Annotations(Sequence[dict[str, Any]]):
+class Annotations(Sequence[dict[str, Value]]):
     """The annotations of a source; a sequence of its records.
 
     Parameters
@@ -68,22 +70,22 @@ class Annotations(Sequence[dict[str, Any]]):
 
     format: str
     root: Path
-    records: list[dict[str, Any]]
+    records: list[dict[str, Value]]
     classes: tuple[str, ...]
     problems: tuple[AnnotationProblem, ...] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Value] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.records)
 
     @overload
-    def __getitem__(self, index: int) -> dict[str, Any]: ...
+    def __getitem__(self, index: int) -> dict[str, Value]: ...
     @overload
-    def __getitem__(self, index: slice) -> list[dict[str, Any]]: ...
-    def __getitem__(self, index: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+    def __getitem__(self, index: slice) -> list[dict[str, Value]]: ...
+    def __getitem__(self, index: int | slice) -> dict[str, Value] | list[dict[str, Value]]:
         return self.records[index]
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[dict[str, Value]]:
         return iter(self.records)
 
     def __repr__(self) -> str:

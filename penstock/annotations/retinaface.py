@@ -19,15 +19,15 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from penstock.annotations.base import AnnotationFormat
+from penstock.annotations.base import AnnotationFormat, refuse_unknown_split
 from penstock.annotations.numbers import parse_int, parse_number
 from penstock.annotations.records import ImageObjects, RecordBuilder
 from penstock.annotations.source import AnnotationSource
-from penstock.errors import AnnotationError, ArgumentError
+from penstock.errors import AnnotationError
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Array
 
@@ -71,9 +71,7 @@ class RetinaFaceFormat(AnnotationFormat):
             raise AnnotationError(
                 f"there must be a file {_LIST_NAME} or wider_face_*_bbx_gt.txt; give its path", source=str(source.root)
             )
-        parts = [part for _, part in files if part is not None]
-        if split is not None and split not in parts:
-            raise ArgumentError(f"split must be one of {', '.join(parts) or 'none'}, got {split!r}")
+        refuse_unknown_split(split, (part for _, part in files if part is not None))
         for path, part in files:
             if split in {None, part}:
                 groups = list(_group_lines(source, builder, path))
@@ -154,8 +152,7 @@ def _group_lines(source: AnnotationSource, builder: RecordBuilder, path: Path) -
 def _read_group(source: AnnotationSource, builder: RecordBuilder, path: Path, group: _Group, split: str | None) -> None:
     folders = [path.parent / "images", path.parent, path.parent.parent / f"WIDER_{split}" / "images"]
     found = source.find_image(group.name, *(each for each in folders if each.is_relative_to(source.root)))
-    fields: dict[str, Any] = {} if split is None else {"split": split}
-    image = builder.image(group.name, found, file=path, line=group.line, **fields)
+    image = builder.image(group.name, found, file=path, line=group.line, split=split)
     if image is None:
         return
     rows = group.rows

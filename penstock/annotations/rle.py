@@ -6,20 +6,20 @@ The pixels are those of pycocotools' ``mask``. ``counts`` is a text, its bytes, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from penstock.errors import AnnotationError, ArgumentError
 from penstock.run_lengths import Runs, format_counts, parse_counts
-from penstock.sample import Array
+from penstock.sample import Array, Value
 
 __all__ = ["area", "box", "decode", "encode"]
 
 _MAX_PIXELS: Final = 1 << 28
 
 
-def decode(instance: Mapping[str, Any]) -> Array:
+def decode(instance: Mapping[str, Value]) -> Array:
     """The mask of an instance.
 
     Parameters
@@ -45,7 +45,7 @@ def decode(instance: Mapping[str, Any]) -> Array:
     return mask.reshape(width, height).T
 
 
-def encode(mask: Array) -> dict[str, Any]:
+def encode(mask: Array) -> dict[str, Value]:
     """The run-length encoding of a mask.
 
     Parameters
@@ -71,12 +71,12 @@ def encode(mask: Array) -> dict[str, Any]:
     return {"size": list(mask.shape), "counts": format_counts(runs)[0]}
 
 
-def area(instance: Mapping[str, Any]) -> int:
+def area(instance: Mapping[str, Value]) -> int:
     """Number of pixels of the object; raises AnnotationError as :func:`decode`."""
     return int(_parse(instance)[0].area()[0])
 
 
-def box(instance: Mapping[str, Any]) -> tuple[int, int, int, int]:
+def box(instance: Mapping[str, Value]) -> tuple[int, int, int, int]:
     """x0, y0, x1, y1 around the pixels of the object, all 0 without any; raises AnnotationError as :func:`decode`."""
     runs, height, _ = _parse(instance)
     if not len(runs.starts):
@@ -89,7 +89,7 @@ def box(instance: Mapping[str, Any]) -> tuple[int, int, int, int]:
     return int(first.min()), top, int(last.max()) + 1, bottom
 
 
-def _parse(instance: Mapping[str, Any]) -> tuple[Runs, int, int]:
+def _parse(instance: Mapping[str, Value]) -> tuple[Runs, int, int]:
     size = instance.get("size")
     if not isinstance(size, list | tuple) or len(size) != 2 or not set(map(type, size)) <= {int} or min(size) < 0:
         raise AnnotationError(f"an instance must have a size of height and width, got {instance!r:.200}")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from penstock.run_lengths import Runs, format_counts
 from penstock.sample import Array
 
 __all__ = ["bound_ellipse", "bound_points", "encode_crop", "rotate_box"]
@@ -56,33 +57,9 @@ def encode_crop(crop: Array, left: int, top: int, width: int, height: int) -> di
     dict
         ``size`` (height, width) and ``counts``, the compressed text.
     """
-    padded = np.zeros((crop.shape[1], crop.shape[0] + 2), np.int8)
+    padded = np.zeros((crop.shape[1], crop.shape[0] + 2), np.bool_)
     padded[:, 1:-1] = crop.T
-    steps = np.diff(padded, axis=1)
-    offsets = (np.arange(crop.shape[1], dtype=np.int64) + left)[:, None] * height + top
-    rows = np.arange(crop.shape[0] + 1, dtype=np.int64)
-    positions = offsets + rows
-    starts, ends = positions[steps == 1], positions[steps == -1]
-    if len(starts):  # runs that go on at the top of the next column are one
-        joined = starts[1:] == ends[:-1]
-        starts, ends = starts[np.append(True, ~joined)], ends[np.append(~joined, True)]
-    edges = np.empty(2 * len(starts), np.int64)
-    edges[0::2], edges[1::2] = starts, ends
-    counts = np.diff(edges, prepend=0, append=width * height)
-    if len(counts) > 1 and counts[-1] == 0:
-        counts = counts[:-1]
-    return {"size": [height, width], "counts": _compress(counts.tolist())}
-
-
-def _compress(counts: list[int]) -> str:
-    """Counts as COCO writes them: from the fourth on the difference to the last but one, in groups of five bits."""
-    text = bytearray()
-    for position, count in enumerate(counts):
-        left = count - counts[position - 2] if position > 2 else count
-        is_done = False
-        while not is_done:
-            group = left & 0x1F
-            left >>= 5
-            is_done = left == (-1 if group & 0x10 else 0)
-            text.append(group + (48 if is_done else 48 + 0x20))
-    return text.decode("ascii")
+    columns, rows = np.nonzero(np.diff(padded, axis=1))
+    changes = (columns + left) * height + (rows + top)
+    runs = Runs.of_changes(np.zeros(len(changes), np.int64), changes, np.array([width * height], np.int64))
+    return {"size": [height, width], "counts": format_counts(runs)[0]}

@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from PIL import Image
 
 from penstock.errors import AnnotationError, ArgumentError
 from penstock.paths import IMAGE_SUFFIXES, refuse_remote
+from penstock.sample import Value
 
 __all__ = ["AnnotationSource"]
 
 _ROLES: Final = ("annotations", "images", "classes")
+_MAX_EXAMINED: Final = 8
 _MAX_TEXT_NBYTES: Final = 1 << 31
 _MARKS: Final = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 
@@ -104,6 +107,19 @@ class AnnotationSource:
             ]
         return sorted(found)
 
+    def list_given(self, suffix: str) -> list[Path]:
+        """The file that was given, or those below the folder that was given whose names end so."""
+        return [self.path] if self.path.is_file() else self.list_files(None, suffix)
+
+    def begins(self, suffix: str, nbytes: int, pattern: re.Pattern[bytes]) -> bool:
+        """Whether one of the first files with this suffix has a pattern in its first bytes, in UTF-8 or UTF-16."""
+        heads = (
+            self.read_start(path, nbytes)
+            for path in self.list_given(suffix)[:_MAX_EXAMINED]
+            if path.suffix.lower() == suffix
+        )
+        return any(pattern.search(head.replace(b"\0", b"")) for head in heads)  # UTF-16 has a zero beside each letter
+
     @cached_property
     def image_files(self) -> dict[str, list[Path]]:
         """The images below the folder of images, by name without folder and suffix."""
@@ -121,9 +137,8 @@ class AnnotationSource:
             If it is missing, too large, or no such text.
         """
         content = self.read_bytes(path)
-        encoding = next((name for mark, name in _MARKS if content.startswith(mark)), "utf-8")
         try:
-            return content.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+            return content.decode(_find_encoding(content)).replace("\r\n", "\n").replace("\r", "\n")
         except UnicodeDecodeError as error:
             raise AnnotationError(
                 f"{self.relative(path)} must be text in UTF-8, got other bytes at {error.start}", source=str(self.root)
@@ -136,7 +151,7 @@ class AnnotationSource:
             if stripped and not stripped.isspace():  # as separators are, by which words are split
                 yield number, stripped
 
-    def read_json(self, path: Path) -> Any:
+    def read_json(self, path: Path) -> Value:
         """The content of a JSON file.
 
         Raises
@@ -176,6 +191,10 @@ class AnnotationSource:
                 return file.read(nbytes)
         except OSError:
             return b""
+
+    def read_head(self, path: Path, nbytes: int) -> str:
+        """The same as text, in the encoding of its mark, with marks for what is none."""
+        return (head := self.read_start(path, nbytes)).decode(_find_encoding(head), "replace")
 
     def open_image(self, path: Path) -> Image.Image:
         """A picture whose header has been read, to be closed by the caller; raises what Pillow raises."""
@@ -221,6 +240,10 @@ class AnnotationSource:
         if isinstance(found, str):
             raise ValueError(f"it is no image: {found:.300}")  # noqa: TRY004  # the file is wrong, not the argument
         return found
+
+
+def _find_encoding(content: bytes) -> str:
+    return next((name for mark, name in _MARKS if content.startswith(mark)), "utf-8")
 
 
 def _is_file(path: Path) -> bool:

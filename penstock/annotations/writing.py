@@ -10,17 +10,16 @@ Numbers are written so that reading gives the same float32; see each format.
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from penstock.errors import ArgumentError
-from penstock.sample import Array
+from penstock.annotations.base import refuse_unknown_options
+from penstock.sample import Array, Value
 
 __all__ = ["AnnotationWriter", "WrittenImage", "format_float32"]
 
@@ -56,8 +55,8 @@ class WrittenImage:
     boxes: Array
     labels: Array
     keypoints: Array | None = None
-    objects: Mapping[str, Any] = field(default_factory=dict)
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    objects: Mapping[str, Value] = field(default_factory=dict)
+    fields: Mapping[str, Value] = field(default_factory=dict)
 
     @property
     def stem(self) -> str:
@@ -101,13 +100,7 @@ class AnnotationWriter(ABC):
     @classmethod
     def refuse_unknown_options(cls, options: Mapping[str, object]) -> None:
         """Raise ArgumentError for options that the constructor does not name."""
-        parameters = inspect.signature(cls).parameters.values()
-        allowed = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
-        if unknown := [name for name in options if name not in allowed]:
-            raise ArgumentError(
-                f"annotations of format {cls.name!r} are written with the options {', '.join(allowed) or 'none'}, got "
-                f"{', '.join(map(repr, unknown))}"
-            )
+        refuse_unknown_options(cls, options, f"annotations of format {cls.name!r} are written with")
 
     def write_text(self, path: str, text: str) -> None:
         """Write a text file below the folder."""
@@ -116,7 +109,7 @@ class AnnotationWriter(ABC):
         target.write_text(text, encoding="utf-8", newline="\n")
 
 
-def format_float32(value: np.floating[Any] | float) -> str:
+def format_float32(value: np.float32 | float) -> str:
     """The shortest decimal number that is read as this float32; whole numbers have no point."""
     number = np.float32(value)
     if number.is_integer():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 from xml.parsers import expat
 
 __all__ = ["XmlElement", "parse_xml"]
@@ -75,7 +75,7 @@ def parse_xml(content: bytes) -> XmlElement:
     def characters(text: str) -> None:
         open_elements[-1].text += text
 
-    def refuse(*_what: Any) -> None:
+    def refuse(*_what: object) -> None:
         raise _Refused("it must not declare entities, nor anything else of its own")
 
     def check_type(_name: str, system: str | None, public: str | None, has_declarations: bool) -> None:
@@ -85,7 +85,7 @@ def parse_xml(content: bytes) -> XmlElement:
         if has_declarations:
             refuse()
 
-    def refuse_external(*_what: Any) -> int:
+    def refuse_external(*_what: object) -> int:
         raise _Refused("it must not refer to other documents")
 
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, characters

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from penstock.cli import (  # registers the commands
     convert_commands,
-    doctor_command,
+    doctor_commands,
     pack_commands,
     show_command,
-    tune_command,
     verify_commands,
     view_commands,
 )
@@ -20,11 +19,10 @@ from penstock.cli.app import app, main
 __all__ = [
     "app",
     "convert_commands",
-    "doctor_command",
+    "doctor_commands",
     "main",
     "pack_commands",
     "show_command",
-    "tune_command",
     "verify_commands",
     "view_commands",
 ]

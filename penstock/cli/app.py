@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Final
 
 import typer
@@ -10,7 +12,7 @@ import typer
 from penstock.cli.printing import print_error, print_line
 from penstock.errors import ArgumentError, PenstockError
 
-__all__ = ["FAILED", "INTERRUPTED", "USAGE", "app", "main"]
+__all__ = ["FAILED", "INTERRUPTED", "USAGE", "app", "main", "resumable"]
 
 FAILED: Final = 1
 USAGE: Final = 2
@@ -52,6 +54,17 @@ def main() -> None:
     except PenstockError as error:
         print_error(_format_error(error))
         sys.exit(FAILED)
+
+
+@contextmanager
+def resumable(*, overwrite: bool) -> Iterator[None]:
+    """Say how to resume what is interrupted in the body."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        again = "the same command without --overwrite" if overwrite else "the same command"
+        print_error(f"interrupted; what was committed is kept, and {again} resumes it")
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _format_error(error: PenstockError) -> str:

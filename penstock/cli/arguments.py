@@ -34,12 +34,8 @@ __all__ = [
 _NUMBERS: Final = re.compile(r"-?[0-9]+(?:,-?[0-9]+)+,?")
 
 
-class ReportFormat(enum.StrEnum):
-    """How a report is printed."""
-
-    TEXT = "text"
-    JSON = "json"
-
+ReportFormat = enum.StrEnum("ReportFormat", "TEXT JSON")
+"""How a report is printed."""
 
 StoreArgument = Annotated[
     str,

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli.app import INTERRUPTED, app
+from penstock.cli.app import app, resumable
 from penstock.cli.arguments import ClassesOption, LayoutOption, ReportFormat, StoreOptions, open_store, parse_options
 from penstock.cli.pack_commands import OnError
-from penstock.cli.printing import print_error, print_json, print_line
+from penstock.cli.printing import print_json, print_line
 
 __all__ = ["convert"]
 
@@ -67,21 +67,17 @@ def convert(
     """
     from penstock.pack import convert as run
 
-    try:
-        with open_store(src, classes, layout, option) as source:
-            result = run(
-                source,
-                dst,
-                to_layout=to_layout,
-                to_options=parse_options(to_option),
-                on_error=on_error,
-                workers=workers,
-                overwrite=overwrite,
-                progress=True,
-            )
-    except KeyboardInterrupt:
-        print_error("interrupted; what was committed is kept, and the same command without --overwrite resumes it")
-        raise typer.Exit(INTERRUPTED) from None
+    with resumable(overwrite=overwrite), open_store(src, classes, layout, option) as source:
+        result = run(
+            source,
+            dst,
+            to_layout=to_layout,
+            to_options=parse_options(to_option),
+            on_error=on_error,
+            workers=workers,
+            overwrite=overwrite,
+            progress=True,
+        )
     if report is ReportFormat.JSON:
         print_json(result.to_json())
         return

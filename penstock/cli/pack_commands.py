@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.app import INTERRUPTED, app
+from penstock.cli.app import app, resumable
 from penstock.cli.arguments import (
     AnnotationsOption,
     ClassesOption,
@@ -24,9 +23,9 @@ from penstock.cli.arguments import (
     parse_options,
     parse_pairs,
 )
-from penstock.cli.printing import format_bytes, print_error, print_line, print_skipped
+from penstock.cli.printing import print_line, print_skipped
 from penstock.errors import ArgumentError
-from penstock.wording import counted
+from penstock.wording import counted, format_bytes
 
 if TYPE_CHECKING:
     from penstock.pack import IndexReport, PackReport
@@ -36,50 +35,23 @@ if TYPE_CHECKING:
 __all__ = ["index", "merge", "pack"]
 
 
-class OnError(enum.StrEnum):
-    """What to do with images that cannot be packed."""
+OnError = enum.StrEnum("OnError", "RAISE SKIP")
+"""What to do with images that cannot be packed."""
 
-    RAISE = "raise"
-    SKIP = "skip"
+Transcode = enum.StrEnum("Transcode", "NONE BASELINE")
+"""Which images are rewritten without loss."""
 
+IndexKind = enum.StrEnum("IndexKind", "AUTO ROWS TILES")
+"""Where in a JPEG decoding can begin; ``auto`` is the kind that the store has, else tiles."""
 
-class Transcode(enum.StrEnum):
-    """Which images are rewritten without loss."""
+PackIndex = enum.StrEnum("PackIndex", "AUTO NONE ROWS TILES")
+"""The same, or no index, for ``pack``; ``auto`` is tiles where images are JPEGs."""
 
-    NONE = "none"
-    BASELINE = "baseline"
+ImageFormat = enum.StrEnum("ImageFormat", "JPEG PNG WEBP")
+"""How resized images are encoded."""
 
-
-class IndexKind(enum.StrEnum):
-    """Where in a JPEG decoding can begin; ``auto`` is the kind that the store has, else tiles."""
-
-    AUTO = "auto"
-    ROWS = "rows"
-    TILES = "tiles"
-
-
-class PackIndex(enum.StrEnum):
-    """:class:`IndexKind`, or no index, for ``pack``; ``auto`` is tiles where images are JPEGs."""
-
-    AUTO = "auto"
-    NONE = "none"
-    ROWS = "rows"
-    TILES = "tiles"
-
-
-class ImageFormat(enum.StrEnum):
-    """How resized images are encoded."""
-
-    JPEG = "jpeg"
-    PNG = "png"
-    WEBP = "webp"
-
-
-class Check(enum.StrEnum):
-    """How each image is checked."""
-
-    HEADER = "header"
-    DECODE = "decode"
+Check = enum.StrEnum("Check", "HEADER DECODE")
+"""How each image is checked."""
 
 
 @app.command()
@@ -193,7 +165,7 @@ def pack(
 
     kinds = {name: None if kind == "none" else kind for name, kind in parse_pairs(schema, "--schema").items()}
     names = parse_class_names(classes)
-    with ExitStack() as stack, _resumable(overwrite=overwrite):
+    with ExitStack() as stack, resumable(overwrite=overwrite):
         is_annotated = annotations is not None or (format is not None and format not in set(ImageFormat))
         if is_annotated and layout is not None:
             raise ArgumentError("--layout is one of stores, and annotations have none")
@@ -240,17 +212,6 @@ def _print_resized(report: ResizeReport) -> None:
         print_line(f"{lost} against the resized pixels, of {counted(report.measured, 'image')} measured")
 
 
-@contextmanager
-def _resumable(*, overwrite: bool) -> Iterator[None]:
-    """Say how to resume what is interrupted in the body."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        again = "the same command without --overwrite" if overwrite else "the same command"
-        print_error(f"interrupted; what was committed is kept, and {again} resumes it")
-        raise typer.Exit(INTERRUPTED) from None
-
-
 @app.command()
 def merge(
     stores: Annotated[list[str], typer.Argument(metavar="SRC... DST", help="The packs, and the pack to write.")],
@@ -282,7 +243,7 @@ def merge(
 
     if len(stores) < 2:
         raise ArgumentError("merge needs at least one pack, and the pack to write")
-    with _resumable(overwrite=overwrite):
+    with resumable(overwrite=overwrite):
         report = run(
             stores[:-1],
             stores[-1],
@@ -337,12 +298,8 @@ def index(
     """
     from penstock.pack import index as run
 
-    try:
-        with open_store(store, classes, layout, option) as opened:
-            report = run(opened, kind=kind.value, field=field, workers=workers, overwrite=overwrite, progress=True)
-    except KeyboardInterrupt:
-        print_error("interrupted; what was made is kept, and the same command without --overwrite resumes it")
-        raise typer.Exit(INTERRUPTED) from None
+    with resumable(overwrite=overwrite), open_store(store, classes, layout, option) as opened:
+        report = run(opened, kind=kind.value, field=field, workers=workers, overwrite=overwrite, progress=True)
     _print_indexed(report)
 
 

@@ -12,7 +12,7 @@ from penstock.wording import counted, escape_unprintable
 if TYPE_CHECKING:
     from penstock.stores.base import Skipped
 
-__all__ = ["format_bytes", "print_error", "print_json", "print_line", "print_list", "print_skipped"]
+__all__ = ["print_error", "print_json", "print_line", "print_list", "print_skipped"]
 
 _LINES_SHOWN: Final = 50
 _NAMES_SHOWN: Final = 10
@@ -59,12 +59,3 @@ def print_skipped(entries: Iterable[Skipped]) -> None:
         for reason, keys in by_reason.items()
     )
     print_list(lines, len(by_reason))
-
-
-def format_bytes(count: float) -> str:
-    """A number of bytes with its unit."""
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000:
-            return counted(round(count), "byte") if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from penstock.errors import ArgumentError, PenstockError, SampleError
@@ -43,7 +44,7 @@ def load_object(value: str, option: str) -> Any:
         ) from None
 
 
-def _run(file: Path, option: str) -> Any:
+def _run(file: Path, option: str) -> ModuleType:
     called = f"_penstock_user_{re.sub(r'[^0-9a-zA-Z_]', '_', file.stem)}"
     spec = importlib.util.spec_from_file_location(called, file)
     assert spec is not None, "for a name that ends in .py"

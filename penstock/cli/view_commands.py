@@ -11,9 +11,9 @@ import typer
 
 from penstock.cli.app import app
 from penstock.cli.arguments import ClassesOption, LayoutOption, StoreArgument, StoreOptions, open_store
-from penstock.cli.printing import format_bytes, print_json, print_line
+from penstock.cli.printing import print_json, print_line
 from penstock.errors import ArgumentError
-from penstock.wording import counted, escape_unprintable
+from penstock.wording import counted, escape_unprintable, format_bytes
 
 if TYPE_CHECKING:
     from penstock.view import SizeRange, StoreInfo

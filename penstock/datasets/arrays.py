@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from penstock.datasets.base import Dataset, choose_rows_per_fill
 from penstock.datasets.decoded import MAX_NBYTES, decode_store
 from penstock.datasets.shared_arrays import SharedArrays
 from penstock.errors import ArgumentError
-from penstock.sample import Array, ArraySpec, Index, Sample, SampleKeys, Tree
+from penstock.sample import Array, ArraySpec, Index, Sample, SampleKeys, Tree, Value
 from penstock.stores.base import Store
 from penstock.trace import stage
 
@@ -57,7 +57,7 @@ class ArrayDataset(Dataset[Sample]):
         size: int | tuple[int, int] | None = None,
         fields: str | Sequence[str] | Mapping[str, str] | None = None,
         *,
-        transform: Any = None,
+        transform: object = None,
         max_nbytes: int = MAX_NBYTES,
         workers: int | None = None,
         progress: bool | Callable[[int, int], None] | None = None,
@@ -102,13 +102,13 @@ class ArrayDataset(Dataset[Sample]):
         dataset._shared = shared  # noqa: SLF001  # a constructor of the class
         return dataset
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, Value]:
         state = self.__dict__.copy()
         if self._shared is not None:
             state["arrays"] = list(self.arrays) if isinstance(self.arrays, dict) else None
         return state
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: dict[str, Value]) -> None:
         self.__dict__.update(state)
         if self._shared is not None:
             names, arrays = state["arrays"], self._shared.arrays

@@ -18,19 +18,17 @@ the order of calls: ``load_samples`` may group reads, but samples are built in o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from penstock.datasets.error_location import add_location
 from penstock.errors import ArgumentError, SampleError
 from penstock.frameworks import stream_types
 from penstock.rng import sample_scope, seeds_globals
-from penstock.sample import ArraySpec, DatasetLike, Index, Sample, SampleKeys, Tree, Watch, tree_leaves
+from penstock.sample import ArraySpec, Batch, DatasetLike, Index, Sample, SampleKeys, Tree, Watch, tree_leaves
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from penstock.datasets.concat import ChainDataset, ConcatDataset
 
 __all__ = [
     "ROWS_PER_FILL",
@@ -80,9 +78,9 @@ class Dataset(Generic[T_co]):
     def __getitem__(self, index: Index) -> T_co:
         raise NotImplementedError(f"{type(self).__name__} must define __getitem__")
 
-    def __add__(self, other: Dataset[Any]) -> ConcatDataset[Any]:
-        joined: ConcatDataset[Any] = _sum_types["samples"]([self, other])
-        return joined
+    def __add__(self, other: DatasetLike) -> DatasetLike:  # whose module imports this one
+        """A :class:`~penstock.ConcatDataset` of both; of streams, a :class:`~penstock.ChainDataset`."""
+        return _sum_types[isinstance(self, IterableDataset)]([self, other])
 
 
 class IterableDataset(Dataset[T_co], Iterable[T_co]):
@@ -95,21 +93,14 @@ class IterableDataset(Dataset[T_co], Iterable[T_co]):
     def __iter__(self) -> Iterator[T_co]:
         raise NotImplementedError(f"{type(self).__name__} must define __iter__")
 
-    def __add__(self, other: Dataset[Any]) -> ChainDataset[Any]:  # type: ignore[override]  # as torch's: streams chain
-        joined: ChainDataset[Any] = _sum_types["streams"]([self, other])
-        return joined
+
+_sum_types: dict[bool, Callable[[list[DatasetLike]], DatasetLike]] = {}
+"""What ``+`` gives, by whether datasets are streams: set by the module of these classes, which imports this one."""
 
 
-_sum_types: dict[str, Callable[[list[Any]], Any]] = {}
-"""What ``+`` of datasets and of streams gives; see :func:`register_sum`."""
-
-
-def register_sum(operands: str, join: Callable[[list[Any]], Any]) -> None:
-    """Let ``+`` of "samples" (map-style datasets) or "streams" give ``join([left, right])``.
-
-    Called by the modules of these classes, which import this one.
-    """
-    _sum_types[operands] = join
+def register_sum(*, of_streams: bool, join: Callable[[list[DatasetLike]], DatasetLike]) -> None:
+    """Let ``+`` of streams, or of map-style datasets, give ``join([left, right])``."""
+    _sum_types[of_streams] = join
 
 
 class IndexBatch(list[Index]):
@@ -121,13 +112,13 @@ class IndexBatch(list[Index]):
 
     __slots__ = ("given",)
 
-    def __init__(self, given: Any) -> None:
+    def __init__(self, given: Index) -> None:
         try:
             indices = iter(given)
         except TypeError:
             indices = iter(())
         super().__init__(indices)
-        self.given: Any = list(self) if isinstance(given, Iterator) else given
+        self.given: Index = list(self) if isinstance(given, Iterator) else given
 
     def check(self) -> None:
         """Raise Python's own TypeError if the object cannot be iterated."""
@@ -141,7 +132,7 @@ class Wrapper:
         """The inner datasets."""
         raise NotImplementedError(f"{type(self).__name__} must define wrapped_datasets")
 
-    def fetch_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> Any:
+    def fetch_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> Batch:
         """The samples of a batch: what torch's dataset returns for ``__getitems__``, or else for each index."""
         raise NotImplementedError(f"{type(self).__name__} must define fetch_samples")
 
@@ -280,7 +271,7 @@ def fetch(
     watch: Watch | None = None,
     *,
     as_given: bool = False,
-) -> Any:
+) -> Batch:
     """Samples ``indices`` of ``dataset`` for a batch, each built with its own key.
 
     Calls ``load_samples`` if the dataset has it, else torch's ``__getitems__``, else ``__getitem__`` for each. Inside
@@ -390,7 +381,7 @@ def _get_singly(dataset: DatasetLike, indices: Sequence[Index], keys: SampleKeys
     return samples
 
 
-def _get_many(dataset: DatasetLike, indices: Sequence[Index], watch: Watch | None) -> Any:
+def _get_many(dataset: DatasetLike, indices: Sequence[Index], watch: Watch | None) -> Batch:
     if watch is not None:
         watch(0, len(indices))
     try:

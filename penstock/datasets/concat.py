@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from penstock.datasets.fingerprints import combine_fingerprints
 from penstock.datasets.store.batch_assembly import BatchAssembly, batch_assembly
 from penstock.datasets.store.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError, SampleError
-from penstock.sample import Index, Sample, SampleKeys, Tree, Watch
+from penstock.sample import DatasetLike, Index, Sample, SampleKeys, Tree, Watch
 
 __all__ = ["ChainDataset", "ConcatDataset", "iter_concatenated", "make_watch", "prefetch_concatenated"]
 
@@ -48,7 +48,7 @@ class ConcatDataset(Dataset[T_co], Wrapper):
         If there is no dataset, or one is a stream.
     """
 
-    def __init__(self, datasets: Iterable[Any]) -> None:
+    def __init__(self, datasets: Iterable[DatasetLike]) -> None:
         self.datasets = list(datasets)
         if not self.datasets:
             raise ArgumentError("datasets should not be an empty iterable")
@@ -71,7 +71,7 @@ class ConcatDataset(Dataset[T_co], Wrapper):
         if index >= count:
             raise IndexError(f"index {index} is out of range of {count} samples")
 
-    def wrapped_datasets(self) -> list[Any]:
+    def wrapped_datasets(self) -> list[DatasetLike]:
         """The datasets, in order."""
         return self.datasets
 
@@ -93,13 +93,11 @@ class ConcatDataset(Dataset[T_co], Wrapper):
 
     def spec(self) -> Tree | None:
         """The spec that all datasets share; None if they differ."""
-        first, *others = [spec_of(dataset) for dataset in self.datasets]
-        return first if all(other == first for other in others) else None
+        return _find_shared(spec_of(dataset) for dataset in self.datasets)
 
     def ragged_forms(self) -> Tree | None:
         """The forms that all datasets share; None if they differ."""
-        first, *others = [ragged_forms(dataset) for dataset in self.datasets]
-        return first if all(other == first for other in others) else None
+        return _find_shared(ragged_forms(dataset) for dataset in self.datasets)
 
     def batch_assembly(self) -> BatchAssembly | None:
         """How the batches of all datasets get their form.
@@ -140,9 +138,6 @@ class ConcatDataset(Dataset[T_co], Wrapper):
             dataset.fill(inner[own], out, keys[own], own if rows is None else rows[own])
 
 
-register_sum("samples", ConcatDataset)
-
-
 class ChainDataset(IterableDataset[T_co]):
     """Iterable datasets, concatenated; each is iterated when the one before has ended.
 
@@ -152,7 +147,7 @@ class ChainDataset(IterableDataset[T_co]):
         Each is checked when it is iterated, so that the iterable may be lazy.
     """
 
-    def __init__(self, datasets: Iterable[Any]) -> None:
+    def __init__(self, datasets: Iterable[DatasetLike]) -> None:
         self.datasets = datasets
 
     def _iter_checked(self) -> Iterator[Sample]:
@@ -169,12 +164,18 @@ class ChainDataset(IterableDataset[T_co]):
         return sum(len(dataset) for dataset in self._iter_checked())
 
 
-register_sum("streams", ChainDataset)
+register_sum(of_streams=False, join=ConcatDataset)
+register_sum(of_streams=True, join=ChainDataset)
 
 
-def prefetch_concatenated(datasets: Sequence[Any], sizes: Sequence[int], indices: Sequence[int]) -> bool:
+def _find_shared(found: Iterable[Tree | None]) -> Tree | None:
+    first, *others = found
+    return first if all(other == first for other in others) else None
+
+
+def prefetch_concatenated(datasets: Sequence[DatasetLike], sizes: Sequence[int], indices: Sequence[int]) -> bool:
     """Call ``prefetch`` of each dataset that holds some of ``indices``, with its own; ``sizes`` are cumulative."""
-    inner: dict[int, tuple[Any, list[int]]] = {}  # an object that occurs several times is called once
+    inner: dict[int, tuple[DatasetLike, list[int]]] = {}  # an object that occurs several times is called once
     for index in indices:
         child, at = _split_index(sizes, index + sizes[-1] if index < 0 else index)
         dataset = datasets[child]
@@ -183,8 +184,8 @@ def prefetch_concatenated(datasets: Sequence[Any], sizes: Sequence[int], indices
 
 
 def iter_concatenated(
-    whole: Any,
-    part: Callable[[int], Any],
+    whole: object,
+    part: Callable[[int], DatasetLike],
     sizes: Sequence[int],
     indices: Sequence[Index],
     keys: SampleKeys,
@@ -218,7 +219,7 @@ def iter_concatenated(
 
 
 def _load_by_dataset(
-    part: Callable[[int], Any],
+    part: Callable[[int], DatasetLike],
     sizes: Sequence[int],
     indices: Sequence[Index],
     keys: SampleKeys,

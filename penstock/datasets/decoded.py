@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from penstock.datasets.shared_arrays import SharedArrays
 from penstock.datasets.store.dataset import StoreDataset
 from penstock.errors import ArgumentError
 from penstock.progress import ProgressReporter, make_reporter
-from penstock.sample import ArraySpec, SampleKeys, Tree
+from penstock.sample import ArraySpec, SampleKeys, Tree, Value
 from penstock.stores.base import Store
 
 __all__ = ["MAX_NBYTES", "decode_store"]
@@ -34,8 +34,8 @@ _ROWS: Final = 64
 def decode_store(
     store: Store | str | os.PathLike[str],
     size: int | tuple[int, int] | None,
-    fields: Any,
-    transform: Any,
+    fields: object,
+    transform: object,
     max_nbytes: int,
     workers: int | None,
     progress: bool | Callable[[int, int], None] | None,
@@ -62,7 +62,7 @@ def decode_store(
         return out, shared
 
 
-def _choose_fields(store: Store, fields: Any) -> Any:
+def _choose_fields(store: Store, fields: Value) -> Value:
     """By default the image and, if there is one, the label."""
     if fields is not None:
         return (fields,) if isinstance(fields, str) else tuple(fields) if isinstance(fields, list) else fields
@@ -72,7 +72,7 @@ def _choose_fields(store: Store, fields: Any) -> Any:
     return (*images, *(["label"] if "label" in store.schema else []))
 
 
-def _make_transform(store: Store, size: int | tuple[int, int] | None, transform: Any) -> Any:
+def _make_transform(store: Store, size: int | tuple[int, int] | None, transform: Value) -> Value:
     from penstock import transforms as T  # imports the native core
 
     if transform is not None:
@@ -96,7 +96,7 @@ def _find_common_size(store: Store) -> tuple[int, int]:
     )
 
 
-def _refuse_spec(spec: Tree, specs: Sequence[Any]) -> None:
+def _refuse_spec(spec: Tree, specs: Sequence[object]) -> None:
     if not specs or not all(isinstance(each, ArraySpec) for each in specs):
         raise ArgumentError(
             f"fields must be names, or a mapping of names, of fields of one shape; their shapes are {spec!r:.300}"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from penstock.errors import PenstockError, SampleError
+from penstock.sample import Value
 
 __all__ = ["add_location", "location_of"]
 
@@ -32,6 +33,6 @@ def add_location(error: BaseException, **where: object) -> BaseException:
     return error
 
 
-def location_of(error: BaseException) -> dict[str, Any]:
+def location_of(error: BaseException) -> dict[str, Value]:
     """What :func:`add_location` has added to ``error``; the innermost call first."""
     return error.where if isinstance(error, PenstockError) else error.__dict__.get(_LOCATION, {})

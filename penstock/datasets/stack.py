@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +11,7 @@ from penstock.datasets.base import Dataset, Wrapper, fetch, iter_samples, prefet
 from penstock.datasets.fingerprints import combine_fingerprints
 from penstock.datasets.store.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
-from penstock.sample import Sample, SampleKeys, Tree, Watch
+from penstock.sample import DatasetLike, Sample, SampleKeys, Tree, Watch
 
 __all__ = ["StackDataset"]
 
@@ -38,19 +37,19 @@ class StackDataset(Dataset[Sample], Wrapper):
     same numbers, and ``penstock.rng()`` is new in each.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: object, **kwargs: object) -> None:
         if args and kwargs:
             raise ArgumentError(
                 "Supported either tuple- (via args) or dict- (via kwargs) like input, but both types are given."
             )
         if not (args or kwargs):
             raise ArgumentError("At least one dataset should be passed")
-        self.datasets: tuple[Any, ...] | dict[str, Any] = args or kwargs
+        self.datasets: tuple[DatasetLike, ...] | dict[str, DatasetLike] = args or kwargs
         lengths = [len(dataset) for dataset in self.wrapped_datasets()]
         if len(set(lengths)) > 1:
             raise ArgumentError(f"Size mismatch between datasets: {lengths}")
 
-    def wrapped_datasets(self) -> list[Any]:
+    def wrapped_datasets(self) -> list[DatasetLike]:
         """The datasets, in order."""
         return list(self.datasets.values() if isinstance(self.datasets, dict) else self.datasets)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from penstock.datasets.fingerprints import combine_fingerprints
 from penstock.datasets.store.batch_assembly import BatchAssembly, batch_assembly
 from penstock.datasets.store.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
-from penstock.sample import Index, Sample, SampleKeys, Tree, Watch
+from penstock.sample import DatasetLike, Index, Sample, SampleKeys, Tree, Watch
 from penstock.samplers.base import check_seed
 from penstock.samplers.permutation import permute
 
@@ -35,7 +35,7 @@ class Subset(Dataset[T_co], Wrapper):
         Positions in the dataset; one may occur several times.
     """
 
-    def __init__(self, dataset: Any, indices: Sequence[int] | NDArray[np.int64]) -> None:
+    def __init__(self, dataset: DatasetLike, indices: Sequence[int] | NDArray[np.int64]) -> None:
         self.dataset = dataset
         self.indices = indices
         self._indices = np.asarray(indices, dtype=np.int64) if _all_ints(indices) else None
@@ -48,7 +48,7 @@ class Subset(Dataset[T_co], Wrapper):
             return self.dataset[[self.indices[i] for i in index]]
         return self.dataset[self.indices[index]]
 
-    def wrapped_datasets(self) -> list[Any]:
+    def wrapped_datasets(self) -> list[DatasetLike]:
         """The dataset of which this is a subset."""
         return [self.dataset]
 
@@ -60,7 +60,7 @@ class Subset(Dataset[T_co], Wrapper):
         """Samples of the inner dataset, with the same keys."""
         return iter_samples(self.dataset, [self.indices[i] for i in indices], keys, watch)
 
-    def prefetch(self, indices: Sequence[Any]) -> bool:
+    def prefetch(self, indices: Sequence[Index]) -> bool:
         """See :class:`~penstock.datasets.base.Wrapper`."""
         return prefetch(self.dataset, [self.indices[i] for i in indices])
 
@@ -90,11 +90,11 @@ class Subset(Dataset[T_co], Wrapper):
         self.dataset.fill(self._indices[indices], out, keys, rows)
 
 
-def _all_ints(indices: Any) -> bool:
+def _all_ints(indices: Sequence[int] | NDArray[np.int64]) -> bool:
     return np.asarray(indices).dtype.kind in "iu" or not len(indices)
 
 
-def random_split(dataset: Any, lengths: Sequence[int | float], seed: int = 0) -> list[Subset[Sample]]:
+def random_split(dataset: DatasetLike, lengths: Sequence[int | float], seed: int = 0) -> list[Subset[Sample]]:
     """Split ``dataset`` at random into parts that do not overlap.
 
     Parameters

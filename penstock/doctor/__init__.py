@@ -7,7 +7,7 @@
                                                                                                            v
     text, JSON, HTML  <── reports <── Diagnosis <── analysis: verdict, model, trials <────────────── Recording
 
-    penstock.torch.check()       checking.py: a rule is one file in rules/
+    penstock.torch.check()       checking.py: a rule is one function in rules/
 
 This package imports nothing before a name is used: ``run.py`` must not import NumPy or torch before the script does,
 since the script may set variables (``OMP_NUM_THREADS``) that are read when they are imported.
@@ -16,12 +16,12 @@ since the script may set variables (``OMP_NUM_THREADS``) that are read when they
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from penstock.doctor.checks.checking import RULES, check
     from penstock.doctor.checks.findings import Finding, Report
-    from penstock.doctor.judge.diagnosis import Diagnosis
+    from penstock.doctor.reports.text_report import Diagnosis
     from penstock.doctor.trials.tuning import Tuning, tune
     from penstock.doctor.watching.block import WatchReport, watch
 
@@ -31,7 +31,7 @@ _HOMES: Final = {
     "RULES": "checks.checking",
     "check": "checks.checking",
     "tune": "trials.tuning",
-    "Diagnosis": "judge.diagnosis",
+    "Diagnosis": "reports.text_report",
     "Finding": "checks.findings",
     "Report": "checks.findings",
     "Tuning": "trials.tuning",
@@ -40,7 +40,7 @@ _HOMES: Final = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

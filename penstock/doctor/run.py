@@ -30,7 +30,7 @@ from penstock.doctor.watching.script import Ending, EnoughStepsError, ScriptNotF
 from penstock.registry import when_imported
 
 if TYPE_CHECKING:
-    from penstock.doctor.reports.script_report import Examination
+    from penstock.doctor.reports.script_report import ScriptReport
     from penstock.doctor.watching.watcher import Watcher
 
 __all__ = ["main"]
@@ -45,9 +45,8 @@ class _Session:
     def __init__(self, options: RunOptions, target: list[str]) -> None:
         self.options, self.target, self.pid = options, target, os.getpid()
         self.watcher: Watcher | None = None
-        self._examination: Examination | None = None
+        self._report: ScriptReport | None = None
         self._error: BaseException | None = None
-        self._is_examined = False
 
     def hook(self) -> None:
         for module, (home, function) in INSTALLERS.items():
@@ -59,7 +58,8 @@ class _Session:
 
             alone = os.environ.get("WORLD_SIZE", "1") == "1"
             steps = self.options.steps
-            limits = Limits(steps, replays=min(10, steps // 4), most_s=self.options.most_s if alone else _NO_TIME_LIMIT)
+            limit_s = self.options.most_s if alone else _NO_TIME_LIMIT
+            limits = Limits(steps, replays=min(10, steps // 4), limit_s=limit_s)
             tries = self.options.trials and not self.options.tune and self.options.speed is None
             self.watcher = Watcher(limits, finish=self._end_script, change=self.options.change, tries_threads=tries)
             self.watcher.is_active = True
@@ -74,28 +74,31 @@ class _Session:
         if threading.current_thread() is not threading.main_thread():
             os.kill(os.getpid(), signal.SIGINT)  # the main thread may wait for this one
             raise SystemExit(0)  # of this class alone, a thread ends without a message
-        if not self._is_examined:
-            self._examine(Ending("steps", 0, "steps"))
+        self._examine(Ending("steps", 0, "steps"))
         raise EnoughStepsError
 
     def _examine(self, ending: Ending) -> None:
-        from penstock.doctor.reports.script_report import examine_script
+        """Examine the script, once."""
+        if self.watcher is None or self._report is not None or self._error is not None:
+            return
+        from penstock.doctor.reports.script_report import ScriptReport
 
-        self._is_examined = True
         try:
-            self._examination = examine_script(self.watcher, self.options, self.target, ending)
+            self._report = ScriptReport(self.watcher, self.options, self.target, ending)
         except BaseException as error:  # noqa: BLE001  # raised again when the script has ended: it is not the script's
             self._error = error
 
     def report(self, ending: Ending) -> int:
         """Print and write what was found in the script that has ended; returns the exit code."""
-        from penstock.doctor.reports.script_report import report
-
-        if not self._is_examined:
-            self._examine(ending)
+        self._examine(ending)
         if self._error is not None:
             raise self._error
-        return int(report(self._examination, self.watcher, self.options, self.target, ending))
+        if self._report is None:
+            sys.stderr.write(
+                "penstock doctor: no DataLoader was imported in this process; there is nothing to report\n"
+            )
+            return ending.code
+        return self._report.report(ending)
 
 
 def main() -> None:

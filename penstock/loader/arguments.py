@@ -11,13 +11,12 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
-from typing import Any
 
 from penstock.collate import default_collate
 from penstock.datasets import Subset
 from penstock.datasets.base import is_iterable
 from penstock.errors import ArgumentError
-from penstock.sample import DatasetLike, SamplerLike
+from penstock.sample import Batch, DatasetLike, Sample, SamplerLike
 from penstock.samplers.base import check_count, check_seed
 from penstock.stores.base import Store
 from penstock.workers import BACKENDS
@@ -31,11 +30,11 @@ class Arguments:
 
     dataset: DatasetLike
     batch_size: int | None
-    shuffle: Any
+    shuffle: object
     sampler: SamplerLike
     batch_sampler: SamplerLike
     num_workers: int
-    collate_fn: Callable[[list[Any]], Any] | None
+    collate_fn: Callable[[Sample], Batch] | None
     drop_last: bool
     timeout: float
     worker_init_fn: Callable[[int], None] | None
@@ -46,7 +45,8 @@ class Arguments:
     in_order: bool
     stall_timeout: float | None
     chunk_size: int | None
-    multiprocessing_context: Any
+    multiprocessing_context: str | BaseContext | None
+    context: BaseContext | None = None  # found by its name
 
 
 def check_arguments(given: Arguments) -> Arguments:
@@ -94,7 +94,7 @@ def refuse_records(dataset: DatasetLike, subsets: tuple[type, ...] = (Subset,)) 
         )
 
 
-def refuse_torch_arguments(pin_memory: Any, generator: Any) -> None:
+def refuse_torch_arguments(pin_memory: object, generator: object) -> None:
     """Refuse what only a loader of tensors can do, by the name of the one that does it."""
     if pin_memory:
         raise ArgumentError(
@@ -161,12 +161,14 @@ def _check_context(given: Arguments) -> None:
                 f"multiprocessing_context option should specify a valid start method in {methods!r}, "
                 f"but got multiprocessing_context={context!r}"
             )
-        given.multiprocessing_context = multiprocessing.get_context(context)
+        given.context = multiprocessing.get_context(context)
     elif not isinstance(context, BaseContext):
         raise ArgumentError(
             "multiprocessing_context option should be a valid context object or a string specifying the start method, "
             f"but got multiprocessing_context={context!r}"
         )
+    else:
+        given.context = context
 
 
 def _check_prefetch(given: Arguments) -> None:

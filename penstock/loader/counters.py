@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import time
 import weakref
 from collections import deque
+from collections.abc import Mapping
 from typing import Final, Protocol
 
-from penstock.loader.batch_nbytes import count_nbytes
+import numpy as np
+
 from penstock.loader.faults import LeftOutLog
 from penstock.repairs import Repaired
-from penstock.sample import State
-from penstock.stats import QueueStats, Stats
+from penstock.sample import Batch, State
+from penstock.stats import QueueStats, Stats, WorkerStats, make_stages
 from penstock.trace import STAGES, Observer, Trace
 from penstock.workers.base import NOTHING, TaskResult
 
-__all__ = ["LoaderCounters"]
+__all__ = ["LoaderCounters", "count_nbytes"]
 
 _MAX_REPAIRED: Final = 10_000
 
 _MEASURED: Final = 64
 """Of so many batches, one is measured: looking at all arrays of each would cost more than counting it."""
+
+_MOST: Final = 256
+"""Most values that are looked at: a batch may be a list of many small objects."""
+
+_LIBRARIES: Final = frozenset({"numpy", "torch", "torchvision", "penstock"})
+"""Whose ``nbytes`` is asked for: a property of a user's own class may do anything."""
 
 _Times = dict[str, tuple[int, int]]
 
@@ -114,10 +125,14 @@ class LoaderCounters:
         for times in workers.values():
             total = _add(total, times)
         queues = [iterator.queue() for known in self._iterators if (iterator := known()) is not None]
-        return Stats.of(
-            total, self._batches, self._samples, self.left_out_log.count, self._repaired_count, workers=workers,
-            worker_batches=self._worker_batches, sample_nbytes=self._measured_nbytes / max(1, self._measured_samples),
-            queue=sum((queue for queue in queues if queue.limit), QueueStats()),
+        each = [
+            WorkerStats(worker, make_stages(times), self._worker_batches.get(worker, 0))
+            for worker, times in workers.items()
+        ]
+        return Stats(
+            make_stages(total), self._batches, self._samples, total["wait"][0], self.left_out_log.count,
+            self._repaired_count, tuple(each), self._measured_nbytes / max(1, self._measured_samples),
+            sum((queue for queue in queues if queue.limit), QueueStats()), time.perf_counter_ns(),
         )  # fmt: skip
 
 
@@ -128,3 +143,32 @@ def _sum(a: dict[int, _Times], b: dict[int, _Times]) -> dict[int, _Times]:
 
 def _add(a: _Times, b: _Times) -> _Times:
     return {stage: (a[stage][0] + b[stage][0], a[stage][1] + b[stage][1]) for stage in STAGES}
+
+
+def count_nbytes(batch: Batch) -> int:
+    """Bytes of the arrays, text and bytes in a batch's dicts, lists and tuples; of the first 256 values."""
+    total, looked_at, waiting = 0, 0, [batch]
+    while waiting and looked_at < _MOST:
+        value = waiting.pop()
+        looked_at += 1
+        kind = type(value)
+        if kind is np.ndarray:  # the usual kinds first: this is called while an epoch is under way
+            total += value.nbytes
+        elif kind is dict or (kind is not list and kind is not tuple and isinstance(value, Mapping)):
+            waiting.extend(itertools.islice(value.values(), _MOST))
+        elif isinstance(value, (list, tuple)):
+            waiting.extend(value[:_MOST])
+        elif isinstance(value, (str, bytes, bytearray)):
+            total += len(value)
+        else:
+            total += _read_nbytes(value)
+    return total
+
+
+def _read_nbytes(value: object) -> int:
+    if type(value).__module__.partition(".")[0] not in _LIBRARIES:
+        return 0
+    with contextlib.suppress(Exception):  # sparse tensors have none, and say so in several ways
+        if isinstance(nbytes := getattr(value, "nbytes", 0), int):
+            return nbytes
+    return 0

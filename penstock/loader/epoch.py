@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.loader.faults import ErrorBudget
 from penstock.loader.position import Position, WorkerPosition
-from penstock.sample import StateDict
+from penstock.sample import State, StateDict
 from penstock.workers.jobs import WorkerStart
 
 if TYPE_CHECKING:
@@ -70,10 +70,10 @@ class PreparedEpoch:
         elif position.sampler is None and self.cursor is not None:
             position.sampler = self.cursor.state()
         rotation = None
-        if recipe.processes:
+        if recipe.workers.processes:
             last = -1 if position.last_worker is None else position.last_worker
             first = last + 1 if position.is_replicated else position.batches
-            rotation = WorkerRotation(recipe.processes, recipe.limit, in_order=settings.in_order, first=first)
+            rotation = WorkerRotation(recipe.workers.processes, recipe.limit, in_order=settings.in_order, first=first)
         # Batches that came out of order cannot be built again in that order: then each has a snapshot.
         every = settings.snapshot_every if settings.in_order else 1
         since: list[Task] | None = [] if settings.persistent else None
@@ -144,13 +144,13 @@ class Epoch:
         """Whether a snapshot may need what this task's worker returns with it: torchdata's rule."""
         if not self.every:
             return False
-        workers = self.recipe.num_workers
+        workers = self.recipe.workers.num_workers
         if self.position.is_replicated:  # which batch this will be is known only when it comes
             return self.position.batches % self.every + 1 + self.recipe.limit + workers >= self.every
         return task.seq % self.every + workers >= self.every
 
 
-def _start_state(worker: WorkerPosition) -> Any:
+def _start_state(worker: WorkerPosition) -> State:
     return {**_NO_STATE, **(worker.state or {}), "ended": True} if worker.ended else worker.state
 
 

@@ -16,7 +16,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
@@ -110,17 +110,16 @@ class LoaderIterator:
     def __next__(self) -> Batch:
         try:
             done = self._advance()
-            if done is None:
-                raise StopIteration
-            error = done.error
         except StallError as stalled:
-            done, error = None, stalled.with_traceback(None)
-        if done is not None and error is None:
+            done = TaskResult(self._next_seq, error=stalled.with_traceback(None))
+        if done is None:
+            raise StopIteration
+        error = done.error
+        if error is None:
             return done.batch
         # A traceback that somebody keeps (a notebook does) keeps this frame: it must not keep the workers by `self`,
         # nor the error by itself.
         del self, done
-        assert error is not None, "what is no batch is an error"
         try:
             raise error
         finally:
@@ -173,7 +172,7 @@ class LoaderIterator:
         for done in self._ready.values():
             position.record(done)
         self._settings, self._needs_workers = replace(self._settings, persistent=False), True
-        self.backend = epoch.recipe.make_backend(epoch.prepared.base_seed)
+        self.backend = epoch.recipe.workers.make_backend(epoch.prepared.base_seed)
         return backend, position
 
     def abandon(self) -> None:
@@ -186,7 +185,7 @@ class LoaderIterator:
         """
         epoch = self.epoch
         if self.stopped:
-            self.backend, self.stopped = epoch.recipe.make_backend(epoch.prepared.base_seed), False
+            self.backend, self.stopped = epoch.recipe.workers.make_backend(epoch.prepared.base_seed), False
             self._in_flight = 0
         self._await_in_flight()
         for done in self._ready.values():
@@ -197,12 +196,7 @@ class LoaderIterator:
 
     def _await_in_flight(self) -> None:
         while self._in_flight > len(self._ready):
-            done = self._wait()
-            self._ready[done.seq] = done
-
-    def record_first_states(self) -> None:
-        """See :meth:`Epoch.record_first_states`."""
-        self.epoch.record_first_states(self.backend, self._settings.patience_s, missing_only=True)
+            self._wait()
 
     def _advance(self) -> TaskResult | None:
         """The next batch or error, counted as delivered; None at the end."""
@@ -242,8 +236,7 @@ class LoaderIterator:
 
     def _end_stream(self, done: TaskResult) -> None:
         """A stream is at its end: the only one, or that of one worker process."""
-        rotation = self.epoch.rotation
-        if rotation is None or done.worker is None:
+        if self.epoch.rotation is None or done.worker is None:
             self._plan_ended = True
         else:
             self.epoch.position.record(done).ended = True
@@ -260,26 +253,23 @@ class LoaderIterator:
         settings = self._settings
         self.epoch.position.finished = self._closed = True
         settings.counters.retire(self.epoch.trace)
-        if settings.persistent and settings.idle is None:
-            self.backend.pause()
-            return
-        self.stopped = True
-        if settings.persistent and settings.idle is not None:
+        self.stopped = not settings.persistent or settings.idle is not None
+        if not settings.persistent:
+            self.backend.close()
+        elif settings.idle is not None:
             settings.idle.put(self.backend)
         else:
-            self.backend.close()
+            self.backend.pause()
 
     def _replay(self, goal: int) -> None:
         """Build again and drop batches up to number ``goal``: they were counted when they were delivered."""
-        if self.epoch.position.batches >= goal:
-            return
         self._budget, self._replaying = None, True
         while self.epoch.position.batches < goal and self._advance() is not None:
             pass
         self._budget, self._replaying = self.epoch.budget, False
 
     def _count(self, done: TaskResult) -> None:
-        if done.task is None and not self._plan.goes_on_after_error:
+        if done.task is None and isinstance(self._plan, Generator):
             return  # the sampler failed and is at its end: a state taken now has it fail again
         self.epoch.count(done)
         if self.epoch.position.is_replicated:
@@ -314,14 +304,13 @@ class LoaderIterator:
                 task = next(self._plan)
             except StopIteration:
                 self._plan_ended = True
-                ahead = None if self._settings.ahead is None else self._settings.ahead()
-                if ahead is not None and not self._replaying:
-                    ahead.begin()
+                begin_next = self._settings.begin_next and self._settings.begin_next()
+                if begin_next is not None and not self._replaying:
+                    begin_next()
                 return
             except Exception as error:  # noqa: BLE001  # raised in its turn: the batches before it are good
                 self._ready[self._planned] = TaskResult(self._planned, error=error)
                 self._in_flight, self._planned = self._in_flight + 1, self._planned + 1
-                self._plan_ended = not self._plan.goes_on_after_error
                 continue
             self._planned = task.seq + 1
             if task.seq not in self._delivered_before or not len(task.indices):
@@ -361,14 +350,13 @@ class LoaderIterator:
                 return self._ready.pop(seq)
             if not self._in_flight:
                 return None
-            done = self._wait()
-            self._ready[done.seq] = done
+            self._wait()
 
-    def _wait(self) -> TaskResult:
+    def _wait(self) -> None:
         done = self._receive()
+        self._ready[done.seq] = done
         if self.epoch.rotation is not None and done.worker is not None:
             self.epoch.rotation.finish(done.worker)
-        return done
 
     def _receive(self) -> TaskResult:
         """The next batch that ends, whichever it is."""

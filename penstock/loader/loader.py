@@ -13,7 +13,8 @@ import os
 import secrets
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Self
+from multiprocessing.context import BaseContext
+from typing import Final, Self
 
 import numpy as np
 
@@ -29,17 +30,18 @@ from penstock.loader.counters import LoaderCounters
 from penstock.loader.epoch import PreparedEpoch
 from penstock.loader.faults import LeftOutLog, warn_of_unequal_steps
 from penstock.loader.iteration import LoaderIterator
-from penstock.loader.plan import StreamPlan
+from penstock.loader.plan import TaskPlan, plan_stream
 from penstock.loader.position import Position, assign_workers
-from penstock.loader.recipe import IdleWorkers, Memory, Recipe, Settings
+from penstock.loader.recipe import Filling, IdleWorkers, Memory, Recipe, Settings, Workers
 from penstock.loader.sampler_cursor import SamplerCursor
 from penstock.loader.sampling import LoaderOrder
 from penstock.loader.state import dump, parse
 from penstock.loader.statistics import LoaderStatistics
-from penstock.sample import Batch, DatasetLike, Sample, SamplerLike, State, StateDict, tree_leaves
+from penstock.sample import Batch, DatasetLike, Index, Sample, SamplerLike, State, StateDict, tree_leaves
 from penstock.samplers.base import check_count
 from penstock.workers import BACKENDS
 from penstock.workers.left_out import SampleRules
+from penstock.workers.slots import BatchLayout
 
 __all__ = ["DataLoader"]
 
@@ -140,10 +142,10 @@ class DataLoader(LoaderStatistics):
         dataset: DatasetLike,
         batch_size: int | None = 1,
         shuffle: bool | None = None,
-        sampler: Iterable[Any] | None = None,
-        batch_sampler: Iterable[Any] | None = None,
+        sampler: Iterable[Index] | None = None,
+        batch_sampler: Iterable[Index] | None = None,
         num_workers: int = 0,
-        collate_fn: Callable[[Any], Any] | None = None,
+        collate_fn: Callable[[Sample], Batch] | None = None,
         drop_last: bool = False,
         timeout: float = 0,
         worker_init_fn: Callable[[int], None] | None = None,
@@ -155,14 +157,14 @@ class DataLoader(LoaderStatistics):
         in_order: bool = True,
         stall_timeout: float | None = 120.0,
         chunk_size: int | None = None,
-        multiprocessing_context: Any = None,
+        multiprocessing_context: str | BaseContext | None = None,
         on_error: str = "raise",
         max_errors: float | None = None,
         error_log: str | os.PathLike[str] | None = None,
         seed_per_sample: bool = False,
         overlap_epochs: bool = False,
         pin_memory: bool = False,
-        generator: Any = None,
+        generator: object = None,
     ) -> None:
         refuse_torch_arguments(pin_memory, generator)
         given = check_arguments(
@@ -179,7 +181,7 @@ class DataLoader(LoaderStatistics):
         self.persistent_workers, self.in_order = persistent_workers, in_order
         self.timeout, self.stall_timeout = timeout, stall_timeout
         self.worker_init_fn, self.chunk_size = worker_init_fn, given.chunk_size
-        self.multiprocessing_context = given.multiprocessing_context
+        self.multiprocessing_context = given.context
         self.on_error, self.seed_per_sample, self.overlap_epochs = on_error, seed_per_sample, overlap_epochs
         self._counters = LoaderCounters(LeftOutLog(on_error, max_errors, error_log))
         self.seed = secrets.randbits(63) if given.seed is None else given.seed
@@ -217,7 +219,7 @@ class DataLoader(LoaderStatistics):
         self.reported_length: int | None = None
         self._initialized = True
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if name in _FIXED and getattr(self, "_initialized", False):
             raise ArgumentError(f"{name} attribute should not be set after {type(self).__name__} is initialized")
         super().__setattr__(name, value)
@@ -235,7 +237,7 @@ class DataLoader(LoaderStatistics):
         self._ahead = EpochAhead(self) if self.overlap_epochs else None
         self._initialized = True
 
-    def __class_getitem__(cls, item: Any) -> type[Self]:  # DataLoader[T], as torch's subscripts
+    def __class_getitem__(cls, item: object) -> type[Self]:  # DataLoader[T], as torch's subscripts
         return cls
 
     # iteration
@@ -254,7 +256,7 @@ class DataLoader(LoaderStatistics):
         settings, recipe = self._make_settings(), self._make_recipe()
         prepared = self._prepare(recipe)
         plan = self._make_plan(prepared, recipe)
-        backend = self._idle.take() or recipe.make_backend(prepared.base_seed)
+        backend = self._idle.take() or recipe.workers.make_backend(prepared.base_seed)
         try:
             epoch = prepared.start(settings, recipe, plan, backend)
         except BaseException:
@@ -299,7 +301,7 @@ class DataLoader(LoaderStatistics):
         return Settings(
             self._order, self.num_workers, self.in_order, self.timeout, self.stall_timeout, self.persistent_workers,
             self._counters, functools.partial(_count_batches, self._order, self.batch_size, self.drop_last), self.seed,
-            self._idle, ahead=None if self._ahead is None else weakref.ref(self._ahead),
+            self._idle, begin_next=None if self._ahead is None else weakref.WeakMethod(self._ahead.begin),
             reported_length=self.reported_length,
         )  # fmt: skip
 
@@ -312,31 +314,35 @@ class DataLoader(LoaderStatistics):
         collate = with_ragged(self.collate_fn, self.dataset) if by_default else self.collate_fn
         assembly = batch_assembly(self.dataset) if by_default else None
         rules = SampleRules(self.on_error, order.population if self.on_error == "replace" else 0, self.seed_per_sample)
+        filling = None
+        if spec is not None:
+            deliver = self._convert if assembly is None else assembly.form_rows
+            filling = Filling(BatchLayout(spec, order.rows), self._memory.slots(limit + 2), deliver)
         return Recipe(
-            self.workers, self.dataset, order.is_stream, order.batched, self.num_workers, self.chunk_size,
-            self.worker_init_fn, self.multiprocessing_context, collate, rules, limit, spec,
-            rows=order.rows if spec is not None else 1, batch_size=self.batch_size, drop_last=self.drop_last,
-            pool=None if spec is None else self._memory.slots(limit + 2),
+            workers=Workers(
+                self.workers, self.num_workers, self.chunk_size, self.multiprocessing_context, self.worker_init_fn
+            ),
+            limit=limit, dataset=self.dataset, is_stream=order.is_stream, batched=order.batched, collate=collate,
+            rules=rules, filling=filling, batch_size=self.batch_size, drop_last=self.drop_last,
             deliver=None if assembly is None else assembly.split,
-            deliver_rows=self._convert if assembly is None else assembly.form_rows,
         )  # fmt: skip
 
     def _prepare(self, recipe: Recipe) -> PreparedEpoch:
         position = Position(self._epoch) if self._resume is None else self._resume.copy()
-        assign_workers(position, recipe.processes, is_stream=recipe.is_stream)
+        assign_workers(position, recipe.workers.processes, is_stream=recipe.is_stream)
         # Of the epoch too: workers that are started anew for each epoch must not draw the same in each.
         words = np.random.SeedSequence([self.seed, position.epoch]).generate_state(1, np.uint64)
         return PreparedEpoch(position, self.seed, int(words[0] >> np.uint64(1)))
 
-    def _make_plan(self, prepared: PreparedEpoch, recipe: Recipe) -> Any:
-        order, position = self._order, prepared.position
+    def _make_plan(self, prepared: PreparedEpoch, recipe: Recipe) -> TaskPlan:
+        order, position, fills = self._order, prepared.position, recipe.filling is not None
         if recipe.is_stream:
-            return StreamPlan(self.seed, position.epoch, position.batches)
+            return plan_stream(self.seed, position.epoch, position.batches)
         if order.unit is None:
             order.set_sampler_epoch(position.epoch)
             prepared.cursor = SamplerCursor(order.index_sampler, cuts=order.cuts)
             prepared.cursor.restore(position.sampler, position.batches)
-        return order.make_plan(self.seed, position, prepared.cursor, fills=recipe.spec is not None, checks_length=True)
+        return order.make_plan(self.seed, position, prepared.cursor, fills=fills, checks_length=True)
 
     # state
 

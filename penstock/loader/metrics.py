@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from penstock.errors import ArgumentError
+from penstock.loader.statistics import LoaderStatistics
 from penstock.registry import require
 from penstock.stats import LoaderRates, Stats
 
@@ -142,7 +143,7 @@ def format_prometheus(stats: Stats, labels: Mapping[str, str] | None = None, pre
     return "\n".join(lines) + "\n"
 
 
-def observe(meter: Any, loader: Any, *, prefix: str = "penstock.loader.") -> None:
+def observe(meter: Any, loader: LoaderStatistics, *, prefix: str = "penstock.loader.") -> None:
     """Have OpenTelemetry read a loader's counters whenever it exports.
 
     Parameters
@@ -161,10 +162,10 @@ def observe(meter: Any, loader: Any, *, prefix: str = "penstock.loader.") -> Non
     """
     observation = require("opentelemetry.metrics", purpose="to observe a loader").Observation
 
-    def watch(read: Callable[[Stats], float]) -> Callable[[object], list[Any]]:
+    def watch(read: Callable[[Stats], float]) -> Callable[[object], list[object]]:
         return lambda _options: [observation(read(loader.stats()))]
 
-    def observe_stages(_options: object) -> list[Any]:
+    def observe_stages(_options: object) -> list[object]:
         return [observation(seconds, labels) for labels, seconds in _list_stage_seconds(loader.stats())]
 
     for name, text, read in _COUNTERS:

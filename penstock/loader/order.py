@@ -15,12 +15,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from penstock.datasets.base import is_iterable, look_ahead, prefetch
 from penstock.datasets.fingerprints import get_fingerprint
 from penstock.errors import StateError
-from penstock.loader.plan import BatchPlan, IndexPlan, SamplerPlan, TaskPlan, plan_ahead
+from penstock.loader.plan import SamplerPlan, TaskPlan, plan_ahead, plan_batches, plan_samples
 from penstock.loader.position import Position
 from penstock.sample import DatasetLike, SamplerLike, State, StateDict
 from penstock.samplers import BatchSampler, DistributedSampler, RandomAccess, Sampler
@@ -153,7 +153,8 @@ class Order:
         cut, start = self.cut(), (seed, position.epoch, position.batches)
         if cursor is None:
             rest = rest_of(self.sampler, position.origin)
-            plan = BatchPlan(rest, *start) if cut is None else IndexPlan(rest, *cut, *start)
+            count = len(rest)
+            plan = plan_batches(rest, count, *start) if cut is None else plan_samples(rest, count, *cut, *start)
             samples = look_ahead(self.dataset)
             return plan_ahead(plan, functools.partial(prefetch, self.dataset), samples) if samples else plan
         expected = length(self.sampler) if checks_length else None
@@ -197,7 +198,7 @@ def ranks_of(sampler: SamplerLike) -> Ranks | None:
     return Ranks(sampler.num_replicas, unit) if unit is not None and isinstance(sampler, RankPartitioned) else None
 
 
-def rest_of(sampler: SamplerLike, origin: int) -> Any:
+def rest_of(sampler: SamplerLike, origin: int) -> SamplerLike:
     """What is left of a sampler's order after ``origin`` positions of the whole job."""
     return sampler.remaining(origin) if origin else sampler
 

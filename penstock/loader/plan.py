@@ -2,10 +2,10 @@
 
 ::
 
-    sampler with order(start, stop, epoch)  ->  IndexPlan     begins at any batch in O(1)
-    batch sampler with batches(start, ...)  ->  BatchPlan     likewise
-    any other (batch) sampler               ->  SamplerPlan      iterates it (penstock.loader.sampler_cursor)
-    iterable dataset                        ->  StreamPlan    tasks without indices
+    sampler with order(start, stop, epoch)  ->  plan_samples  begins at any batch in O(1)
+    batch sampler with batches(start, ...)  ->  plan_batches  likewise
+    any other (batch) sampler               ->  SamplerPlan   iterates it (penstock.loader.sampler_cursor)
+    iterable dataset                        ->  plan_stream   tasks without indices
 
 A plan is an iterator of tasks for one epoch, used by one thread. It reads no sample.
 """
@@ -13,10 +13,11 @@ A plan is an iterator of tasks for one epoch, used by one thread. It reads no sa
 from __future__ import annotations
 
 import hashlib
+import itertools
 import operator
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +29,7 @@ from penstock.sample import Index, SampleKeys
 from penstock.samplers.base import BatchAccess, RandomAccess
 from penstock.workers.base import Task
 
-__all__ = ["BatchPlan", "IndexPlan", "SamplerPlan", "StreamPlan", "TaskPlan", "plan_ahead"]
+__all__ = ["SamplerPlan", "TaskPlan", "plan_ahead", "plan_batches", "plan_samples", "plan_stream"]
 
 _BLOCK: Final = 4096
 """Indices asked of a sampler at once: one vectorised call serves many batches."""
@@ -37,82 +38,45 @@ _BATCHES: Final = 32
 """Batches asked of a batch sampler at once."""
 
 
-class TaskPlan(Protocol):
-    """The tasks of one epoch, in order."""
-
-    goes_on_after_error: bool
-    """Whether an error takes the number of one task, and the next one can be drawn; False: it ends the epoch."""
-
-    def __iter__(self) -> Iterator[Task]: ...
-
-    def __next__(self) -> Task: ...
+TaskPlan = Iterator[Task]
+"""The tasks of one epoch, in order. A generator is at its end when it has raised; other plans can be advanced again."""
 
 
-class IndexPlan:
-    """Tasks from a sampler with random access, from batch ``start`` on."""
-
-    goes_on_after_error = False
-
-    def __init__(
-        self, sampler: RandomAccess, batch_size: int, drop_last: bool, seed: int, epoch: int, start: int
-    ) -> None:
-        self._sampler, self._batch_size, self._seed, self._epoch = sampler, batch_size, seed, epoch
-        count = len(sampler)
-        self._count = count - count % batch_size if drop_last else count
-        self._seq = start
-        self._block: NDArray[np.int64] = np.empty(0, np.int64)
-        self._block_start = 0
-
-    def __iter__(self) -> Iterator[Task]:
-        return self
-
-    def __next__(self) -> Task:
-        start = self._seq * self._batch_size
-        stop = min(start + self._batch_size, self._count)
-        if start >= stop:
-            raise StopIteration
-        if stop > self._block_start + len(self._block) or start < self._block_start:
-            self._block_start = start
-            end = min(start + max(self._batch_size, _BLOCK // self._batch_size * self._batch_size), self._count)
-            self._block = self._sampler.order(start, end, self._epoch)
-            if len(self._block) != end - start:
-                raise SampleError(f"{type(self._sampler).__name__} gave {len(self._block)} of {end - start} indices")
-        indices = self._block[start - self._block_start : stop - self._block_start]
-        seq, self._seq = self._seq, self._seq + 1
-        return Task(seq, indices, SampleKeys(self._seed, self._epoch, indices))
+def plan_samples(
+    sampler: RandomAccess, count: int, batch_size: int, drop_last: bool, seed: int, epoch: int, start: int
+) -> TaskPlan:
+    """Tasks from a sampler with random access and ``count`` indices, from batch ``start`` on."""
+    count -= count % batch_size if drop_last else 0
+    step = max(batch_size, _BLOCK // batch_size * batch_size)
+    for first in range(start * batch_size, count, step):
+        block = sampler.order(first, min(first + step, count), epoch)
+        if len(block) != min(step, count - first):
+            raise SampleError(f"{type(sampler).__name__} gave {len(block)} of {min(step, count - first)} indices")
+        for begin in range(0, len(block), batch_size):
+            indices = block[begin : begin + batch_size]
+            yield Task((first + begin) // batch_size, indices, SampleKeys(seed, epoch, indices))
 
 
-class BatchPlan:
-    """Tasks from a batch sampler with random access, from batch ``start`` on."""
+def plan_batches(sampler: BatchAccess, count: int, seed: int, epoch: int, start: int) -> TaskPlan:
+    """Tasks from a batch sampler with random access and ``count`` batches, from batch ``start`` on."""
+    for first in range(start, count, _BATCHES):
+        block = sampler.batches(first, min(first + _BATCHES, count), epoch)
+        if len(block) != min(_BATCHES, count - first):
+            raise SampleError(f"{type(sampler).__name__} gave {len(block)} of {min(_BATCHES, count - first)} batches")
+        for seq, batch in enumerate(block, first):
+            indices = np.asarray(batch, np.int64)
+            yield Task(seq, indices, SampleKeys(seed, epoch, indices))
 
-    goes_on_after_error = False
 
-    def __init__(self, sampler: BatchAccess, seed: int, epoch: int, start: int) -> None:
-        self._sampler, self._seed, self._epoch, self._seq = sampler, seed, epoch, start
-        self._count = len(sampler)
-        self._block: list[list[int]] = []
-
-    def __iter__(self) -> Iterator[Task]:
-        return self
-
-    def __next__(self) -> Task:
-        seq = self._seq
-        if seq >= self._count:
-            raise StopIteration
-        if not self._block:
-            stop = min(seq + _BATCHES, self._count)
-            self._block = self._sampler.batches(seq, stop, self._epoch)[::-1]
-            if len(self._block) != stop - seq:
-                raise SampleError(f"{type(self._sampler).__name__} gave {len(self._block)} of {stop - seq} batches")
-        indices = np.asarray(self._block.pop(), np.int64)
-        self._seq += 1
-        return Task(seq, indices, SampleKeys(self._seed, self._epoch, indices))
+def plan_stream(seed: int, epoch: int, start: int) -> TaskPlan:
+    """Endless tasks without indices: the stream itself ends, and numbers its batches."""
+    keys = SampleKeys(seed, epoch, np.empty(0, np.int64))
+    for seq in itertools.count(start):
+        yield Task(seq, (), keys)
 
 
 class SamplerPlan:
-    """Tasks from a sampler that is iterated."""
-
-    goes_on_after_error = True  # as torch's loader, which advances a sampler again that has raised
+    """Tasks from a sampler that is iterated; as torch's loader, it advances a sampler again that has raised."""
 
     def __init__(
         self,
@@ -158,23 +122,6 @@ class SamplerPlan:
                 f"{type(self._cursor.inner).__name__} gave {self._cursor.drawn} indices, but its len() was {expected}",
                 epoch=self._epoch,
             )
-
-
-class StreamPlan:
-    """Endless tasks without indices: the stream itself ends, and numbers its batches."""
-
-    goes_on_after_error = False
-
-    def __init__(self, seed: int, epoch: int, start: int) -> None:
-        self._keys = SampleKeys(seed, epoch, np.empty(0, np.int64))
-        self._seq = start
-
-    def __iter__(self) -> Iterator[Task]:
-        return self
-
-    def __next__(self) -> Task:
-        seq, self._seq = self._seq, self._seq + 1
-        return Task(seq, (), self._keys)
 
 
 def _add_keys(

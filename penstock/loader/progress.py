@@ -10,11 +10,14 @@ file, pipe    a line every ten seconds, so that a log stays short
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from typing import Any, Final, Self, TextIO
+from collections.abc import Callable, Collection, Iterator
+from types import ModuleType
+from typing import Final, Self, TextIO
 
 from penstock.loader.counters import LoaderCounters
+from penstock.loader.order import length
 from penstock.loader.reporting import PeriodicReport
+from penstock.sample import Batch
 from penstock.stats import LoaderRates
 
 __all__ = ["LoaderProgress"]
@@ -41,7 +44,12 @@ class LoaderProgress:
     """
 
     def __init__(
-        self, loader: Any, counters: LoaderCounters, *, stream: TextIO | None = None, period_s: float | None = None
+        self,
+        loader: Collection[Batch],
+        counters: LoaderCounters,
+        *,
+        stream: TextIO | None = None,
+        period_s: float | None = None,
     ) -> None:
         self._loader, self._counters, self._stream, self._period_s = loader, counters, stream, period_s
         self._report: PeriodicReport | None = None
@@ -50,7 +58,7 @@ class LoaderProgress:
         self._total: int | None = None
         self._first = counters.stats()
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Batch]:
         with self:
             yield from self._loader
 
@@ -58,7 +66,7 @@ class LoaderProgress:
         return len(self._loader)
 
     def __enter__(self) -> Self:
-        self._total = _count_batches(self._loader)
+        self._total = length(self._loader)
         self._first = self._counters.stats()
         period_s = self._choose_display(sys.stderr if self._stream is None else self._stream)
         self._report = PeriodicReport(
@@ -110,31 +118,23 @@ def _open_terminal(stream: TextIO) -> tuple[Callable[[str], None], Callable[[], 
     return show, live.stop
 
 
-def _find_notebook() -> Any:
+def _find_notebook() -> ModuleType | None:
     """IPython's display module, if this program runs in a notebook; nothing is imported for it."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return sys.modules.get("IPython.display") if hasattr(shell, "kernel") else None
 
 
-def _show_in_cell(display: Any) -> Callable[[str], None]:
-    shown: list[Any] = []
+def _show_in_cell(display: ModuleType) -> Callable[[str], None]:
+    shown: list[Callable[..., object]] = []
 
     def show(text: str) -> None:
         content = {"text/plain": text}
         if shown:
-            shown[0].update(content, raw=True)
+            shown[0](content, raw=True)
         else:
-            shown.append(display.display(content, raw=True, display_id=True))
+            shown.append(display.display(content, raw=True, display_id=True).update)
 
     return show
-
-
-def _count_batches(loader: Any) -> int | None:
-    """Batches of an epoch; None if that is unknown."""
-    try:
-        return len(loader)
-    except TypeError:  # a stream without a length
-        return None
 
 
 def _do_nothing() -> None:

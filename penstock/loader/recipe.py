@@ -15,18 +15,18 @@ import os
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from multiprocessing.context import BaseContext
 
 from penstock.loader.counters import LoaderCounters
 from penstock.loader.order import Order
-from penstock.sample import Batch, DatasetLike, StateDict, Tree
+from penstock.sample import Batch, DatasetLike, Sample, StateDict, Tree
 from penstock.trace import Trace
 from penstock.workers import BACKENDS, Backend, Capabilities, Job
 from penstock.workers.jobs import FillJob, SampleJob, StreamJob, WorkerStart
 from penstock.workers.left_out import SampleRules
 from penstock.workers.slots import BatchLayout, PageLock, SlotPool
 
-__all__ = ["IdleWorkers", "Memory", "Recipe", "Settings"]
+__all__ = ["Filling", "IdleWorkers", "Memory", "Recipe", "Settings", "Workers"]
 
 
 class Memory:
@@ -71,13 +71,6 @@ class IdleWorkers:
             backend.close()
 
 
-class _Ahead(Protocol):
-    """See :class:`penstock.loader.ahead.EpochAhead`."""
-
-    def begin(self) -> None:
-        """Begin the next epoch."""
-
-
 @dataclass(slots=True)
 class Settings:
     """What an iterator reads of its loader; made by each ``iter()``. It does not hold the loader."""
@@ -93,7 +86,7 @@ class Settings:
     seed: int | None = None
     idle: IdleWorkers | None = None  # where workers go at the end; None: a persistent iterator keeps its own
     snapshot_every: int | None = 1  # batches between two states of worker processes; None or 0: only their first
-    ahead: weakref.ref[_Ahead] | None = None  # begins the next epoch when the plan of this one has ended
+    begin_next: weakref.WeakMethod[Callable[[], None]] | None = None  # begins the next epoch early
     reported_length: int | None = None  # what ``len(dataset)`` was when ``len(loader)`` was called
 
     @property
@@ -103,31 +96,15 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
-    """What one ``iter()`` decides; kept as long as its workers."""
+class Workers:
+    """Which workers build the batches."""
 
     kind: str  # name of the backend
-    dataset: DatasetLike  # the job's
-    is_stream: bool  # whether the dataset is iterated; whether samples come in batches
-    batched: bool
     num_workers: int  # the loader's
-    chunk_size: int | None
-    worker_init_fn: Callable[[int], None] | None
-    context: Any
-    collate: Callable[[Any], Batch]  # from the list of samples to the batch; without batches from the one sample
-    rules: SampleRules  # what becomes of samples that fail, and how random generators are seeded
-    limit: int  # most batches under way or ready
-    spec: Tree | None = None  # of one sample, if the dataset fills rows
-    rows: int = 1  # rows of a full batch, where that is known; else 1
-    batch_size: int | None = None  # of a stream's batches
-    drop_last: bool = False
-    pool: SlotPool | None = None  # memory for rows
+    chunk_size: int | None = None
+    context: BaseContext | None = None
+    init_fn: Callable[[int], None] | None = None
     page_lock: PageLock | None = None  # locks the memory in which batches arrive
-    deliver: Callable[[Batch], Batch] | None = None  # from a built batch, or from filled arrays, to what the user gets
-    deliver_rows: Callable[[Tree], Batch] | None = None
-    fill_job: Callable[..., Job] = FillJob  # what makes the job, if the dataset fills rows
-    receive: Callable[[Batch], None] | None = None  # called with each batch by the consumer
-    returns_as_given: bool = False  # whether what ``__getitems__`` returns is collated as it is
 
     @property
     def capabilities(self) -> Capabilities:
@@ -147,13 +124,40 @@ class Recipe:
         )
         return backend
 
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """Where a dataset writes rows, and what becomes of them."""
+
+    layout: BatchLayout  # of a full batch, where its rows are known; else of one row
+    pool: SlotPool
+    deliver: Callable[[Tree], Batch]  # from filled arrays to what the user gets
+    make_job: Callable[..., Job] = FillJob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What one ``iter()`` decides; kept as long as its workers."""
+
+    workers: Workers
+    limit: int  # most batches under way or ready
+    dataset: DatasetLike  # the job's
+    is_stream: bool  # whether the dataset is iterated; whether samples come in batches
+    batched: bool
+    collate: Callable[[Sample], Batch]  # from the list of samples to the batch; without batches from the one sample
+    rules: SampleRules  # what becomes of samples that fail, and how random generators are seeded
+    filling: Filling | None = None  # if the dataset fills rows
+    batch_size: int | None = None  # of a stream's batches
+    drop_last: bool = False
+    deliver: Callable[[Batch], Batch] | None = None  # from a built batch to what the user gets
+    receive: Callable[[Batch], None] | None = None  # called with each batch by the consumer
+    returns_as_given: bool = False  # whether what ``__getitems__`` returns is collated as it is
+
     def make_job(self, trace: Trace, seed: int, worker_starts: Mapping[int, WorkerStart]) -> Job:
         """What is done with the tasks of one epoch; ``seed`` is that of the samples' keys."""
-        first = trace, self.worker_init_fn, self.dataset
-        if self.spec is not None:
-            assert self.pool is not None, "allocated with the spec"
-            assert self.deliver_rows is not None, "given with the spec"
-            return self.fill_job(*first, BatchLayout(self.spec, self.rows), self.pool, self.deliver_rows, self.rules)
+        first, filling = (trace, self.workers.init_fn, self.dataset), self.filling
+        if filling is not None:
+            return filling.make_job(*first, filling.layout, filling.pool, filling.deliver, self.rules)
         more: StateDict = {"deliver": self.deliver, "worker_starts": worker_starts, "rules": self.rules}
         if self.is_stream:
             size = (self.batch_size or 1) if self.batched else None

@@ -6,16 +6,18 @@ import copy
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Sized
-from typing import Any, cast
+from typing import Final, cast
 
 from penstock.rng import undisturbed
 from penstock.sample import Index, SamplerLike, State
 from penstock.samplers.base import BatchAccess, IndexSampler
-from penstock.workers.jobs.base import is_stateful
+from penstock.workers.jobs.base import StatefulObject, is_stateful
 
 __all__ = ["SamplerCursor"]
 
 _logger = logging.getLogger(__name__)
+
+_NOT_OPEN: Final[Iterator[Index]] = iter(())
 
 
 class SamplerCursor:
@@ -25,8 +27,9 @@ class SamplerCursor:
         self, index_sampler: SamplerLike, *, cuts: bool, before_first: Callable[[], None] | None = None
     ) -> None:
         self._outer, self._cuts, self._before_first = index_sampler, cuts, before_first
-        self._iterator: Any = None
-        self._owners: tuple[Any, Any] | None = None  # sampler and iterator with a state; found once, not for each batch
+        self._iterator = _NOT_OPEN
+        # sampler and iterator with a state; found once, not for each batch
+        self._owners: tuple[StatefulObject | None, StatefulObject | None] | None = None
         self._full_size: int | None = None  # of batches where a short one is left out: as it was at the first
         self._primed: list[Index] = []
         self._has_ended = False
@@ -34,7 +37,7 @@ class SamplerCursor:
         """Indices drawn so far; batches, where the sampler draws batches."""
 
     @property
-    def inner(self) -> Any:
+    def inner(self) -> SamplerLike:
         """The sampler whose indices are drawn; it may be exchanged until it is first advanced."""
         return self._outer.sampler if self._cuts else self._outer
 
@@ -70,7 +73,7 @@ class SamplerCursor:
             self.drawn += 1
             return drawn
         try:
-            if self._iterator is None:
+            if self._iterator is _NOT_OPEN:
                 self._set_iterator(iter(self.inner))
             size = self._next_size()
             batch = list(itertools.islice(self._iterator, size))
@@ -101,7 +104,7 @@ class SamplerCursor:
             except Exception as error:  # noqa: BLE001  # as the docstring says
                 _logger.debug("the sampler raised again: %r", error)
 
-    def owners(self) -> tuple[Any, Any]:
+    def owners(self) -> tuple[StatefulObject | None, StatefulObject | None]:
         """The sampler and its iterator, each if it has a ``state_dict``, else None."""
         if self._owners is None:
             sampler, iterator = self.inner, self._iterator
@@ -140,4 +143,4 @@ class SamplerCursor:
             self.inner.load_state_dict(copy.deepcopy(state["state"]))
         self._set_iterator(iter(self.inner))
         if state["of"] == "iterator":
-            self._iterator.load_state_dict(copy.deepcopy(state["state"]))
+            cast("StatefulObject", self._iterator).load_state_dict(copy.deepcopy(state["state"]))

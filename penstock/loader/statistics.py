@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, TextIO, cast
 
 from penstock.loader.counters import LoaderCounters
 from penstock.loader.reporting import PeriodicReport
 from penstock.repairs import Repaired
+from penstock.sample import Batch
 from penstock.stats import LoaderRates, Stats
 from penstock.trace import Observer
 from penstock.workers.left_out import LeftOut
@@ -118,4 +119,5 @@ class LoaderStatistics:
         """
         from penstock.loader.progress import LoaderProgress
 
-        return LoaderProgress(self, self._counters, stream=stream, period_s=period_s)
+        loader = cast("Collection[Batch]", self)
+        return LoaderProgress(loader, self._counters, stream=stream, period_s=period_s)

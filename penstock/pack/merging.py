@@ -12,11 +12,10 @@ Records are copied: no image is encoded again. One process writes; two never wri
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
 
 import numpy as np
 import xxhash
@@ -27,8 +26,8 @@ from penstock.pack.pipeline.pack_source import PackReport, PackSettings, pack_so
 from penstock.pack.pipeline.record_checks import find_new_numbers, renumber
 from penstock.pack.pipeline.run import ClashFinder, PackProgress, list_skipped
 from penstock.pack.seek_tables import make_seek_tables
-from penstock.pack.sources.base import Source, SourceItem, SourceOptions
-from penstock.sample import Field, Schema
+from penstock.pack.sources.base import Source
+from penstock.sample import Field, Index, Schema, Value
 from penstock.stores.base import Skipped, Store
 from penstock.stores.common.keys import KeyList
 from penstock.stores.common.seek_table_file import SeekTableFile, seek_table_path
@@ -61,45 +60,25 @@ class MergeSource(Source):
         self.url = ", ".join(store.url for store in opened)
         self.schema = _merge_schemas(opened, None if classes is None else check_classes(classes))
         self._begins = np.cumsum([0, *(len(store) for store in opened)])
-        self._keys = KeyList.from_names(
+        self.total = int(self._begins[-1])
+        self.keys: Sequence[str] = KeyList.from_names(
             prefix + key
             for store, prefix in zip(opened, prefixes, strict=True)
             for key in store.keys()  # noqa: SIM118  # a store is no mapping
         )
         self._numbers = [find_new_numbers(store.schema, self.schema) for store in opened]
-
-    @classmethod
-    def recognises(cls, src: Any) -> bool:
-        """Nothing: it is made by :func:`merge`."""
-        del src
-        return False
-
-    @classmethod
-    def open(cls, src: Any, options: SourceOptions) -> Self:
-        """The stores in ``src``."""
-        options.refuse_others(["classes"], "stores that are merged")
-        return cls(src, [""] * len(src), options.classes)
-
-    @property
-    def total(self) -> int:
-        """Number of records of all stores."""
-        return int(self._begins[-1])
-
-    @property
-    def keys(self) -> Sequence[str]:
-        """Those of all stores, with their prefixes."""
-        return self._keys
+        self.problems = tuple(
+            Skipped(prefix + entry.key, entry.reason)
+            for store, prefix in zip(opened, prefixes, strict=True)
+            for entry in (*store.skipped, *store.problems)
+        )
 
     def locate(self, position: int) -> tuple[int, int]:
         """The number of the store of a record, and its index there."""
         number = int(np.searchsorted(self._begins, position, side="right")) - 1
         return number, position - int(self._begins[number])
 
-    def items(self, start: int) -> Iterator[SourceItem]:
-        """Key and position of each record."""
-        return (SourceItem(self._keys[position], position) for position in range(start, self.total))
-
-    def load(self, token: Any) -> Mapping[str, Any]:
+    def load(self, token: Index) -> Mapping[str, Value]:
         """Read a record, and number its classes as the merged pack does."""
         number, index = self.locate(token)
         fields = self.stores[number].read([index])[0].fields
@@ -110,15 +89,6 @@ class MergeSource(Source):
         """Of the digests of the stores, in order, and of prefixes and classes."""
         parts = [store.digest() for store in self.stores]
         return xxhash.xxh3_128(repr((parts, self._prefixes, self.schema.to_json())).encode()).hexdigest()
-
-    @property
-    def problems(self) -> tuple[Skipped, ...]:
-        """What the stores left out when they were packed, and what is no record in them."""
-        return tuple(
-            Skipped(prefix + entry.key, entry.reason)
-            for store, prefix in zip(self.stores, self._prefixes, strict=True)
-            for entry in (*store.skipped, *store.problems)
-        )
 
     def __reduce__(self) -> tuple[object, ...]:
         return MergeSource, (self.stores, self._prefixes, self._classes)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 from penstock.annotations import SourceLike
 from penstock.errors import ArgumentError
@@ -26,7 +25,7 @@ __all__ = ["pack"]
 
 
 def pack(
-    src: Any,
+    src: object,
     dst: str | os.PathLike[str],
     *,
     on_error: str = "raise",
@@ -192,7 +191,7 @@ def pack(
 
 
 def _annotate(
-    src: Any,
+    src: object,
     annotations: SourceLike | None,
     format: str | None,  # noqa: A002  # as the argument of `pack`
     split: str | None,

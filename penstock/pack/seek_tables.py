@@ -13,8 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -24,6 +23,7 @@ import numpy as np
 from penstock import _native, stores
 from penstock.errors import ArgumentError, DecodeError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.pack.pipeline.image_check import MAX_PIXELS
+from penstock.pack.pipeline.run import count_cores, run_in_order
 from penstock.progress import make_reporter
 from penstock.stores.base import Skipped, Store
 from penstock.stores.common.seek_table_file import SEEK_TABLE_KINDS, SeekTableFile, seek_table_path
@@ -122,7 +122,7 @@ def index(
         file = stack.enter_context(_open_file(path, opened, kind))
         report = make_reporter(progress, "indexing", stack)
         resumed = len(file)
-        left_out = _make_tables(opened, name, file, workers or len(os.sched_getaffinity(0)), report)
+        left_out = _make_tables(opened, name, file, workers or count_cores(), report)
         return IndexReport(
             store=opened.url,
             path=str(path),
@@ -243,25 +243,11 @@ def _make_tables(
         return len(indices), sum(map(len, images))
 
     done, nbytes = len(store) - len(missing), 0
-    tasks = np.array_split(missing, max(1, -(-len(missing) // _TASK_RECORDS)))
-    with ThreadPoolExecutor(workers, thread_name_prefix="penstock-index") as pool:
-        pending: set[Future[tuple[int, int]]] = set()
-        try:
-            for indices in tasks:
-                pending.add(pool.submit(make_some, indices.tolist()))
-                if len(pending) >= 2 * workers:
-                    ready, pending = wait(pending, return_when=FIRST_COMPLETED)
-                    for future in ready:
-                        count, size = future.result()
-                        done, nbytes = done + count, nbytes + size
-                    report(done, len(store), nbytes)
-            for future in pending:
-                count, size = future.result()
-                done, nbytes = done + count, nbytes + size
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)  # each would wait for the lock of the file
-            raise
-        report(done, len(store), nbytes)
+    tasks = (missing[first : first + _TASK_RECORDS].tolist() for first in range(0, len(missing), _TASK_RECORDS))
+    with closing(run_in_order(make_some, tasks, workers, "index", 2 * workers)) as results:
+        for count, size in results:
+            done, nbytes = done + count, nbytes + size
+            report(done, len(store), nbytes)
     return left_out
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from penstock import _native, stores
 from penstock.errors import ArgumentError, DecodeError, PackError, PenstockError, StoreError
 from penstock.pack.conversion.comparison import Unreadable, read_each
-from penstock.pack.pipeline.transcoding import to_baseline
+from penstock.pack.pipeline.record_checks import to_baseline
 from penstock.pack.resize.fields import FieldResizing
 from penstock.pack.resize.resizing import Resizing
 from penstock.progress import ProgressReporter, make_reporter

@@ -8,14 +8,13 @@ from __future__ import annotations
 from penstock.registry import Registry
 from penstock.samplers.balanced import ClassBalancedSampler
 from penstock.samplers.base import RandomAccess, Sampler
-from penstock.samplers.batch import BatchSampler
 from penstock.samplers.bucket import BucketBatchSampler
 from penstock.samplers.distributed import DistributedSampler
 from penstock.samplers.labels import class_weights
 from penstock.samplers.random import RandomSampler, SubsetRandomSampler
 from penstock.samplers.ranks import RankSampler
 from penstock.samplers.repeat_factor import RepeatFactorSampler, repeat_factors
-from penstock.samplers.sequential import SequentialSampler
+from penstock.samplers.sequential import BatchSampler, SequentialSampler
 from penstock.samplers.weighted import DistributedWeightedSampler, WeightedRandomSampler
 
 __all__ = [

@@ -17,12 +17,15 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError, StateError
 from penstock.sample import State
 
-__all__ = ["BatchAccess", "IndexSampler", "RandomAccess", "RankPartitioned", "Sampler", "check_count", "check_seed"]
+__all__ = [
+    "BLOCK", "BatchAccess", "IndexSampler", "PositionedSampler", "RandomAccess", "RankPartitioned", "Sampler",
+    "check_count", "check_seed",
+]  # fmt: skip
 
 T_co = TypeVar("T_co", covariant=True)
 
-_BLOCK: Final = 4096
-"""Positions per call of :meth:`IndexSampler.order` when a sampler is iterated: few calls, bounded memory."""
+BLOCK: Final = 4096
+"""Positions per call of ``order`` when a sampler is iterated: few calls, bounded memory."""
 
 
 @runtime_checkable
@@ -86,11 +89,11 @@ class Sampler(Generic[T_co]):
         self.epoch = check_count("epoch", epoch, least=0)
 
 
-class IndexSampler(Sampler[int]):
-    """Base of samplers of ints with random access; a subclass defines ``__len__``, ``order`` and ``signature``.
+class PositionedSampler(Sampler[T_co]):
+    """Base of samplers with random access; a subclass defines ``__len__``, ``signature`` and how it is walked.
 
-    Iterated directly, it yields Python ints; iterating again gives the same epoch again until :meth:`set_epoch`.
-    :meth:`state_dict` is O(1) and holds the position of the newest iterator.
+    Iterating again gives the same epoch again until :meth:`set_epoch`. :meth:`state_dict` is O(1) and holds the
+    position of the newest iterator.
     """
 
     seed: int | None = None
@@ -102,26 +105,17 @@ class IndexSampler(Sampler[int]):
     def __len__(self) -> int:
         raise NotImplementedError(f"{type(self).__name__} must define __len__")
 
-    def order(self, start: int, stop: int, epoch: int | None = None) -> NDArray[np.int64]:
-        """Indices at positions ``start..stop`` of ``epoch``; see :class:`RandomAccess`."""
-        raise NotImplementedError(f"{type(self).__name__} must define order")
-
     def signature(self) -> dict[str, object]:
         """Parameters that fix the order, without the seed; see :class:`RandomAccess`."""
         raise NotImplementedError(f"{type(self).__name__} must define signature")
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self) -> Iterator[T_co]:
         start, self._resume = self._resume, 0
         self._position = start
         return self._walk(start, self.epoch)
 
-    def _walk(self, position: int, epoch: int) -> Iterator[int]:
-        while len(block := self.order(position, position + _BLOCK, epoch)):
-            for index in block.tolist():
-                position += 1
-                self._position = position
-                yield index
-        self._position = 0
+    def _walk(self, position: int, epoch: int) -> Iterator[T_co]:
+        raise NotImplementedError(f"{type(self).__name__} must define _walk")
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next ``iter()``, which starts at its beginning."""
@@ -163,6 +157,22 @@ class IndexSampler(Sampler[int]):
             raise StateError(f"not a sampler's state: {error}") from error
         self.seed = seed
         self._position = self._resume = position
+
+
+class IndexSampler(PositionedSampler[int]):
+    """Base of samplers of ints; a subclass defines ``__len__``, ``order`` and ``signature``. It yields Python ints."""
+
+    def order(self, start: int, stop: int, epoch: int | None = None) -> NDArray[np.int64]:
+        """Indices at positions ``start..stop`` of ``epoch``; see :class:`RandomAccess`."""
+        raise NotImplementedError(f"{type(self).__name__} must define order")
+
+    def _walk(self, position: int, epoch: int) -> Iterator[int]:
+        while len(block := self.order(position, position + BLOCK, epoch)):
+            for index in block.tolist():
+                position += 1
+                self._position = position
+                yield index
+        self._position = 0
 
 
 def check_count(name: str, value: object, *, least: int) -> int:

@@ -28,10 +28,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from penstock.errors import ArgumentError
-from penstock.sample import State
-from penstock.samplers.base import Sampler, check_count
+from penstock.samplers.base import check_count
 from penstock.samplers.permutation import permute
-from penstock.samplers.ranks import RankRemainder, RankSampler, RecentResults
+from penstock.samplers.ranks import RankedSampler, RankRemainder, RecentResults
 
 __all__ = ["BucketBatchSampler"]
 
@@ -43,7 +42,7 @@ _KEPT: Final = 1 << 22
 _logger = logging.getLogger(__name__)
 
 
-class BucketBatchSampler(Sampler[list[int]]):
+class BucketBatchSampler(RankedSampler[list[int]]):
     """Lists of indices of samples of similar size; every sample occurs once per epoch.
 
     Parameters
@@ -97,8 +96,8 @@ class BucketBatchSampler(Sampler[list[int]]):
         run_length: int | None = None,
         seed: int | None = None,
     ) -> None:
+        super().__init__(num_replicas, rank, uneven == "drop", seed)
         self.batch_size = check_count("batch_size", batch_size, least=1)
-        check_count("num_replicas", num_replicas, least=1)
         for name, value in (("shuffle", shuffle), ("drop_last", drop_last)):
             if not isinstance(value, bool):
                 raise ArgumentError(f"{name} should be a boolean value, but got {name}={value!r}")
@@ -113,57 +112,26 @@ class BucketBatchSampler(Sampler[list[int]]):
         counts = np.bincount(bucket, minlength=len(self.boundaries) + 1).astype(np.int64)
         self._batches = _BatchTable.of(counts, self.batch_size, self.run_length, drop_last)
         digest = hashlib.blake2b(bucket.astype("<i8").tobytes(), digest_size=16).hexdigest()
-        self._numbers = _BatchNumberSampler(
-            self._batches, shuffle, (num_replicas, rank, uneven == "drop", seed), self._describe(digest)
-        )
+        self._digest = digest
         self._orders: RecentResults[NDArray[np.int64]] = RecentResults(
             2 * len(counts)
         )  # of each bucket, for two epochs
         if self.dropped():
             _logger.info("%d of %d samples are left out of each epoch", self.dropped(), len(checked))
 
-    def _describe(self, digest: str) -> dict[str, object]:
-        return {
-            "length": len(self._members),
-            "buckets": digest,
-            "batch_size": self.batch_size,
-            "shuffle": self.shuffle,
-            "drop_last": self.drop_last,
-            "uneven": self.uneven,
-            "run_length": self.run_length,
-        }
-
     @property
-    def seed(self) -> int:
-        """Determines the order, with the epoch."""
-        return self._numbers.seed
-
-    @seed.setter
-    def seed(self, seed: int) -> None:
-        self._numbers.seed = seed
-
-    @property
-    def num_replicas(self) -> int:
-        """Number of ranks."""
-        return self._numbers.num_replicas
-
-    @property
-    def rank(self) -> int:
-        """Number of this rank."""
-        return self._numbers.rank
+    def job_size(self) -> int:
+        """Batches of all ranks per epoch, before any is repeated or left out."""
+        return len(self._batches)
 
     def dropped(self, epoch: int | None = None) -> int:
         """Number of samples in no batch of any rank in ``epoch``; None: the epoch set last."""
         left_out = len(self._members) - int(self._batches.counts.sum()) if self.drop_last else 0
-        total, share = self._numbers.job_size, len(self._numbers) * self.num_replicas
+        total, share = self.job_size, len(self) * self.num_replicas
         if share >= total:
             return left_out
-        cut = self._numbers.at(np.arange(share, total), self.epoch if epoch is None else epoch)
+        cut = self.at(np.arange(share, total), self.epoch if epoch is None else epoch)
         return left_out + sum(stop - start for _, start, stop in map(self._batches.place, cut.tolist()))
-
-    def __len__(self) -> int:
-        """Batches of this rank per epoch, the same on each."""
-        return len(self._numbers)
 
     def batches(self, start: int, stop: int, epoch: int | None = None) -> list[list[int]]:
         """Batches ``start..stop`` (cut at the end) of this rank in ``epoch``; None: the epoch set last."""
@@ -174,10 +142,10 @@ class BucketBatchSampler(Sampler[list[int]]):
 
         That number of ranks may have been another one, if ``run_length`` is the same.
         """
-        return RemainingBatches(self, self._numbers.remaining(consumed))
+        return RemainingBatches(self, RankRemainder(self, check_count("consumed", consumed, least=0)))
 
-    def __iter__(self) -> Iterator[list[int]]:
-        return map(partial(self._make_batch, epoch=self.epoch), iter(self._numbers))
+    def _walk(self, position: int, epoch: int) -> Iterator[list[int]]:
+        return map(partial(self._make_batch, epoch=epoch), self._walk_numbers(position, epoch))
 
     def _make_batch(self, number: int, epoch: int) -> list[int]:
         """The indices of the batch of this number."""
@@ -195,30 +163,36 @@ class BucketBatchSampler(Sampler[list[int]]):
     def _shuffled(self, places: NDArray[np.int64], bucket: int, epoch: int) -> NDArray[np.int64]:
         return permute(places, int(self._batches.members[bucket]), (self.seed, epoch, _MEMBERS, bucket))
 
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next ``iter()``, which starts at its beginning."""
-        super().set_epoch(epoch)
-        self._numbers.set_epoch(epoch)
+    def at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+        """Numbers of batches: shuffled runs, then shuffled single batches, then short ones."""
+        if not self.shuffle:
+            return positions
+        runs, singles, shorts = self._batches.zones
+        length, found = self._batches.run_length, positions.copy()
+        run, turn = np.divmod(positions, length)
+        inside = run < runs
+        found[inside] = permute(run[inside], runs, self._key(epoch, _RUNS)) * length + turn[inside]
+        for first, count, purpose in (
+            (runs * length, singles, _SINGLES),
+            (runs * length + singles, shorts, _SHORTS),
+        ):
+            inside = (positions >= first) & (positions < first + count)
+            found[inside] = first + permute(positions[inside] - first, count, self._key(epoch, purpose))
+        return found
 
     def signature(self) -> dict[str, object]:
         """Parameters that determine the order, without seed and rank; O(1) in size."""
-        return self._numbers.signature()
-
-    def state_dict(self) -> State:
-        """Signature, seed, epoch and position of the newest iterator, in batches of all ranks: JSON-able, O(1)."""
-        return self._numbers.state_dict()
-
-    def load_state_dict(self, state: State) -> None:
-        """Make the next ``iter()`` continue where ``state`` was taken, on any rank.
-
-        Raises
-        ------
-        StateError
-            If the state belongs to a sampler with other parameters; only the number of ranks may differ, if
-            ``run_length`` is the same.
-        """
-        self._numbers.load_state_dict(state)
-        super().set_epoch(self._numbers.epoch)
+        return {
+            "type": "BucketBatchSampler",
+            "length": len(self._members),
+            "buckets": self._digest,
+            "batch_size": self.batch_size,
+            "shuffle": self.shuffle,
+            "drop_last": self.drop_last,
+            "uneven": self.uneven,
+            "run_length": self.run_length,
+            "num_replicas": self.num_replicas,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,43 +283,6 @@ class _BatchTable:
     @staticmethod
     def _before(ends: NDArray[np.int64], bucket: int) -> int:
         return int(ends[bucket - 1]) if bucket else 0
-
-
-class _BatchNumberSampler(RankSampler):
-    """Numbers of batches in the order of an epoch: shuffled runs, then shuffled single batches, then short ones."""
-
-    def __init__(
-        self,
-        batches: _BatchTable,
-        shuffle: bool,
-        ranks: tuple[int, int, bool, int | None],
-        described: dict[str, object],
-    ) -> None:
-        super().__init__(*ranks)
-        self._batches, self._shuffle, self._parameters = batches, shuffle, described
-
-    @property
-    def job_size(self) -> int:
-        return len(self._batches)
-
-    def at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        if not self._shuffle:
-            return positions
-        runs, singles, shorts = self._batches.zones
-        length, found = self._batches.run_length, positions.copy()
-        run, turn = np.divmod(positions, length)
-        inside = run < runs
-        found[inside] = permute(run[inside], runs, self._key(epoch, _RUNS)) * length + turn[inside]
-        for first, count, purpose in (
-            (runs * length, singles, _SINGLES),
-            (runs * length + singles, shorts, _SHORTS),
-        ):
-            inside = (positions >= first) & (positions < first + count)
-            found[inside] = first + permute(positions[inside] - first, count, self._key(epoch, purpose))
-        return found
-
-    def signature(self) -> dict[str, object]:
-        return {"type": "BucketBatchSampler", **self._parameters, "num_replicas": self.num_replicas}
 
 
 def _check_sizes(sizes: Sequence[float] | ArrayLike) -> NDArray[np.float64]:

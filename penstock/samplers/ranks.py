@@ -20,21 +20,18 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
 from penstock.sample import State
-from penstock.samplers.base import IndexSampler, check_count, check_seed
+from penstock.samplers.base import BLOCK, IndexSampler, PositionedSampler, check_count, check_seed
 
-__all__ = ["RankPartition", "RankRemainder", "RankSampler", "RecentResults"]
+__all__ = ["RankPartition", "RankRemainder", "RankSampler", "RankedSampler", "RecentResults"]
 
 T = TypeVar("T")
-
-_BLOCK: Final = 4096
-"""Positions per call while a sampler is iterated: few calls, bounded memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +98,8 @@ class RecentResults(Generic[T]):
         return RecentResults, (self._size,)
 
 
-class RankSampler(IndexSampler):
-    """Base of samplers that know ranks; a subclass defines ``job_size``, ``at`` and ``parameters``.
+class RankedSampler(PositionedSampler[T]):
+    """Base of samplers of indices or batches that know ranks; a subclass defines ``job_size``, ``at``, ``signature``.
 
     Parameters
     ----------
@@ -137,11 +134,6 @@ class RankSampler(IndexSampler):
         return self._partition.rank
 
     @property
-    def drop_last(self) -> bool:
-        """Whether the end of the order is left out where the number of ranks does not divide its length."""
-        return self._partition.drop_last
-
-    @property
     def job_size(self) -> int:
         """Samples of all ranks per epoch, before any is repeated or left out."""
         raise NotImplementedError(f"{type(self).__name__} must define job_size")
@@ -150,39 +142,14 @@ class RankSampler(IndexSampler):
         """Indices at ``positions`` in [0, job_size) of the job's order; a pure function of these, epoch and seed."""
         raise NotImplementedError(f"{type(self).__name__} must define at")
 
-    def parameters(self) -> dict[str, object]:
-        """JSON-able parameters that determine the job's order, without seed and ranks; O(1) in size."""
-        raise NotImplementedError(f"{type(self).__name__} must define parameters")
-
     def __len__(self) -> int:
         """Samples of this rank per epoch, the same on each."""
         return self._partition.count(self.job_size)
 
-    def order(self, start: int, stop: int, epoch: int | None = None) -> NDArray[np.int64]:
-        """Indices at this rank's positions ``start..stop``; O(stop - start), and O(n) once per epoch in some."""
-        return self.remaining(0).order(start, stop, epoch)
-
-    def remaining(self, consumed: int) -> RankRemainder:
-        """The part of this rank in what remains of an epoch after all ranks have consumed ``consumed`` samples.
-
-        That number of ranks may have been another one; with the same number it is the end of :meth:`order`.
-        """
-        return RankRemainder(self, check_count("consumed", consumed, least=0))
-
-    def signature(self) -> dict[str, object]:
-        """Type, parameters, drop_last and number of ranks; not the rank."""
-        return {
-            "type": type(self).__name__,
-            "num_samples": self.job_size,
-            **self.parameters(),
-            "drop_last": self.drop_last,
-            "num_replicas": self.num_replicas,
-        }
-
-    def _walk(self, position: int, epoch: int) -> Iterator[int]:
-        """As in the base class; the position counts samples of all ranks."""
-        rest, start = self.remaining(position), 0
-        while len(block := rest.order(start, start + _BLOCK, epoch)):
+    def _walk_numbers(self, position: int, epoch: int) -> Iterator[int]:
+        """What :meth:`at` gives from ``position`` on, which counts samples of all ranks."""
+        rest, start = RankRemainder(self, position), 0
+        while len(block := rest.order(start, start + BLOCK, epoch)):
             start += len(block)
             for index in block.tolist():
                 position += self.num_replicas
@@ -208,11 +175,54 @@ class RankSampler(IndexSampler):
         return self.seed, epoch, purpose
 
 
+class RankSampler(RankedSampler[int], IndexSampler):
+    """Base of samplers of indices that know ranks; a subclass defines ``job_size``, ``at`` and ``parameters``.
+
+    Parameters
+    ----------
+    num_replicas, rank, drop_last, seed
+        See :class:`RankedSampler`.
+    """
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether the end of the order is left out where the number of ranks does not divide its length."""
+        return self._partition.drop_last
+
+    def parameters(self) -> dict[str, object]:
+        """JSON-able parameters that determine the job's order, without seed and ranks; O(1) in size."""
+        raise NotImplementedError(f"{type(self).__name__} must define parameters")
+
+    def order(self, start: int, stop: int, epoch: int | None = None) -> NDArray[np.int64]:
+        """Indices at this rank's positions ``start..stop``; O(stop - start), and O(n) once per epoch in some."""
+        return self.remaining(0).order(start, stop, epoch)
+
+    def remaining(self, consumed: int) -> RankRemainder:
+        """The part of this rank in what remains of an epoch after all ranks have consumed ``consumed`` samples.
+
+        That number of ranks may have been another one; with the same number it is the end of :meth:`order`.
+        """
+        return RankRemainder(self, check_count("consumed", consumed, least=0))
+
+    def signature(self) -> dict[str, object]:
+        """Type, parameters, drop_last and number of ranks; not the rank."""
+        return {
+            "type": type(self).__name__,
+            "num_samples": self.job_size,
+            **self.parameters(),
+            "drop_last": self.drop_last,
+            "num_replicas": self.num_replicas,
+        }
+
+    def _walk(self, position: int, epoch: int) -> Iterator[int]:
+        return self._walk_numbers(position, epoch)
+
+
 @dataclass(frozen=True, slots=True)
 class RankRemainder:
     """The part of one rank in what remains of an epoch, with random access; position 0 is where it begins."""
 
-    sampler: RankSampler
+    sampler: RankedSampler[Any]
     consumed: int
 
     def __len__(self) -> int:

@@ -15,15 +15,15 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, SupportsIndex, overload
+from typing import TYPE_CHECKING, ClassVar, Final, Self, SupportsIndex, overload
 
 from penstock import forks
 from penstock.errors import ArgumentError, PenstockError, RecordIndexError, RecordKeyError, StoreError
-from penstock.stores.common.locked_methods import lock_methods
-from penstock.stores.fields.ragged_columns import join_values, refuse_fixed
+from penstock.stores.common.per_process import lock_methods
+from penstock.stores.fields.columns import join_values, refuse_fixed
 from penstock.stores.indices import Indices, check_index, list_indices
 from penstock.stores.location import Location
-from penstock.stores.problems import Problem, find_unreadable
+from penstock.stores.problems import DAMAGE, Problem, find_unreadable
 from penstock.stores.writable import WritableKind
 from penstock.stores.writing import Skipped
 from penstock.wording import counted
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from penstock.ragged import Ragged
-    from penstock.sample import Array, Record, Schema
+    from penstock.sample import Array, Blob, Record, Schema
 
 __all__ = ["Indices", "PathLike", "Skipped", "Store"]
 
@@ -65,9 +65,8 @@ class Store(WritableKind, ABC):
     """Whether a store of this kind may consist of several files."""
     layout: ClassVar[str] = ""
     """The name of the layout, where other programs write containers of this kind in several ways; else empty."""
-    reads_ranges: ClassVar[bool] = False
-    """Whether opening and reading touch the bytes alone that are needed. Otherwise files in object storage are fetched
-    as a whole when the store is opened."""
+    reads_ranges: ClassVar[bool] = False  # or files in object storage are fetched as a whole when they are opened
+    look_ahead: int = 0  # records that a loader announces before it plans their batches; 0: those of planned ones
     reads_concurrently: ClassVar[bool] = True
     """Whether several threads may read at once. If False, one lock for each store lets them read one after another."""
     location: Location
@@ -79,11 +78,6 @@ class Store(WritableKind, ABC):
     def __init__(self, path: PathLike, **options: object) -> None:
         self.location = self.locate(path)
         self._url = str(self.location)
-        self._mirrors: Sequence[object] = ()  # copies of remote objects: found as long as the store holds them
-        if self.location.remote is not None:
-            from penstock.stores.remote.opening import attach  # stores on this machine do not need it
-
-            self._mirrors = attach(self.location.remote, self.location.local_path, whole=not self.reads_ranges)
         self._options = options
         self._closed = False
         self._read_lock = threading.RLock()
@@ -189,7 +183,7 @@ class Store(WritableKind, ABC):
         for index in range(len(self)):
             yield self.read([index])[0]
 
-    def blobs(self, field: str, indices: Indices) -> Sequence[Any]:
+    def blobs(self, field: str, indices: Indices) -> Sequence[Blob]:
         """One encoded field of the records at ``indices``, equal to what :meth:`read` gives under its name.
 
         Called to fill batches, which need no other field; a store may skip reading the rest. A store whose records lie
@@ -240,11 +234,6 @@ class Store(WritableKind, ABC):
         """Whether :meth:`prefetch` does something; loaders call it then."""
         return type(self).prefetch is not Store.prefetch
 
-    @property
-    def look_ahead(self) -> int:
-        """How many records a loader announces before it plans their batches; 0: those of planned batches alone."""
-        return 0
-
     def prefetch(self, indices: Indices) -> bool | None:  # noqa: ARG002  # a default
         """Begin to read records that are asked for soon; returns at once.
 
@@ -283,7 +272,7 @@ class Store(WritableKind, ABC):
         kind = refuse_fixed(field, self.schema[field])
         return join_values(field, kind, self._iter_values(field), self.url)
 
-    def _iter_values(self, field: str) -> Iterator[Any]:
+    def _iter_values(self, field: str) -> Iterator[object]:
         """A small field of each record; a store that need not read whole records overrides it."""
         for start in range(0, len(self), _VALUES_BATCH):
             records = self.read(range(start, min(start + _VALUES_BATCH, len(self))))
@@ -292,6 +281,13 @@ class Store(WritableKind, ABC):
     @abstractmethod
     def keys(self) -> Sequence[str]:
         """The names of the records, in order of index."""
+
+    def get_key(self, index: int) -> str | None:
+        """The key of a record, for an error: found without reading the record where the format allows it, else None."""
+        try:
+            return self.keys()[index]
+        except (*DAMAGE, OSError, PenstockError):
+            return None
 
     @abstractmethod
     def digest(self) -> str:
@@ -396,7 +392,7 @@ class Store(WritableKind, ABC):
             )
 
 
-def _reopen(cls: type[Store], location: Location, options: Mapping[str, Any], digest: str) -> Store:
+def _reopen(cls: type[Store], location: Location, options: Mapping[str, object], digest: str) -> Store:
     store = cls(location, **options)
     if store.digest() != digest:
         store.close()

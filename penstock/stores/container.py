@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import os
-import struct
+import weakref
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import ClassVar, Final, Generic, TypeVar
 
 import numpy as np
 import xxhash
@@ -31,22 +32,22 @@ from penstock.errors import (
     StoreFormatError,
     StoreNotFoundError,
 )
-from penstock.sample import Array, Field, Record, Schema
+from penstock.sample import Array, Blob, Field, Record, Schema
 from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.common.keys import RowKeys
 from penstock.stores.common.per_process import PerProcess
 from penstock.stores.common.regular_file import FileIdentity, identify, open_regular
+from penstock.stores.fields.columns import make_column
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_finished
+from penstock.stores.problems import DAMAGE
 from penstock.stores.writing import CommittedRecords
 
-__all__ = ["DAMAGE", "ContainerStore", "fingerprint_files", "load_column"]
+__all__ = ["DAMAGE", "ContainerStore", "fingerprint_files", "load_column", "naming_damage", "select_given"]
 
 T_opened = TypeVar("T_opened")
 T_read = TypeVar("T_read")
 _SAMPLED_NBYTES: Final = 1 << 16
-DAMAGE: Final = (ValueError, KeyError, IndexError, TypeError, EOFError, OverflowError, RecursionError, struct.error)
-"""What a parser raises for wrong bytes; RecursionError for JSON that is nested without end."""
 
 
 class ContainerStore(Store, Generic[T_opened]):
@@ -77,7 +78,11 @@ class ContainerStore(Store, Generic[T_opened]):
         self._files = tuple(self.location.paths if files is None else files)
         self._file_names = tuple(map(os.fspath, self._files))
         self._identities = self._identify_all()
-        self._opened = PerProcess(self._open_again, self.close_files)
+        owner = weakref.proxy(self)  # its methods, once bound, would make a circle that keeps a dropped store
+        self._opened: PerProcess[T_opened] = PerProcess(
+            lambda: owner._open_again(),  # noqa: PLW0108, SLF001  # bound when it is called; of the store itself
+            lambda opened: owner.close_files(opened),  # noqa: PLW0108  # bound when it is called
+        )
         self._columns: dict[str, Array] = {}
         self._fingerprint = ""
 
@@ -115,7 +120,7 @@ class ContainerStore(Store, Generic[T_opened]):
         del indices
         return functools.partial(self.read_record, opened)
 
-    def make_blob_reader(self, opened: T_opened, field: str, indices: Sequence[int]) -> Callable[[int], Any]:
+    def make_blob_reader(self, opened: T_opened, field: str, indices: Sequence[int]) -> Callable[[int], Blob]:
         """What gives one large field of the record at each of ``indices``; by default the whole record is read."""
         read = self.make_record_reader(opened, indices)
         return lambda index: read(index).fields[field]
@@ -136,7 +141,7 @@ class ContainerStore(Store, Generic[T_opened]):
         """The records at ``indices``; see :meth:`Store.read`."""
         return self._read_each(indices, self.make_record_reader)
 
-    def blobs(self, field: str, indices: Indices) -> list[Any]:
+    def blobs(self, field: str, indices: Indices) -> Sequence[Blob]:
         """One large field of the records at ``indices``; see :meth:`Store.blobs`."""
         self.schema.refuse_small(field)
         return self._read_each(indices, lambda opened, numbers: self.make_blob_reader(opened, field, numbers))
@@ -178,7 +183,7 @@ class ContainerStore(Store, Generic[T_opened]):
         """The keys, read at the first call; see :meth:`Store.keys`."""
         self._refuse_closed()
         if self._keys is None:
-            with _naming("the list of keys", self.url, self.damage):
+            with naming_damage("the list of keys", self.url, self.damage):
                 self._keys = self.read_keys()
         return self._keys
 
@@ -191,9 +196,9 @@ class ContainerStore(Store, Generic[T_opened]):
             )
         return self._columns[field]
 
-    def _iter_values(self, field: str) -> Iterator[Any]:
+    def _iter_values(self, field: str) -> Iterator[object]:
         """As the kind reads a column."""
-        with _naming(f"the column of field {field!r}", self.url):
+        with naming_damage(f"the column of field {field!r}", self.url):
             yield from self.read_column(self.get_opened(), field)
 
     @classmethod
@@ -235,13 +240,6 @@ class ContainerStore(Store, Generic[T_opened]):
         self._refuse_closed()
         self._refuse_changed(files)
         return self._opened.get()
-
-    def get_key(self, index: int) -> str | None:
-        """The key of a record that cannot be read, for the error."""
-        try:
-            return self.keys()[index]
-        except (*DAMAGE, OSError, PenstockError):
-            return None
 
     def make_damage_error(self, index: int, error: Exception) -> CorruptRecordError:
         """The error for a record whose bytes are wrong."""
@@ -290,6 +288,16 @@ class ContainerStore(Store, Generic[T_opened]):
             )
 
 
+def select_given(kind: type[Store], **options: object) -> dict[str, object]:
+    """Those of the options of a kind that differ from its defaults; sequences as tuples."""
+    defaults = {name: each.default for name, each in inspect.signature(kind).parameters.items()}
+    plain = {
+        name: value if isinstance(value, str) or not hasattr(value, "__iter__") else tuple(value)
+        for name, value in options.items()
+    }
+    return {name: value for name, value in plain.items() if value != defaults[name]}
+
+
 def load_column(field: str, kind: Field, read: Callable[[], Iterable[object]], url: str) -> Array:
     """The column of a field whose values ``read`` returns; a read-only array in its dtype is used as it is.
 
@@ -302,13 +310,13 @@ def load_column(field: str, kind: Field, read: Callable[[], Iterable[object]], u
     """
     if kind.is_blob or kind.kind == "json" or (kind.array is not None and kind.array.shape is None):
         raise ArgumentError(f"field {field!r} is {kind.kind}, which has no column; read the records instead")
-    with _naming(f"the column of field {field!r}", url):
+    with naming_damage(f"the column of field {field!r}", url):
         values = read()
-        return values if isinstance(values, np.ndarray) else _make_column(list(values), kind)
+        return values if isinstance(values, np.ndarray) else make_column(field, list(values), kind, url)
 
 
 @contextlib.contextmanager
-def _naming(what: str, url: str, damage: tuple[type[Exception], ...] = DAMAGE) -> Iterator[None]:
+def naming_damage(what: str, url: str, damage: tuple[type[Exception], ...] = DAMAGE) -> Iterator[None]:
     """Raise errors of reading as those that name what was read, and its store."""
     try:
         yield
@@ -317,26 +325,6 @@ def _naming(what: str, url: str, damage: tuple[type[Exception], ...] = DAMAGE) -
         raise
     except damage as error:
         raise CorruptRecordError(f"{what} is damaged: {error}", store=url) from error
-
-
-def _make_column(values: Sequence[object], field: Field) -> Array:
-    """A read-only column of some values. None becomes -1 in an integer column, and NaN in a column of floats.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If a value is not of the kind of the field.
-    """
-    if field.array is not None:
-        column = np.array(values, field.array.dtype)
-    elif field.kind in {"label", "int"}:
-        column = np.array([-1 if value is None else value for value in values], np.int64)
-    elif field.kind == "float":
-        column = np.array([np.nan if value is None else value for value in values], np.float64)
-    else:
-        column = np.array(["" if value is None else value for value in values], np.str_)
-    column.flags.writeable = False
-    return column
 
 
 def fingerprint_files(paths: Iterable[Path], salt: str = "") -> str:

@@ -1,19 +1,22 @@
-"""Indices of records: what stores and datasets take, and the check of one."""
+"""Indices of records: what stores and datasets take, the check of one, and those of a few records to look at."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
 
-__all__ = ["Indices", "check_index", "list_indices"]
+__all__ = ["Indices", "check_index", "list_indices", "spread_indices"]
 
 Indices = Iterable[int] | NDArray[np.int64]
 """Indices of records, as a sampler gives them."""
+
+_PROBED: Final = 16
 
 
 def check_index(index: object, what: str) -> int:
@@ -35,3 +38,8 @@ def check_index(index: object, what: str) -> int:
 def list_indices(indices: Indices) -> list[int]:
     """Indices as a list of ints."""
     return indices.tolist() if isinstance(indices, np.ndarray) else [int(index) for index in indices]
+
+
+def spread_indices(count: int) -> list[int]:
+    """Indices of up to 16 of ``count`` records, evenly spread: those whose values say what a field holds."""
+    return sorted({*np.linspace(0, count - 1, min(count, _PROBED), dtype=np.int64).tolist()})

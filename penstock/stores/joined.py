@@ -13,12 +13,14 @@ container alone. Written by :mod:`penstock.pack.conversion.run`.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
+
+import numpy as np
 
 from penstock.errors import StoreError
-from penstock.sample import Array, Record, Schema
+from penstock.sample import Array, Blob, Record, Schema
 from penstock.stores.base import Indices, Store
 from penstock.stores.common.regular_file import read_json, replace_json
 from penstock.stores.location import Location
@@ -167,18 +169,31 @@ class JoinedStore(Store):
         records = []
         held = self.container.read(self._numbers[numbers].tolist())
         for own, extra in zip(held, self._extra.read(numbers), strict=True):
-            values: dict[str, Any] = {**own.fields, **extra.fields}
+            values = {**own.fields, **extra.fields}
             records.append(Record(extra.index, extra.key, {name: values[name] for name in self._schema.fields}))
         return records
 
-    def blobs(self, field: str, indices: Indices) -> Sequence[Any]:
+    def blobs(self, field: str, indices: Indices) -> Sequence[Blob]:
         """One large field; see :meth:`Store.blobs`."""
+        store, numbers = self._choose(field, indices)
+        return store.blobs(field, numbers)
+
+    def pixels(self, field: str, indices: Indices) -> Sequence[Array]:
+        """The images of a field of pixels; see :meth:`Store.pixels`."""
+        store, numbers = self._choose(field, indices)
+        return store.pixels(field, numbers)
+
+    def rows(self, field: str, indices: Indices) -> Array | None:
+        """Small arrays of fixed shape; see :meth:`Store.rows`."""
+        store, numbers = self._choose(field, indices)
+        return store.rows(field, numbers)
+
+    def _choose(self, field: str, indices: Indices) -> tuple[Store, Array]:
+        """Which of the two has a field, and the numbers of some records there."""
         self._refuse_closed()
-        self.schema.refuse_small(field)
-        numbers = self._check_indices(indices)
-        if field in self._in_container:
-            return self.container.blobs(field, self._numbers[numbers])
-        return self._extra.blobs(field, numbers)
+        self.schema[field]
+        numbers = np.array(self._check_indices(indices), np.int64)
+        return (self.container, self._numbers[numbers]) if field in self._in_container else (self._extra, numbers)
 
     @property
     def prefetches(self) -> bool:
@@ -188,23 +203,6 @@ class JoinedStore(Store):
     def prefetch(self, indices: Indices) -> bool | None:
         """See :meth:`Store.prefetch`."""
         return self.container.prefetch(self._numbers[self._check_indices(indices)])
-
-    def pixels(self, field: str, indices: Indices) -> Sequence[Array]:
-        """The images of a field of pixels; see :meth:`Store.pixels`."""
-        self._refuse_closed()
-        self.schema.refuse_encoded(field)
-        numbers = self._check_indices(indices)
-        if field in self._in_container:
-            return self.container.pixels(field, self._numbers[numbers])
-        return self._extra.pixels(field, numbers)
-
-    def rows(self, field: str, indices: Indices) -> Array | None:
-        """Small arrays of fixed shape; see :meth:`Store.rows`."""
-        self._refuse_closed()
-        numbers = self._check_indices(indices)
-        if field in self._in_container:
-            return self.container.rows(field, self._numbers[numbers])
-        return self._extra.rows(field, numbers)
 
     def column(self, field: str) -> Array:
         """A small field of all records; see :meth:`Store.column`."""
@@ -216,7 +214,7 @@ class JoinedStore(Store):
         column.flags.writeable = False
         return column
 
-    def _iter_values(self, field: str) -> Iterator[Any]:
+    def _iter_values(self, field: str) -> Iterator[object]:
         """Those of the container, in the order of the source, or of the pack beside it."""
         if field not in self._in_container:
             return iter(self._extra.ragged_column(field))
@@ -244,8 +242,4 @@ class JoinedStore(Store):
 
     def __reduce__(self) -> tuple[object, ...]:
         self._refuse_closed()
-        return _rejoin, (self.container, self._extra, self._fields)
-
-
-def _rejoin(container: Store, extra: LmdbStore, fields: Mapping[str, object] | Sequence[str]) -> JoinedStore:
-    return JoinedStore(container, extra, tuple(fields))
+        return JoinedStore, (self.container, self._extra, self._fields)

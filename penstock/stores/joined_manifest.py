@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -46,10 +46,10 @@ class ManifestColumn:
     """
 
     field: Field
-    values: Array | list[Any]
+    values: Array | list[object]
     missing: Array | None = None
 
-    def get(self, row: int) -> Any:
+    def get(self, row: int) -> object:
         """The value of a row; None if it has none."""
         if self.missing is not None and self.missing[row]:
             return None
@@ -123,9 +123,9 @@ def read_manifest(path: str | Path, join: str) -> JoinedManifest:
     )
 
 
-def _make_column(name: str, values: list[Any], is_text: bool) -> ManifestColumn:
+def _make_column(name: str, values: list[object], is_text: bool) -> ManifestColumn:
     if is_text:
-        values = _parse_numbers(values)
+        values = _parse_numbers([str(value) for value in values])
     present = [value for value in values if value is not None]
     missing = None if len(present) == len(values) else np.array([value is None for value in values])
     if present and all(type(value) is int and -(2**63) <= value < 2**63 for value in present):
@@ -134,17 +134,18 @@ def _make_column(name: str, values: list[Any], is_text: bool) -> ManifestColumn:
     if present and all(type(value) in {int, float} for value in present):
         numbers = np.array([0.0 if value is None else value for value in values], np.float64)
         return ManifestColumn(Field("float"), numbers, missing)
-    if not all(isinstance(value, str) for value in present):
+    texts = [value for value in present if isinstance(value, str)]
+    if len(texts) < len(present):
         return ManifestColumn(Field("json"), values, missing)
-    if name.lower() == "label" and present:
-        classes = sorted(set(present))
-        order = {text: number for number, text in enumerate(classes)}
+    if name.lower() == "label" and texts:
+        classes = sorted(set(texts))
+        order: dict[object, int] = {text: number for number, text in enumerate(classes)}
         numbers = np.array([order.get(value, 0) for value in values], np.int64)
         return ManifestColumn(Field("label", tuple(classes)), numbers, missing)
     return ManifestColumn(Field("text"), values, missing)
 
 
-def _parse_numbers(values: Sequence[str]) -> list[Any]:
+def _parse_numbers(values: Sequence[str]) -> list[object]:
     """The values of a column of CSV: integers or floats if all of them are; an empty value is None among numbers."""
     present = [value for value in values if value.strip()]
     if present and all(_INTEGER.fullmatch(value.strip()) for value in present):

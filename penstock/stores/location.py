@@ -20,7 +20,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from penstock.errors import ArgumentError
@@ -35,26 +35,15 @@ _SECRET_NAME: Final = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteSource:
-    """What the files of a store are copies of.
-
-    Parameters
-    ----------
-    url : str
-        Where the objects are, as the store is named in messages.
-    objects : tuple of (str, int, str)
-        Name below the URL, number of bytes and version of each.
-    options : object
-        Options of the client (:class:`~penstock.stores.remote.place.StorageOptions`).
-    cache_nbytes : int
-        The limit of the cache folder.
-    """
+class RemoteSource(Protocol):
+    """What the files of a store are copies of."""
 
     url: str
-    objects: tuple[tuple[str, int, str], ...]
-    options: object
-    cache_nbytes: int
+    """Where the objects are, as the store is named in messages."""
+
+    def attach(self, path: Path) -> None:
+        """Have the copies at ``path``, or in it, be found in this process, as long as this object is referenced."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -143,6 +132,8 @@ class Location:
         """
         if not self.is_local:
             raise ArgumentError(f"the store must be a path on this machine, got {str(self)!r}")
+        if self.remote is not None:
+            self.remote.attach(Path(self.path))
         if self.shards:
             raise ArgumentError(f"the store must be one file or folder, got {len(self.shards)} files: {self}")
         return Path(self.path)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from penstock.errors import PenstockError
 
-__all__ = ["Problem", "find_unreadable"]
+__all__ = ["DAMAGE", "Problem", "find_unreadable"]
 
 _BATCH: Final = 64
+DAMAGE: Final = (ValueError, KeyError, IndexError, TypeError, EOFError, OverflowError, RecursionError, struct.error)
+"""What a parser raises for wrong bytes; RecursionError for JSON that is nested without end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.stores.common.regular_file import has_magic
-from penstock.stores.lmdb.files import FILE, HASHES, LOCK, looks_like_lmdb
+from penstock.stores.lmdb.pages import FILE, HASHES, LOCK, looks_like_lmdb
 from penstock.stores.shards.shard_index import INDEX, SPLITS
 
 __all__ = [

@@ -17,13 +17,17 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from penstock.errors import ArgumentError
+from penstock.sample import Array
 
-__all__ = ["UNFINISHED", "CommittedRecords", "Skipped", "Writer"]
+__all__ = ["UNFINISHED", "CommittedRecords", "FieldValues", "Skipped", "Writer"]
 
 UNFINISHED: Final = ".unfinished.json"
 """The journal in a folder that is being written file by file; the folder cannot be opened before it is removed."""
 
 T_prepared = TypeVar("T_prepared")
+FieldValues = Mapping[str, Sequence[object] | Array]
+"""By field, the values of some records: an array whose first axis is that of the records, or a sequence, in which None
+means that a record has no value."""
 
 
 class Skipped(NamedTuple):
@@ -104,7 +108,7 @@ class Writer(ABC, Generic[T_prepared]):
     def append(self, prepared: T_prepared) -> None:
         """Add the next record."""
 
-    def prepare_batch(self, keys: Sequence[str], fields: Mapping[str, Any]) -> Any:
+    def prepare_batch(self, keys: Sequence[str], fields: FieldValues) -> Any:
         """Convert some records to what :meth:`append_batch` takes; thread-safe. By default one by one.
 
         Parameters
@@ -112,8 +116,7 @@ class Writer(ABC, Generic[T_prepared]):
         keys : sequence of str
             The key of each record.
         fields : mapping of str to ndarray or sequence
-            By field, one value for each record: an array whose first axis is that of the records, or a sequence, in
-            which None means that a record has no value.
+            By field, one value for each record.
 
         Raises
         ------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -9,13 +10,19 @@ import torch
 from torch.utils.data import default_collate, default_convert
 from torch.utils.data._utils import collate as torch_collate
 
+from penstock.bfloat16 import is_bfloat16
+from penstock.collate import convert_leaves
 from penstock.collate import default_convert as default_structure
 from penstock.nested import NestedTensor
 from penstock.ragged import Ragged
-from penstock.sample import Array, Batch, Tree, tree_map
-from penstock.torch import bfloat16
+from penstock.sample import Array, Batch, Sample, Tree, tree_map
 
-__all__ = ["as_batch", "as_tensors", "convert_parts", "default_collate", "default_convert", "has_own_functions"]
+__all__ = [
+    "array_to_tensor", "as_batch", "as_tensors", "convert", "convert_parts", "default_collate", "default_convert",
+    "has_own_functions", "install_bfloat16",
+]  # fmt: skip
+
+_plain_collate_arrays: Final[Callable[..., Batch]] = torch_collate.collate_numpy_array_fn
 
 
 def as_tensors(arrays: Tree) -> Tree:
@@ -41,11 +48,47 @@ def as_batch(arrays: Tree) -> Batch:
     return default_structure(as_tensors(arrays))
 
 
-def convert_parts(parts: dict[str, Any]) -> dict[str, Any]:
+def convert_parts(parts: dict[str, object]) -> dict[str, object]:
     """Parts of a batch with tensors over the same memory for all arrays; other values are the same objects."""
     return {
         name: tree_map(_as_part, value) if isinstance(value, list) else _as_part(value) for name, value in parts.items()
     }
+
+
+def array_to_tensor(array: Array) -> torch.Tensor:
+    """A tensor over the memory of ``array``: as ``torch.from_numpy``, and torch.bfloat16 for arrays of bfloat16."""
+    if is_bfloat16(array.dtype):
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def convert(sample: Sample) -> Batch:
+    """torch's ``default_convert(sample)``, and torch.bfloat16 tensors where it refuses arrays of bfloat16."""
+    try:
+        return default_convert(sample)  # type: ignore[no-untyped-call]  # torch's is untyped
+    except TypeError:
+        pass  # raised again below, if it is not for arrays of bfloat16
+    return convert_leaves(sample, _convert_leaf)
+
+
+def _convert_leaf(leaf: Sample) -> Batch:
+    if isinstance(leaf, np.ndarray) and is_bfloat16(leaf.dtype):
+        return array_to_tensor(leaf)
+    return default_convert(leaf)  # type: ignore[no-untyped-call]  # as above
+
+
+def install_bfloat16() -> None:
+    """Let torch's ``default_collate`` stack arrays of bfloat16; nothing else changes, nor if the user replaced it."""
+    functions = torch_collate.default_collate_fn_map
+    if functions.get(np.ndarray) is _plain_collate_arrays:
+        functions[np.ndarray] = _collate_arrays
+
+
+def _collate_arrays(batch: Sequence[Sample], *, collate_fn_map: Any = None) -> Batch:
+    if is_bfloat16(batch[0].dtype):
+        arrays = [array_to_tensor(each) if isinstance(each, np.ndarray) else each for each in batch]
+        return torch_collate.collate(arrays, collate_fn_map=collate_fn_map)
+    return _plain_collate_arrays(batch, collate_fn_map=collate_fn_map)
 
 
 def has_own_functions(*, of_tensors: bool = True) -> bool:
@@ -67,13 +110,13 @@ def _is_special(kind: object) -> bool:
 
 _ARRAYS: Final = (torch.Tensor, np.ndarray)
 
-bfloat16.install()
+install_bfloat16()
 
-_KNOWN: Final = frozenset({torch_collate.__name__, "penstock.torch.bfloat16", "penstock.torch.tensor_sharing"})
+_KNOWN: Final = frozenset({torch_collate.__name__, __name__, "penstock.torch.tensor_sharing"})
 """Modules of functions that collate as torch does: torch's, and ours in worker processes."""
 
 
-def _as_part(value: Any) -> Any:
+def _as_part(value: object) -> object:
     if isinstance(value, NestedTensor):
         return NestedTensor(_as_tensor(value.tensors), _as_tensor(value.mask))
     return _as_tensor(value) if isinstance(value, (np.ndarray, Ragged)) else value
@@ -84,4 +127,4 @@ def _as_tensor(array: Array | Ragged | torch.Tensor) -> torch.Tensor | Ragged:
         return array
     if isinstance(array, Ragged):
         return Ragged(_as_tensor(array.values), _as_tensor(array.offsets))
-    return bfloat16.as_tensor(array)
+    return array_to_tensor(array)

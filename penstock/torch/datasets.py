@@ -30,7 +30,7 @@ from penstock.datasets.store.batch_assembly import BatchAssembly, batch_assembly
 from penstock.datasets.store.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
 from penstock.ragged import Ragged
-from penstock.sample import Array, Index, Record, Sample, SampleKeys, Tree, Watch, tree_map
+from penstock.sample import Array, DatasetLike, Index, Record, Sample, SampleKeys, Tree, Watch, tree_map
 from penstock.torch.collate import as_tensors
 
 __all__ = ["ConcatDataset", "StackDataset", "StoreDataset", "Subset", "TensorDataset", "native", "random_split"]
@@ -83,8 +83,8 @@ class _FillerMixin:
     def __getstate__(self) -> dict[str, object]:
         return self.__dict__
 
-    def __add__(self, other: Any) -> ConcatDataset[Any]:
-        both: list[Any] = [self, other]
+    def __add__(self, other: DatasetLike) -> ConcatDataset[Sample]:
+        both: list[DatasetLike] = [self, other]
         return ConcatDataset(both)
 
 
@@ -120,7 +120,7 @@ class Subset(_FillerMixin, Wrapper, data.Subset[T_co]):
         """That of the inner dataset."""
         return batch_assembly(native(self.dataset))
 
-    def wrapped_datasets(self) -> list[Any]:
+    def wrapped_datasets(self) -> list[DatasetLike]:
         """The dataset of which this is a subset."""
         return [native(self.dataset)]
 
@@ -135,7 +135,7 @@ class Subset(_FillerMixin, Wrapper, data.Subset[T_co]):
         """With the calls of torch's ``__getitem__``."""
         return iter_samples(native(self.dataset), [self.indices[index] for index in indices], keys, watch)
 
-    def prefetch(self, indices: Sequence[Any]) -> bool:
+    def prefetch(self, indices: Sequence[Index]) -> bool:
         """See :class:`~penstock.datasets.base.Wrapper`."""
         return prefetch(native(self.dataset), [self.indices[index] for index in indices])
 
@@ -159,7 +159,7 @@ class ConcatDataset(_FillerMixin, Wrapper, data.ConcatDataset[T_co]):
             datasets.ConcatDataset, datasets=self.wrapped_datasets(), cumulative_sizes=self.cumulative_sizes
         )
 
-    def wrapped_datasets(self) -> list[Any]:
+    def wrapped_datasets(self) -> list[DatasetLike]:
         """The datasets, in order."""
         return [native(dataset) for dataset in self.datasets]
 
@@ -171,7 +171,7 @@ class ConcatDataset(_FillerMixin, Wrapper, data.ConcatDataset[T_co]):
         """With the calls of torch's ``__getitem__``."""
         return iter_concatenated(self, lambda i: native(self.datasets[i]), self.cumulative_sizes, indices, keys, watch)
 
-    def prefetch(self, indices: Sequence[Any]) -> bool:
+    def prefetch(self, indices: Sequence[Index]) -> bool:
         """See :class:`~penstock.datasets.base.Wrapper`."""
         return prefetch_concatenated(self.wrapped_datasets(), self.cumulative_sizes, indices)
 
@@ -198,7 +198,7 @@ class StackDataset(_FillerMixin, Wrapper, data.StackDataset[T_stack]):
     def _stack(self, values: Iterable[Sample]) -> Sample:
         return dict(zip(self.datasets, values, strict=True)) if isinstance(self.datasets, dict) else tuple(values)
 
-    def wrapped_datasets(self) -> list[Any]:
+    def wrapped_datasets(self) -> list[DatasetLike]:
         """The datasets, in order."""
         given = self.datasets.values() if isinstance(self.datasets, dict) else self.datasets
         return [native(dataset) for dataset in given]
@@ -209,7 +209,7 @@ class StackDataset(_FillerMixin, Wrapper, data.StackDataset[T_stack]):
         return [self._stack(values) for values in zip(*columns, strict=True)]
 
     @staticmethod
-    def _fetch_column(inner: Any, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> Sample:
+    def _fetch_column(inner: DatasetLike, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> Sample:
         if not _has_getitems(inner):
             return list(iter_samples(inner, indices, keys, watch))
         samples = fetch(inner, indices, keys, watch, as_given=True)
@@ -222,7 +222,7 @@ class StackDataset(_FillerMixin, Wrapper, data.StackDataset[T_stack]):
         columns = [iter_samples(inner, indices, keys, watch) for inner in self.wrapped_datasets()]
         return map(self._stack, zip(*columns, strict=True))
 
-    def prefetch(self, indices: Sequence[Any]) -> bool:
+    def prefetch(self, indices: Sequence[Index]) -> bool:
         """See :class:`~penstock.datasets.base.Wrapper`."""
         return sum(prefetch(inner, indices) for inner in self.wrapped_datasets()) > 0
 
@@ -289,7 +289,7 @@ _OURS: Final[dict[type, type[_FillerMixin]]] = {
 }
 
 
-class StoreDataset(datasets.StoreDataset, data.Dataset[Sample]):  # type: ignore[misc]  # both concatenate with +
+class StoreDataset(datasets.StoreDataset, data.Dataset[Sample]):
     """:class:`penstock.StoreDataset` whose samples hold tensors, for a ``collate_fn`` that calls ``torch.stack``.
 
     A tensor is a view of its array, or a copy if the array may not be written. Strings, numbers and bytes stay as they
@@ -300,13 +300,13 @@ class StoreDataset(datasets.StoreDataset, data.Dataset[Sample]):  # type: ignore
         return tree_map(_as_tensor, super()._sample(record))
 
 
-def _as_tensor(value: Any) -> Any:
+def _as_tensor(value: Sample) -> Sample:
     if isinstance(value, np.ndarray) and value.dtype.kind not in "OSU":
         return as_tensors(value if value.flags.writeable else value.copy())
     return as_tensors(value) if isinstance(value, Ragged) else value
 
 
-def native(dataset: Any) -> Any:
+def native(dataset: DatasetLike) -> DatasetLike:
     """``dataset``, or an equivalent object of this module if it is one of torch's own.
 
     Parameters
@@ -325,7 +325,7 @@ def native(dataset: Any) -> Any:
     ours = _OURS.get(type(dataset))
     if ours is None or "__getitems__" in vars(dataset):
         return dataset
-    found: Any = ours.__new__(ours)
+    found: DatasetLike = ours.__new__(ours)
     found.__dict__ = vars(dataset)
     return found
 
@@ -342,7 +342,7 @@ def _make_object(kind: type[T], **attributes: object) -> T:
     return made
 
 
-def _as_positions(indices: Any) -> NDArray[np.int64] | None:
+def _as_positions(indices: object) -> NDArray[np.int64] | None:
     """``indices`` as an array, if ``indices[i]`` is an int for each ``i`` in ``range(len(indices))``; else None.
 
     Only for types for which this is known: a pandas Series is indexed by labels, and a lazy sequence may be slow.

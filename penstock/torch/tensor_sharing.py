@@ -17,12 +17,13 @@ from torch.utils.data._utils import collate as torch_collate
 
 from penstock import collate
 from penstock.frameworks import REDUCERS
-from penstock.torch import bfloat16
+from penstock.sample import Array
+from penstock.torch.collate import install_bfloat16
 
 __all__ = ["install"]
 
 _SMALL: Final = 4096
-_plain_collate: Callable[..., Any] = torch_collate.collate_tensor_fn
+_plain_collate: Callable[..., torch.Tensor] = torch_collate.collate_tensor_fn
 
 
 def install() -> None:
@@ -30,7 +31,7 @@ def install() -> None:
     importlib.import_module("torch.multiprocessing")  # torch's reductions, for other tensors
 
     REDUCERS[torch.Tensor] = _reduce
-    bfloat16.install()
+    install_bfloat16()
     functions = torch_collate.default_collate_fn_map
     if functions.get(torch.Tensor) is _plain_collate:  # not the user's own
         functions[torch.Tensor] = _collate
@@ -103,7 +104,7 @@ def _collate(batch: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> to
     return torch.from_numpy(memory).view(first.dtype).view(shape)
 
 
-def _bytes(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
+def _bytes(tensor: torch.Tensor) -> Array:
     """The bytes of a plain tensor in one dimension; a view if it is contiguous."""
-    array: np.ndarray[Any, Any] = tensor.contiguous().view(-1).view(torch.uint8).numpy()
+    array: Array = tensor.contiguous().view(-1).view(torch.uint8).numpy()
     return array

@@ -1,7 +1,7 @@
 """From encoded bytes to what a model takes: decoding, and ops with randomness that belongs to the sample.
 
-``from penstock import transforms as T``. A new op is one file with a subclass of :class:`Op`, one import and one
-registration line here; the line also enrols it in the conformance suite (``tests/conformance/test_ops.py``).
+``from penstock import transforms as T``. A new op is one file with a subclass of :class:`Op`, an import and its name in
+``__all__`` here, which also enrols it in the conformance suite (``tests/conformance/test_ops.py``).
 """
 
 from typing import Final
@@ -85,41 +85,9 @@ __all__ = [
 ]
 
 ops: Final = Registry("op")
-ops.register("Decode", "penstock.transforms.decoding.decode:Decode")
-ops.register("Resize", "penstock.transforms.ops.resize:Resize")
-ops.register("CenterCrop", "penstock.transforms.ops.crop:CenterCrop")
-ops.register("RandomCrop", "penstock.transforms.ops.crop:RandomCrop")
-ops.register("RandomResizedCrop", "penstock.transforms.ops.crop:RandomResizedCrop")
-ops.register("HorizontalFlip", "penstock.transforms.ops.flip:HorizontalFlip")
-ops.register("VerticalFlip", "penstock.transforms.ops.flip:VerticalFlip")
-ops.register("Normalize", "penstock.transforms.ops.normalize:Normalize")
-ops.register("ToLayout", "penstock.transforms.ops.layout:ToLayout")
-ops.register("ColorJitter", "penstock.transforms.ops.color:ColorJitter")
-ops.register("RandomHSV", "penstock.transforms.ops.hsv:RandomHSV")
-ops.register("Grayscale", "penstock.transforms.ops.color:Grayscale")
-ops.register("Posterize", "penstock.transforms.ops.tone:Posterize")
-ops.register("Solarize", "penstock.transforms.ops.tone:Solarize")
-ops.register("Equalize", "penstock.transforms.ops.tone:Equalize")
-ops.register("AutoContrast", "penstock.transforms.ops.tone:AutoContrast")
-ops.register("Invert", "penstock.transforms.ops.tone:Invert")
-ops.register("LookupTable", "penstock.transforms.ops.lookup:LookupTable")
-ops.register("GaussianBlur", "penstock.transforms.ops.blur:GaussianBlur")
-ops.register("Sharpness", "penstock.transforms.ops.blur:Sharpness")
-ops.register("RandomRotation", "penstock.transforms.ops.warp:RandomRotation")
-ops.register("RandomAffine", "penstock.transforms.ops.warp:RandomAffine")
-ops.register("RandomPerspective", "penstock.transforms.ops.warp:RandomPerspective")
-ops.register("RandomErasing", "penstock.transforms.ops.erase:RandomErasing")
-ops.register("Pad", "penstock.transforms.ops.pad:Pad")
-ops.register("Letterbox", "penstock.transforms.ops.pad:Letterbox")
-ops.register("RandAugment", "penstock.transforms.ops.randaugment:RandAugment")
-ops.register("TrivialAugmentWide", "penstock.transforms.ops.randaugment:TrivialAugmentWide")
-ops.register("RandomShortestSize", "penstock.transforms.ops.resize:RandomShortestSize")
-ops.register("ScaleJitter", "penstock.transforms.ops.resize:ScaleJitter")
-ops.register("RandomPhotometricDistort", "penstock.transforms.ops.distort:RandomPhotometricDistort")
-ops.register("RandomIoUCrop", "penstock.transforms.ops.iou_crop:RandomIoUCrop")
-ops.register("RandomZoomOut", "penstock.transforms.ops.zoom_out:RandomZoomOut")
-ops.register("ClampBoundingBoxes", "penstock.transforms.ops.sanitize:ClampBoundingBoxes")
-ops.register("SanitizeBoundingBoxes", "penstock.transforms.ops.sanitize:SanitizeBoundingBoxes")
+for _name in __all__:
+    if isinstance(_op := globals().get(_name), type) and issubclass(_op, Op) and _op not in {Lambda, Op}:
+        ops.register(_name, f"{__name__}:{_name}")
 
 
 def __dir__() -> list[str]:

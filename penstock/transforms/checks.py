@@ -25,6 +25,7 @@ __all__ = [
     "as_colour",
     "as_integer",
     "as_numbers",
+    "as_padding",
     "as_probability",
     "as_range",
     "as_shares",
@@ -84,6 +85,15 @@ def as_integer(value: object, what: str, least: int, most: int) -> int:
     if not isinstance(value, int | np.integer) or not least <= value <= most:
         raise ArgumentError(f"{what} must be an integer in [{least}, {most}], got {value!r}")
     return int(value)
+
+
+def as_padding(padding: int | Sequence[int]) -> tuple[int, int, int, int]:
+    """Pixels left, above, right and below, of one number for all sides, or left-right and top-bottom, or all four."""
+    sides = as_numbers(padding, "padding")
+    if len(sides) not in {1, 2, 4} or not all(isinstance(v, int | np.integer) and 0 <= v < 1 << 16 for v in sides):
+        raise ArgumentError(f"padding must be one, two or four numbers of pixels of at least 0, got {padding!r}")
+    left, top, right, bottom = (int(side) for side in (sides * 4)[:4])
+    return left, top, right, bottom
 
 
 def as_byte_colour(fill: int | Sequence[int], what: str = "fill") -> tuple[int, int, int]:

@@ -15,7 +15,7 @@ import numpy as np
 from penstock.errors import ArgumentError
 from penstock.rng import next_keys, sample_scope
 from penstock.sample import ArrayKind, Sample, SampleKeys, Tree, tree_leaves
-from penstock.transforms.apply import draw_one, image_size
+from penstock.transforms.apply import draw_one, image_size, spec_after
 from penstock.transforms.base import ImageSpec, Lambda, Op
 from penstock.transforms.decoding.decode import Decode, as_bytes
 from penstock.transforms.inputs import as_mask, as_pixels, first_on_pixels, refuse_layout
@@ -23,15 +23,10 @@ from penstock.transforms.program.pixel_program import PixelProgram
 from penstock.transforms.program.program import Program
 from penstock.transforms.program.take_pixels import TakePixels
 from penstock.transforms.targets.field_kinds import Held, check_kinds, collect_values, infer_kinds, map_values
+from penstock.transforms.targets.moved_targets import FOLLOWERS, Step
 from penstock.transforms.targets.object_masks import ObjectMasks
 from penstock.transforms.targets.objects import Objects, find_boxes, remove_objects
-from penstock.transforms.targets.target_forms import (
-    apply_to_rows,
-    as_boxes,
-    as_collatable,
-    as_keypoints,
-    refuse_other_size,
-)
+from penstock.transforms.targets.target_forms import as_boxes, as_collatable, as_keypoints, refuse_other_size
 
 __all__ = ["Pipeline"]
 
@@ -171,10 +166,7 @@ class Pipeline:
 
     def spec(self, spec: ImageSpec) -> ImageSpec | None:
         """Spec of the image after the last op, for a spec before the first."""
-        known: ImageSpec | None = spec
-        for op in self.ops:
-            known = op.spec(known) if known is not None else None
-        return known
+        return spec_after(self.ops, spec)
 
     def _scaling(self, kinds: Tree) -> Program | None:
         """The program, if images are decoded at a reduced size, which depends on the ops after Decode; else None."""
@@ -251,23 +243,16 @@ class Pipeline:
         params = draw_one(op, keys, size, stream, boxes)
         if objects is not None:
             objects.move(op, params, size)
-        last = stream == self._last
+        step, last = Step(op, params, size), stream == self._last
 
         def apply(kind: str | None, value: Sample) -> Sample:
             if kind == "image":
                 own = image_size(value)
                 result = op.native(value, params if own == size else draw_one(op, keys, own, stream, boxes))
-            elif kind == "mask":
-                result = op.mask(value, params)
-            elif kind == "instances":
-                return value.move(op, params) if isinstance(value, ObjectMasks) else value
-            elif kind == "boxes":
-                result = apply_to_rows(lambda boxes: op.boxes(boxes, params, size), as_boxes(value))
-            elif kind == "keypoints":
-                result = apply_to_rows(lambda points: op.keypoints(points, params, size), as_keypoints(value))
-                result = op.reorder(result, params)
-            else:
+            elif kind not in FOLLOWERS or (kind == "instances" and not isinstance(value, ObjectMasks)):
                 return value
+            else:
+                result = step.move(kind, value)
             return as_collatable(result) if last else result
 
         sample = map_values(kinds, sample, apply)

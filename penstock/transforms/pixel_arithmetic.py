@@ -1,4 +1,4 @@
-"""Arithmetic on uint8 pixels for several ops: luma, look-up tables, blends. Results equal those of Pillow.
+"""Ops on the values of uint8 pixels: base classes, and arithmetic: luma, look-up tables, blends, as Pillow's.
 
 Functions take uint8 arrays, (H, W, 3) or (H, W), and return new arrays. Ops check the arguments. :func:`adjust` applies
 several changes of value by one call of the native core.
@@ -7,20 +7,23 @@ several changes of value by one call of the native core.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeGuard
+from typing import ClassVar, Final, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.bfloat16 import as_words
-from penstock.sample import Array
-from penstock.transforms.base import ImageLike
+from penstock.sample import Array, SampleKeys
+from penstock.transforms.base import ImageLike, ImageSpec, Op, Params, Sizes, uniforms
+from penstock.transforms.checks import as_probability, require_pixel_spec, require_pixels
 
 __all__ = [
     "IDENTITY",
     "MAXIMA",
+    "PixelOp",
     "Pixels",
+    "ProbabilisticOp",
     "Steps",
     "adjust",
     "blend",
@@ -140,3 +143,46 @@ def blend(first: Pixels, second: Pixels, factor: float) -> Pixels:
 def blend_table(first: int, factor: float) -> Pixels:
     """The look-up table of :func:`blend` with one value for ``first``."""
     return blend(np.full((1, 256), first, np.uint8), IDENTITY[None], factor).reshape(256)
+
+
+class PixelOp(Op):
+    """Base class of ops that change the values of uint8 pixels, and keep their shape."""
+
+    def spec(self, spec: ImageSpec) -> ImageSpec | None:
+        """The spec, unchanged."""
+        return require_pixel_spec(spec, self)
+
+
+class ProbabilisticOp(PixelOp):
+    """Applies :meth:`change` with probability ``p``; params: whether each sample is changed. Draws one number."""
+
+    random: ClassVar[bool] = True
+
+    def __init__(self, p: float = 0.5) -> None:
+        self.p = as_probability(p)
+
+    def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size
+        """Whether each image is changed, because its number is below ``p``."""
+        return uniforms(keys, stream, 1)[:, 0] < self.p
+
+    def image(self, image: Array, params: Params) -> Array:
+        """A changed image, or the image itself."""
+        pixels = self.require(image)
+        return self.change(pixels) if params else pixels
+
+    def native(self, image: Array, params: Params) -> Array:
+        """Apply; by the native core, where it has a kernel."""
+        pixels = self.require(image)
+        return self.change_native(pixels) if params else pixels
+
+    def require(self, image: Array) -> Pixels:
+        """``image``, if it has the dtype and shape that are needed."""
+        return require_pixels(image, self)
+
+    def change(self, image: Pixels) -> Pixels:
+        """A changed image, as a new array."""
+        raise NotImplementedError(f"{type(self).__name__} must define change")
+
+    def change_native(self, image: Pixels) -> Pixels:
+        """Like :meth:`change`, by the native core; default: :meth:`change`."""
+        return self.change(image)

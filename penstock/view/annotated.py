@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final, TypeGuard
 
 import numpy as np
 
@@ -75,17 +75,17 @@ class Annotated:
         Run-length encoding of each object.
     """
 
-    image: Any = None
+    image: object = None
     label: int | None = None
     label_classes: tuple[str, ...] = ()
-    boxes: Any = None
+    boxes: object = None
     numbers: Array | None = None
     object_classes: tuple[str, ...] = ()
     object_names: tuple[str, ...] = ()
-    keypoints: Any = None
-    masks: list[Any] = field(default_factory=list)
+    keypoints: object = None
+    masks: list[object] = field(default_factory=list)
     mask_classes: tuple[str, ...] = ()
-    instances: Sequence[Any] | None = None
+    instances: Sequence[object] | None = None
 
 
 def make_roles(schema: Schema, fields: Tree, kinds: Tree) -> Tree:
@@ -128,7 +128,7 @@ def find_annotations(sample: Sample, roles: Tree = None) -> Annotated:
     return found
 
 
-def _iterate(value: Sample, roles: Tree, name: str) -> Iterator[tuple[Role, Any]]:
+def _iterate(value: Sample, roles: Tree, name: str) -> Iterator[tuple[Role, object]]:
     if value is None:
         return
     if isinstance(value, Mapping) and not (isinstance(roles, Role) and roles.kind):
@@ -163,7 +163,7 @@ def _split_words(name: str) -> list[str]:
     return re.findall(r"[a-z]+", re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower())
 
 
-def _take(found: Annotated, role: Role, value: Any) -> None:
+def _take(found: Annotated, role: Role, value: object) -> None:
     if role.kind == "image":
         found.image = value if found.image is None else found.image
     elif role.kind == "mask":
@@ -182,11 +182,11 @@ def _take(found: Annotated, role: Role, value: Any) -> None:
         _take_classes(found, role, value)
 
 
-def _is_names(value: Any) -> bool:
+def _is_names(value: object) -> TypeGuard[list[str] | tuple[str, ...]]:
     return isinstance(value, list | tuple) and len(value) > 0 and all(type(each) is str for each in value)
 
 
-def _take_classes(found: Annotated, role: Role, value: Any) -> None:
+def _take_classes(found: Annotated, role: Role, value: object) -> None:
     """A number is the label of the image; a list of numbers has the classes of its objects."""
     try:
         numbers = as_array(value)

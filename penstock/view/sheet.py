@@ -7,27 +7,23 @@ wrong labels, which no checksum detects.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import stores
-from penstock.errors import ArgumentError, DecodeError
+from penstock.errors import ArgumentError
 from penstock.ragged import Ragged
 from penstock.sample import Record
 from penstock.stores.base import Store
-from penstock.view.canvas import ALARM, FAINT, FRAME, GAP, INK, PAPER, as_rgb, check_output, load_font, save, shorten
+from penstock.view.annotated import Annotated
+from penstock.view.canvas import check_output, save
+from penstock.view.shown_pixels import PixelForm
+from penstock.view.tile_sheet import Cell, draw_sheet
+from penstock.view.tiles import draw_tile
 from penstock.wording import counted
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-    from PIL.ImageDraw import ImageDraw
-
 __all__ = ["contact_sheet", "pick", "pick_by_objects"]
-
-_CAPTION: Final = 38
-_HEADER: Final = 56
 
 
 def contact_sheet(
@@ -76,8 +72,11 @@ def contact_sheet(
         raise ArgumentError(f"the store must have at least one image, but {store!r} has none")
     label = next((name for name, field in store.schema.fields.items() if field.kind == "label"), None)
     shown = pick(store.column(label) if label is not None else np.zeros(len(store), np.int64), samples)
-    sheet = _draw(store, shown, image, label, columns, tile)
-    save(sheet, target)
+    classes = store.schema[label].classes if label is not None else ()
+    cells = [_make_cell(store.read([index])[0], image, label, classes, tile) for index in shown]
+    count = f"{len(shown):,} of {counted(len(store), 'record')}"
+    count += f", {counted(len(classes), 'class')}" if classes else ""
+    save(draw_sheet(cells, store.url.rpartition("/")[2], count, columns), target)
     return shown
 
 
@@ -138,52 +137,6 @@ def _spread(group: NDArray[np.int64]) -> list[int]:
     return found
 
 
-def _draw(store: Store, shown: list[int], image: str, label: str | None, columns: int, tile: int) -> Image:
-    from PIL import Image, ImageDraw  # the name above is the type, this one is the module
-
-    columns = min(columns, len(shown))
-    rows = -(-len(shown) // columns)
-    width = max(columns * (tile + GAP) + GAP, 480)
-    sheet = Image.new("RGB", (width, _HEADER + rows * (tile + _CAPTION + GAP) + GAP), PAPER)
-    draw = ImageDraw.Draw(sheet)
-    classes = store.schema[label].classes if label is not None else ()
-    title, small = load_font(20), load_font(13)
-    name = store.url.rpartition("/")[2]
-    draw.text((GAP, 16), shorten(draw, name, title, width // 2), INK, title)
-    held = f"{len(shown):,} of {counted(len(store), 'record')}" + (
-        f", {counted(len(classes), 'class')}" if classes else ""
-    )
-    draw.text((width - GAP, 22), held, FAINT, small, anchor="ra")
-    for position, index in enumerate(shown):
-        left = GAP + position % columns * (tile + GAP)
-        top = _HEADER + position // columns * (tile + _CAPTION + GAP)
-        record = store.read([index])[0]
-        draw.rectangle((left, top, left + tile - 1, top + tile - 1), FRAME)
-        size = _paste(sheet, draw, record, image, (left, top, tile))
-        number = record.fields[label] if label is not None else None
-        caption = record.key if number is None else classes[number] if 0 <= number < len(classes) else str(number)
-        draw.text((left, top + tile + 5), shorten(draw, caption, small, tile), INK, small)
-        draw.text((left, top + tile + 21), shorten(draw, f"#{index}{size}", small, tile), FAINT, small)
-    return sheet
-
-
-def _paste(sheet: Image, draw: ImageDraw, record: Record, image: str, square: tuple[int, int, int]) -> str:
-    """Draw an image into its square, and return its size as text."""
-    from PIL import Image  # as above
-
-    from penstock.transforms.decoding.decode import decode
-
-    left, top, tile = square
-    try:
-        stored = record.fields[image]
-        picture = Image.fromarray(as_rgb(stored) if isinstance(stored, np.ndarray) else decode(bytes(stored)))
-    except DecodeError:
-        draw.text((left + tile // 2, top + tile // 2), "cannot be decoded", ALARM, load_font(13), anchor="mm")
-        return ""
-    size = f"   {picture.width} x {picture.height}"
-    enlarged = tile // max(picture.size)
-    if enlarged > 1:  # small images are enlarged by a whole factor, so that their pixels are visible
-        picture = picture.resize((picture.width * enlarged, picture.height * enlarged), Image.Resampling.NEAREST)
-    picture.thumbnail((tile, tile), Image.Resampling.LANCZOS)
-    sheet.paste(picture, (left + (tile - picture.width) // 2, top + (tile - picture.height) // 2))
-    return size
+def _make_cell(record: Record, image: str, label: str | None, classes: tuple[str, ...], tile: int) -> Cell:
+    sample = Annotated(record.fields[image], None if label is None else record.fields[label], classes)
+    return Cell(record.index, record.key, [sample], [draw_tile(sample, tile, PixelForm("HWC"))])

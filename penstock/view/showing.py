@@ -11,9 +11,9 @@ The tile "after" is drawn from the sample that a loader with the same seed gives
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -22,11 +22,12 @@ from penstock.datasets.base import fetch
 from penstock.datasets.store.dataset import StoreDataset
 from penstock.datasets.store.selection import FieldSelection
 from penstock.errors import ArgumentError
-from penstock.progress import show_progress
+from penstock.progress import make_reporter
 from penstock.rng import seeding_globals
-from penstock.sample import SampleKeys
+from penstock.sample import DatasetLike, Sample, SampleKeys
 from penstock.stores.base import Store
 from penstock.stores.indices import check_index
+from penstock.transforms.base import Op
 from penstock.view.annotated import Annotated, find_annotations, make_roles
 from penstock.view.canvas import check_output, refuse_existing, save
 from penstock.view.sheet import pick, pick_by_objects
@@ -45,11 +46,11 @@ _MAX_SEED: Final = (1 << 63) - 1
 
 
 def show(
-    store: Any,
+    store: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Store | DatasetLike,
     n: int = 16,
     *,
-    augment: Any = None,
-    fields: Any = None,
+    augment: Callable[[Sample], Sample] | Op | Sequence[Op] | None = None,
+    fields: str | Sequence[str] | Mapping[str, str] | None = None,
     kinds: Mapping[str, str | None] | None = None,
     indices: Sequence[int] | None = None,
     by: str | None = None,
@@ -137,6 +138,7 @@ class _StoreSamples:
     """Samples of a store, before and after a transform."""
 
     noun = "record"
+    form_before = PixelForm("HWC")
 
     def __init__(self, dataset: StoreDataset) -> None:
         self._dataset, self.store = dataset, dataset.store
@@ -147,13 +149,10 @@ class _StoreSamples:
         self.has_transform = dataset.transform is not None
         self.title = self.store.url.rpartition("/")[2] or self.store.url
         self.total = len(self.store)
-        self.label = next((name for name, kind in self._selection.stored.items() if kind == "label"), None)
+        labels = (self._selection.names[name] for name, kind in self._selection.stored.items() if kind == "label")
+        self.label_field = next(labels, None)
 
-    def label_field(self) -> str | None:
-        """The field of the store with the class of each image."""
-        return None if self.label is None else self._selection.names[self.label]
-
-    def before(self, index: int) -> tuple[str, Annotated]:
+    def before(self, index: int, keys: SampleKeys) -> tuple[str, Annotated]:  # noqa: ARG002  # those of a dataset
         """Key and annotations of a record."""
         record = self.store.read([index])[0]
         values = {name: record.fields.get(field) for name, field in self._selection.names.items()}
@@ -168,17 +167,14 @@ class _DatasetSamples:
     """Samples of any map-style dataset, as it returns them."""
 
     noun = "sample"
-    store = None
+    store = label_field = None
     has_transform = False
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: DatasetLike) -> None:
         self._dataset = dataset
-        self.form = PixelForm.of(getattr(dataset, "transform", None))
+        self.form_before = PixelForm.of(getattr(dataset, "transform", None))
         self.title = type(dataset).__name__
         self.total = len(dataset)
-
-    def label_field(self) -> None:
-        """There are no columns."""
 
     def before(self, index: int, keys: SampleKeys) -> tuple[str, Annotated]:
         """Annotations of a sample; it has no key."""
@@ -186,7 +182,12 @@ class _DatasetSamples:
 
 
 @contextmanager
-def _open_samples(store: Any, augment: Any, fields: Any, kinds: Any) -> Iterator[_StoreSamples | _DatasetSamples]:
+def _open_samples(
+    store: DatasetLike,
+    augment: Callable[[Sample], Sample] | Op | Sequence[Op] | None,
+    fields: str | Sequence[str] | Mapping[str, str] | None,
+    kinds: Mapping[str, str | None] | None,
+) -> Iterator[_StoreSamples | _DatasetSamples]:
     if isinstance(store, Store):
         # No decode indices: they help where batches are filled.
         yield _StoreSamples(StoreDataset(store, fields, augment, kinds=kinds, index=None))
@@ -205,7 +206,7 @@ def _open_samples(store: Any, augment: Any, fields: Any, kinds: Any) -> Iterator
         yield _DatasetSamples(store)
 
 
-def _is_dataset(value: Any) -> bool:
+def _is_dataset(value: object) -> bool:
     """Whether samples are taken from it with brackets; what :func:`penstock.open` takes is no dataset."""
     if isinstance(value, str | bytes | os.PathLike | list | tuple) or not hasattr(value, "__getitem__"):
         return False
@@ -224,7 +225,7 @@ def _choose(
         if not len(indices):
             raise ArgumentError("indices must name at least one record, got none")
         return [_check(index, samples.total) for index in indices]
-    field = by or samples.label_field()
+    field = by or samples.label_field
     if field is None:
         return pick(np.zeros(samples.total, np.int64), n)
     if samples.store is None:
@@ -240,7 +241,7 @@ def _choose(
     )
 
 
-def _check(index: Any, total: int) -> int:
+def _check(index: object, total: int) -> int:
     number = check_index(index, "a sheet")
     if not -total <= number < total:
         raise ArgumentError(f"indices must be in [0, {total}), got {number}")
@@ -250,7 +251,8 @@ def _check(index: Any, total: int) -> int:
 def _draw_cells(
     samples: _StoreSamples | _DatasetSamples, shown: list[int], key: tuple[int, int], side: int, *, progress: bool
 ) -> Iterator[Cell]:
-    with _reporter(progress=progress) as report:
+    with ExitStack() as stack:
+        report = make_reporter(progress, "drawing", stack)
         for done, index in enumerate(shown):
             report(done, len(shown), 0)
             keys = SampleKeys(*key, np.array([index], np.int64))
@@ -258,27 +260,14 @@ def _draw_cells(
         report(len(shown), len(shown), 0)
 
 
-@contextmanager
-def _reporter(*, progress: bool) -> Iterator[Any]:
-    if not progress:
-        yield lambda *_: None
-        return
-    with show_progress("drawing") as report:
-        yield report
-
-
 def _draw_cell(samples: _StoreSamples | _DatasetSamples, index: int, keys: SampleKeys, side: int) -> Cell:
-    if isinstance(samples, _DatasetSamples):
-        with seeding_globals(put_back=True):
-            key, sample = samples.before(index, keys)
-        _refuse_no_image(sample, samples.title)
-        return Cell(index, key, [sample], [draw_tile(sample, side, samples.form)])
-    key, sample = samples.before(index)
+    with seeding_globals(put_back=True):
+        key, sample = samples.before(index, keys)
     _refuse_no_image(sample, samples.title)
-    hides_zero = _has_points_without_place(sample.keypoints)
-    before = draw_tile(sample, side, PixelForm("HWC"), hides_zero=hides_zero)
+    hides_zero = samples.store is not None and _has_points_without_place(sample.keypoints)
+    before = draw_tile(sample, side, samples.form_before, hides_zero=hides_zero)
     cell = Cell(index, key, [sample], [before])
-    if samples.has_transform and before.size != (0, 0):  # what cannot be decoded is not augmented
+    if isinstance(samples, _StoreSamples) and samples.has_transform and before.size != (0, 0):  # else not decoded
         with seeding_globals(put_back=True):
             after = samples.after(index, keys)
         _refuse_no_image(after, samples.title)
@@ -295,7 +284,7 @@ def _refuse_no_image(sample: Annotated, title: str) -> None:
         )
 
 
-def _has_points_without_place(points: Any) -> bool:
+def _has_points_without_place(points: object) -> bool:
     """Whether some points are (0, 0) with visibility 0: as in COCO, these are not annotated."""
     try:
         array = as_array([] if points is None else points)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,17 +46,16 @@ class PixelForm:
         layout = mean = std = None
         for op in _iterate_ops(transform):
             name = type(op).__name__
-            if name == "ToLayout":
+            if name == "ToLayout" and hasattr(op, "layout"):
                 layout = op.layout
             elif name == "Normalize" and hasattr(op, "mean") and hasattr(op, "std"):
                 mean, std = (tuple(np.ravel(values).astype(float).tolist()) for values in (op.mean, op.std))
         return cls(layout, mean, std)
 
 
-def _iterate_ops(transform: Any) -> Iterable[Any]:
-    if isinstance(transform, list | tuple):
-        inner: Any = transform
-    else:
+def _iterate_ops(transform: object) -> Iterable[object]:
+    inner = transform
+    if not isinstance(inner, list | tuple):
         inner = getattr(transform, "ops", None) or getattr(transform, "transforms", None)
     if not isinstance(inner, list | tuple):
         yield transform
@@ -65,7 +64,7 @@ def _iterate_ops(transform: Any) -> Iterable[Any]:
         yield from _iterate_ops(op)
 
 
-def to_rgb(image: Any, form: PixelForm) -> tuple[NDArray[np.uint8], str]:
+def to_rgb(image: object, form: PixelForm) -> tuple[NDArray[np.uint8], str]:
     """An image as uint8 RGB, (H, W, 3), and what was done to its values for that; empty if nothing was.
 
     Raises
@@ -77,7 +76,7 @@ def to_rgb(image: Any, form: PixelForm) -> tuple[NDArray[np.uint8], str]:
     """
     if is_encoded(image):
         return decode(image), ""
-    array = np.asarray(image.convert("RGB")) if is_pil(image) else as_array(image)
+    array = np.asarray(image.convert("RGB")) if is_pil(image) and hasattr(image, "convert") else as_array(image)
     array = array[:, :, None] if array.ndim == 2 else array
     if array.ndim != 3 or 0 in array.shape:
         raise ArgumentError(f"an image must have two or three axes, none of length 0, got {array.dtype} {array.shape}")
@@ -92,7 +91,7 @@ def to_rgb(image: Any, form: PixelForm) -> tuple[NDArray[np.uint8], str]:
     return as_rgb(array), "" if array.dtype == np.uint8 else str(array.dtype)
 
 
-def to_mask(mask: Any) -> Array:
+def to_mask(mask: object) -> Array:
     """A mask as integers, (H, W), or (n, H, W) for one of each object.
 
     Raises
@@ -112,7 +111,7 @@ def to_mask(mask: Any) -> Array:
     return array.astype(np.int64)
 
 
-def as_array(value: Any) -> Array:
+def as_array(value: object) -> Array:
     """An array, a list of numbers, or a tensor of any device, as an array.
 
     Raises
@@ -121,8 +120,8 @@ def as_array(value: Any) -> Array:
         If it is none of these.
     """
     if hasattr(value, "detach"):
-        value = value.detach().cpu()
-        value = value.float() if "bfloat16" in str(value.dtype) else value
+        tensor = value.detach().cpu()
+        value = tensor.float() if "bfloat16" in str(tensor.dtype) else tensor
     try:
         return to_floats(np.asarray(value))
     except (TypeError, ValueError, OverflowError) as error:  # lists of lists of different lengths

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,7 +140,7 @@ def _fit(tile: Tile, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.array(picture.resize((width, height), scaling, reducing_gap=3.0 if ratio < 1 else None))
 
 
-def _tint_by_mask(tile: Tile, shown: NDArray[np.uint8], sample: Annotated, given: Any) -> None:
+def _tint_by_mask(tile: Tile, shown: NDArray[np.uint8], sample: Annotated, given: object) -> None:
     try:
         mask = to_mask(given)
     except (ArgumentError, DecodeError) as error:
@@ -297,7 +297,7 @@ def _draw_keypoints(tile: Tile, draw: ImageDraw, sample: Annotated, *, hides_zer
     tile.facts.append(escape_unprintable(counted(count, "point")))
 
 
-def decode_instance(instance: Any, width: int, height: int) -> NDArray[np.bool_] | None:
+def decode_instance(instance: object, width: int, height: int) -> NDArray[np.bool_] | None:
     """A mask, or COCO's run lengths, as (height, width); None if it is neither, or has another size."""
     if isinstance(instance, np.ndarray):
         return instance != 0 if instance.shape == (height, width) else None

@@ -15,13 +15,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
 from penstock.repairs import Repaired
-from penstock.sample import Batch, SampleKeys, State, Watch
+from penstock.sample import Batch, DatasetLike, SampleKeys, State, Watch
 from penstock.trace import Observer, Trace
+
+if TYPE_CHECKING:
+    from penstock.workers.left_out import LeftOut
 
 __all__ = [
     "END",
@@ -132,7 +135,7 @@ class TaskResult:
     task: Task | None = field(default=None, repr=False)
     worker: int | None = None
     rng: bytes | None = None
-    left_out: Sequence[Any] = ()
+    left_out: Sequence[LeftOut] = ()
     repaired: Sequence[Repaired] = ()
 
 
@@ -159,7 +162,7 @@ class WorkerStart:
     epoch: int = 0
     worker: int = 0
     samples: int = 0
-    state: Mapping[str, Any] | None = None
+    state: State = None
     resumed: bool = True
     rng: bytes | None = None
 
@@ -188,7 +191,7 @@ class BatchBuild(Protocol):
         return stop - start
 
     @property
-    def left_out(self) -> Sequence[Any]:
+    def left_out(self) -> Sequence[LeftOut]:
         """Records of samples that are missing in the batch, or replaced; valid after :meth:`finish`."""
         return ()
 
@@ -214,7 +217,7 @@ class Job(Protocol):
     trace: Trace
     observer: Observer | None = None
     watch: Watch | None = None
-    dataset: Any = None
+    dataset: DatasetLike = None
     prefetches: bool = False
     """Whether :meth:`prefetch` does something; decided by :meth:`start_epoch`."""
 
@@ -362,7 +365,7 @@ def chunk_rows(rows: int, workers: int, chunk_size: int | None, most: int) -> in
     return min(max(-(-rows // workers), 8), most)
 
 
-def name_rows(task: Task, start: int, stop: int) -> dict[str, Any]:
+def name_rows(task: Task, start: int, stop: int) -> dict[str, object]:
     """The index, or indices, of rows ``start..stop`` of a task, for an error; empty if they have none."""
     indices = list(task.indices[start:stop])
     shown = [int(i) if isinstance(i, np.integer) else i for i in indices]

@@ -12,12 +12,14 @@ import functools
 import pickle
 import random
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.frameworks import FRAMEWORKS, Framework, is_imported
 from penstock.registry import when_imported
+from penstock.sample import Array, DatasetLike
 
 __all__ = ["RngMonitor", "WorkerInfo", "get_worker_info", "restore_rng", "rng_state", "start_as_worker"]
 
@@ -41,7 +43,7 @@ class WorkerInfo:
     id: int
     num_workers: int
     seed: int
-    dataset: Any
+    dataset: DatasetLike
 
 
 _info: WorkerInfo | None = None
@@ -67,7 +69,7 @@ def start_as_worker(info: WorkerInfo, base_seed: int) -> None:
             when_imported(name, functools.partial(framework.start_worker, *arguments))
 
 
-def _numpy_seed(base_seed: int, worker: int) -> Any:
+def _numpy_seed(base_seed: int, worker: int) -> Array:
     """Four words mixed by NumPy's SeedSequence from the worker's number and the two halves of the seed."""
     return np.random.SeedSequence([worker, base_seed & 0xFFFFFFFF, base_seed >> 32, 0]).generate_state(4)
 
@@ -99,9 +101,9 @@ class _NumpyMonitor:
     """
 
     def __init__(self) -> None:
-        self._generator: Any = None
+        self._generator: object = None
         self._words = b""
-        self.state: tuple[Any, ...] = ()
+        self.state: tuple[object, ...] = ()
         self.changed()
 
     def changed(self) -> bool:
@@ -119,9 +121,8 @@ class _NumpyMonitor:
         return self.state != before
 
 
-def _numpy_state() -> tuple[Any, ...]:
-    state: Any = np.random.get_state()  # noqa: NPY002  # the global one is meant
-    return tuple(state)
+def _numpy_state() -> tuple[str, NDArray[np.uint32], int, int, float]:
+    return np.random.get_state(legacy=True)  # type: ignore[return-value]  # noqa: NPY002  # the global one, as a tuple
 
 
 _MT19937_NBYTES: Final = 625 * 4

@@ -8,9 +8,9 @@ from __future__ import annotations
 import base64
 import binascii
 import pickle
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from penstock.errors import StateError
 from penstock.sample import Array, State
@@ -21,7 +21,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def dump_worker_rng(pickled: bytes | None) -> dict[str, Any] | None:
+def dump_worker_rng(pickled: bytes | None) -> dict[str, object] | None:
     """A worker's generators, as :attr:`penstock.workers.TaskResult.rng`, as JSON keeps them."""
     if pickled is None:
         return None
@@ -57,30 +57,31 @@ def array_to_text(array: Array) -> str:
     return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
 
 
-def text_to_array(text: str, dtype: Any) -> Array:
+def text_to_array(text: str, dtype: DTypeLike) -> Array:
     """The inverse of :func:`array_to_text`; one dimension, writable."""
-    return np.frombuffer(bytearray(base64.b64decode(text, validate=True)), dtype)
+    found: Array = np.frombuffer(bytearray(base64.b64decode(text, validate=True)), dtype)
+    return found
 
 
-def numpy_to_text(state: State) -> list[Any]:
+def numpy_to_text(state: State) -> list[object]:
     """``numpy.random.get_state()`` as JSON keeps it."""
     kind, key, position, has_gauss, gauss = state
     return [str(kind), array_to_text(np.asarray(key, "<u4")), int(position), int(has_gauss), float(gauss)]
 
 
-def text_to_numpy(saved: State) -> tuple[Any, ...]:
+def text_to_numpy(saved: State) -> tuple[str, NDArray[np.uint32], int, int, float]:
     """The inverse of :func:`numpy_to_text`."""
     kind, key, position, has_gauss, gauss = saved
     return str(kind), text_to_array(key, "<u4").astype(np.uint32), int(position), int(has_gauss), float(gauss)
 
 
-def python_to_text(state: State) -> list[Any]:
+def python_to_text(state: State) -> list[object]:
     """``random.getstate()`` as JSON keeps it."""
     version, words, gauss = state
     return [version, array_to_text(np.asarray(words, "<u4")), gauss]
 
 
-def text_to_python(saved: State) -> tuple[Any, ...]:
+def text_to_python(saved: State) -> tuple[int, tuple[int, ...], float | None]:
     """The inverse of :func:`python_to_text`."""
     version, words, gauss = saved
     return int(version), tuple(text_to_array(words, "<u4").tolist()), None if gauss is None else float(gauss)

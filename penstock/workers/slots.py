@@ -26,7 +26,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -36,6 +36,8 @@ from penstock.ragged import RaggedRows, RaggedSpec
 from penstock.sample import Array, ArraySpec, Tree, tree_leaves, tree_map
 
 __all__ = ["BatchLayout", "Lease", "PageLock", "Quarantine", "SlotPool", "SpareMemory"]
+
+T = TypeVar("T")
 
 _ALIGNMENT = 4096
 """Each array begins on a page, so that whole pages are page-locked and fields do not share cache lines."""
@@ -71,7 +73,7 @@ class PageLock(Protocol):
         ...
 
 
-class Quarantine:
+class Quarantine(Generic[T]):
     """Slots that no tensor views, but that a device may still read.
 
     After ``batch.to(device, non_blocking=True)`` a consumer may delete the batch before the copy has ended. So each
@@ -87,17 +89,17 @@ class Quarantine:
 
     def __init__(self, fence: Callable[[], Callable[[], bool]]) -> None:
         self._fence = fence
-        self._waiting: deque[tuple[Any, Callable[[], bool]]] = deque()
+        self._waiting: deque[tuple[T, Callable[[], bool]]] = deque()
         self._one_at_a_time = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def put(self, slot: Any) -> None:
+    def put(self, slot: T) -> None:
         """Add a slot with a new fence; may be called by any thread, also in ``__del__``."""
         self._waiting.append((slot, self._fence()))
 
-    def get(self) -> Any:
+    def get(self) -> T | None:
         """The oldest slot, if the device no longer reads it; else None."""
         if not self._one_at_a_time.acquire(
             blocking=False
@@ -118,8 +120,6 @@ class SlotPool:
     ----------
     keep : int
         Most free slots; others are unmapped.
-    huge_pages : bool
-        Advise the kernel to use huge pages.
     page_lock : PageLock, optional
         Called once for each slot; its result is called when the slot is unmapped (not at exit, where the system unlocks
         the pages). Slots come back through a :class:`Quarantine`.
@@ -130,18 +130,19 @@ class SlotPool:
         If ``keep`` is negative.
     """
 
-    def __init__(self, keep: int = 4, *, huge_pages: bool = False, page_lock: PageLock | None = None) -> None:
+    def __init__(self, keep: int = 4, *, page_lock: PageLock | None = None) -> None:
         if keep < 0:
             raise ArgumentError(f"keep should be non-negative, but got {keep}")
         self.keep = keep
         self.allocated = 0
-        self._huge_pages = huge_pages
         self._page_lock = page_lock
         self._begin()
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._quarantine = Quarantine(self._page_lock.fence) if self._page_lock is not None else None
+        self._quarantine: Quarantine[NDArray[np.uint8]] | None = None
+        if self._page_lock is not None:
+            self._quarantine = Quarantine(self._page_lock.fence)
         self._free: deque[NDArray[np.uint8]] = deque()  # append and pop are atomic, so that __del__ needs no lock
 
     @property
@@ -166,8 +167,6 @@ class SlotPool:
 
     def _allocate(self, nbytes: int) -> NDArray[np.uint8]:
         pages = mmap.mmap(-1, max(1, -(-nbytes // _ALIGNMENT)) * _ALIGNMENT)
-        if self._huge_pages and hasattr(mmap, "MADV_HUGEPAGE"):
-            pages.madvise(mmap.MADV_HUGEPAGE)
         self.allocated += 1
         memory = np.frombuffer(pages, np.uint8)
         if self._page_lock is not None:

@@ -98,7 +98,7 @@ class ThreadBackend(Backend):
 
     def count_ready(self) -> int:
         """See :class:`~penstock.workers.base.Backend`."""
-        return self._shared.count_ready()
+        return len(self._shared.done)
 
     def samples_per_call(self) -> int:
         """See :class:`~penstock.workers.base.Backend`."""
@@ -253,7 +253,7 @@ class _Shared:
         self.progress = self.taken = 0  # chunks that ended, and those that were taken in this epoch
         self.signals = _Signals()
         self._queue: deque[_Batch] = deque()
-        self._done: deque[TaskResult] = deque()
+        self.done: deque[TaskResult] = deque()
 
     def submit(self, task: Task) -> None:
         assert self.job is not None, "start() comes first"
@@ -262,7 +262,7 @@ class _Shared:
         try:
             build = self.job.begin(task)
         except Exception as error:  # noqa: BLE001  # raised by the consumer when the batch is due
-            self._done.append(TaskResult(task.seq, error=_remove_tracebacks(error), task=task))
+            self.done.append(TaskResult(task.seq, error=_remove_tracebacks(error), task=task))
             return
         batch = _Batch(task, build)
         with self.signals.lock:
@@ -273,23 +273,20 @@ class _Shared:
     def result(self, timeout_s: float | None) -> TaskResult | None:
         deadline, signals = None if timeout_s is None else time.monotonic() + timeout_s, self.signals
         with signals.lock:
-            while not self._done:
+            while not self.done:
                 left = None if deadline is None else deadline - time.monotonic()
                 if signals.closed and _at_exit.is_set() and threading.current_thread() is not threading.main_thread():
                     signals.ready.wait()  # a daemon thread inside an epoch: it ends silently with the interpreter
                 if signals.closed or (left is not None and left <= 0):
                     return None
                 signals.ready.wait(left)
-            return self._done.popleft()
-
-    def count_ready(self) -> int:
-        return len(self._done)
+            return self.done.popleft()
 
     def drop(self) -> None:
         """Drop queued tasks and results, after :meth:`_Signals.stop`."""
         with self.signals.lock:
             self._queue.clear()
-            self._done.clear()
+            self.done.clear()
 
     def take(self) -> tuple[_Batch, int, int] | None:
         """The next chunk, if there is one; called under the lock."""
@@ -328,7 +325,7 @@ class _Shared:
     def deliver(self, done: TaskResult) -> None:
         with self.signals.lock:
             if not self.signals.closed:
-                self._done.append(done)
+                self.done.append(done)
                 self.signals.ready.notify()
 
 

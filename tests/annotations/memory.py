@@ -14,8 +14,8 @@ from PIL import Image, UnidentifiedImageError
 
 from penstock.annotations import reading
 from penstock.annotations.source import AnnotationSource
-from penstock.annotations.yaml import parse_yaml
 from penstock.annotations.yolo import description as yolo_description
+from penstock.annotations.yolo.description import parse_yaml
 
 __all__ = ["MemorySource", "reading_from_memory"]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.annotations.yaml import parse_yaml
+from penstock.annotations.yolo.description import parse_yaml
 from penstock.errors import OptionalPackageError
 from tests.annotations.damage import Damage, apply_damage, damage
 

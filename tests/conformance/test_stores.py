@@ -343,7 +343,7 @@ def test_threads_read_at_once(store: Store, made: Made) -> None:
 
     def read(seed: int) -> None:
         rng = np.random.default_rng(seed)
-        for _ in range(100):
+        for _ in range(50):
             indices = rng.integers(0, len(KEYS), 4)
             for index, record in zip(indices, store.read(indices), strict=True):
                 if not made.is_picture(record.fields["image"], index):
@@ -364,7 +364,7 @@ def test_threads_open_and_close_at_once(made: Made) -> None:
 
     def visit() -> None:
         try:
-            for _ in range(20):
+            for _ in range(10):
                 with made.open() as store:
                     assert made.is_picture(store.read([1])[0].fields["image"], 1)
         except BaseException as error:  # noqa: BLE001  # whatever it is, the test reports it
@@ -563,7 +563,6 @@ def read_elsewhere(made: Made, damages: list[Damage]) -> bytes:
         process = context.Process(target=read_each_damage, args=(made, damages, send.send_bytes))
     else:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["penstock", __name__, made.maker.needs])
         arguments = (made.kind, made.url, dict(made.contents), made.folder, damages, send)
         process = context.Process(target=_read_in_server, args=arguments)
     process.start()

@@ -389,6 +389,42 @@ def test_a_broken_mask_is_left_out_or_raises(by_op: bool) -> None:
     assert [one.index for one in repairing.repaired] == [1]
 
 
+@pytest.mark.parametrize("to_srgb", [False, True])
+def test_repairs_are_named_by_their_records(to_srgb: bool) -> None:
+    """Of several equal images in a chunk, those that were repaired: with the ops in one native call, and without."""
+
+    class Equal(Followed):
+        def make_fields(self, index: int) -> dict[str, bytes]:
+            return super().make_fields(self.broken["image"] if index % 2 else 0)
+
+    pipeline = [T.Decode(to_srgb=to_srgb), T.Resize((16, 16))]
+    dataset = ps.StoreDataset(Equal({"image": 1}), ("image", "index"), pipeline, on_truncated="repair")
+    loader = ps.DataLoader(ps.Subset(dataset, [3, 0, 5, 5]), batch_size=4, num_workers=0)
+
+    (batch,) = loader
+
+    assert dataset.why_not_filled() == ""
+    assert batch[1].tolist() == [3, 0, 5, 5]
+    assert [(one.key, one.index) for one in loader.repaired] == [("3", 3), ("5", 5), ("5", 5)]
+
+
+def test_a_failed_record_is_not_read_again() -> None:
+    """Its key is known without its content, which may lie on a server."""
+    read: list[int] = []
+
+    class Counted(Followed):
+        def read(self, indices: Iterable[int] | np.ndarray[Any, Any]) -> list[ps.Record]:
+            read.extend(map(int, indices))
+            return super().read(indices)
+
+    dataset = ps.StoreDataset(Counted({"image": 3}), ("image", "index"), [T.Decode(), T.Resize((16, 16))])
+
+    with pytest.raises(DecodeError, match="truncated") as caught:
+        list(ps.DataLoader(dataset, batch_size=6, num_workers=0))
+    assert (caught.value.where["key"], caught.value.where["index"]) == ("3", 3)
+    assert sorted(read) == list(range(6))
+
+
 def test_several_images_of_a_sample_are_repaired_under_its_name() -> None:
     """Each broken image of a sample is one repair, named by the sample's record."""
     pipeline = [T.Decode(), T.Resize((16, 16))]

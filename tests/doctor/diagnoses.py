@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from penstock.doctor.checks.findings import Finding
-from penstock.doctor.judge.diagnosis import Advice, Diagnosis, Measured, SlowSample, StageCost, Verdict
+from penstock.doctor.judge.diagnosis import Advice, Measured, SlowSample, StageCost, Verdict
+from penstock.doctor.reports.text_report import Diagnosis
 from penstock.doctor.watching.recording import (
     BATCH,
     EVENT,

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.doctor.judge.advice import CANDIDATES, Candidate
+from penstock.doctor.judge.advice import CANDIDATES
 from penstock.doctor.judge.analysis import _is_faster, diagnose
-from penstock.doctor.judge.diagnosis import Measured
+from penstock.doctor.judge.diagnosis import Advice, Measured
 from penstock.doctor.judge.situation import examine
 from penstock.doctor.watching.recording import Recording, ThreadGain
 from tests.doctor.simulator import Script, simulate
@@ -22,7 +22,7 @@ READING = Script(2, cores=4, read_idle=6.0, read=0.5, step_idle=5)
 DECODING = Script(2, cores=2, decode=4.0, step_idle=5)
 
 
-def candidates(rule: str, recording: Recording, loader: Any = None) -> list[Candidate]:
+def candidates(rule: str, recording: Recording, loader: Any = None) -> list[Advice]:
     """What one file of advice says."""
     return list(CANDIDATES.get(rule)(examine(recording, loader)))
 
@@ -341,7 +341,7 @@ def test_images_in_memory_are_decoded_at_a_fraction() -> None:
 def test_a_gain_is_at_most_that_of_a_loader_that_costs_nothing() -> None:
     """Predictions cannot exceed what the trainer takes."""
     recording = record(Script(2, cores=2, decode=2.0, step_idle=9.0))
-    most = examine(recording).most
+    most = examine(recording).gain_limit
 
     for rule in ("num_workers", "native-augmentation", "scaled-decoding", "packing"):
         assert all(candidate.predicted <= max(most, 1.0) + 1e-9 for candidate in candidates(rule, recording))

@@ -36,9 +36,8 @@ from torch.utils import data as td  # noqa: E402  # it needs torch
 from penstock import doctor  # noqa: E402  # as above
 from penstock.datasets.object_graph import find_objects  # noqa: E402  # as above
 from penstock.doctor import RULES, Finding, Report, check  # noqa: E402  # as above
+from penstock.doctor.checks.checking import SCRIPT_RULES  # noqa: E402  # as above
 from penstock.doctor.checks.rules.copied_objects import estimate_nbytes  # noqa: E402  # as above
-from penstock.doctor.checks.script.checking import SCRIPT_RULES  # noqa: E402  # as above
-from penstock.doctor.checks.settings import count_usable_cores  # noqa: E402  # as above
 from penstock.doctor.checks.subject import Subject  # noqa: E402  # as above
 from penstock.torch import DataLoader  # noqa: E402  # as above
 from penstock.torch.loader.recipe import choose_backend  # noqa: E402  # as above
@@ -86,8 +85,8 @@ def one(report: Report, rule: str) -> Finding:
 @pytest.fixture(autouse=True)
 def enough_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the machine have two cores: findings about threads and workers depend on it."""
-    for rule in ("loader_setting", "thread_crowd", "sample"):
-        module = importlib.import_module(f"penstock.doctor.checks.rules.{rule}")
+    for name in ("loader_arguments", "thread_crowd", "sample"):
+        module = importlib.import_module(f"penstock.doctor.checks.rules.{name}")
         monkeypatch.setattr(module, "count_usable_cores", lambda: 2)
 
 
@@ -363,7 +362,7 @@ def test_large_containers_of_objects_are_reported(held: Callable[[], Any]) -> No
 
 def test_the_estimate_grows_with_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same list takes more memory with more workers: a note becomes a warning."""
-    monkeypatch.setattr(sys.modules["penstock.doctor.checks.rules.loader_setting"], "count_usable_cores", lambda: 64)
+    monkeypatch.setattr(sys.modules["penstock.doctor.checks.rules.loader_arguments"], "count_usable_cores", lambda: 64)
     with pytest.warns(UserWarning, match="max number of worker"):
         many = loader(Clean(names=NAMES), num_workers=32)
 
@@ -893,15 +892,6 @@ def test_more_workers_than_cores_are_reported(recwarn: pytest.WarningsRecorder) 
     report = check(loader(Clean(), num_workers=3))
 
     assert one(report, "loader-setting").where == "num_workers=3"
-
-
-def test_cores_are_limited_by_the_quota(tmp_path: Path) -> None:
-    """A container's quota, rounded up, limits the cores; without a quota, the affinity does."""
-    (tmp_path / "one").write_text("50000 100000\n")
-    (tmp_path / "none").write_text("max 100000\n")
-
-    assert count_usable_cores(tmp_path / "one") == 1
-    assert count_usable_cores(tmp_path / "none") == count_usable_cores(tmp_path / "absent") >= 1
 
 
 def test_an_epoch_without_a_batch_is_an_error() -> None:

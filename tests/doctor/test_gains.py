@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.doctor.judge.diagnosis import Measured
-from penstock.doctor.judge.gains import estimate_gain
+from penstock.doctor.judge.diagnosis import Advice, Measured
+
+
+def estimate_gain(predicted: float, measured: Measured | None, doubt: float = 0.2) -> float:
+    """The gain of a change that is predicted and measured so."""
+    return Advice("rule", "change", "Reason.", predicted, measured, doubt=doubt).estimate()
 
 
 def test_runs_that_agree_count_more_than_the_model() -> None:

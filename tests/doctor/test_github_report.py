@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.doctor.checks.findings import Finding
-from penstock.doctor.reports.exit_codes import exit_code
 from penstock.doctor.reports.github_report import list_annotations, print_annotations
+from penstock.doctor.reports.script_report import exit_code
 from tests.doctor.diagnoses import HOSTILE, make_diagnosis, make_healthy
 
 

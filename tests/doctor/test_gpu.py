@@ -1,18 +1,18 @@
-"""DeviceSampler: what a device does, from NVML or from torch's counters; both are fakes here."""
+"""DeviceWatch: what a device does, from NVML and torch's counters; both are fakes here."""
 
 from __future__ import annotations
 
 import json
 import os
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from penstock.doctor.machine.gpu import DeviceSampler
+from penstock.doctor.machine.device_watch import DeviceWatch
 
 
-class FakeNvml:
+class FakeNvml(ModuleType):
     """Two devices, of which the second is used; ``refused`` names functions that fail, as on some devices."""
 
     NVML_PCIE_UTIL_TX_BYTES, NVML_PCIE_UTIL_RX_BYTES, NVML_CLOCK_SM = 0, 1, 2
@@ -21,6 +21,7 @@ class FakeNvml:
         """As NVML has it."""
 
     def __init__(self, count: int = 2, refused: tuple[str, ...] = ()) -> None:
+        super().__init__("pynvml")
         self.count, self.refused, self.busy = count, refused, [50, 100]
         self.asked: set[str] = set()
         self.is_open = False
@@ -83,101 +84,93 @@ def make_torch(*, initialized: bool = True, uuid: object = "1") -> Any:
     return SimpleNamespace(cuda=cuda)
 
 
+def watch(nvml: FakeNvml, torch: Any) -> DeviceWatch:
+    """A watch in the script's first step: its thread samples in a minute."""
+    device = DeviceWatch(nvml=nvml, torch=torch, period_s=60)
+    device.note_step()
+    return device
+
+
 def test_values_of_samples_are_averaged() -> None:
     """Means of what varies, the most of what is held; the device is torch's."""
     nvml = FakeNvml()
-    sampler = DeviceSampler(nvml=nvml, torch=make_torch())
-    sampler.sample()
+    device = watch(nvml, make_torch())
     nvml.busy = [100]
-    sampler.sample()
+    device.stop()
 
-    summary = sampler.summary()
+    summary = device.describe(0.25)
 
     assert json.loads(json.dumps(summary)) == summary
     assert summary == {
         "name": "Fast GPU-1", "source": "nvml", "samples": 2, "busy": 0.75, "memory_busy": 0.2, "memory_bytes": 3000,
         "memory_total_bytes": 9000, "own_memory_bytes": 1234, "copies_bytes_per_s": 500_000,
         "copies_back_bytes_per_s": 7000, "clock": 0.75, "power_w": 250.0, "throttled": {"power": 0.0, "heat": 1.0},
-        "other_processes": 1,
+        "other_processes": 1, "launch_bound": 0.25,
     }  # fmt: skip
 
 
 def test_each_value_may_be_refused() -> None:
     """Devices without a counter, and drivers that do not tell: the value is None, the others stay."""
-    nvml = FakeNvml(refused=("nvmlDeviceGetPcieThroughput", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetMaxClockInfo"))
-    sampler = DeviceSampler(nvml=nvml, torch=make_torch())
-    sampler.sample()
+    refused = ("nvmlDeviceGetPcieThroughput", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetMaxClockInfo")
+    device = watch(FakeNvml(refused=refused), make_torch())
+    device.stop()
 
-    summary = sampler.summary()
+    summary = device.describe(None)
 
     assert summary["copies_bytes_per_s"] is summary["power_w"] is summary["clock"] is None
     assert summary["busy"] == 0.5
 
 
 def test_cuda_is_not_initialised_by_watching() -> None:
-    """Before the script uses the device, of several none is watched; a single one is."""
-    torch = make_torch(initialized=False)
-    several, single = (DeviceSampler(nvml=FakeNvml(count), torch=torch) for count in (2, 1))
-    several.sample()
-    single.sample()
-
-    assert several.summary() == {}
-    assert single.summary()["name"] == "Fast GPU-0"
-
-
-def test_the_device_is_chosen_when_the_script_has_one() -> None:
-    """A sampler that has begun before the script goes over to torch's device."""
-    state = {"initialized": False}
+    """Before the script uses the device nothing is watched; then torch's is."""
+    initialized = False
     torch = make_torch()
-    torch.cuda.is_initialized = lambda: state["initialized"]
-    sampler = DeviceSampler(nvml=FakeNvml(count=1), torch=torch)
-    sampler.sample()
-    first = sampler.summary()["name"]
-    state["initialized"] = True
-    sampler.sample()
+    torch.cuda.is_initialized = lambda: initialized
+    nvml = FakeNvml()
+    device = watch(nvml, torch)
+    before = (device.is_used, device.describe(None), set(nvml.asked))
+    initialized = True
+    device.note_step()
+    device.stop()
 
-    assert (first, sampler.summary()["name"]) == ("Fast GPU-0", "Fast GPU-1")
+    assert before == (False, {}, set())
+    assert device.describe(None)["name"] == "Fast GPU-1"
 
 
-@pytest.mark.parametrize(("visible", "name"), [("", "Fast GPU-1"), ("5,3", "Fast GPU-3"), ("x,GPU-1", "Fast GPU-1")])
+@pytest.mark.parametrize(
+    ("visible", "name"), [("", "Fast GPU-1"), ("5,3", "Fast GPU-3"), ("x,GPU-1", "Fast GPU-1"), ("7", "Torch 1")]
+)
 def test_numbers_of_cuda_count_visible_devices(visible: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without torch's identifier of the device, the environment says which one its number means."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    sampler = DeviceSampler(nvml=FakeNvml(), torch=make_torch(uuid=None))
-    sampler.sample()
+    device = watch(FakeNvml(), make_torch(uuid=None))
+    device.stop()
 
-    assert sampler.summary()["name"] == name
+    assert device.describe(None)["name"] == name
 
 
-def test_torch_alone_tells_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_alone_tells_its_memory() -> None:
     """Without a driver that answers, what torch counts is left."""
-    sampler = DeviceSampler(nvml=FakeNvml(refused=("nvmlInit",)), torch=make_torch())
-    sampler.sample()
+    device = watch(FakeNvml(refused=("nvmlInit",)), make_torch())
+    device.stop()
 
-    summary = sampler.summary()
+    summary = device.describe(None)
 
     assert (summary["name"], summary["source"], summary["own_memory_bytes"]) == ("Torch 1", "torch", 1234)
     assert summary["busy"] is None
 
 
-def test_no_device_is_no_summary() -> None:
-    """A script on a machine without one."""
-    with DeviceSampler(nvml=FakeNvml(refused=("nvmlInit",)), torch=make_torch(initialized=False)) as sampler:
-        sampler.sample()
-
-    assert sampler.summary() == {}
-
-
 def test_nvml_is_closed_at_the_end_and_not_by_a_pause() -> None:
     """Pausing ends the thread; stopping closes the library, and what was seen stays."""
     nvml = FakeNvml()
-    sampler = DeviceSampler(nvml=nvml, torch=make_torch(), period_s=100).start()
-    sampler.pause()
+    device = watch(nvml, make_torch())
+    device.pause()
     paused = nvml.is_open
-    sampler.start()
-    sampler.stop()
-    sampler.stop()
+    device.resume()
+    device.stop()
+    device.stop()
+    device.resume()
 
     assert paused
     assert not nvml.is_open
-    assert sampler.summary()["samples"] == 4
+    assert device.describe(None)["samples"] == 4

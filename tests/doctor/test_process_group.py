@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from penstock.doctor.trials.process_group import find_members, kill_group
+from penstock.doctor.trials.forked_child import find_members, kill_group
 
 START = """
 import os, subprocess, sys, time

@@ -15,8 +15,17 @@ import numpy as np
 import pytest
 
 from penstock.doctor.watching.ranks import compare_ranks, merge_ranks, summarize_rank
-from penstock.doctor.watching.recording import BATCH, EVENT, SAMPLE, LoaderSettings, ProcessUsage, Recording, StepTimes
-from penstock.doctor.watching.recording_file import load_recording, save_recording
+from penstock.doctor.watching.recording import (
+    BATCH,
+    EVENT,
+    SAMPLE,
+    LoaderSettings,
+    ProcessUsage,
+    Recording,
+    StepTimes,
+    load_recording,
+    save_recording,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 MS = 1_000_000

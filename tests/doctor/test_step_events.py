@@ -35,7 +35,7 @@ class Device:
                 """As torch has it."""
                 device.now = max(device.now, self.at)
 
-        self.torch = SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: initialized, Event=Event))
+        self.torch: Any = SimpleNamespace(cuda=SimpleNamespace(is_initialized=lambda: initialized, Event=Event))
 
     def watch(self) -> StepEvents:
         """Events on its clock."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.doctor.watching.thread_times import read_thread_cpu_ns
+from penstock.doctor.watching.stack_sampling import read_thread_cpu_ns
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's clocks of threads are Linux's")
 

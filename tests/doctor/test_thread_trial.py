@@ -13,7 +13,6 @@ torch = pytest.importorskip("torch")
 from torch.utils import data as td  # noqa: E402  # it needs torch
 
 from penstock.doctor.watching import block  # noqa: E402  # as above
-from penstock.doctor.watching.brief_steps import ScriptStep  # noqa: E402  # as above
 from penstock.doctor.watching.recording import ThreadGain  # noqa: E402  # as above
 from penstock.doctor.watching.thread_trial import ThreadTrial  # noqa: E402  # as above
 from penstock.doctor.watching.watcher import Limits, Watcher  # noqa: E402  # as above
@@ -29,9 +28,9 @@ def _three_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def make_steps(count: int) -> list[ScriptStep]:
-    """Steps of 40 ms."""
-    return [ScriptStep(number, 0, 30 * MS, 0, 0, 4, length=10 * MS) for number in range(count)]
+def make_steps(count: int) -> list[int]:
+    """Times of steps of 40 ms."""
+    return [40 * MS] * count
 
 
 def test_steps_with_one_thread_are_compared_with_those_before_and_after() -> None:

@@ -292,7 +292,7 @@ def test_few_small_arrays_are_not_joined() -> None:
 
 def test_ratios_that_cannot_be_are_left_out() -> None:
     """A run that had none of the rare slow batches gains more than a loader that costs nothing: it is not counted."""
-    turns = Turns(None, [Change(), Change()], StepShape(), 1.0, 1.0)
+    turns = Turns(td.DataLoader(Waiting()), [Change(), Change()], StepShape(), 1.0, 1.0)
     turns.ratios, turns.errors = [[1.2, 100.0, 1.4], [90.0]], ["", ""]
     first, second = turns.measured(3.0)
 

@@ -11,10 +11,12 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from penstock.doctor.machine.process_counters import ProcessCounters, list_children, read_pss
+from penstock.doctor.machine.control_group import find_control_group
+from penstock.doctor.machine.process_counters import read_counters, read_pss
 from penstock.doctor.machine.sampling_thread import SamplingThread
 from penstock.doctor.machine.system_counters import SystemCounters
 from penstock.doctor.machine.system_files import SystemFiles
@@ -66,8 +68,8 @@ def test_each_counter_is_what_was_added_while_watching(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
-def test_child_processes_are_found_and_named(tmp_path: Path) -> None:
-    """Workers, in the order of their numbers, come after the main process, and children of children last."""
+def test_child_processes_are_found(tmp_path: Path) -> None:
+    """Those of all threads of the main process, which comes first, and their children."""
     contents = {"/proc/uptime": "500.0 1.0\n"}
     for pid in (10, 11, 12, 13, 14):
         contents |= process(pid)
@@ -77,27 +79,12 @@ def test_child_processes_are_found_and_named(tmp_path: Path) -> None:
         "/proc/12/task/12/children": "14",
     }
     sampler = UsageSampler(10, files=make_system(tmp_path, contents))
-    sampler.name_process(13, "worker 10")
-    sampler.name_process(11, "worker 9")
-    sampler.name_process(99, "worker 8")
     sampler.sample()
 
     roles = [(usage.role, usage.pid) for usage in sampler.result()]
 
-    assert roles[:3] == [("main", 10), ("worker 9", 11), ("worker 10", 13)]
-    assert sorted(roles[3:]) == [("other", 12), ("other", 14)]
-
-
-def test_kernels_without_lists_of_children_are_searched(tmp_path: Path) -> None:
-    """Then the parents of all processes say whose children they are."""
-    contents = {
-        "/proc/10/stat": stat(10), "/proc/11/stat": stat(11, parent=10), "/proc/12/stat": stat(12, parent=11),
-        "/proc/13/stat": stat(13, parent=1), "/proc/14/stat": "", "/proc/version": "",
-    }  # fmt: skip
-
-    children = list_children(make_system(tmp_path, contents), 10)
-
-    assert children == [11, 12]
+    assert roles[0] == ("main", 10)
+    assert sorted(roles[1:]) == [("other", pid) for pid in (11, 12, 13, 14)]
 
 
 def test_a_process_that_began_later_counts_from_its_beginning(tmp_path: Path) -> None:
@@ -123,13 +110,12 @@ def test_a_process_number_that_is_used_again_is_another_process(tmp_path: Path) 
     contents["/proc/10/task/10/children"] = "11"
     sampler = UsageSampler(10, files=make_system(tmp_path, contents))
     sampler.sample()
-    sampler.name_process(11, "worker 0")
     make_system(tmp_path, process(11, began=502 * ticks, cpu=5))
     sampler.sample()
 
-    used = sorted((usage.role, usage.cpu_ns) for usage in sampler.result() if usage.pid == 11)
+    used = sorted(usage.cpu_ns for usage in sampler.result() if usage.pid == 11)
 
-    assert used == [("other", 5 * TICK_NS), ("worker 0", 30 * TICK_NS)]
+    assert used == [5 * TICK_NS, 30 * TICK_NS]
 
 
 def test_what_cannot_be_read_any_more_keeps_its_value(tmp_path: Path) -> None:
@@ -154,7 +140,7 @@ def test_what_cannot_be_read_any_more_keeps_its_value(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", ["", "10 (x", "10 (x) S a b", "10 (x) S" + " x" * 30, "\xff"])
 def test_a_process_whose_file_says_nothing_is_none(tmp_path: Path, content: str) -> None:
     """It may end at any moment."""
-    assert ProcessCounters.read(make_system(tmp_path, {"/proc/10/stat": content}), 10) is None
+    assert read_counters(make_system(tmp_path, {"/proc/10/stat": content}), 10) is None
 
 
 def test_real_processes_are_watched() -> None:
@@ -164,21 +150,19 @@ def test_real_processes_are_watched() -> None:
         UsageSampler(period_s=0.01) as sampler,
         subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child,
     ):
-        sampler.name_process(child.pid, "worker 0")
         assert child.stdout is not None
         child.stdout.readline()
         sampler.sample()
         child.communicate(b"\n")
 
-    usage = {each.role: each for each in sampler.result()}
-    system = sampler.system()
+    usage = {each.pid: each for each in sampler.result()}
+    system: Any = sampler.system()
 
-    assert usage["worker 0"].pid == child.pid
-    assert 0.25e9 < usage["worker 0"].cpu_ns <= usage["worker 0"].wall_ns + 2 * TICK_NS
-    assert usage["worker 0"].minor_faults > 30 * 256 / 16  # pages may be larger
-    assert usage["main"].pid == os.getpid()
-    assert usage["main"].threads >= 2
-    assert usage["main"].descriptors > 2
+    assert 0.25e9 < usage[child.pid].cpu_ns <= usage[child.pid].wall_ns + 2 * TICK_NS
+    assert usage[child.pid].minor_faults > 30 * 256 / 16  # pages may be larger
+    assert (usage[os.getpid()].role, usage[child.pid].role) == ("main", "other")
+    assert usage[os.getpid()].threads >= 2
+    assert usage[os.getpid()].descriptors > 2
     assert system["watched_cores"] > 0
     assert system["samples"] >= 1
     assert json.loads(json.dumps(system)) == system
@@ -210,7 +194,7 @@ def test_the_memory_of_processes_is_read_in_turns(tmp_path: Path) -> None:
 
 
 V2 = {
-    "/proc/self/mountinfo": "30 27 0:28 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n",
+    "/sys/fs/cgroup/cgroup.controllers": "cpu\n",
     "/proc/10/cgroup": "0::/\n",
     "/sys/block/sda/size": "1",
     "/sys/block/dm-0/size": "1",
@@ -218,15 +202,12 @@ V2 = {
 }
 
 
-def machine(times: str, *, throttled: int, stalled: int, read: int, cached: int, refaults: int) -> dict[str, str]:
+def machine(times: str, *, throttled: int, read: int, cached: int, refaults: int) -> dict[str, str]:
     """Counters of a machine: ticks of /proc/stat, then what grew."""
     disk = f"8 0 {{}} 10 0 {read} 0 0 0 {read * 2} 0 0 {read} 0\n"
     return {
         "/proc/stat": f"cpu {times}\n",
         "/sys/fs/cgroup/cpu.stat": f"nr_periods 10\nnr_throttled {throttled}\nthrottled_usec {throttled * 1000}\n",
-        "/sys/fs/cgroup/cpu.pressure": f"some avg10=0.00 avg60=0.00 avg300=0.00 total={stalled}\n",
-        "/proc/pressure/cpu": "some avg10=0.00 total=99999999\n",
-        "/proc/pressure/io": f"some avg10=1.00 total={stalled * 2}\nfull avg10=1.00 total={stalled}\n",
         "/proc/diskstats": "".join(disk.format(name) for name in ("sda", "sda1", "dm-0", "loop0")),
         "/proc/meminfo": f"Cached: {cached} kB\n",
         "/proc/vmstat": f"workingset_refault_file {refaults}\npswpin 0\n",
@@ -234,11 +215,14 @@ def machine(times: str, *, throttled: int, stalled: int, read: int, cached: int,
 
 
 def test_the_machine_is_compared_with_itself(tmp_path: Path) -> None:
-    """Throttling, pressure, disks and page cache are differences; other programs are what is left of the cores."""
-    first = machine("100 0 0 1000 0 0 0 0", throttled=1, stalled=500_000, read=1000, cached=50, refaults=5)
-    second = machine("700 0 100 1500 200 0 0 100", throttled=4, stalled=1_500_000, read=3000, cached=80, refaults=9)
-    before = SystemCounters.read(make_system(tmp_path, {**V2, **first}))
-    after = replace(SystemCounters.read(make_system(tmp_path, second)), now_ns=before.now_ns + 4_000_000_000)
+    """Throttling, disks and page cache are differences; other programs are what is left of the cores."""
+    first = machine("100 0 0 1000 0 0 0 0", throttled=1, read=1000, cached=50, refaults=5)
+    second = machine("700 0 100 1500 200 0 0 100", throttled=4, read=3000, cached=80, refaults=9)
+    files = make_system(tmp_path, {**V2, **first})
+    group = find_control_group(files)
+    before = SystemCounters.read(files, group)
+    make_system(tmp_path, second)
+    after = replace(SystemCounters.read(files, group), now_ns=before.now_ns + 4_000_000_000)
 
     found = after.since(before, watched_s=3.0)
 
@@ -248,7 +232,6 @@ def test_the_machine_is_compared_with_itself(tmp_path: Path) -> None:
     assert found["stolen"] == round(100 / 1500, 4)
     assert found["waiting_for_disk"] == round(200 / 1500, 4)
     assert (found["periods"], found["throttled_periods"], found["throttled_s"]) == (0, 3, 0.003)
-    assert found["pressure"] == {"cpu.some": 0.25, "io.some": 0.5, "io.full": 0.25}
     assert found["disks"] == {"sda": {"read_bytes": 2000 * 512, "written_bytes": 4000 * 512, "busy": 0.5}}
     assert (found["page_cache_bytes"], found["page_cache_grown_bytes"]) == (80 * 1024, 30 * 1024)
     assert found["refaulted_bytes"] == 4 * os.sysconf("SC_PAGE_SIZE")
@@ -264,7 +247,7 @@ def test_a_machine_without_counters_says_so(tmp_path: Path) -> None:
     system = sampler.system()
 
     assert system["others_cores"] is system["stolen"] is None
-    assert system["pressure"] == system["disks"] == {}
+    assert system["disks"] == {}
 
 
 def test_nothing_is_known_before_the_first_sample() -> None:
@@ -323,4 +306,5 @@ def test_a_paused_sampler_has_no_thread_and_goes_on() -> None:
     assert paused == set()
     assert len(resumed) == 2
     assert sampler.result()[0].wall_ns > first.wall_ns
-    assert sampler.system()["seconds"] > 0
+    system: Any = sampler.system()
+    assert system["seconds"] > 0

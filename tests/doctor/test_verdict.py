@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from penstock.doctor.judge.analysis import diagnose
-from penstock.doctor.judge.diagnosis import VERDICTS, Diagnosis
+from penstock.doctor.judge.diagnosis import VERDICTS
 from penstock.doctor.judge.situation import examine, limiting_shares, rename_copies
 from penstock.doctor.judge.stage_costs import cost_batches, summarize_steps
 from penstock.doctor.judge.verdict import find_limit
+from penstock.doctor.reports.text_report import Diagnosis
 from penstock.doctor.watching.recording import BATCH, SAMPLE, STAGES, ProcessUsage
 from tests.doctor.recordings import make_recording, make_steps
 from tests.doctor.simulator import Script, simulate
@@ -233,7 +234,7 @@ def test_a_slow_loader_is_named_though_other_programs_make_the_steps_long() -> N
     situation = examine(recording)
 
     assert situation.pipeline.step_ns < 3_000_000
-    assert situation.modelled_most > 1.5
+    assert situation.modelled_gain_limit > 1.5
     assert find_limit(situation) == "loader"
     assert diagnose(recording, trials=False).verdict.stage == "collate"
 

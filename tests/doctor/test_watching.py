@@ -17,7 +17,6 @@ import PIL.Image
 import pytest
 import torch
 import torch.utils.data
-import torch.utils.data.dataloader as torch_dataloader
 
 import penstock
 import penstock.torch
@@ -29,13 +28,9 @@ from penstock.doctor.watching.recording import BATCH, EVENT, SAMPLE, STAGES, Rec
 from penstock.doctor.watching.sample_names import name_sample
 from penstock.doctor.watching.watcher import Limits, Watcher
 from penstock.errors import ArgumentError
-from penstock.loader.iteration import LoaderIterator
 
 PATCHED = [
-    (torch_dataloader._BaseDataLoaderIter, "__next__"),
-    (torch_dataloader._BaseDataLoaderIter, "__init__"),
-    (torch_dataloader._MultiProcessingDataLoaderIter, "__init__"),
-    (LoaderIterator, "__next__"),
+    (kind, name) for kind in (torch.utils.data.DataLoader, penstock.DataLoader) for name in ("__init__", "__iter__")
 ]
 
 
@@ -175,6 +170,32 @@ def test_watching_changes_nothing(name: str) -> None:
     assert batches == expected
     assert draw() == state
     assert [vars(owner)[attribute] for owner, attribute in PATCHED] == before
+
+
+class Looking(Numbers):
+    """Samples that say whether the worker's dataset is the one that is asked."""
+
+    def __getitem__(self, index: int) -> Any:
+        """1 if it is."""
+        worker = torch.utils.data.get_worker_info()
+        return torch.tensor(worker is not None and worker.dataset is self)
+
+
+@pytest.mark.parametrize("context", ["fork", "forkserver"])
+def test_a_watched_loader_has_its_own_objects(context: str) -> None:
+    """Workers see the dataset itself, and the loader has what it had, also while its iterator runs."""
+    loader = torch.utils.data.DataLoader(Looking(), batch_size=4, num_workers=1, multiprocessing_context=context)
+    before = dict(vars(loader))
+
+    with doctor.watch(loader, budget_s=0):
+        iterator: Any = iter(loader)
+        during = dict(vars(loader))
+        batches = list(iterator)
+
+    assert all(batch.all() for batch in batches)
+    assert during == before
+    assert len(iterator) == 12
+    assert [process.exitcode for process in iterator._workers] == [0]
 
 
 @pytest.mark.parametrize("name", TORCH)

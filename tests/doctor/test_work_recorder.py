@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from penstock.doctor.watching.event_file import EventList
-from penstock.doctor.watching.recording import SAMPLE, STAGES
+from penstock.doctor.watching.recording import BATCH, SAMPLE, STAGES
 from penstock.doctor.watching.sample_events import unpack_samples
 from penstock.doctor.watching.stack_sampling import SampledThread
-from penstock.doctor.watching.work_recorder import WorkRecorder
+from penstock.doctor.watching.work_recorder import DetailChoice, WorkRecorder
 
 MS = 1_000_000
 
@@ -16,11 +18,15 @@ MS = 1_000_000
 def record_batch(work: WorkRecorder, number: int, looks: dict[str, int]) -> None:
     """One batch of a sample of 5 ms, in which ``looks`` were seen."""
     work.begin_batch(number)
+    work.begin_samples([number])
+    work.begin_sample(0)
     assert work.thread.activity is not None
     for stage, time_ns in looks.items():
         work.thread.activity.add(stage, time_ns, time_ns)
-    work.write_many([number], [0, 5 * MS], [])
+    time.sleep(0.005)
+    work.end_samples(1)
     work.end_batch(1)
+    work.leave_batch()
 
 
 def test_first_batch_says_little_of_the_others() -> None:
@@ -57,7 +63,7 @@ def test_a_part_that_was_counted_is_kept_however_short(monkeypatch: pytest.Monke
     sink = EventList()
     work = WorkRecorder(sink, 0, SampledThread())
     work.begin_batch(0)
-    work.begin_chunk([5, 6])
+    work.begin_samples([5, 6])
     activity = work.thread.activity
     assert activity is not None
     clock[0] += 100 * MS
@@ -65,12 +71,111 @@ def test_a_part_that_was_counted_is_kept_however_short(monkeypatch: pytest.Monke
     activity.add("decode", 25 * MS, 25 * MS)
 
     work.add_part("decode", 2 * MS, 2)
-    work.end_chunk(2)
+    work.end_samples(2)
     work.leave_batch()
 
-    events = sink.read()
+    events = unpack_samples(sink.read())
     spent = {
         stage: [int(row["end"] - row["start"]) for row in events[events["stage"] == STAGES.index(stage)]]
         for stage in ("read", "decode", "augment")
     }
     assert spent == {"read": [75 * MS], "decode": [2 * MS, 23 * MS], "augment": []}
+
+
+# torch's batches that are passed over
+
+
+def test_a_batch_that_is_passed_over_is_one_event() -> None:
+    """With its time, worker, number and samples; the next one in detail comes nearer."""
+    sink = EventList()
+    work = WorkRecorder(sink, 3, SampledThread())
+    work.details.left = 2
+
+    work.begin_batch(107, may_pass=True)
+    work.begin_collation(4)
+    work.leave_passed(4)
+
+    [event] = sink.read()
+    assert (event["stage"], event["worker"], event["batch"], event["samples"]) == (BATCH, 3, 107, 4)
+    assert event["end"] >= event["start"]
+    assert (work.details.left, work.is_busy, work.thread.activity) == (1, False, None)
+
+
+def test_after_an_unusual_batch_the_next_is_observed() -> None:
+    """And its own processor time is measured, as far as it can be told from that of the batches before it."""
+    sink = EventList()
+    work = WorkRecorder(sink, 3, SampledThread())
+    work.details.left = 9
+
+    work.begin_batch(107, may_pass=True)
+    time.sleep(0.05)
+    work.leave_passed(4)
+
+    [event] = sink.read()
+    assert work.details.left == 0
+    assert 0 <= event["cpu"] <= event["end"] - event["start"]
+
+
+def test_what_was_seen_of_a_batch_that_is_passed_over_is_kept() -> None:
+    """A sample that was looked at for long is written, with the stage that was seen; and a collation is no sample."""
+    sink = EventList()
+    work = WorkRecorder(sink, 0, SampledThread())
+    work.details.left = 9
+
+    work.begin_batch(0, may_pass=True)
+    assert work.thread.activity is not None
+    work.thread.activity.add("read", 40 * MS, 30 * MS, 1000, 42)
+    work.begin_collation(2)
+    assert work.thread.activity.kind == "collate"
+    work.thread.activity.add("collate", 5 * MS, 5 * MS)
+    work.leave_passed(2)
+
+    events = unpack_samples(sink.read())
+    slow = events[events["stage"] == SAMPLE]
+    assert [(row["index"], row["end"] - row["start"], row["samples"]) for row in slow] == [(42, 30 * MS, 0)]
+    assert events[events["stage"] == STAGES.index("read")]["index"].tolist() == [42]
+
+
+def passed_over(batch_ns: float, cost_ns: float, count: int) -> list[int]:
+    """How many batches are passed over after each of ``count`` batches in detail."""
+    choice = DetailChoice()
+    passed = []
+    for _ in range(count):
+        choice.choose(batch_ns, cost_ns)
+        passed.append(choice.left)
+    return passed
+
+
+def test_each_long_batch_is_observed() -> None:
+    """Where details cost little of a batch's time, none is passed over."""
+    assert passed_over(100e6, 200e3, 300) == [0] * 300
+
+
+def test_the_first_batches_are_observed() -> None:
+    """A script with few steps is seen in detail, however short they are."""
+    assert passed_over(50e3, 200e3, 39) == [0] * 39
+
+
+@pytest.mark.parametrize(("batch_ns", "cost_ns"), [(1e6, 100e3), (2e6, 200e3), (20e6, 100e3)])
+def test_details_cost_little(batch_ns: float, cost_ns: float) -> None:
+    """Of short batches so few are observed that this costs 0.3 % of their time, but not fewer."""
+    passed = passed_over(batch_ns, cost_ns, 4000)[100:]
+
+    cost = cost_ns * len(passed) / (batch_ns * (len(passed) + sum(passed)))
+
+    assert 0.0023 < cost < 0.0031
+
+
+def test_some_are_observed_whatever_they_cost() -> None:
+    """Of the shortest batches one of 256 is observed, and never fewer than one of 511."""
+    passed = passed_over(1e3, 200e3, 2000)[100:]
+
+    assert max(passed) < 511
+    assert 240 < sum(passed) / len(passed) < 270
+
+
+def test_distances_differ() -> None:
+    """A batch that is slow each n-th time is neither always passed over, nor always observed."""
+    passed = passed_over(1e6, 30e3, 1000)[100:]
+
+    assert len(set(passed)) == 2 * 11 - 1

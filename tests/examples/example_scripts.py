@@ -1,14 +1,17 @@
-"""The scripts of `examples/`, as modules."""
+"""The scripts of `examples/`, as modules and as programs."""
 
 from __future__ import annotations
 
 import importlib
+import multiprocessing
+import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["EXAMPLES", "import_example", "run_example"]
+__all__ = ["EXAMPLES", "fork_example", "import_example", "run_example"]
 
 EXAMPLES: Final = Path(__file__).resolve().parents[2] / "examples"
 
@@ -28,3 +31,23 @@ def run_example(name: str, *options: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def fork_example(name: str, output: Path, *options: str) -> str:
+    """The same in a fork of this process, which need not import torch again; it prints into the file ``output``."""
+    process = multiprocessing.get_context("fork").Process(target=_run_as_main, args=(name, output, options))
+    process.start()
+    process.join()
+    printed = output.read_text()
+    assert process.exitcode == 0, printed
+    return printed
+
+
+def _run_as_main(name: str, output: Path, options: tuple[str, ...]) -> None:
+    with output.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115  # not pytest's
+    sys.argv = [str(EXAMPLES / f"{name}.py"), *options]
+    sys.path.insert(0, str(EXAMPLES))
+    runpy.run_path(sys.argv[0], run_name="__main__")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from tests.examples.example_scripts import EXAMPLES, import_example, run_example
+from tests.examples.example_scripts import EXAMPLES, fork_example, import_example
 
 torch: Any = pytest.importorskip("torch")
 
@@ -23,7 +23,7 @@ def _make_options(output: Path, **changed: object) -> argparse.Namespace:
 
 def test_quick_run(tmp_path: Path) -> None:
     """A short run packs, resumes with the same batches and losses, evaluates and draws."""
-    output = run_example("detection", "--quick", "--output", str(tmp_path))
+    output = fork_example("detection", tmp_path / "printed", "--quick", "--output", str(tmp_path))
 
     assert "resumed after batch 1 of 3: 2 of 2 batches the same, 2 of 2 losses the same" in output
     assert re.search(r"mAP@0\.5 0\.\d{3}.* on 30 images", output)

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import penstock as ps
-from tests.examples.example_scripts import import_example, run_example
+from tests.examples.example_scripts import fork_example, import_example, run_example
 
 torch: Any = pytest.importorskip("torch")
 pytest.importorskip("skimage")
@@ -20,7 +20,7 @@ pytest.importorskip("skimage")
 
 def test_quick_run(tmp_path: Path) -> None:
     """A short run composes, packs, resumes with the same batches and losses, evaluates and draws."""
-    output = run_example("landmarks", "--quick", "--output", str(tmp_path))
+    output = fork_example("landmarks", tmp_path / "printed", "--quick", "--output", str(tmp_path))
 
     assert "resumed after batch 1 of 3: 2 of 2 batches the same, 2 of 2 losses the same" in output
     assert re.search(r"\nmean error \d+\.\d\d % of the box, \d+% of points within 5 %, on 12 images", output)

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import penstock as ps
-from tests.examples.example_scripts import import_example, run_example
+from tests.examples.example_scripts import fork_example, import_example, run_example
 
 torch: Any = pytest.importorskip("torch")
 pytest.importorskip("skimage")
@@ -19,7 +19,7 @@ pytest.importorskip("skimage")
 
 def test_quick_run(tmp_path: Path) -> None:
     """A short run composes, packs, resumes with the same batches and losses, evaluates and draws."""
-    output = run_example("segmentation", "--quick", "--output", str(tmp_path))
+    output = fork_example("segmentation", tmp_path / "printed", "--quick", "--output", str(tmp_path))
 
     assert "resumed after batch 1 of 3: 2 of 2 batches the same, 2 of 2 losses the same" in output
     assert re.search(r"mIoU 0\.\d{3} \(0\.\d{3} without background\) on 12 images", output)

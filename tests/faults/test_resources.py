@@ -91,7 +91,7 @@ def test_17_a_lock_held_by_a_thread_that_waits_is_not_copied(tmp_path: Path) -> 
 from concurrent.futures import ThreadPoolExecutor
 def kinds(dataset):
     walk = iter(make(dataset, stall_timeout=20))
-    return [type(worker.process).__name__ for worker in walk.backend._pool.workers], flat(walk)
+    return [type(worker.process).__name__ for worker in walk.backend.workers], flat(walk)
 def wait_with_lock():
     with LOCK:
         DONE.wait()

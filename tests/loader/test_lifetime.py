@@ -336,15 +336,20 @@ def test_the_interpreter_exits(ending: str, persistent: bool) -> None:
         assert done.stderr == ""
 
 
+KEEPERS = {"module": "import __main__ as main", "sys": "import sys, __main__; sys.kept = __main__"}
+
+
 @pytest.mark.parametrize(
-    "keeper", ["import __main__ as main", "import sys, __main__; sys.kept = __main__"], ids=["module", "sys"]
-)
-@pytest.mark.parametrize(
-    "kind", ["serial", "threads", "processes", pytest.param("torch", marks=pytest.mark.slow), "prefetch", "index file"]
+    ("kind", "keeper"),
+    [
+        *((kind, keeper) for kind in ("serial", "threads", "processes", "index file") for keeper in KEEPERS),
+        ("prefetch", "module"),
+        *(pytest.param(kind, "sys", marks=pytest.mark.slow) for kind in ("torch", "prefetch")),
+    ],
 )
 def test_finalisers_say_nothing_when_modules_are_gone(kind: str, keeper: str, tmp_path: Path) -> None:
     """A module that keeps the main script alive (dill does) has iterators and batches die after our globals."""
-    (tmp_path / "keeper.py").write_text(keeper)
+    (tmp_path / "keeper.py").write_text(KEEPERS[keeper])
     workers = {"serial": "num_workers=0"}.get(
         kind, f"num_workers=2, workers={'threads' if kind == 'threads' else 'processes'!r}"
     )

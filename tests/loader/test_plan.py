@@ -45,7 +45,7 @@ def test_an_error_comes_after_the_tasks_before_it() -> None:
         next(plan)
 
 
-class Announced(ps.Dataset):
+class Announced(ps.Dataset[int]):
     """Remembers what was announced; looks ten samples ahead."""
 
     look_ahead = 10

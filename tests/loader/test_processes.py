@@ -101,13 +101,13 @@ def of(num_workers: int) -> dict[str, Any]:
 # ---------------------------------------------------------------- the same batches
 
 
-@pytest.mark.parametrize("num_workers", [1, 2, 5])
 @pytest.mark.parametrize(
-    ("make", "kwargs"),
+    ("num_workers", "make", "kwargs"),
     [
-        (Samples, {"batch_size": None}),
+        (2, Samples, {"batch_size": None}),
+        *((num_workers, make, {"batch_size": 8}) for num_workers in (1, 5) for make in (Samples, Rows)),
         *(
-            (make, kwargs)
+            (2, make, kwargs)
             for make in (Samples, Rows)
             for kwargs in (
                 {"batch_size": 8},

@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.loader.batch_nbytes import count_nbytes
-from penstock.loader.counters import LoaderCounters
+from penstock.loader.counters import LoaderCounters, count_nbytes
 from penstock.loader.faults import LeftOutLog
-from penstock.stats import QueueStats, Stats
+from penstock.stats import QueueStats, Stats, WorkerStats, make_stages
 from penstock.trace import STAGES, Trace, name_worker, stage
 from tests.loader.fakes import Rows, Samples, Stream, epoch, threads
 
@@ -111,7 +110,7 @@ def test_the_table_has_a_line_for_each_stage() -> None:
         "wait": (500_000_000, 10),
     }
 
-    lines = str(Stats.of(total, 10, 1000)).splitlines()
+    lines = str(Stats(make_stages(total), 10, 1000, 500_000_000)).splitlines()
 
     assert lines[0] == "10 batches, 1000 samples; waited 0.500 s for them"
     assert [line.split()[0] for line in lines[3:]] == list(STAGES)
@@ -213,11 +212,10 @@ def test_rates_are_differences_of_two_snapshots() -> None:
     none = dict.fromkeys(STAGES, (0, 0))
     first = none | {"read": (1_000_000, 10), "wait": (0, 0)}
     second = none | {"read": (4_000_000, 40), "decode": (1_000_000, 30), "wait": (500_000_000, 3)}
-    before = dataclasses.replace(Stats.of(first, 1, 10, workers={0: first}), taken_ns=0)
+    before = Stats(make_stages(first), 1, 10, 0, workers=(WorkerStats(0, make_stages(first)),))
     queue = QueueStats(1, 2, 4)
-    after = dataclasses.replace(
-        Stats.of(second, 4, 40, workers={-1: none, 0: second}, sample_nbytes=7.0, queue=queue), taken_ns=2_000_000_000
-    )
+    workers = WorkerStats(-1, make_stages(none)), WorkerStats(0, make_stages(second))
+    after = Stats(make_stages(second), 4, 40, 500_000_000, 0, 0, workers, 7.0, queue, taken_ns=2_000_000_000)
 
     rates = after.since(before)
 

@@ -145,12 +145,18 @@ def test_batching_is_each_workers_own(kwargs: dict[str, Any]) -> None:
 )
 @pytest.mark.parametrize("make", [Plain, Remembering])
 def test_a_state_of_each_batch_resumes_twice(make: Any, num_workers: int, n: int) -> None:
-    """At every batch, resumed, stopped one batch later and resumed again: the tail is the same, and the next epoch."""
+    """At every batch, resumed, stopped one batch later and resumed again: the tail is the same, and the next epoch.
+
+    With one and two workers, at every third batch, which is of either worker.
+    """
     straight = load(make(n), num_workers)
     whole, after = frozen(straight), frozen(straight)
     loader = load(make(n), num_workers)
     walk = iter(loader)
     for stop in range(len(whole)):
+        if num_workers in {1, 2} and stop % 3:
+            next(walk)
+            continue
         again = load(make(n), num_workers)
         again.load_state_dict(json.loads(json.dumps(loader.state_dict())))
         tail = iter(again)
@@ -160,7 +166,7 @@ def test_a_state_of_each_batch_resumes_twice(make: Any, num_workers: int, n: int
         tail.close()
 
         assert found + frozen(third) == whole[stop:]
-        if stop == len(whole) // 2:
+        if stop == len(whole) // 6 * 3:
             assert frozen(third) == after
         next(walk)
 

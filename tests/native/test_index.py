@@ -247,7 +247,7 @@ def test_threads_change_no_pixel(jpeg: Jpeg, sampling: int, restart: int) -> Non
     geometry = np.array([[*region, 48, 40, 0, 0, 3]], np.int32)
     row, _, _ = fill([file], geometry)
 
-    for threads in (2, 3, 16):
+    for threads in (3, 16):
         for entry in (None, index, b"wrong"):
             found: Found = []
             pixels = _native.decode(file, region, index=entry, found=found, threads=threads)

@@ -385,7 +385,7 @@ def test_killed_resizing_resumes_to_the_same_bytes(tmp_path: Path) -> None:
 
 def test_an_interrupted_run_is_resumed_with_the_same_size_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was committed of an interrupted run is kept, and another size is refused."""
-    from penstock.stores.lmdb.commit_limits import CommitLimits
+    from penstock.stores.lmdb.environment_writer import CommitLimits
     from penstock.stores.pack.writer import LmdbWriter
 
     source = photos(tmp_path / "photos", 40)

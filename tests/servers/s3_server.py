@@ -60,7 +60,7 @@ def build() -> Path | None:
     """The program; None where there is no cargo, or its crates cannot be fetched."""
     if shutil.which("cargo") is None:
         return None
-    command = ["cargo", "build", "--release", "--locked", "--quiet", "--manifest-path", CRATE / "Cargo.toml"]
+    command = ["cargo", "build", "--release", "--locked", "--quiet", "--manifest-path", str(CRATE / "Cargo.toml")]
     done = subprocess.run(command, check=False)
     return None if done.returncode else CRATE / "target" / "release" / "s3-server"
 

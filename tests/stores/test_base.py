@@ -22,6 +22,7 @@ from penstock.errors import ArgumentError, RecordKeyError, StoreError
 from penstock.sample import Array, Field, Record, Schema
 from penstock.stores import STORES
 from penstock.stores.base import Indices, Store
+from penstock.stores.fields.columns import make_column
 from penstock.stores.location import Location
 from tests.faulty import run_forked
 
@@ -162,6 +163,23 @@ def test_columns_are_read_when_they_are_needed(tmp_path: Path) -> None:
     assert before == 0
     assert store.columns == 1
     assert batches == 2 * [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+def test_the_key_of_a_record_is_found_or_unknown(tmp_path: Path) -> None:
+    """What names a record in an error raises none of its own."""
+    store = NumberStore(tmp_path)
+
+    assert store.get_key(3) == "3"
+    assert store.get_key(COUNT) is None
+
+
+def test_a_column_of_long_texts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each text of a column takes the memory of the longest: the records are read instead."""
+    monkeypatch.setattr("penstock.stores.fields.columns._MAX_TEXT_NBYTES", 100)
+
+    assert make_column("caption", ["a" * 12, None], Field("text"), "s").tolist() == ["a" * 12, ""]
+    with pytest.raises(StoreError, match="needs more than 100 bytes; read field 'caption'"):
+        make_column("caption", ["a" * 13, None], Field("text"), "s")
 
 
 def test_a_column_is_pickled_without_its_values(tmp_path: Path) -> None:

@@ -44,8 +44,7 @@ DATASETS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("kind", [torch.Tensor, tuple, Pair])
+@pytest.mark.parametrize(("kind", "workers"), [(torch.Tensor, 0), (torch.Tensor, 2), (tuple, 0), (Pair, 0)])
 @pytest.mark.parametrize("name", DATASETS)
 def test_registered_functions_collate(name: str, kind: Any, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """torch documents that default_collate is extended by changing its map in place; also for types that it knows."""

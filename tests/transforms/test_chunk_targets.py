@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from penstock import transforms as T
 from penstock.sample import SampleKeys
 from penstock.transforms.targets import chunk_targets
-from penstock.transforms.targets.chunk_targets import Column, Drawn, move_columns, moves_together
-from penstock.transforms.targets.moved_targets import ChunkSteps, Step, find_removals, move, move_objects
+from penstock.transforms.targets.chunk_targets import Column, move_columns, moves_together
+from penstock.transforms.targets.moved_targets import ChunkSteps, Drawn, Step, follow_objects, move, move_objects
 
 KINDS: dict[Any, str | None] = {"boxes": "boxes", "labels": "int64[*]", "flags": "bool[*]", "other": "float32[3]"}
 
@@ -30,6 +30,7 @@ OPS = st.one_of(
     st.builds(T.ScaleJitter, st.tuples(st.integers(8, 60), st.integers(8, 60))),
     st.builds(T.Letterbox, st.tuples(st.integers(4, 60), st.integers(4, 60))),
     st.builds(T.RandomZoomOut, p=st.just(0.7)),
+    st.builds(T.Pad, st.sampled_from([3, (1, 2), (0, 1, 2, 5)])),
     st.builds(T.ClampBoundingBoxes),
     st.builds(T.SanitizeBoundingBoxes, st.sampled_from([1, 3]), st.sampled_from([1, 8]),
               min_visible=st.sampled_from([0.0, 0.4])),
@@ -76,7 +77,7 @@ def assert_as_one_by_one(ops: list[Any], samples: list[dict[str, Any]], sizes: N
     ends = {name: np.cumsum([0, *column.lengths]) for name, column in found.items()}
     for i, sample in enumerate(samples):
         steps = steps_of(drawn, i)
-        removals = find_removals(sample["boxes"], steps) if objects else []
+        removals = follow_objects(sample["boxes"], steps)[1] if objects else []
         for name, value in sample.items():
             one = found[name].values[ends[name][i] : ends[name][i + 1]]
             moved: Any = move("boxes", value, steps) if name == "boxes" and not removals else value
@@ -156,7 +157,7 @@ def test_every_known_op_is_tested() -> None:
     """The table has no op that the first test does not draw."""
     tested = set(re.findall(r"\w+", repr(OPS)))
 
-    assert {op.__name__ for op in chunk_targets._MOVES} <= tested
+    assert {op.__name__ for op in chunk_targets._BY_ROWS} <= tested
 
 
 def test_steps_are_those_of_a_plan_until_an_image_leaves_it() -> None:

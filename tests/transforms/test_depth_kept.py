@@ -18,7 +18,7 @@ from penstock.sample import SampleKeys
 from penstock.transforms.decoding import fallback
 from penstock.transforms.decoding.modes import DecodedForm
 from penstock.transforms.ops.resize import resize_native, resize_reference
-from penstock.transforms.program.decode_plan import Failure
+from penstock.transforms.program.image_chunk import Failure
 from tests.transforms.test_decode import encoded, picture
 from tests.transforms.test_modes import FILES, deep, png
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from penstock.transforms.decoding import jpeg_markers
+from penstock.transforms.decoding.image_formats import quiet
 from penstock.transforms.decoding.orientation import orient_pixels, raw_region
-from penstock.transforms.decoding.pillow_warnings import quiet
 from tests.native.progressive_writer import Picture
 from tests.native.sequential_writer import write_sequential
 

@@ -18,7 +18,7 @@ from penstock import transforms as T
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
 from penstock.stores.pack.writer import LmdbWriter
-from penstock.transforms.targets.moved_targets import Step, find_removals, move_objects
+from penstock.transforms.targets.moved_targets import Step, follow_objects, move_objects
 from penstock.transforms.targets.objects import Objects
 from tests.transforms.test_program import IMAGES
 
@@ -318,7 +318,7 @@ def test_filled_rows_and_their_objects_are_the_pipelines(ops: list[T.Op], seed: 
     for i, image in enumerate(IMAGES):
         expected = pipeline({"image": image, **given[i], "label": i}, keys=keys[i : i + 1], kinds=KINDS)
         np.testing.assert_array_equal(out[i], expected["image"], strict=True)
-        removals = find_removals(given[i]["boxes"], steps[i])
+        removals = follow_objects(given[i]["boxes"], steps[i])[1]
         for name in ("boxes", "keypoints", "labels"):
             found = move_objects(name, KINDS[name], given[i][name], steps[i], removals)
             np.testing.assert_array_equal(found, expected[name], strict=True)

@@ -11,11 +11,12 @@ import pytest
 
 from penstock.sample import SampleKeys
 from penstock.workers import Task, WorkerStart
+from penstock.workers.left_out import LeftOut
 from penstock.workers.processes.captured_errors import CapturedError
 from penstock.workers.processes.messages import (
     BatchBuilt,
-    BuildBatch,
     EpochStarted,
+    SlotPayload,
     SlotReport,
     SlotReturn,
     StartEpoch,
@@ -23,11 +24,12 @@ from penstock.workers.processes.messages import (
     encode,
 )
 
+LEFT_OUT = LeftOut(0, 7, 3, None, None, "no image", "DecodeError")
+
 MESSAGES = [
     StartEpoch(WorkerStart(3, 1, 20, {"ended": False}, rng=b"rng")),
-    BuildBatch(7, [3, 1], 5, 2, None, snapshot=True, fatal={1: "died"}, size=2),
     EpochStarted(b"state", CapturedError("ValueError", "text")),
-    BatchBuilt(7, 2, b"state", b"rng", None, ["left out"], ((1, 2), (3, 4))),
+    BatchBuilt(7, 2, b"state", b"rng", None, [LEFT_OUT], ((1, 2), (3, 4))),
     SlotReport([(1, 4096, 10)], [(1, 8192)], [2], "no memory"),
     SlotReturn([1], [2]),
 ]
@@ -44,12 +46,12 @@ def test_a_message_comes_as_it_was_sent(message: Any) -> None:
 
 def test_a_payload_is_not_part_of_the_message() -> None:
     """It belongs to the transport, which need not pickle it."""
-    message = BatchBuilt(7, 2, None, None, None, (), (), payload=lambda: 0)
+    message = BatchBuilt(7, 2, None, None, None, (), (), payload=SlotPayload(b"large"))
 
     received = decode(pickle.loads(pickle.dumps(encode(message))))
 
     assert isinstance(received, BatchBuilt)
-    assert received.payload is None
+    assert received.payload == SlotPayload()
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -59,11 +61,13 @@ def test_a_task_is_the_same_in_the_worker(same: bool) -> None:
     keys = SampleKeys(11, 3, indices if same else indices + 100)
     task = Task(7, indices, keys, sampler_state="parent's", worker=1, snapshot=False, fatal={0: "died"}, size=5)
 
-    message = BuildBatch.from_task(task)
-    received = message.to_task()
+    sent = encode(task)
+    received = decode(pickle.loads(pickle.dumps(sent)))
 
-    assert (message.drawn is None) == same
+    assert isinstance(received, Task)
+    assert (sent[5] is None) == same
     assert received.keys.indices.tolist() == keys.indices.tolist()
-    parents = {"sampler_state", "worker", "keys"}
-    names = [each.name for each in fields(Task) if each.name not in parents]
+    others = {"sampler_state", "worker", "keys", "indices"}
+    names = [each.name for each in fields(Task) if each.name not in others]
     assert [getattr(received, name) for name in names] == [getattr(task, name) for name in names]
+    assert received.indices.tolist() == [4, 2]

@@ -16,7 +16,6 @@ from penstock.trace import Trace
 from penstock.workers import Task
 from penstock.workers.jobs import SampleJob
 from penstock.workers.processes import ProcessBackend
-from penstock.workers.processes.pool import Pool
 
 
 class Rows:
@@ -47,7 +46,7 @@ def submit(backend: ProcessBackend, seq: int, indices: Any = None) -> None:
 
 PARENT_MODULES = tuple(
     f"processes/{name}.py"
-    for name in ("pool", "restarts", "worker_process", "sockets", "channel", "packing", "memory", "messages")
+    for name in ("backend", "restarts", "worker_process", "sockets", "channel", "batch_encoding", "memory", "messages")
 )
 
 
@@ -68,12 +67,12 @@ class At:
         return self
 
 
-def waited(pool: Pool, tracer: Any) -> None:
+def waited(backend: ProcessBackend, tracer: Any) -> None:
     """Wait once, traced, in a thread: an error of a trace function can leave its thread inside an ``except``."""
 
     def wait() -> None:
         sys.settrace(tracer)
-        pool.wait(5)
+        backend.wait(5)
 
     with ThreadPoolExecutor(1) as thread:
         thread.submit(wait).result()
@@ -88,7 +87,7 @@ STEP = 8
 )
 def test_an_interrupt_at_any_line_of_waiting_loses_nothing(backend: ProcessBackend, first: int) -> None:
     """Who catches Ctrl-C and goes on gets every batch, once, in the order of its worker: line after line."""
-    pool, seqs, interrupts = backend._pool, itertools.count(), 0
+    seqs, interrupts = itertools.count(), 0
     for n in itertools.count(first + 1, STEP):
         mine = [next(seqs) for _ in range(4)]
         for seq in mine:
@@ -97,12 +96,12 @@ def test_an_interrupt_at_any_line_of_waiting_loses_nothing(backend: ProcessBacke
         came: list[tuple[int, float]] = []
         while len(came) < 4:
             try:
-                waited(pool, at)
+                waited(backend, at)
             except KeyboardInterrupt:
                 interrupts += 1
-            pool.record_finished()
-            came += [(done.seq, float(done.batch[0, 0])) for done in pool.done]
-            pool.done.clear()
+            backend.record_finished()
+            came += [(done.seq, float(done.batch[0, 0])) for done in backend.done]
+            backend.done.clear()
 
         assert sorted(came) == [(seq, float(seq)) for seq in mine]
         if at.left > 0:
@@ -123,7 +122,7 @@ def test_tasks_that_cannot_be_sent_cost_no_slots(backend: ProcessBackend) -> Non
         submit(backend, seq + 1 + (seq + 1) % 2, [lambda: 0])
         failed = [backend.result(30), backend.result(30)]
         assert all(done is not None and "cannot be sent" in str(done.error) for done in failed)
-        connections: list[Any] = [worker.connection for worker in backend._pool.workers]
+        connections: list[Any] = [worker.connection for worker in backend.workers]
         sizes.append(sum(len(connection._slots._mapped) for connection in connections))
 
     assert max(sizes) <= 3

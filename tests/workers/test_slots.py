@@ -208,14 +208,6 @@ def test_threads_never_share_a_slot() -> None:
     assert pool.allocated <= 8 * 300
 
 
-def test_huge_pages_are_only_advice() -> None:
-    """With or without the advice the memory works."""
-    array = SlotPool(huge_pages=True).take(1 << 22).bytes()
-    array[-1] = 7
-
-    assert array[-1] == 7
-
-
 def test_a_negative_reserve_is_refused() -> None:
     """keep counts slots."""
     with pytest.raises(ArgumentError, match="non-negative"):
@@ -327,14 +319,14 @@ def test_a_locked_slot_waits_for_the_device() -> None:
 def test_quarantine_ends_with_the_fences_of_two_later_deaths(open_: int, out: list[str]) -> None:
     """A copy on a side stream may be joined up to two batches after its source was dropped."""
     device = Device()
-    quarantine = Quarantine(device.fence)
+    quarantine: Quarantine[str] = Quarantine(device.fence)
     for slot in "abcd":
         quarantine.put(slot)
     device.open = open_
 
     got = []
-    while (slot := quarantine.get()) is not None:
-        got.append(slot)
+    while (free := quarantine.get()) is not None:
+        got.append(free)
 
     assert got == out
     assert len(quarantine) == 4 - len(out)
@@ -349,7 +341,7 @@ def test_fences_in_any_order_count() -> None:
         number = next(numbers)
         return lambda: states[number]
 
-    quarantine = Quarantine(fence)
+    quarantine: Quarantine[str] = Quarantine(fence)
     for slot in "abc":
         quarantine.put(slot)
     closed = quarantine.get()
@@ -368,7 +360,7 @@ def test_quarantine_is_no_lock_to_wait_for_oneself() -> None:
         nested.append(quarantine.get())
         return True
 
-    quarantine = Quarantine(lambda: ask)
+    quarantine: Quarantine[str] = Quarantine(lambda: ask)
     for slot in "abc":
         quarantine.put(slot)
 

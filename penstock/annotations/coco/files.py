@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from penstock.annotations.base import refuse_unknown_split
 from penstock.annotations.source import AnnotationSource
 from penstock.errors import AnnotationError, ArgumentError
 
@@ -106,19 +107,16 @@ def find_files(source: AnnotationSource, task: str | None, split: str | None) ->
         return files
     chosen = [each for each in files if each.split == split] or [each for each in files if each.plain_split == split]
     if not chosen:
-        names = sorted({each.split for each in files if each.split is not None})
-        raise ArgumentError(f"split must be one of {', '.join(names) or 'none'}, got {split!r}")
+        refuse_unknown_split(split, sorted({each.split for each in files if each.split is not None}))
     return chosen
 
 
 def has_coco_content(source: AnnotationSource, path: Path) -> bool:
     """Whether a JSON file begins as COCO's do: an object with a list of images, annotations or categories."""
-    head = source.read_start(path, _HEAD_NBYTES)
-    text = head.decode("utf-16" if head[:2] in {b"\xff\xfe", b"\xfe\xff"} else "utf-8", "replace")
     depth = 0
     key: str | None = None
     is_value = False
-    for token in _TOKEN.finditer(text):
+    for token in _TOKEN.finditer(source.read_head(path, _HEAD_NBYTES)):
         mark = token[0]
         if mark == "[" and depth == 1 and is_value and key in _LISTS:
             return True

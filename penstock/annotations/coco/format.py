@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from penstock.annotations.records import ImageObjects, RecordBuilder
 from penstock.annotations.source import AnnotationSource
 from penstock.errors import AnnotationError, ArgumentError
 from penstock.run_lengths import format_counts, parse_counts
+from penstock.sample import Value
 
 __all__ = ["CocoFormat"]
 
@@ -87,7 +88,7 @@ class CocoFormat(AnnotationFormat):
         categories.finish()
 
 
-def _check_content(given: object, shown: str) -> dict[str, Any]:
+def _check_content(given: object, shown: str) -> dict[str, Value]:
     """The content of a file, whose lists are lists; the name of the file is for errors."""
     if not isinstance(given, dict) or "images" not in given:
         raise AnnotationError(f"{shown} must be a JSON object with images, annotations and categories")
@@ -111,7 +112,7 @@ class _Categories:
         self._skeletons: dict[str, tuple[tuple[int, int], ...]] = {}
         self._ids: dict[str, ObjectId] = {}
 
-    def read(self, content: Mapping[str, Any], path: Path) -> dict[ObjectId, CocoCategory]:
+    def read(self, content: Mapping[str, Value], path: Path) -> dict[ObjectId, CocoCategory]:
         """The categories of a file, by id."""
         found: dict[ObjectId, CocoCategory] = {}
         for row, given in enumerate(content["categories"]):
@@ -151,20 +152,20 @@ class _Categories:
         if any(each.is_thing is not None for each in self._held.values()):
             details["is_thing"] = tuple(by_name[name].is_thing if name in by_name else None for name in classes)
 
-    def _read_skeleton(self, given: Mapping[str, Any], category: CocoCategory, path: Path, where: str) -> None:
+    def _read_skeleton(self, given: Mapping[str, Value], category: CocoCategory, path: Path, where: str) -> None:
         try:
             self._skeletons[category.name] = parse_skeleton(given, len(category.keypoints))
         except ValueError as error:
             self._builder.note(path, f"{where}{error}", effect="skeleton left out")
 
 
-def _parse_category(given: Any) -> tuple[ObjectId, CocoCategory]:
+def _parse_category(given: object) -> tuple[ObjectId, CocoCategory]:
     if not isinstance(given, dict):
         raise ValueError(f"it must be an object, got {given!r:.100}")  # noqa: TRY004  # the file is wrong
     return parse_id(given.get("id"), "id"), parse_category(given)
 
 
-def _join(values: Mapping[str, tuple[Any, ...]]) -> Any:
+def _join(values: Mapping[str, tuple[Value, ...]]) -> Value:
     """The value of all classes if it is the same, else the values by class."""
     different = set(values.values())
     return next(iter(different)) if len(different) == 1 else dict(values)
@@ -189,7 +190,7 @@ class _FileReader:
         self._folders = file.list_folders(source)
         self._waiting: list[tuple[ImageObjects, str, CocoObject]] = []
 
-    def read(self, content: Mapping[str, Any]) -> None:
+    def read(self, content: Mapping[str, Value]) -> None:
         """Add the images."""
         images = self._index_images(content["images"])
         annotations = self._group(content["annotations"], images)
@@ -203,8 +204,8 @@ class _FileReader:
                 self._read_objects(image, held, "annotation", "annotation_id")
         self._flush()
 
-    def _index_images(self, given: list[Any]) -> dict[ObjectId, dict[str, Any]]:
-        images: dict[ObjectId, dict[str, Any]] = {}
+    def _index_images(self, given: list[Value]) -> dict[ObjectId, dict[str, Value]]:
+        images: dict[ObjectId, dict[str, Value]] = {}
         for row, image in enumerate(given):
             try:
                 if not isinstance(image, dict):
@@ -218,9 +219,9 @@ class _FileReader:
             images[number] = image
         return images
 
-    def _group(self, given: list[Any], images: Mapping[ObjectId, Any]) -> dict[ObjectId, list[dict[str, Any]]]:
+    def _group(self, given: list[Value], images: Mapping[ObjectId, Value]) -> dict[ObjectId, list[dict[str, Value]]]:
         """The annotations of each image."""
-        groups: dict[ObjectId, list[dict[str, Any]]] = {number: [] for number in images}
+        groups: dict[ObjectId, list[dict[str, Value]]] = {number: [] for number in images}
         for row, annotation in enumerate(given):
             try:
                 if not isinstance(annotation, dict):
@@ -234,7 +235,7 @@ class _FileReader:
             groups[number].append(annotation)
         return groups
 
-    def _begin(self, number: ObjectId, given: Mapping[str, Any], mask: Path | None = None) -> ImageObjects | None:
+    def _begin(self, number: ObjectId, given: Mapping[str, Value], mask: Path | None = None) -> ImageObjects | None:
         """Begin an image; None if something is wrong with it."""
         path = self._file.path
         name = _find_name(given)
@@ -249,13 +250,11 @@ class _FileReader:
         except ValueError as error:
             self._builder.note(path, f"{where}{error}", image=name)
             return None
-        fields: dict[str, Any] = {"id": number}
-        if self._file.split is not None:
-            fields["split"] = self._file.split
-        if mask is not None:
-            fields["mask"] = self._source.relative(mask)
         found = self._source.find_image(name, *self._folders)
-        return self._builder.image(name, found, file=path, size=(width, height), **fields)
+        return self._builder.image(
+            name, found, file=path, size=(width, height), id=number, split=self._file.split,
+            mask=None if mask is None else self._source.relative(mask),
+        )  # fmt: skip
 
     def _check_mask(self, mask: Path, width: int, height: int) -> tuple[int, int]:
         """The size of a mask, which must be that of its image; ValueError if it is not."""
@@ -267,7 +266,7 @@ class _FileReader:
             raise ValueError(f"its mask {mask.name!r:.300} has {size[0]} x {size[1]}, the image has {width} x {height}")
         return size
 
-    def _read_objects(self, image: ImageObjects, given: list[dict[str, Any]], what: str, field: str) -> None:
+    def _read_objects(self, image: ImageObjects, given: list[dict[str, Value]], what: str, field: str) -> None:
         """Parse the objects of an image, which are added with those of other images, when their masks are made."""
         seen: set[ObjectId] = set()
         for annotation in given:
@@ -289,7 +288,7 @@ class _FileReader:
             self._flush()
 
     def _read_panoptic(
-        self, number: ObjectId, given: Mapping[str, Any], held: list[dict[str, Any]], folders: tuple[Path, ...]
+        self, number: ObjectId, given: Mapping[str, Value], held: list[dict[str, Value]], folders: tuple[Path, ...]
     ) -> None:
         if len(held) != 1:
             reason = f"image {number!r:.100}: it must have one annotation, got {len(held)}"
@@ -347,7 +346,7 @@ def _make_masks(
         yield row, (text, reason)
 
 
-def _find_name(given: Mapping[str, Any]) -> str | None:
+def _find_name(given: Mapping[str, Value]) -> str | None:
     """The name of an image's file; that of its address where it has none, as in LVIS."""
     name, address = given.get("file_name"), given.get("coco_url")
     if name is None and isinstance(address, str):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from penstock.annotations.numbers import parse_int, parse_number
 from penstock.annotations.polygons import MAX_COORDINATE
-from penstock.sample import Array
+from penstock.sample import Array, Value
 
 __all__ = ["CocoCategory", "CocoObject", "ObjectId", "parse_category", "parse_id", "parse_object", "parse_skeleton"]
 
@@ -41,11 +41,11 @@ class CocoObject:
     is_crowd: bool
     keypoints: Array | None
     rings: list[Array] = field(default_factory=list)
-    counts: Any = None
-    fields: dict[str, Any] = field(default_factory=dict)
+    counts: Value = None
+    fields: dict[str, Value] = field(default_factory=dict)
 
 
-def parse_id(value: Any, what: str) -> ObjectId:
+def parse_id(value: object, what: str) -> ObjectId:
     """An id: a whole number or a text; ValueError if it is neither."""
     if isinstance(value, str):
         return value
@@ -57,7 +57,7 @@ def parse_id(value: Any, what: str) -> ObjectId:
 
 
 def parse_object(
-    given: Mapping[str, Any], categories: Mapping[ObjectId, CocoCategory], height: int, width: int
+    given: Mapping[str, Value], categories: Mapping[ObjectId, CocoCategory], height: int, width: int
 ) -> CocoObject:
     """An object of an image.
 
@@ -87,14 +87,14 @@ def parse_object(
     return made
 
 
-def _parse_box(given: Any) -> tuple[float, float, float, float]:
+def _parse_box(given: object) -> tuple[float, float, float, float]:
     if not isinstance(given, list) or len(given) != 4:
         raise ValueError(f"its bbox must have four numbers, got {given!r:.100}")
     x, y, width, height = (parse_number(each, "bbox") for each in given)
     return x, y, x + width, y + height
 
 
-def _parse_keypoints(given: Any, category: CocoCategory) -> Array | None:
+def _parse_keypoints(given: object, category: CocoCategory) -> Array | None:
     if given is None or given == []:
         return None
     if not isinstance(given, list) or len(given) % 3 or not set(map(type, given)) <= {int, float}:
@@ -105,7 +105,7 @@ def _parse_keypoints(given: Any, category: CocoCategory) -> Array | None:
     return points
 
 
-def _parse_segmentation(made: CocoObject, given: Any, height: int, width: int) -> None:
+def _parse_segmentation(made: CocoObject, given: object, height: int, width: int) -> None:
     if isinstance(given, Mapping):
         size = given.get("size")
         if size != [height, width]:
@@ -117,7 +117,7 @@ def _parse_segmentation(made: CocoObject, given: Any, height: int, width: int) -
         raise ValueError(f"its segmentation must be polygons or run lengths, got {given!r:.100}")
 
 
-def _parse_ring(given: Any) -> Array:
+def _parse_ring(given: object) -> Array:
     if not isinstance(given, list) or not set(map(type, given)) <= {int, float}:
         raise ValueError(f"its polygons must be lists of numbers, got {given!r:.100}")
     if len(given) < _MIN_NUMBERS or len(given) % 2:
@@ -125,7 +125,7 @@ def _parse_ring(given: Any) -> Array:
     return _make_numbers(given, "polygons")
 
 
-def _make_numbers(given: list[Any], what: str) -> Array:
+def _make_numbers(given: list[Value], what: str) -> Array:
     """An array of numbers; its largest is a coordinate that float32 and all arithmetic hold."""
     try:
         made = np.array(given, np.float64)
@@ -136,7 +136,7 @@ def _make_numbers(given: list[Any], what: str) -> Array:
     return made
 
 
-def parse_category(given: Mapping[str, Any]) -> CocoCategory:
+def parse_category(given: Mapping[str, Value]) -> CocoCategory:
     """A category; ValueError says what is wrong with it."""
     name, points = given.get("name"), given.get("keypoints")
     if not isinstance(name, str) or not name:
@@ -147,7 +147,7 @@ def parse_category(given: Mapping[str, Any]) -> CocoCategory:
     return CocoCategory(name, tuple(points or ()), None if is_thing not in (0, 1) else bool(is_thing))
 
 
-def parse_skeleton(given: Mapping[str, Any], count: int) -> tuple[tuple[int, int], ...]:
+def parse_skeleton(given: Mapping[str, Value], count: int) -> tuple[tuple[int, int], ...]:
     """The pairs of a category's ``count`` keypoints that a skeleton joins, counted from 0 (COCO counts from 1).
 
     Raises

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from penstock.annotations.writing import AnnotationWriter, WrittenImage
+from penstock.sample import Value
 
 __all__ = ["CocoWriter"]
 
@@ -29,8 +29,8 @@ class CocoWriter(AnnotationWriter):
 
     def __init__(self, folder: Path, classes: tuple[str, ...]) -> None:
         super().__init__(folder, classes)
-        self._images: list[tuple[str, dict[str, Any], list[dict[str, Any]]]] = []
-        self._ids: list[Any] = []
+        self._images: list[tuple[str, dict[str, Value], list[dict[str, Value]]]] = []
+        self._ids: list[Value] = []
         self._points = 0
 
     def locate_image(self, name: str, split: str) -> str:
@@ -54,7 +54,7 @@ class CocoWriter(AnnotationWriter):
         names = [f"point{number}" for number in range(1, self._points + 1)]
         points = {"keypoints": names, "skeleton": []} if names else {}
         categories = [{"id": number, "name": name, **points} for number, name in enumerate(self.classes, 1)]
-        content: dict[str, dict[str, list[Any]]] = {}
+        content: dict[str, dict[str, list[Value]]] = {}
         count = 0
         for number, (split, image, objects) in zip(ids, self._images, strict=True):
             made = content.setdefault(split, {"images": [], "annotations": [], "categories": categories})
@@ -66,7 +66,7 @@ class CocoWriter(AnnotationWriter):
         for split, made in content.items():
             self.write_text(f"annotations/instances_{split}.json", json.dumps(made, ensure_ascii=False))
 
-    def _describe_object(self, image: WrittenImage, row: int) -> dict[str, Any]:
+    def _describe_object(self, image: WrittenImage, row: int) -> dict[str, Value]:
         x0, y0, x1, y1 = map(float, image.boxes[row])
         width, height = x1 - x0, y1 - y0
         other = {name: values[row] for name, values in image.objects.items()}
@@ -87,7 +87,7 @@ class CocoWriter(AnnotationWriter):
         return made
 
 
-def _to_plain(value: Any) -> Any:
+def _to_plain(value: object) -> Value:
     """A value that JSON holds."""
     plain = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
     return None if isinstance(plain, float) and not np.isfinite(plain) else plain

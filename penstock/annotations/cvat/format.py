@@ -12,26 +12,27 @@ Every shape becomes an object whose box bounds it. Tracks: :mod:`penstock.annota
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from penstock.annotations.base import AnnotationFormat
+from penstock.annotations.base import AnnotationFormat, refuse_unknown_split
 from penstock.annotations.cvat.tracks import FRAME_NAME, FramePattern, Track, read_track
 from penstock.annotations.numbers import parse_int, parse_number
 from penstock.annotations.records import ImageObjects, RecordBuilder
 from penstock.annotations.shapes import bound_ellipse, bound_points, encode_crop, rotate_box
 from penstock.annotations.source import AnnotationSource
 from penstock.annotations.xml import XmlElement, parse_xml
-from penstock.errors import AnnotationError, ArgumentError
-from penstock.sample import Array
+from penstock.errors import AnnotationError
+from penstock.sample import Array, Value
 
 __all__ = ["CvatFormat"]
 
 _HEAD_NBYTES: Final = 4096
-_MAX_EXAMINED: Final = 8
+_ROOT: Final = re.compile(b"<annotations")
 _VISIBLE: Final = 2.0
 _OCCLUDED: Final = 1.0
 """Flags of points, as COCO has them; 0 stands for a point outside the image."""
@@ -60,8 +61,7 @@ class CvatFormat(AnnotationFormat):
     @classmethod
     def recognises(cls, source: AnnotationSource) -> bool:
         """XML files whose root is ``<annotations>``."""
-        paths = [source.path] if source.path.is_file() else source.list_files(None, ".xml")[:_MAX_EXAMINED]
-        return any(_begins_so(source, path) for path in paths if path.suffix.lower() == ".xml")
+        return source.begins(".xml", _HEAD_NBYTES, _ROOT)
 
     def read(self, source: AnnotationSource, builder: RecordBuilder, split: str | None) -> None:
         """Add all images; see :meth:`AnnotationFormat.read`."""
@@ -75,8 +75,7 @@ class CvatFormat(AnnotationFormat):
         if skeletons:
             builder.details["keypoint_names"] = skeletons
         splits = {each.attributes["subset"] for _, root in documents for each in root.find_all("image") if _split(each)}
-        if split is not None and split not in splits:
-            raise ArgumentError(f"split must be one of {', '.join(sorted(splits)) or 'none'}, got {split!r}")
+        refuse_unknown_split(split, sorted(splits))
         for path, root in documents:
             has_tags = any(each.find("tag") is not None for each in root.find_all("image"))
             for element in root.find_all("image"):
@@ -90,14 +89,8 @@ def _split(element: XmlElement) -> str | None:
     return element.attributes.get("subset") or None
 
 
-def _begins_so(source: AnnotationSource, path: Path) -> bool:
-    head = source.read_start(path, _HEAD_NBYTES)
-    return b"<annotations" in head.replace(b"\0", b"")  # UTF-16 has a zero beside each letter
-
-
 def _read_documents(source: AnnotationSource, builder: RecordBuilder) -> Iterator[tuple[Path, XmlElement]]:
-    paths = [source.path] if source.path.is_file() else source.list_files(None, ".xml")
-    for path in paths:
+    for path in source.list_given(".xml"):
         shown = source.relative(path)
         try:
             root = parse_xml(source.read_bytes(path))
@@ -146,22 +139,18 @@ def _read_image(
 ) -> None:
     name = element.attributes.get("name", "")
     split = _split(element)
-    fields: dict[str, Any] = {}
     try:
         width, height = (parse_int(element.attributes.get(side, 0), side) for side in ("width", "height"))
-        if "id" in element.attributes:
-            fields["id"] = parse_int(element.attributes["id"], "id")
+        number = parse_int(element.attributes["id"], "id") if "id" in element.attributes else None
     except ValueError as error:
         builder.note(path, str(error), element.line, image=name)
         return
-    if split is not None:
-        fields["split"] = split
-    if has_tags:
-        fields["tags"] = [each.attributes.get("label", "") for each in element.find_all("tag")]
+    tags = [each.attributes.get("label", "") for each in element.find_all("tag")] if has_tags else None
     folder = path.parent
     folders = [folder / "images" / split] if split and split not in {".", ".."} and "/" not in split else []
     found = source.find_image(name, *folders, folder / "images")
-    image = builder.image(name, found, file=path, line=element.line, size=(width, height), **fields)
+    size = width, height
+    image = builder.image(name, found, file=path, line=element.line, size=size, id=number, split=split, tags=tags)
     if image is not None:
         for each in element.children:
             if each.tag != "tag":
@@ -249,9 +238,9 @@ def _read_shape(image: ImageObjects, element: XmlElement, skeletons: Mapping[str
     image.add(label, box, line=element.line, attributes=shown, **drawn)
 
 
-def _read_attributes(element: XmlElement) -> dict[str, Any]:
+def _read_attributes(element: XmlElement) -> dict[str, Value]:
     """Attributes that people gave, as numbers or texts, and CVAT's own: occluded, z_order, group_id."""
-    found: dict[str, Any] = {
+    found: dict[str, Value] = {
         each.attributes.get("name") or "attribute": _read_value(each.text.strip())
         for each in element.find_all("attribute")
     }
@@ -265,7 +254,7 @@ def _read_value(text: str) -> int | str:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else text
 
 
-_Shape = tuple[Sequence[float], dict[str, Any]]
+_Shape = tuple[Sequence[float], dict[str, Value]]
 
 
 def _read_number(element: XmlElement, name: str) -> float:

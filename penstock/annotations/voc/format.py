@@ -13,18 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
-from penstock.annotations.base import AnnotationFormat
+from penstock.annotations.base import AnnotationFormat, refuse_unknown_split
 from penstock.annotations.numbers import parse_int, parse_number
 from penstock.annotations.polygons import MAX_COORDINATE
 from penstock.annotations.records import ImageObjects, RecordBuilder
 from penstock.annotations.source import AnnotationSource
 from penstock.annotations.xml import XmlElement, parse_xml
 from penstock.errors import AnnotationError, ArgumentError
-from penstock.sample import Array
+from penstock.sample import Array, Value
 
 __all__ = ["VocFormat"]
 
@@ -104,8 +104,7 @@ def _list_files(source: AnnotationSource, split: str | None) -> Iterator[tuple[P
     folder = source.folder
     found = source.list_files(folder, ".xml")
     lists = {path.stem: path for path in sorted((folder / "ImageSets" / "Main").glob("*.txt"))}
-    if split is not None and split not in lists:
-        raise ArgumentError(f"split must be one of {', '.join(lists) or 'none'}, got {split!r}")
+    refuse_unknown_split(split, lists)
     if split is None and len(lists) != 1:
         names = {
             name: part
@@ -147,8 +146,7 @@ def _read_image(
     found = source.find_image(name, *folders) if name else None
     if found is None:  # the name of the picture is often an old one; that of the XML file is the pair's
         found = _find_partner(source, path, folders)
-    fields: dict[str, Any] = {} if split is None else {"split": split}
-    image = builder.image(name or path.stem, found, file=path, size=(size[0], size[1]), **fields)
+    image = builder.image(name or path.stem, found, file=path, size=(size[0], size[1]), split=split)
     if image is not None:
         for each in root.find_all(paths["object"]):
             _read_object(image, each, paths)
@@ -204,9 +202,9 @@ def _read_corner(element: XmlElement, path: str) -> float:
     return parse_number(text, path)
 
 
-def _read_fields(element: XmlElement, used: set[str]) -> tuple[dict[str, Any], Array | None]:
+def _read_fields(element: XmlElement, used: set[str]) -> tuple[dict[str, Value], Array | None]:
     """Everything else that an object has: flags as integers, other values as numbers or texts, points as keypoints."""
-    fields: dict[str, Any] = {}
+    fields: dict[str, Value] = {}
     keypoints = None
     for child in element.children:
         if child.tag in _FLAGS:
@@ -226,7 +224,7 @@ def _read_fields(element: XmlElement, used: set[str]) -> tuple[dict[str, Any], A
     return fields, keypoints
 
 
-def _read_value(element: XmlElement | None) -> Any:
+def _read_value(element: XmlElement | None) -> Value:
     if element is None:
         return ""
     if element.children:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from xml.sax.saxutils import escape
 
 import numpy as np
@@ -81,11 +81,11 @@ class VocWriter(AnnotationWriter):
         return [*lines, "  </object>"]
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     return isinstance(value, str | int | float | np.number | np.bool_)
 
 
-def _to_text(value: Any) -> str:
+def _to_text(value: object) -> str:
     if isinstance(value, np.bool_ | bool):
         return str(int(value))
     return format_float32(value) if isinstance(value, np.float32) else str(value)

@@ -1,4 +1,7 @@
-"""What a YOLO source says of itself: `data.yaml`, darknet's `obj.data`, or a list of classes."""
+"""What a YOLO source says of itself: `data.yaml`, darknet's `obj.data`, or a list of classes.
+
+YAML is parsed to texts, lists and mappings only, with limits on size, depth and aliases.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,24 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from penstock.annotations.numbers import parse_int
 from penstock.annotations.records import RecordBuilder
 from penstock.annotations.source import AnnotationSource
-from penstock.annotations.yaml import parse_yaml
 from penstock.errors import AnnotationError, ArgumentError
+from penstock.registry import require
+from penstock.sample import Value
 
-__all__ = ["YoloDescription", "find_class_file", "find_description", "find_inside", "read_description"]
+__all__ = ["YoloDescription", "find_class_file", "find_description", "find_inside", "parse_yaml", "read_description"]
 
 _SPLITS: Final = ("train", "val", "test")
 _CLASS_FILES: Final = ("classes.txt", "obj.names", "_darknet.labels", "data.names", "classes.names")
 _DESCRIBES: Final = re.compile(r"^\ufeff?(names|nc|train|classes)\s*[:=]", re.MULTILINE)
 _MAX_CLASSES: Final = 1 << 16
+_MAX_LENGTH: Final = 1 << 21
+_MAX_DEPTH: Final = 32
+_MAX_ALIASES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +153,7 @@ def _read_yaml(source: AnnotationSource, path: Path, builder: RecordBuilder) -> 
     return YoloDescription(path, names, base, splits, kpt_shape, _read_flip_idx(content.get("flip_idx"), kpt_shape))
 
 
-def _read_names(given: Any) -> dict[int, str] | None:
+def _read_names(given: object) -> dict[int, str] | None:
     if not given:
         return None
     if isinstance(given, dict):
@@ -169,7 +176,7 @@ def _is_text(text: str) -> bool:
     return True
 
 
-def _read_kpt_shape(given: Any) -> tuple[int, int] | None:
+def _read_kpt_shape(given: object) -> tuple[int, int] | None:
     if not given:
         return None
     if not isinstance(given, list) or len(given) != 2:
@@ -180,7 +187,7 @@ def _read_kpt_shape(given: Any) -> tuple[int, int] | None:
     return count, width
 
 
-def _read_flip_idx(given: Any, kpt_shape: tuple[int, int] | None) -> tuple[int, ...] | None:
+def _read_flip_idx(given: object, kpt_shape: tuple[int, int] | None) -> tuple[int, ...] | None:
     if not given or kpt_shape is None:
         return None
     if not isinstance(given, list):
@@ -230,3 +237,44 @@ def find_inside(source: AnnotationSource, name: str, bases: Iterable[Path], *, b
             if path.is_relative_to(source.root) and os.path.exists(path):  # noqa: PTH110  # False for names that are too long
                 return path
     return None
+
+
+def parse_yaml(text: str) -> Value:
+    """The content of a document; every scalar is a text, as it stands in the file, and tags mean nothing.
+
+    Raises
+    ------
+    ValueError
+        If it is no YAML, or is above a limit.
+    OptionalPackageError
+        If PyYAML is not installed.
+    """
+    yaml = require("yaml", extra="yolo", purpose="to read YAML")
+    if len(text) > _MAX_LENGTH:
+        raise ValueError(f"it must have at most {_MAX_LENGTH:,} characters, got {len(text):,}")
+    try:
+        # `BaseLoader` constructs no objects and no numbers: `no` is a class name, not a boolean.
+        loader = yaml.BaseLoader(text)
+        _bound(loader, yaml.AliasEvent)
+        return loader.get_single_data()
+    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
+        raise ValueError(f"it is no YAML: {error!s:.500}") from error
+
+
+def _bound(loader: Value, alias_event: type) -> None:
+    """Limit the aliases and the depth of what a loader composes."""
+    compose = loader.compose_node
+    aliases = depth = 0
+
+    def compose_bounded(parent: object, index: object) -> Value:
+        nonlocal aliases, depth
+        aliases += loader.check_event(alias_event)
+        depth += 1
+        if aliases > _MAX_ALIASES or depth > _MAX_DEPTH:
+            raise ValueError(f"it must have at most {_MAX_ALIASES} aliases, and be nested at most {_MAX_DEPTH} deep")
+        try:
+            return compose(parent, index)
+        finally:
+            depth -= 1
+
+    loader.compose_node = compose_bounded

@@ -15,10 +15,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from penstock.annotations.base import refuse_unknown_split
 from penstock.annotations.records import RecordBuilder
 from penstock.annotations.source import AnnotationSource
 from penstock.annotations.yolo.description import YoloDescription, find_inside
-from penstock.errors import AnnotationError, ArgumentError
+from penstock.errors import AnnotationError
 from penstock.paths import IMAGE_SUFFIXES
 
 __all__ = ["LabelFiles", "find_images", "has_label_row"]
@@ -55,8 +56,7 @@ def _find_described(
     source: AnnotationSource, builder: RecordBuilder, described: YoloDescription, split: str | None
 ) -> tuple[dict[Path, str | None], list[Path]]:
     splits, file = described.splits, described.file or source.path
-    if split is not None and split not in splits:
-        raise ArgumentError(f"split must be one of {', '.join(splits)}, got {split!r}")
+    refuse_unknown_split(split, splits)
     bases = _list_bases(source, file.parent, described.base)
     found: dict[Path, str | None] = {}
     folders: list[Path] = []
@@ -97,9 +97,7 @@ def _find_undescribed(source: AnnotationSource, split: str | None) -> tuple[dict
         kept = list(zip(paths, inner, strict=True))
     found = {path: next((part for part in parts if part in _SPLIT_FOLDERS), None) for path, parts in kept}
     if split is not None:
-        if split not in found.values():
-            known = ", ".join(sorted({name for name in found.values() if name})) or "none"
-            raise ArgumentError(f"split must be one of {known}, got {split!r}")
+        refuse_unknown_split(split, sorted({name for name in found.values() if name}))
         found = {path: name for path, name in found.items() if name == split}
         return found, sorted({path.parent for path in found})
     return found, [folder]

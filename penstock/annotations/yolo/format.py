@@ -17,9 +17,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.annotations.base import AnnotationFormat
 from penstock.annotations.numbers import parse_int
@@ -224,9 +225,8 @@ def _name_classes(builder: RecordBuilder, described: YoloDescription, labels: Se
 def _add_image(
     source: AnnotationSource, builder: RecordBuilder, labels: _Labels, split: str | None, layout: _RowLayout
 ) -> None:
-    fields: dict[str, Any] = {} if split is None else {"split": split}
     file = labels.file or labels.image
-    image = builder.image(source.relative(labels.image), labels.image, file=file, **fields)
+    image = builder.image(source.relative(labels.image), labels.image, file=file, split=split)
     if image is None:
         return
     for line, reason in labels.wrong:
@@ -292,9 +292,7 @@ def _bound(points: Sequence[float]) -> tuple[float, float, float, float]:
     return min(points[::2]), min(points[1::2]), max(points[::2]), max(points[1::2])
 
 
-def _read_keypoints(
-    numbers: Sequence[float], width: int, size: tuple[float, float]
-) -> np.ndarray[Any, np.dtype[np.float32]]:
+def _read_keypoints(numbers: Sequence[float], width: int, size: tuple[float, float]) -> NDArray[np.float32]:
     """Points in pixels with their flags; without flags, 0 for a point left of or above the image, and else 2."""
     given = np.array(numbers, np.float64).reshape(-1, width)
     points = np.empty((len(given), 3), np.float64)

@@ -18,13 +18,13 @@ import numpy as np
 
 from penstock.errors import ArgumentError
 from penstock.sample import Array, SampleKeys
-from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
-from penstock.transforms.checks import require_pixel_spec
+from penstock.transforms.base import Params, Sizes, uniforms
+from penstock.transforms.pixel_arithmetic import PixelOp
 
 __all__ = ["CalledTransform"]
 
 
-class CalledTransform(Op):
+class CalledTransform(PixelOp):
     """Calls a transform with the image; its generators are seeded by the key of the sample.
 
     Parameters
@@ -47,10 +47,6 @@ class CalledTransform(Op):
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size
         """A seed of 53 bits for each image, (n, 1)."""
         return np.floor(uniforms(keys, stream, 1) * (1 << 53))
-
-    def spec(self, spec: ImageSpec) -> ImageSpec:
-        """The spec, unchanged."""
-        return require_pixel_spec(spec, self)
 
     def image(self, image: Array, params: Params) -> Array:
         """What the transform returns."""

@@ -24,11 +24,12 @@ from numpy.typing import NDArray
 from penstock import transforms as T
 from penstock.errors import ArgumentError
 from penstock.sample import Array, Index, SampleKeys
-from penstock.transforms.base import ImageSpec, Op, Params, Sizes, require_hwc, uniforms
-from penstock.transforms.checks import as_byte_colour, as_probability, as_range, colour_as_dtype, require_pixel_spec
-from penstock.transforms.ops.pad import put_in_frame
+from penstock.transforms.base import ImageSpec, Params, Sizes, require_hwc, uniforms
+from penstock.transforms.checks import as_byte_colour, as_probability, as_range
 from penstock.transforms.ops.resize import check_filter
-from penstock.transforms.pixel_arithmetic import IDENTITY, look_up
+from penstock.transforms.ops.sanitize import BoxOp
+from penstock.transforms.ops.zoom_out import FrameOp
+from penstock.transforms.pixel_arithmetic import IDENTITY, PixelOp, look_up
 from penstock.transforms.targets.boxes import box_areas, clip_boxes
 
 __all__ = [
@@ -122,7 +123,7 @@ class FitSides(T.Resize):
         return f"FitSides({self.sides}, largest={self.largest}, filter={self.filter!r})"
 
 
-class PadToSize(Op):
+class PadToSize(FrameOp):
     """``A.PadIfNeeded`` in the middle, with a colour.
 
     Parameters
@@ -146,10 +147,6 @@ class PadToSize(Op):
         wanted = np.maximum(sizes, np.array(self.size_[::-1], np.int32))
         return np.concatenate([(wanted - sizes) // 2, wanted], axis=1).astype(np.int32)
 
-    def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # whatever it was
-        """The sizes of the results."""
-        return params[:, 2:]
-
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """A spec of fixed size, if that before it is."""
         sides = [
@@ -158,23 +155,8 @@ class PadToSize(Op):
         ]
         return replace(require_hwc(spec, self), height=sides[0], width=sides[1])
 
-    def image(self, image: Array, params: Params) -> Array:
-        """A new array."""
-        left, top, width, height = params.tolist()
-        fill = colour_as_dtype(self.fill, image.shape, image.dtype, self)
-        return put_in_frame(image, left, top, width, height, fill)
 
-    def mask(self, mask: Array, params: Params) -> Array:
-        """Pad with zeros."""
-        left, top, width, height = params.tolist()
-        return put_in_frame(mask, left, top, width, height, np.array(0, mask.dtype))
-
-    def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
-        """Shift."""
-        return boxes + np.tile(params[:2], 2).astype(np.float32)
-
-
-class ScaleValues(Op):
+class ScaleValues(PixelOp):
     """``A.RandomBrightnessContrast``: ``value * contrast + brightness * 255`` with probability ``p``.
 
     Parameters
@@ -211,10 +193,6 @@ class ScaleValues(Op):
         params[:, 2] *= 255
         return params
 
-    def spec(self, spec: ImageSpec) -> ImageSpec:
-        """The spec, unchanged."""
-        return require_pixel_spec(spec, self)
-
     def image(self, image: Array, params: Params) -> Array:
         """A new array, or the image itself."""
         if not params[0]:
@@ -236,22 +214,7 @@ class BoxRules:
     filter_invalid_bboxes: bool
 
 
-class _OnBoxes(Op):
-    """Base class of ops that leave pixels unchanged."""
-
-    def image(self, image: Array, params: Params) -> Array:  # noqa: ARG002  # nothing drawn
-        """The image itself."""
-        return image
-
-    def fuse(self, fusion: Any) -> bool:  # noqa: ARG002  # pixels are unchanged
-        """Fuse always."""
-        return True
-
-    def compose(self, geometry: Any, params: Params) -> None:
-        """Nothing moves; defined so that the op is applied to boxes."""
-
-
-class CheckBoxes(_OnBoxes):
+class CheckBoxes(BoxOp):
     """Refuses a box that is not inside its image, or empty, as a Compose does at its beginning."""
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
@@ -267,7 +230,7 @@ class CheckBoxes(_OnBoxes):
         return boxes
 
 
-class FilterBoxes(_OnBoxes):
+class FilterBoxes(BoxOp):
     """Removes boxes as ``filter_bboxes`` of albumentations does, before they are clipped.
 
     A box of which nothing is left is removed at once; albumentations removes it after the next transform or at the end.

@@ -175,10 +175,12 @@ class _Translator:
         self.library, self.present = library, present
         self.dtype = "uint8"
         self.makes_tensors = False
+        self.follows: _Transform = None
         self.is_padded = False
         """Whether the step before included this one, which pads."""
 
     def __call__(self, step: _Transform, follows: _Transform) -> _Ops:
+        self.follows = follows
         translate = self._by_type.get(type(step), _call)
         if _METHODS & vars(step).keys():
             raise NotCompiledError("it has a method of its own")
@@ -186,7 +188,7 @@ class _Translator:
             raise NotCompiledError("it follows ToTensorV2")
         if self.dtype != "uint8" and type(step) is not self.library.ToTensorV2:
             raise NotCompiledError(f"the image before it is {self.dtype}")
-        return translate(self, step, follows)
+        return translate(self, step)
 
 
 def _require_always(step: _Transform) -> None:
@@ -206,11 +208,11 @@ def _filter_name(translator: _Translator, step: _Transform) -> str:
     return _FILTERS[step.interpolation]
 
 
-def _call(translator: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
+def _call(translator: _Translator, step: _Transform) -> _Ops:
     """Call a transform of albumentations that changes the image alone."""
     library = translator.library
     if type(step) in {library.OneOf, library.SomeOf, library.Sequential, library.RandomOrder}:
-        inner: list[_Transform] = [_call(translator, each, None) for each in step.transforms]
+        inner: list[_Transform] = [_call(translator, each) for each in step.transforms]
         return [CalledTransform(step)] if inner else []
     is_known = getattr(library, type(step).__name__, None) is type(step)
     if not (is_known and isinstance(step, library.ImageOnlyTransform)) or _METHODS & vars(step).keys():
@@ -222,30 +224,14 @@ def _call(translator: _Translator, step: _Transform, follows: _Transform) -> _Op
     return [CalledTransform(step)]
 
 
-def _horizontal_flip(_: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001  # the interface
-    return [T.HorizontalFlip(step.p)]
-
-
-def _vertical_flip(_: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
-    return [T.VerticalFlip(step.p)]
-
-
-def _resize(translator: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
-    return [T.Resize((step.height, step.width), _filter_name(translator, step))]
-
-
-def _longest_max_size(translator: _Translator, step: _Transform, follows: _Transform) -> _Ops:
+def _longest_max_size(translator: _Translator, step: _Transform) -> _Ops:
     name, sides = _filter_name(translator, step), _sides(step)
-    if len(sides) == 1 and type(follows) is translator.library.PadIfNeeded:
-        size, fill = _read_padding(translator, follows)
+    if len(sides) == 1 and type(translator.follows) is translator.library.PadIfNeeded:
+        size, fill = _read_padding(translator, translator.follows)
         if size == sides[0]:
             translator.is_padded = True
             return [T.Letterbox(size, fill, name)]
     return [FitSides(sides, True, name)]
-
-
-def _smallest_max_size(translator: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
-    return [FitSides(_sides(step), False, _filter_name(translator, step))]
 
 
 def _sides(step: _Transform) -> list[tuple[int, int]]:
@@ -259,7 +245,7 @@ def _sides(step: _Transform) -> list[tuple[int, int]]:
     return [(height, width)]
 
 
-def _pad_if_needed(translator: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
+def _pad_if_needed(translator: _Translator, step: _Transform) -> _Ops:
     size, fill = _read_padding(translator, step)
     if translator.is_padded:
         translator.is_padded = False
@@ -278,14 +264,6 @@ def _read_padding(translator: _Translator, step: _Transform) -> tuple[tuple[int,
     return (step.min_height, step.min_width), step.fill
 
 
-def _random_crop(_: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
-    return [PlacedCrop(_crop_size(step))]
-
-
-def _center_crop(_: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
-    return [InnerCrop(_crop_size(step))]
-
-
 def _crop_size(step: _Transform) -> tuple[int, int]:
     _require_always(step)
     if step.pad_if_needed:
@@ -293,27 +271,19 @@ def _crop_size(step: _Transform) -> tuple[int, int]:
     return step.height, step.width
 
 
-def _random_resized_crop(translator: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
-    return [PlacedResizedCrop(tuple(step.size), step.scale, step.ratio, _filter_name(translator, step))]
-
-
-def _brightness_contrast(_: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
+def _brightness_contrast(_: _Translator, step: _Transform) -> _Ops:
     if not step.brightness_by_max or step.ensure_safe_range:
         raise NotCompiledError("brightness_by_max=False or ensure_safe_range=True")
     return [ScaleValues(step.brightness_limit, step.contrast_limit, step.p)]
 
 
-def _to_gray(_: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
+def _to_gray(_: _Translator, step: _Transform) -> _Ops:
     if step.method != "weighted_average" or step.num_output_channels != 3:
         raise NotCompiledError(f"method={step.method!r}, num_output_channels={step.num_output_channels}")
     return [T.Grayscale(p=step.p)]
 
 
-def _invert(_: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
-    return [T.Invert(step.p)]
-
-
-def _normalize(translator: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
+def _normalize(translator: _Translator, step: _Transform) -> _Ops:
     _require_always(step)
     if step.normalization != "standard":
         raise NotCompiledError(f"normalization={step.normalization!r}")
@@ -327,7 +297,7 @@ def _listed(values: float | Iterable[float]) -> list[float]:
     return list(values) if isinstance(values, Iterable) else [values]
 
 
-def _to_float(translator: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
+def _to_float(translator: _Translator, step: _Transform) -> _Ops:
     _require_always(step)
     if step.max_value not in {None, 255}:
         raise NotCompiledError(f"max_value={step.max_value}")
@@ -335,32 +305,30 @@ def _to_float(translator: _Translator, step: _Transform, follows: _Transform) ->
     return []
 
 
-def _to_tensor(translator: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
+def _to_tensor(translator: _Translator, step: _Transform) -> _Ops:
     _require_always(step)
     translator.makes_tensors = True
     return []
 
 
-def _nothing(_: _Translator, step: _Transform, follows: _Transform) -> _Ops:  # noqa: ARG001
-    return []
-
-
-_TRANSLATORS: Final[Mapping[str, Callable[[_Translator, _Transform, _Transform], _Ops]]] = {
-    "CenterCrop": _center_crop,
-    "HorizontalFlip": _horizontal_flip,
-    "InvertImg": _invert,
+_TRANSLATORS: Final[Mapping[str, Callable[[_Translator, _Transform], _Ops]]] = {
+    "CenterCrop": lambda _, step: [InnerCrop(_crop_size(step))],
+    "HorizontalFlip": lambda _, step: [T.HorizontalFlip(step.p)],
+    "InvertImg": lambda _, step: [T.Invert(step.p)],
     "LongestMaxSize": _longest_max_size,
-    "NoOp": _nothing,
+    "NoOp": lambda *_: [],
     "Normalize": _normalize,
     "PadIfNeeded": _pad_if_needed,
     "RandomBrightnessContrast": _brightness_contrast,
-    "RandomCrop": _random_crop,
-    "RandomResizedCrop": _random_resized_crop,
-    "Resize": _resize,
-    "SmallestMaxSize": _smallest_max_size,
+    "RandomCrop": lambda _, step: [PlacedCrop(_crop_size(step))],
+    "RandomResizedCrop": lambda translator, step: [
+        PlacedResizedCrop(tuple(step.size), step.scale, step.ratio, _filter_name(translator, step))
+    ],
+    "Resize": lambda translator, step: [T.Resize((step.height, step.width), _filter_name(translator, step))],
+    "SmallestMaxSize": lambda translator, step: [FitSides(_sides(step), False, _filter_name(translator, step))],
     "ToFloat": _to_float,
     "ToGray": _to_gray,
     "ToTensorV2": _to_tensor,
-    "VerticalFlip": _vertical_flip,
+    "VerticalFlip": lambda _, step: [T.VerticalFlip(step.p)],
 }
 """By the names of albumentations' classes."""

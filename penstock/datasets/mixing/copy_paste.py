@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from penstock.datasets.mixing.merged_fields import FieldRoles, Placement, merge_
 from penstock.datasets.mixing.sample_mixture import SampleMixture
 from penstock.errors import ArgumentError
 from penstock.rng import derive_keys
-from penstock.sample import Sample, SampleKeys
+from penstock.sample import DatasetLike, Sample, SampleKeys
 from penstock.transforms.base import uniforms
 from penstock.transforms.checks import as_range
 from penstock.transforms.decoding.decode import Decode
@@ -62,13 +62,13 @@ class CopyPaste(SampleMixture):
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: DatasetLike,
         p: float = 0.5,
         share: float = 0.5,
         overlap: float = 0.3,
         *,
         decode: Decode | None = None,
-        transform: Callable[[Sample], Sample] | Sequence[Any] | None = None,
+        transform: Callable[[Sample], Sample] | Sequence[object] | None = None,
         kinds: Mapping[str, str | None] | None = None,
         objects: Sequence[str] | None = None,
         epochs: int | None = None,
@@ -104,7 +104,7 @@ class CopyPaste(SampleMixture):
         samples: list[Sample],
         size: tuple[int, int],
         kept: list[NDArray[np.bool_]],
-        merged: dict[str, Any],
+        merged: dict[str, Sample],
     ) -> NDArray[np.bool_] | None:
         """Put mask and instances into ``merged``, without objects that are covered; where pixels are pasted."""
         where: NDArray[np.bool_] | None = None

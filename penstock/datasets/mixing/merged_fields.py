@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,7 +114,7 @@ class FieldRoles:
 
 
 def _find_objects(
-    sample: Mapping[str, Any], targets: set[str], objects: Sequence[str] | None, has_boxes: bool
+    sample: Mapping[str, Sample], targets: set[str], objects: Sequence[str] | None, has_boxes: bool
 ) -> tuple[str, ...]:
     if objects is None:
         return tuple(name for name, value in sample.items() if name not in targets and has_boxes and _is_rows(value))
@@ -137,7 +137,7 @@ def merge_fields(
     placements: Sequence[Placement],
     *,
     kept: Sequence[NDArray[np.bool_]] | None = None,
-) -> tuple[dict[str, Any], list[NDArray[np.bool_]]]:
+) -> tuple[dict[str, Sample], list[NDArray[np.bool_]]]:
     """All fields of the mixture but image, mask and instances, which are those of the first sample.
 
     Parameters
@@ -181,7 +181,7 @@ def merge_fields(
     return merged, list(kept)
 
 
-def take_rows(roles: FieldRoles, merged: dict[str, Any], stays: NDArray[np.bool_]) -> None:
+def take_rows(roles: FieldRoles, merged: dict[str, Sample], stays: NDArray[np.bool_]) -> None:
     """Leave the boxes that do not stay, and the rows of their objects, out of ``merged``."""
     for name in (roles.boxes, *roles.objects):
         if name is not None:

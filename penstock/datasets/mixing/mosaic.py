@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from penstock.datasets.mixing.instance_masks import open_instances, renumber
 from penstock.datasets.mixing.merged_fields import FieldRoles, Placement, merge_fields
 from penstock.datasets.mixing.sample_mixture import SampleMixture
-from penstock.sample import Array, Sample, SampleKeys
+from penstock.sample import Array, DatasetLike, Sample, SampleKeys
 from penstock.transforms.checks import as_byte_colour, as_integer
 from penstock.transforms.decoding.decode import Decode
 from penstock.transforms.ops.resize import check_filter
@@ -112,7 +112,7 @@ class Mosaic(SampleMixture):
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: DatasetLike,
         size: int = 640,
         p: float = 1.0,
         fill: int | Sequence[int] = 114,
@@ -121,7 +121,7 @@ class Mosaic(SampleMixture):
         mask_fill: int = 0,
         instances: bool = False,
         decode: Decode | None = None,
-        transform: Callable[[Sample], Sample] | Sequence[Any] | None = None,
+        transform: Callable[[Sample], Sample] | Sequence[object] | None = None,
         kinds: Mapping[str, str | None] | None = None,
         objects: Sequence[str] | None = None,
         epochs: int | None = None,
@@ -246,7 +246,7 @@ class _MosaicPlan:
     roles: FieldRoles
     opened: Sequence[Picture]
     placements: Sequence[Placement]
-    merged: dict[str, Any]
+    merged: dict[str, Sample]
     kept: Sequence[NDArray[np.bool_]]
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import operator
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from penstock.datasets.store.image_transforms import as_pipeline
 from penstock.datasets.store.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError, SampleError
 from penstock.rng import derive_keys, next_keys, sample_scope
-from penstock.sample import Sample, SampleKeys, Tree, Watch
+from penstock.sample import DatasetLike, Sample, SampleKeys, Tree, Watch
 from penstock.transforms.base import uniforms
 from penstock.transforms.checks import as_integer, as_probability
 from penstock.transforms.decoding.decode import Decode
@@ -75,10 +75,10 @@ class SampleMixture(Dataset[Sample], Wrapper):
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: DatasetLike,
         p: float,
         decode: Decode | None,
-        transform: Callable[[Sample], Sample] | Sequence[Any] | None,
+        transform: Callable[[Sample], Sample] | Sequence[object] | None,
         kinds: Mapping[str, str | None] | None,
         objects: Sequence[str] | None,
         epochs: int | None,
@@ -126,7 +126,7 @@ class SampleMixture(Dataset[Sample], Wrapper):
         keys = next_keys() or SampleKeys(secrets.randbits(63), 0, np.array([index], np.int64))
         return next(self.iter_samples([index], keys))
 
-    def wrapped_datasets(self) -> list[Any]:
+    def wrapped_datasets(self) -> list[DatasetLike]:
         """The inner dataset."""
         return [self.dataset]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from penstock.datasets.mixing.merged_fields import Placement, merge_fields
 from penstock.datasets.mixing.sample_mixture import SampleMixture
 from penstock.errors import ArgumentError
 from penstock.rng import derive_keys, generator, sample_scope
-from penstock.sample import Sample, SampleKeys
+from penstock.sample import DatasetLike, Sample, SampleKeys
 from penstock.transforms.decoding.decode import Decode
 from penstock.transforms.pixel_arithmetic import blend
 from penstock.transforms.program.placed_pictures import as_mask_array, decode_pictures
@@ -59,12 +59,12 @@ class SampleMixUp(SampleMixture):
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: DatasetLike,
         p: float = 0.5,
         alpha: float = 32.0,
         *,
         decode: Decode | None = None,
-        transform: Callable[[Sample], Sample] | Sequence[Any] | None = None,
+        transform: Callable[[Sample], Sample] | Sequence[object] | None = None,
         kinds: Mapping[str, str | None] | None = None,
         objects: Sequence[str] | None = None,
         epochs: int | None = None,

@@ -29,17 +29,14 @@ def count_values(store: Store, name: str) -> tuple[LabelCounts, tuple[str, ...]]
     """
     field = store.schema[name]
     if field.kind in {"label", "int", "text"}:
-        values, places = np.unique(store.column(name), return_inverse=True)
-        items = np.arange(len(store), dtype=np.int64)
-        counts = LabelCounts.from_pairs(items, places.astype(np.int64), len(store), len(values))
-        return counts, tuple(_name_value(field, value) for value in values.tolist())
-    kind = field.array
-    if kind is None or kind.dtype.kind not in "biu" or len(kind.axes) != 1:
+        items, labels = np.arange(len(store), dtype=np.int64), store.column(name)
+    elif (kind := field.array) is not None and kind.dtype.kind in "biu" and len(kind.axes) == 1:
+        items, labels = _read_lists(store, name, is_multi_hot=kind.dtype.kind == "b")
+    else:
         raise ArgumentError(
             f"by must name fields of labels: label, int, text, or a list of ints or bools (int64[*], bool[20]), got "
             f"{name!r}, which is {field.kind}"
         )
-    items, labels = _read_lists(store, name, is_multi_hot=kind.dtype.kind == "b")
     values, places = np.unique(labels, return_inverse=True)
     counts = LabelCounts.from_pairs(items, places.astype(np.int64), len(store), len(values))
     return counts, tuple(_name_value(field, value) for value in values.tolist())

@@ -13,9 +13,10 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, overload
+from typing import Final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ from penstock import stores
 from penstock.datasets.splits.label_counts import count_values, join_counts
 from penstock.datasets.splits.stratification import LabelCounts, assign_groups, assign_randomly, stratify
 from penstock.errors import ArgumentError, StateError, StoreError
+from penstock.sample import Value
 from penstock.samplers.base import check_seed
 from penstock.stores.base import Store
 from penstock.wording import counted
@@ -163,7 +165,7 @@ class Split(Sequence[Indices]):
         """
         source = Path(path)
         _refuse_suffix(source)
-        with stores.open(store) if not isinstance(store, Store) else _Left(store) as opened:
+        with nullcontext(store) if isinstance(store, Store) else stores.open(store) as opened:
             try:
                 text = source.read_text(encoding="utf-8")
                 return _parse_json(text, opened) if source.suffix == ".json" else _parse_csv(text, opened)
@@ -239,7 +241,7 @@ def split(
     """
     names, numbers = _name_parts(parts)
     check_seed(seed)
-    with stores.open(store) if not isinstance(store, Store) else _Left(store) as opened:
+    with nullcontext(store) if isinstance(store, Store) else stores.open(store) as opened:
         total = len(opened)
         sizes = _find_sizes(numbers, total)
         fields = (by,) if isinstance(by, str) else tuple(by or ())
@@ -250,25 +252,7 @@ def split(
             column = stratify(join_counts([found for found, _ in counts], total), sizes, seed)
         else:
             column = assign_randomly(total, sizes, seed)
-        column.flags.writeable = False
-        histograms = tuple(
-            Histogram(name, values, found.tally(column, len(sizes)))
-            for name, (found, values) in zip(fields, counts, strict=True)
-        )
-        return Split(names, column, histograms, fields, groups or "", seed, opened.fingerprint(), list(opened.keys()))
-
-
-class _Left:
-    """A store of the caller's, which stays open."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def __enter__(self) -> Store:
-        return self._store
-
-    def __exit__(self, *error: object) -> None:
-        pass
+        return _make_split(names, column, opened, dict(zip(fields, counts, strict=True)), groups or "", seed)
 
 
 def _name_parts(parts: Sequence[float] | Mapping[str, float]) -> tuple[tuple[str, ...], list[float]]:
@@ -318,7 +302,7 @@ def _refuse_suffix(path: Path) -> None:
 
 
 def _parse_json(text: str, store: Store) -> Split:
-    entry: dict[str, Any] = json.loads(text)
+    entry: dict[str, Value] = json.loads(text)
     if entry["format"] != _FORMAT:
         raise ValueError(f"its format is {entry['format']!r}")
     if entry["fingerprint"] != store.fingerprint():
@@ -346,10 +330,20 @@ def _restore(
 ) -> Split:
     if (column < 0).any():
         raise ValueError(f"record {int(np.argmin(column))} is in no part")
+    return _make_split(names, column, store, {name: count_values(store, name) for name in by}, groups, seed)
+
+
+def _make_split(
+    names: tuple[str, ...],
+    column: Indices,
+    store: Store,
+    by: Mapping[str, tuple[LabelCounts, tuple[str, ...]]],
+    groups: str,
+    seed: int,
+) -> Split:
     column.flags.writeable = False
-    counts = [(name, *count_values(store, name)) for name in by]
-    histograms = tuple(Histogram(name, values, found.tally(column, len(names))) for name, found, values in counts)
-    return Split(names, column, histograms, by, groups, seed, store.fingerprint(), list(store.keys()))
+    histograms = (Histogram(name, values, found.tally(column, len(names))) for name, (found, values) in by.items())
+    return Split(names, column, tuple(histograms), tuple(by), groups, seed, store.fingerprint(), list(store.keys()))
 
 
 def _percent(count: int, total: int) -> str:

@@ -49,9 +49,7 @@ class LabelCounts:
     @classmethod
     def from_pairs(cls, items: Indices, labels: Indices, num_items: int, num_labels: int) -> LabelCounts:
         """Count pairs of item and label, which may occur several times and in any order."""
-        keys, counts = np.unique(items * max(num_labels, 1) + labels, return_counts=True)
-        found, values = np.divmod(keys, max(num_labels, 1))
-        return cls(found, values, counts.astype(np.int64), num_items, num_labels)
+        return cls(items, labels, np.ones_like(items), num_items, num_labels).merge(np.arange(num_items), num_items)
 
     @property
     def begins(self) -> Indices:

@@ -15,7 +15,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from penstock.sample import Array, Batch, Sample, Tree
 
 __all__ = ["BatchAssembly", "FormCollate", "batch_assembly"]
 
-_Parts = dict[str, Any]
+_Parts = dict[str, Batch]
 
 _ROWS: Final = "/rows"
 """Among the parts, a name that no field has."""
@@ -77,7 +77,7 @@ class BatchAssembly:
     ragged: tuple[str, ...]
     instances: tuple[str, ...] = ()
 
-    def values(self, sample: Sample) -> Mapping[str, Any]:
+    def values(self, sample: Sample) -> Mapping[str, Sample]:
         """The fields of a sample, or of a batch in its structure, by name."""
         if self.structure is dict:
             return {name: sample[name] for name in self.names}
@@ -105,7 +105,7 @@ class BatchAssembly:
         """
         return self.join_values(self.values(batch))
 
-    def join_values(self, values: Mapping[str, Any]) -> _Parts:
+    def join_values(self, values: Mapping[str, Batch]) -> _Parts:
         """The same for the fields of a batch by name."""
         parts = dict(values)
         self._convert_boxes(parts)
@@ -114,8 +114,13 @@ class BatchAssembly:
         if self.form.name == "ultralytics":
             return self._join_ultralytics(parts)
         if self.form.name == "nested":
-            options: Any = {"layout": self.layout, "multiple": self.form.multiple, "value": self.form.padding}
-            parts[self.image] = pad_images(parts[self.image], allocate=allocate, **options)
+            parts[self.image] = pad_images(
+                parts[self.image],
+                layout=self.layout,
+                multiple=self.form.multiple,
+                value=self.form.padding,
+                allocate=allocate,
+            )
         return parts
 
     def split(self, parts: _Parts) -> Batch:
@@ -159,7 +164,7 @@ class BatchAssembly:
             values[..., :2] /= of_rows.reshape(len(of_rows), *[1] * (values.ndim - 2), 2)
             parts[name] = Ragged(values, points.offsets)
 
-    def _scales(self, images: Any) -> NDArray[np.float32]:
+    def _scales(self, images: Batch) -> NDArray[np.float32]:
         """Width and height of each image, shape (n, 2), or (1, 2) where all have one size."""
         shapes = [tuple(image.shape) for image in images] if isinstance(images, list) else [tuple(images.shape[1:])]
         return np.array([image_size(shape, self.layout)[::-1] for shape in shapes], np.float32)
@@ -288,12 +293,12 @@ def _with_shapes(parts: _Parts) -> _Parts:
     return {**parts, "ori_shape": shapes, "ratio_pad": [None] * len(shapes)}
 
 
-def _unpacked(value: Any) -> Any:
+def _unpacked(value: Batch) -> Batch:
     """Masks of objects, for each sample an array; other values as they are."""
     return value.list() if isinstance(value, Ragged) else value
 
 
-def _each(value: Any) -> Iterable[Any]:
+def _each(value: Batch) -> Iterable[Sample]:
     """What the target of each sample holds of a field."""
     if isinstance(value, Ragged):
         return value.list()

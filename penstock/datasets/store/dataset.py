@@ -31,9 +31,9 @@ from penstock.datasets.store.seek_tables import MEMORY_NBYTES, SeekTables
 from penstock.errors import ArgumentError
 from penstock.pixel_rows import EncodedRows
 from penstock.ragged import RaggedRows
-from penstock.repairs import Repaired, RepairScope, check_on_truncated, content_of
+from penstock.repairs import Repaired, RepairScope, check_on_truncated
 from penstock.rng import sample_scope
-from penstock.sample import Array, Record, Sample, SampleKeys, Tree
+from penstock.sample import Array, Blob, Index, Record, Sample, SampleKeys, Tree, Value
 from penstock.stores.base import Store
 from penstock.stores.fields.image_signatures import refuse_array
 from penstock.stores.indices import Indices, check_index
@@ -118,7 +118,7 @@ class StoreDataset(Dataset[Sample]):
         self,
         store: Store | str | os.PathLike[str],
         fields: str | Sequence[str] | Mapping[str, str] | None = None,
-        transform: Callable[[Sample], Sample] | Op | Sequence[Any] | None = None,
+        transform: Callable[[Sample], Sample] | Op | Sequence[object] | None = None,
         target_transform: Callable[[Sample], Sample] | None = None,
         *,
         index: str | os.PathLike[str] | None = "auto",
@@ -255,7 +255,7 @@ class StoreDataset(Dataset[Sample]):
         self,
         plan: SamplePlan,
         indices: NDArray[np.int64],
-        parts: Mapping[Any, Any],
+        parts: Mapping[Index, Value],
         keys: SampleKeys,
         rows: NDArray[np.int64],
     ) -> None:
@@ -288,11 +288,11 @@ class StoreDataset(Dataset[Sample]):
         if failures:
             raise self._first_error(failures, indices)
         if scope.notes:
-            self._record_repairs(scope, indices, images)
+            self._record_repairs(scope, [int(indices[note.index or 0]) for note in scope.notes])
 
     def _fill_arrays_at_once(
-        self, plan: SamplePlan, indices: NDArray[np.int64], parts: Mapping[Any, Any], rows: NDArray[np.int64]
-    ) -> list[Any]:
+        self, plan: SamplePlan, indices: NDArray[np.int64], parts: Mapping[Index, Value], rows: NDArray[np.int64]
+    ) -> list[Index]:
         """Fill the small arrays that the store gives for many records; returns the names of the others."""
         left = []
         for name, field in plan.arrays.items():
@@ -304,7 +304,7 @@ class StoreDataset(Dataset[Sample]):
                 parts[name][rows] = values
         return left
 
-    def _read_images(self, plan: SamplePlan, indices: NDArray[np.int64], records: list[Record]) -> Sequence[Any]:
+    def _read_images(self, plan: SamplePlan, indices: NDArray[np.int64], records: list[Record]) -> Sequence[Blob]:
         field = plan.image_field
         if plan.image in plan.selection.pixels:
             return [record.fields[field] for record in records] or self.store.pixels(field, indices)
@@ -317,7 +317,7 @@ class StoreDataset(Dataset[Sample]):
     def _first_error(self, failures: list[Failure], indices: NDArray[np.int64]) -> BaseException:
         """The error of the first row that failed, with the place of its record."""
         first = min(failures, key=lambda failure: failure.position)
-        return self._locate(first.error, *self._read([int(indices[first.position])]))
+        return self._locate(first.error, int(indices[first.position]))
 
     def _targets(self, plan: SamplePlan, labels: Array, indices: NDArray[np.int64], keys: SampleKeys) -> list[Sample]:
         """The transformed labels, each with the key of its sample."""
@@ -327,7 +327,7 @@ class StoreDataset(Dataset[Sample]):
                 with sample_scope(keys.seed, keys.epoch, drawn):
                     targets.append(plan.transform_label(label))
             except BaseException as error:  # noqa: BLE001  # raised again, with its place
-                raise self._locate(error, *self._read([index]))  # noqa: B904  # the same object, or one that is chained
+                raise self._locate(error, index)  # noqa: B904  # the same object, or one that is chained
         return targets
 
     def _read(self, indices: Sequence[int]) -> list[Record]:
@@ -335,28 +335,19 @@ class StoreDataset(Dataset[Sample]):
         with stage("read", len(indices)):
             return self.store.read([index + count if -count <= index < 0 else index for index in indices])
 
-    def _record_repairs(self, scope: RepairScope, indices: NDArray[np.int64], images: Sequence[Any]) -> None:
-        """Name the images of a chunk that were repaired."""
-        contents: dict[int, list[int]] = {}
-        for index, image in zip(indices.tolist(), images, strict=True):
-            contents.setdefault(content_of(image), []).append(index)
-        keys = self.store.keys()
-        records = []
-        for note in scope.notes:
-            of_image = contents.get(note.content, [])
-            index = (of_image.pop(0) if len(of_image) > 1 else of_image[0]) if of_image else None
-            records.append(replace(note, store=self.store.url, index=index, key=None if index is None else keys[index]))
+    def _record_repairs(self, scope: RepairScope, indices: Sequence[int]) -> None:
+        """Name the images that were repaired, by the record of each."""
+        url, keys = self.store.url, self.store.keys()
+        noted = zip(scope.notes, indices, strict=True)
+        records = [replace(note, store=url, key=keys[index], index=index) for note, index in noted]
         self._repaired.extend(records)
         scope.hand_on(records)
 
     def _sample(self, record: Record) -> Sample:
         with RepairScope(self._policy()) as scope:
             sample = self._build_sample(record)
-        if not scope.notes:
-            return sample
-        records = [replace(note, store=self.store.url, key=record.key, index=record.index) for note in scope.notes]
-        self._repaired.extend(records)
-        scope.hand_on(records)
+        if scope.notes:
+            self._record_repairs(scope, [record.index] * len(scope.notes))
         return sample
 
     def _policy(self) -> str | None:
@@ -367,7 +358,7 @@ class StoreDataset(Dataset[Sample]):
         try:
             return self._current_plan().sample(record)
         except BaseException as error:  # noqa: BLE001  # raised again, with its place
-            raise self._locate(error, record)  # noqa: B904  # the same object, or one that is chained
+            raise self._locate(error, record.index, record.key)  # noqa: B904  # the same object, or one that is chained
 
     def _new_plan(self) -> SamplePlan:
         fields = self.store, self.fields, self.transform, self.target_transform
@@ -383,8 +374,10 @@ class StoreDataset(Dataset[Sample]):
             self._seek_tables = tables or self._open_seek_tables()
         return plan
 
-    def _locate(self, error: BaseException, record: Record) -> BaseException:
-        return add_location(error, store=self.store.url, key=record.key, index=record.index)
+    def _locate(self, error: BaseException, index: int, key: str | None = None) -> BaseException:
+        """The error with the place of its record, which is not read."""
+        key = self.store.keys()[index] if key is None else key
+        return add_location(error, store=self.store.url, key=key, index=index)
 
     def _open_seek_tables(self) -> SeekTables | None:
         plan = self._plan

@@ -16,12 +16,12 @@ transform is given.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock import frameworks
 from penstock.errors import ArgumentError
 from penstock.registry import Registry
-from penstock.sample import Sample
+from penstock.sample import Index, Sample, Value
 
 if TYPE_CHECKING:
     from penstock.datasets.store.selection import FieldSelection
@@ -75,7 +75,7 @@ class SampleTransform(Protocol):
     layout: str | None
     what: str
 
-    def __call__(self, values: Mapping[Any, Any]) -> Sample:
+    def __call__(self, values: Mapping[Index, Value]) -> Sample:
         """The sample from the values of a record by name: images encoded or pixels, everything else arrays."""
         ...
 
@@ -103,20 +103,19 @@ def as_pipeline(transform: object) -> Pipeline | None:
 
 def as_image_transform(transform: object) -> ImageTransform | None:
     """``transform``, converted by the converter of its library; None if its library has no converter."""
-    library = _library(transform)
-    if library not in IMAGE_TRANSFORMS:
-        return None
-    converted: ImageTransform = IMAGE_TRANSFORMS.get(library)(transform)
+    converted: ImageTransform | None = _convert(IMAGE_TRANSFORMS, transform)
     return converted
 
 
 def as_sample_transform(transform: object, selection: FieldSelection) -> SampleTransform | None:
     """``transform`` for samples of these fields; None if it takes images alone, or its library has no converter."""
-    library = _library(transform)
-    if library not in SAMPLE_TRANSFORMS:
-        return None
-    converted: SampleTransform | None = SAMPLE_TRANSFORMS.get(library)(transform, selection)
+    converted: SampleTransform | None = _convert(SAMPLE_TRANSFORMS, transform, selection)
     return converted
+
+
+def _convert(converters: Registry, transform: object, *more: object) -> Value:
+    library = _library(transform)
+    return converters.get(library)(transform, *more) if library in converters else None
 
 
 def _library(transform: object) -> str:

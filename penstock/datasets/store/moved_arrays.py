@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,7 +94,7 @@ def fill_columns(
 
 def _read_arrays(plan: SamplePlan, name: Index, records: Sequence[Record]) -> list[Array] | None:
     """The arrays of a field; None if one is missing, or is not what the schema says."""
-    field, kind = plan.arrays[name], plan.ragged_kinds[name]
+    field, kind = plan.arrays[name], plan.selection.array_kinds[name]
     arrays = [record.fields[field] for record in records]
     shapes, dtype = {getattr(array, "shape", ())[1:] for array in arrays}, kind.dtype
     if len(shapes) != 1 or not kind.allows((0, *next(iter(shapes)))) or not all(_has(array, dtype) for array in arrays):
@@ -129,11 +129,11 @@ def find_moves(
     """What moved the values of each record, from the steps of its image; those that have failed move nothing."""
     if boxes is None:
         return [Moves(own) for own in steps]
-    from penstock.transforms.targets.moved_targets import find_removals  # imported with the pipeline
+    from penstock.transforms.targets.moved_targets import follow_objects  # imported with the pipeline
 
     failed = {failure.position for failure in failures}
     return [
-        Moves(()) if position in failed else Moves(own, find_removals(boxes[position], own))
+        Moves(()) if position in failed else Moves(own, follow_objects(boxes[position], own)[1])
         for position, own in enumerate(steps)
     ]
 
@@ -187,7 +187,7 @@ def fill_arrays(
         out.write(rows, np.concatenate(arrays), np.array([len(array) for array in arrays], np.int64))
 
 
-def _move(plan: SamplePlan, name: Index, array: Any, moves: Moves) -> Array:
+def _move(plan: SamplePlan, name: Index, array: Array, moves: Moves) -> Array:
     from penstock.transforms.targets.moved_targets import move, move_objects  # imported with the pipeline
 
     if moves.removals:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from penstock.datasets.base import Wrapper, spec_of
 from penstock.sample import Tree
 
 __all__ = ["find_packet_spec"]
 
 
-def find_packet_spec(dataset: Any) -> tuple[Tree | None, str]:
+def find_packet_spec(dataset: object) -> tuple[Tree | None, str]:
     """The spec of a sample with packets in place of its image, and why there is none.
 
     Parameters

@@ -6,17 +6,16 @@ where samples are collated. Nothing here reads a store.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 
-from penstock.datasets.store.record_arrays import get_missing
-from penstock.errors import ArgumentError, CorruptRecordError
+from penstock.errors import ArgumentError
 from penstock.ragged import RaggedSpec, check_form
-from penstock.sample import Array, ArrayKind, Field, Record, Tree
+from penstock.sample import ArrayKind, Field, Tree
 
-__all__ = ["INSTANCES", "choose_forms", "ragged_array", "ragged_forms", "ragged_kinds", "ragged_spec"]
+__all__ = ["INSTANCES", "choose_forms", "ragged_forms", "ragged_spec"]
 
 INSTANCES: Final = "uint8[*,*,*]"
 """What a sample holds of instances that follow the image: a mask for each object."""
@@ -67,12 +66,6 @@ def choose_forms(
     return chosen
 
 
-def ragged_kinds(stored: Mapping[object, str], forms: Iterable[object]) -> dict[object, ArrayKind]:
-    """Dtype and shapes of the fields that :func:`choose_forms` has chosen."""
-    kinds = {name: Field(stored[name]).array for name in forms}
-    return {name: kind for name, kind in kinds.items() if kind is not None}
-
-
 def ragged_spec(kind: str, form: str, *, moved: bool) -> RaggedSpec | None:
     """The spec of a field of varying length; None where other lengths than the first vary too.
 
@@ -84,28 +77,6 @@ def ragged_spec(kind: str, form: str, *, moved: bool) -> RaggedSpec | None:
     if len(lengths) != len(array.axes) - 1:
         return None
     return RaggedSpec(tuple(lengths), np.dtype(np.float32) if moved else array.dtype, form)
-
-
-def ragged_array(record: Record, field: str, kind: str, store: str) -> Array:
-    """The array of a record, as the store has it.
-
-    Raises
-    ------
-    CorruptRecordError
-        If it has another shape or dtype than the store's schema says; names store, key and index.
-    """
-    value = record.fields[field]
-    array = np.asarray(get_missing(Field(kind)) if value is None else value)
-    expected = Field(kind).array
-    assert expected is not None, "as above"
-    if array.dtype != expected.dtype or not expected.allows(array.shape):
-        raise CorruptRecordError(
-            f"field {field!r} must be {expected}, as the store's schema says, got {array.dtype} of shape {array.shape}",
-            store=store,
-            key=record.key,
-            index=record.index,
-        )
-    return array
 
 
 def _varies(array: ArrayKind | None) -> bool:

@@ -7,13 +7,13 @@ collated batch would differ from the schema. Both paths call this, such that fil
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import CorruptRecordError
-from penstock.sample import Array, ArraySpec, Field, Record
+from penstock.sample import Array, ArrayKind, ArraySpec, Field, Record, Value
 
 if TYPE_CHECKING:
     from penstock.stores.base import Store
@@ -31,7 +31,7 @@ def get_array_spec(field: Field) -> ArraySpec | None:
     return None if kind is None or kind.shape is None else ArraySpec(kind.shape, kind.dtype)
 
 
-def get_missing(field: Field) -> Any:
+def get_missing(field: Field) -> Value:
     """What a sample holds where a record has no value: -1, NaN, an empty text; None for fields that need a value.
 
     An array of fixed shape is filled with -1 or NaN, one whose first length varies is empty. The same numbers are in a
@@ -47,7 +47,7 @@ def get_missing(field: Field) -> Any:
     return np.full(kind.shape, np.nan if kind.dtype.kind == "f" else -1, kind.dtype)
 
 
-def get_array(record: Record, field: str, spec: ArraySpec, store: str, missing: Array | None = None) -> Array:
+def get_array(record: Record, field: str, kind: ArrayKind, store: str, missing: Array | None = None) -> Array:
     """The array of a record.
 
     Parameters
@@ -56,8 +56,8 @@ def get_array(record: Record, field: str, spec: ArraySpec, store: str, missing: 
         The record, from a store.
     field : str
         The field.
-    spec : ArraySpec
-        As :func:`get_array_spec` returns it for that field.
+    kind : ArrayKind
+        Its dtype and shapes.
     store : str
         URL of the store, for the error.
     missing : ndarray, optional
@@ -70,10 +70,9 @@ def get_array(record: Record, field: str, spec: ArraySpec, store: str, missing: 
     """
     value = record.fields[field]
     array = np.asarray(missing if value is None else value)
-    if array.shape != spec.shape or array.dtype != spec.dtype:
+    if array.dtype != kind.dtype or not kind.allows(array.shape):
         raise CorruptRecordError(
-            f"field {field!r} must be {spec.dtype} of shape {spec.shape}, as the schema of the store says, got "
-            f"{array.dtype} of shape {array.shape}",
+            f"field {field!r} must be {kind}, as the store's schema says, got {array.dtype} of shape {array.shape}",
             store=store,
             key=record.key,
             index=record.index,

@@ -12,8 +12,8 @@ it. Nothing here reads images of the store.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -27,17 +27,18 @@ from penstock.datasets.store.image_transforms import (
     as_pipeline,
     as_sample_transform,
 )
-from penstock.datasets.store.ragged_fields import INSTANCES, choose_forms, ragged_array, ragged_kinds, ragged_spec
-from penstock.datasets.store.record_arrays import LazyColumn, get_array
+from penstock.datasets.store.ragged_fields import INSTANCES, choose_forms, ragged_spec
+from penstock.datasets.store.record_arrays import LazyColumn
 from penstock.datasets.store.selection import FOLLOWERS, FieldSelection
 from penstock.errors import SampleError
 from penstock.nested import image_size
 from penstock.ragged import RaggedSpec
 from penstock.rng import globals_put_back
-from penstock.sample import ArraySpec, Index, Record, Sample, Tree
+from penstock.sample import ArraySpec, Index, Record, Sample, Tree, Value
 from penstock.stores.base import Store
 
 if TYPE_CHECKING:
+    from penstock.transforms.base import Op
     from penstock.transforms.program.packet_program import PacketProgram
     from penstock.transforms.program.program import Program
 
@@ -78,8 +79,6 @@ class SamplePlan:
         By name, fields of small arrays, which are copied from records, or moved with the image.
     forms : dict
         By name, the form in which a batch holds a field of varying length.
-    ragged_kinds : dict
-        Dtype and shapes of these fields.
     assembly : BatchAssembly, or None
         How batches get the form that is asked for.
     moved : dict
@@ -102,8 +101,8 @@ class SamplePlan:
     def __init__(
         self,
         store: Store,
-        fields: Any,
-        transform: Any,
+        fields: object,
+        transform: Callable[[Sample], Sample] | Op | Sequence[object] | None,
         target_transform: Callable[[Sample], Sample] | None,
         kinds: Mapping[str, str | None] | None,
         ragged: str | Mapping[str, str] | None = None,
@@ -111,7 +110,6 @@ class SamplePlan:
     ) -> None:
         self.transform, self.target_transform, self.ragged = transform, target_transform, ragged
         self.selection = FieldSelection(store, fields)
-        self._url = store.url
         self._pipeline = as_pipeline(transform)
         self.target: Index = None if self.target_transform is None else self.selection.find_label()
         self._choose_kinds(kinds)
@@ -121,7 +119,6 @@ class SamplePlan:
         self.selection.hold_instances(INSTANCES if follows else None)
         forms = ragged if batch_form is None else refuse_ragged(ragged)
         self.forms = choose_forms(self.selection.stored, self.selection.names, forms)
-        self.ragged_kinds = ragged_kinds(self.selection.stored, self.forms)
         self._kinds = self.selection.kinds
         self.selection.refuse_encoded(() if self._pipeline is None else self._pipeline.ops)
         self.assembly: BatchAssembly | None = None
@@ -149,7 +146,7 @@ class SamplePlan:
         selection = self.selection
         transforms_images = self._pipeline is not None or self._images is not None or self._samples is not None
         for name in self.forms.keys() - selection.instances:
-            ragged_array(record, selection.names[name], selection.stored[name], self._url)
+            selection.get_array(name, record)
         values = selection.get_values(record, views=transforms_images)
         if self.target is not None:
             values[self.target] = self.target_transform(values[self.target])  # type: ignore[misc]  # given with a target
@@ -165,7 +162,7 @@ class SamplePlan:
         sample = selection.to_tree(values)
         if self._pipeline is not None:
             return self._pipeline(sample, kinds=self._kinds)
-        return sample if self._images is not None or self.transform is None else self.transform(sample)
+        return self.transform(sample) if self._images is None and callable(self.transform) else sample
 
     @functools.cached_property
     def packets(self) -> PacketProgram | str:
@@ -189,14 +186,11 @@ class SamplePlan:
             )
         return made
 
-    def array(self, name: Index, record: Record) -> Any:
+    def array(self, name: Index, record: Record) -> Value:
         """A small array of a record, or its instances as they are stored."""
-        selection, field = self.selection, self.arrays[name]
-        if name in selection.instances:
-            return record.fields[field]
-        if name in self.forms:
-            return ragged_array(record, field, selection.stored[name], self._url)
-        return get_array(record, field, selection.arrays[name], self._url, selection.missing.get(name))
+        if name in self.selection.instances:
+            return record.fields[self.arrays[name]]
+        return self.selection.get_array(name, record)
 
     def ragged_forms(self) -> Tree | None:
         """The form of each ragged field in the sample's structure, None for other fields; None if there are none."""

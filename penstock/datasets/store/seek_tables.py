@@ -132,7 +132,7 @@ class SeekTables:
                 _logger.warning(
                     "%s: the decode index of record %d is damaged or of another image, and is not used (record "
                     "%r; `penstock index --overwrite` makes all of them again)",
-                    self._store.url, index, self._store.read([index])[0].key,
+                    self._store.url, index, self._store.keys()[index],
                 )  # fmt: skip
             if table is None and not damaged:
                 continue

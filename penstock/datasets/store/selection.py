@@ -6,7 +6,7 @@ Used by :mod:`penstock.datasets.store.sample_plan`; nothing here reads a record 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import numpy as np
 
@@ -60,7 +60,7 @@ class FieldSelection:
     def __init__(self, store: Store, fields: object) -> None:
         self.structure: type = dict
         if fields is None:
-            self.names: dict[Any, str] = {name: name for name in store.schema.fields}
+            self.names: dict[Index, str] = {name: name for name in store.schema.fields}
         elif isinstance(fields, str):
             self.structure, self.names = str, {0: fields}
         elif isinstance(fields, Mapping):
@@ -74,18 +74,18 @@ class FieldSelection:
         if not all(isinstance(field, str) for field in self.names.values()):
             self._refuse_names(fields)
         stored = {name: _get_field(store, field) for name, field in self.names.items()}
-        self.stored: dict[Any, str] = {name: field.kind for name, field in stored.items()}
+        self.stored: dict[Index, str] = {name: field.kind for name, field in stored.items()}
         self.pixels = {name: field.pixels for name, field in stored.items() if field.pixels is not None}
         self.is_mixed = any(kind.axes[2] is None for kind in self.pixels.values())
-        self.kind_of: dict[Any, str | None] = {**self.stored, **dict.fromkeys(self.pixels, "image")}
+        self.kind_of: dict[Index, str | None] = {**self.stored, **dict.fromkeys(self.pixels, "image")}
         shapes = [name for name, field in self.names.items() if field == "instances" and self.stored[name] == "json"]
         self.kind_of.update(dict.fromkeys(shapes, "instances"))
         of_objects = (name for name, field in stored.items() if self.names[name] == "keypoints" and _has_points(field))
         self.kind_of.update(dict.fromkeys(of_objects, "keypoints"))
-        self.instances: set[Any] = set()
+        self.instances: set[Index] = set()
         self._own = {name: field for name, field in self.names.items() if field not in store.schema}
         self._blobs = [name for name, field in stored.items() if field.is_blob and field.pixels is None]
-        self._small = [name for name, field in stored.items() if field.array is not None]
+        self.array_kinds = {name: field.array for name, field in stored.items() if field.array is not None}
         self.missing = {name: value for name, field in stored.items() if (value := get_missing(field)) is not None}
         specs = {name: get_array_spec(field) for name, field in stored.items()}
         self.arrays = {name: spec for name, spec in specs.items() if spec is not None}
@@ -188,13 +188,13 @@ class FieldSelection:
             )
         self.kind_of = {name: given.get(name) for name in self.names}
 
-    def to_tree(self, values: Mapping[Hashable, Any]) -> Tree:
+    def to_tree(self, values: Mapping[Hashable, Index]) -> Tree:
         """Convert values by name or position to the structure of the sample."""
         if self.structure is str:
             return values[0]
         return tuple(values.values()) if self.structure is tuple else values
 
-    def from_tree(self, tree: Tree) -> Mapping[Hashable, Any]:
+    def from_tree(self, tree: Tree) -> Mapping[Hashable, Index]:
         """The inverse of :meth:`to_tree`."""
         if self.structure is str:
             return {0: tree}
@@ -204,9 +204,9 @@ class FieldSelection:
         """Pixels for a transform of another library: RGB, as decoded images are, where gray and colour are mixed."""
         return to_rgb(pixels) if self.is_mixed else pixels
 
-    def get_values(self, record: Record, *, views: bool) -> dict[Hashable, Any]:
+    def get_values(self, record: Record, *, views: bool) -> dict[Hashable, Index]:
         """The fields of a record by name. Blobs are bytes; images and masks are views of the store if ``views``."""
-        values: dict[Hashable, Any] = {
+        values: dict[Hashable, Index] = {
             name: getattr(record, field) if name in self._own else record.fields[field]
             for name, field in self.names.items()
         }
@@ -222,11 +222,15 @@ class FieldSelection:
             refuse_array(self.names[name], values[name])
             if not (views and self.kind_of[name] in {"image", "mask"}):
                 values[name] = bytes(values[name])
-        for name in self._small:
+        for name in self.array_kinds:
             if name in self.arrays:
-                values[name] = get_array(record, self.names[name], self.arrays[name], self._url, self.missing.get(name))
+                values[name] = self.get_array(name, record)
             values[name] = np.array(values[name])  # a copy: the array of a store is a read-only view
         return values
+
+    def get_array(self, name: Index, record: Record) -> Array:
+        """The array of a record, checked as by :func:`get_array`."""
+        return get_array(record, self.names[name], self.array_kinds[name], self._url, self.missing.get(name))
 
 
 def _has_points(field: Field) -> bool:

@@ -1,38 +1,54 @@
-"""Known mistakes in a loader and its dataset: ``penstock.torch.check``.
+"""Known mistakes in a loader and its dataset, ``penstock.torch.check``, and in the script that uses them.
 
-One rule is one file in ``rules/`` and one line here. A rule is a function ``find`` that takes a
-:class:`~.subject.Subject` and yields findings. A rule that cannot know reports nothing, because users
-switch off a check that is often wrong.
+One rule is one function in ``rules/`` that takes a :class:`~.subject.Subject` and yields findings, and one line here.
+Rules for scripts, in ``script_rules/``, take a :class:`~.script.subject.ScriptSubject`. A rule that cannot know reports
+nothing, because users switch off a check that is often wrong.
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 
 from penstock.doctor.checks.findings import Finding, Report
+from penstock.doctor.checks.script.batch_places import BatchPlaces
+from penstock.doctor.checks.script.subject import ScriptSubject
 from penstock.doctor.checks.subject import Subject
+from penstock.doctor.watching.recording import Recording
 from penstock.registry import Registry
 from penstock.samplers.base import check_count
 
-__all__ = ["RULES", "check"]
+__all__ = ["RULES", "SCRIPT_RULES", "check", "check_script"]
 
 RULES = Registry("rule")
-RULES.register("open-handle", "penstock.doctor.checks.rules.open_handle:find")
+RULES.register("open-handle", "penstock.doctor.checks.rules.sent_objects:find_open_handles")
 RULES.register("copied-objects", "penstock.doctor.checks.rules.copied_objects:find")
-RULES.register("shared-generator", "penstock.doctor.checks.rules.shared_generator:find")
-RULES.register("global-randomness", "penstock.doctor.checks.rules.global_randomness:find")
+RULES.register("shared-generator", "penstock.doctor.checks.rules.randomness:find_shared_generators")
+RULES.register("global-randomness", "penstock.doctor.checks.rules.randomness:find_global_randomness")
 RULES.register("thread-crowd", "penstock.doctor.checks.rules.thread_crowd:find")
-RULES.register("not-picklable", "penstock.doctor.checks.rules.not_picklable:find")
-RULES.register("pickled-arrays", "penstock.doctor.checks.rules.pickled_arrays:find")
-RULES.register("cuda-in-worker", "penstock.doctor.checks.rules.cuda_in_worker:find")
-RULES.register("forked-lock", "penstock.doctor.checks.rules.forked_lock:find")
-RULES.register("unsharded-stream", "penstock.doctor.checks.rules.unsharded_stream:find")
-RULES.register("loader-setting", "penstock.doctor.checks.rules.loader_setting:find")
-RULES.register("length", "penstock.doctor.checks.rules.length:find")
-RULES.register("stop-iteration", "penstock.doctor.checks.rules.stop_iteration:find")
+RULES.register("not-picklable", "penstock.doctor.checks.rules.sent_objects:find_unpicklable")
+RULES.register("pickled-arrays", "penstock.doctor.checks.rules.sent_objects:find_pickled_arrays")
+RULES.register("cuda-in-worker", "penstock.doctor.checks.rules.cuda_in_samples:find_cuda_in_workers")
+RULES.register("forked-lock", "penstock.doctor.checks.rules.sent_objects:find_forked_locks")
+RULES.register("unsharded-stream", "penstock.doctor.checks.rules.loader_arguments:find_unsharded_stream")
+RULES.register("loader-setting", "penstock.doctor.checks.rules.loader_arguments:find_doubtful_settings")
+RULES.register("length", "penstock.doctor.checks.rules.loader_arguments:find_missing_length")
+RULES.register("stop-iteration", "penstock.doctor.checks.rules.loader_arguments:find_stop_iteration")
 RULES.register("sample", "penstock.doctor.checks.rules.sample:find")
+
+SCRIPT_RULES = Registry("rule")
+SCRIPT_RULES.register("blocking-copy", "penstock.doctor.checks.script_rules.observed_steps:find_blocking_copies")
+SCRIPT_RULES.register("cast-before-copy", "penstock.doctor.checks.script_rules.observed_steps:find_casts_before_copies")
+SCRIPT_RULES.register("wait-each-step", "penstock.doctor.checks.script_rules.observed_steps:find_waits")
+SCRIPT_RULES.register("cleanup-each-step", "penstock.doctor.checks.script_rules.observed_steps:find_cleanups")
+SCRIPT_RULES.register("tensor-copies", "penstock.doctor.checks.script_rules.tensor_copies:find")
+SCRIPT_RULES.register("copy-each-sample", "penstock.doctor.checks.rules.cuda_in_samples:find_copies_of_samples")
+SCRIPT_RULES.register("collate-in-loop", "penstock.doctor.checks.script_rules.observed_steps:find_collation")
+SCRIPT_RULES.register("loader-each-epoch", "penstock.doctor.checks.script_rules.taken_batches:find_loader_each_epoch")
+SCRIPT_RULES.register("iterator-each-step", "penstock.doctor.checks.script_rules.taken_batches:find_iterator_each_step")
+SCRIPT_RULES.register("held-batches", "penstock.doctor.checks.script_rules.taken_batches:find_held_batches")
 
 
 def check(loader: object, *, samples: int = 0) -> Report:
@@ -75,6 +91,26 @@ def check(loader: object, *, samples: int = 0) -> Report:
     subject = Subject(loader, check_count("samples", samples, least=0))
     findings = [finding for name in RULES for finding in RULES.get(name)(subject)]
     return Report(_merge_alike(findings), complete=subject.graph.complete)
+
+
+def check_script(
+    loader: object, places: BatchPlaces, recording: Recording | None = None, *, trial_s: float = 0.0
+) -> list[Finding]:
+    """Look for known mistakes in a script that was watched, in the order of the rules.
+
+    Parameters
+    ----------
+    loader : DataLoader
+        The loader that was watched.
+    places : BatchPlaces
+        Where its batches were taken.
+    recording : Recording, optional
+        What was measured, for the costs.
+    trial_s : float
+        Most seconds in which costs are measured in child processes; 0: none is.
+    """
+    subject = ScriptSubject(Subject(loader, 0), places, recording, time.monotonic() + trial_s)
+    return [finding for name in SCRIPT_RULES for finding in SCRIPT_RULES.get(name)(subject)]
 
 
 def _merge_alike(findings: Iterable[Finding]) -> list[Finding]:

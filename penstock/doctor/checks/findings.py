@@ -5,9 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, overload
+from pathlib import Path
+from typing import Final, Literal, Self, overload
 
-__all__ = ["Finding", "Report", "Severity"]
+__all__ = ["Finding", "Report", "Severity", "name_lines"]
 
 Severity = Literal["error", "warning", "note"]
 _ORDER: Final[tuple[Severity, ...]] = ("error", "warning", "note")
@@ -47,6 +48,15 @@ class Finding:
     file: str = ""
     line: int = 0
 
+    @classmethod
+    def at_lines(
+        cls, rule: str, severity: Severity, function: str, file: str, lines: Iterable[int], what: str, advice: str,
+        cost: str = "",
+    ) -> Self:  # fmt: skip
+        """A finding about lines of a file, in a function; ``function`` is empty at the top level."""
+        numbers = sorted(set(lines))
+        return cls(rule, severity, name_lines(function, file, numbers), what, advice, cost, file, numbers[0])
+
     @property
     def page(self) -> str:
         """The path of the page of the rule, in penstock's source."""
@@ -59,6 +69,12 @@ class Finding:
                 text, 100, initial_indent=mark, subsequent_indent=" " * len(mark), break_on_hyphens=False
             )
         return "\n".join(lines)
+
+
+def name_lines(function: str, file: str, lines: Iterable[int]) -> str:
+    """Lines of a file, in a function, as findings name them."""
+    place = f"{Path(file).name}, line {', '.join(map(str, lines))}"
+    return f"{function} ({place})" if function else place
 
 
 class Report(Sequence[Finding]):

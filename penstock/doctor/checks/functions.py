@@ -12,12 +12,10 @@ import ast
 import inspect
 import random
 import sys
-import textwrap
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, cast
 
 import numpy as np
@@ -60,41 +58,27 @@ class UserFunction:
     cls : type, optional
         The class whose method it is, to resolve ``self.``.
     tree : ast.AST
-        Its parsed source.
-    first_line : int
-        The line of the file that is line 1 of the tree.
+        Its source, in the file's tree.
     """
 
     function: types.FunctionType
     entry_point: str
     cls: type | None
     tree: ast.AST
-    first_line: int
     calls: list[FunctionCall] = field(default_factory=list)
-
-    def where(self, *lines: int) -> str:
-        """Name, file and lines, as a finding shows them."""
-        file = Path(self.function.__code__.co_filename).name
-        shown = ", ".join(map(str, sorted(set(lines)))) or str(self.function.__code__.co_firstlineno)
-        return f"{self.function.__qualname__} ({file}, line {shown})"
 
     def describe(
         self, rule: str, severity: Severity, lines: Iterable[int], what: str, advice: str, cost: str = ""
     ) -> Finding:
         """A finding about lines of the file."""
-        numbers = sorted(lines)
-        file = self.function.__code__.co_filename
-        return Finding(rule, severity, self.where(*numbers), what, advice, cost, file, numbers[0])
+        function, file = self.function.__qualname__, self.function.__code__.co_filename
+        return Finding.at_lines(rule, severity, function, file, lines, what, advice, cost)
 
     @property
     def mentions(self) -> set[str]:
         """All names and attributes in the source."""
         names = {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)}
         return names | {node.attr for node in ast.walk(self.tree) if isinstance(node, ast.Attribute)}
-
-    def line_of(self, node: ast.expr | ast.stmt) -> int:
-        """The line of the file on which a node of the tree begins."""
-        return int(self.first_line + node.lineno - 1)
 
 
 class UserFunctions:
@@ -109,9 +93,11 @@ class UserFunctions:
             if (function.__code__, cls) in seen:
                 continue
             seen.add((function.__code__, cls))
-            if (source := _parse_source(function)) is None:
+            source = read_source(function.__code__.co_filename)
+            tree = None if source is None else source.find_function(function.__code__)
+            if tree is None:  # typed at a prompt, generated, or edited since
                 continue
-            caller = UserFunction(function, entry_point, cls, *source)
+            caller = UserFunction(function, entry_point, cls, tree)
             self.functions.append(caller)
             for node in ast.walk(caller.tree):
                 if isinstance(node, ast.Call):
@@ -143,7 +129,7 @@ def _add_call(caller: UserFunction, node: ast.Call) -> types.FunctionType | None
     else:
         name, value = _resolve(caller, node.func)
         called = unwrap_function(value)
-    caller.calls.append(FunctionCall(name, caller.line_of(node), node))
+    caller.calls.append(FunctionCall(name, node.lineno, node))
     return called if isinstance(called, types.FunctionType) and is_user_code(called) else None
 
 
@@ -161,29 +147,6 @@ def _find_entry_points(objects: Iterable[object]) -> Iterator[tuple[types.Functi
                 method = unwrap_function(inspect.getattr_static(kind, name, None))
                 if isinstance(method, types.FunctionType) and is_user_code(method):
                     yield method, name, kind
-
-
-def _parse_source(function: types.FunctionType) -> tuple[ast.AST, int] | None:
-    """The syntax tree of a function, and its first line in the file; None if there is no source."""
-    code = function.__code__
-    if function.__name__ == "<lambda>":
-        return _parse_lambda(code)
-    try:
-        lines, first = inspect.getsourcelines(function)
-        return ast.parse(textwrap.dedent("".join(lines))), first
-    except (OSError, TypeError, SyntaxError, IndexError):  # typed at a prompt, generated, or edited since
-        return None
-
-
-def _parse_lambda(code: types.CodeType) -> tuple[ast.AST, int] | None:
-    """The tree of a lambda, found in its file by the line: a lambda cannot be parsed from its lines alone."""
-    source = read_source(code.co_filename)
-    if source is None:
-        return None
-    found = [
-        node for node in ast.walk(source.tree) if isinstance(node, ast.Lambda) and node.lineno == code.co_firstlineno
-    ]
-    return (found[0], 1) if len(found) == 1 else None
 
 
 def _calls_self(caller: UserFunction, node: ast.Call) -> bool:

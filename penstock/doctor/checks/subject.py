@@ -8,13 +8,17 @@
            │           │           ── pickling              a trial of what spawn and forkserver do
            └─ dataset ─┘   rules take a Subject and yield findings
 
-Each part is computed once, when the first rule reads it. No worker is started.
+Each part is computed once, when the first rule reads it. No worker is started, and the program's start method is not
+fixed.
 """
 
 from __future__ import annotations
 
+import multiprocessing
+from collections.abc import Callable, Sized
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, Protocol, cast
 
 import torch.utils.data
 
@@ -22,11 +26,61 @@ from penstock.datasets.base import is_iterable
 from penstock.datasets.object_graph import ObjectGraph, find_objects
 from penstock.doctor.checks.functions import UserFunctions
 from penstock.doctor.checks.pickling import PicklingResult, try_pickling
-from penstock.doctor.checks.settings import WorkerSettings, read_worker_settings
 from penstock.errors import ArgumentError
 from penstock.loader import DataLoader as NumpyDataLoader
+from penstock.torch.loader.recipe import choose_backend
 
-__all__ = ["Subject"]
+__all__ = ["Loader", "Subject", "WorkerSettings"]
+
+
+class Loader(Protocol):
+    """What the loaders of torch and penstock have in common, as far as it is examined."""
+
+    dataset: object
+    num_workers: int
+    sampler: Sized
+    collate_fn: Callable[[object], object]
+
+    def __len__(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSettings:
+    """How samples are made.
+
+    Parameters
+    ----------
+    kind : {"serial", "threads", "processes"}
+        The kind of worker. A dataset without a loader is checked as if processes read it.
+    num_workers : int, optional
+        Number of workers; None without a loader.
+    start_method : {"fork", "spawn", "forkserver"}, optional
+        How worker processes start; None if there are none.
+    seeds_samples : bool
+        Whether the loader seeds the global generators before each sample.
+    """
+
+    kind: Literal["serial", "threads", "processes"]
+    num_workers: int | None
+    start_method: str | None
+    seeds_samples: bool = False
+
+    @property
+    def uses_fork(self) -> bool:
+        """Whether workers start as copies of this process."""
+        return self.start_method == "fork"
+
+    @property
+    def pickles_dataset(self) -> bool:
+        """Whether the dataset is pickled and sent to the workers."""
+        return self.start_method in {"spawn", "forkserver"}
+
+    @property
+    def each_worker(self) -> str:
+        """The workers, in words for a finding."""
+        if self.num_workers is None:
+            return "each worker"
+        return "the worker" if self.num_workers == 1 else f"each of {self.num_workers} workers"
 
 
 class Subject:
@@ -55,11 +109,12 @@ class Subject:
                 "__getitem__ nor __iter__"
             )
         self.is_stream = is_iterable(self.dataset)
-        self.settings: WorkerSettings = read_worker_settings(self.loader)
+        self.settings: WorkerSettings = _read_worker_settings(self.loader)
 
-    def argument(self, name: str, default: Any = None) -> Any:
+    def argument(self, name: str, default: object = None) -> object:
         """An argument of the loader; ``default`` if it has none of this name."""
-        return getattr(self.loader, name, default)
+        value: object = getattr(self.loader, name, default)
+        return value
 
     @cached_property
     def roots(self) -> list[tuple[str, object]]:
@@ -83,9 +138,33 @@ class Subject:
         return try_pickling(self.roots) if self.settings.pickles_dataset else None
 
 
-def _find_loader(value: object) -> Any:
-    inner = getattr(value, "loader", None)
-    for candidate in (value, inner):
+def _find_loader(value: object) -> Loader | None:
+    for candidate in (value, getattr(value, "loader", None)):
         if isinstance(candidate, (torch.utils.data.DataLoader, NumpyDataLoader)):
-            return candidate
+            return cast("Loader", candidate)
     return None
+
+
+def _read_worker_settings(loader: Loader | None) -> WorkerSettings:
+    """Read the settings of ``loader``; those of a dataset alone if it is None."""
+    if loader is None:
+        return WorkerSettings("processes", None, _read_start_method(None))
+    seeds_samples = bool(getattr(loader, "seed_per_sample", False))
+    if loader.num_workers == 0:
+        return WorkerSettings("serial", 0, None, seeds_samples)
+    kind = getattr(loader, "workers", "processes")
+    if kind == "auto":
+        kind = choose_backend(loader)
+    if kind == "threads":
+        return WorkerSettings("threads", loader.num_workers, None, seeds_samples)
+    return WorkerSettings("processes", loader.num_workers, _read_start_method(loader), seeds_samples)
+
+
+def _read_start_method(loader: object) -> str:
+    """The start method of a loader's processes. Reading it does not fix the program's default."""
+    context = getattr(loader, "multiprocessing_context", None)
+    if isinstance(context, str):
+        return context
+    if context is not None:
+        return str(context.get_start_method())
+    return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]

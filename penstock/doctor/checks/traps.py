@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from penstock.doctor.checks.findings import Finding, Report
 from penstock.doctor.checks.script.batch_places import BatchPlaces
@@ -31,7 +31,7 @@ _OF_STAGE: Final = {
 
 
 def find_traps(
-    loader: Any, places: BatchPlaces | None, recording: Recording, notes: list[str], *, trial_s: float = 0.0
+    loader: object, places: BatchPlaces | None, recording: Recording, notes: list[str], *, trial_s: float = 0.0
 ) -> list[Finding]:
     """Known mistakes, the most severe first, where torch, which the rules need, is imported.
 
@@ -50,8 +50,7 @@ def find_traps(
     """
     if loader is None or "torch" not in sys.modules:
         return []
-    from penstock.doctor import check
-    from penstock.doctor.checks.script.checking import check_script
+    from penstock.doctor.checks.checking import check, check_script
 
     findings = _attempt("The loader", lambda: list(check(loader)), notes)
     if places is not None:

@@ -17,16 +17,16 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 from penstock.doctor.checks.script.batch_places import BatchPlaces
 from penstock.doctor.checks.traps import find_traps, name_in_verdict
 from penstock.doctor.judge.advice import CANDIDATES
-from penstock.doctor.judge.candidate import Candidate
-from penstock.doctor.judge.diagnosis import Advice, Diagnosis, Measured
+from penstock.doctor.judge.diagnosis import Advice, Measured
 from penstock.doctor.judge.situation import Situation, examine, rename_copies
 from penstock.doctor.judge.stage_costs import find_slow_samples
 from penstock.doctor.judge.verdict import decide, find_limit
+from penstock.doctor.reports.text_report import Diagnosis
 from penstock.doctor.trials.changed_loader import Change, NotApplicableError
 from penstock.doctor.trials.emulated_trainer import StepShape
 from penstock.doctor.trials.trial_child import TrialOrder
@@ -58,7 +58,7 @@ _CONCENTRATED: Final = 0.5
 
 def diagnose(
     recording: Recording,
-    loader: Any = None,
+    loader: object = None,
     *,
     places: BatchPlaces | None = None,
     budget_s: float = 60.0,
@@ -97,7 +97,7 @@ def diagnose(
     if limit != "nothing":
         work.find_candidates(limit)
         work.try_candidates()
-    verdict = decide(situation, limit, work.candidates, work.tried)
+    verdict = decide(situation, limit, work.candidates)
     advice = [] if verdict.stage in {"none", "step"} else work.choose_advice()
     findings = find_traps(loader, places, recording, work.notes, trial_s=min(_TRAPS_S, work.left_s))
     verdict = replace(verdict, text=verdict.text + name_in_verdict(verdict, findings))
@@ -119,8 +119,7 @@ class _Work:
     situation: Situation
     deadline: float
     progress: Callable[[str], None] | None
-    candidates: dict[str, Candidate] = field(default_factory=dict)
-    tried: dict[str, Advice] = field(default_factory=dict)
+    candidates: dict[str, Advice] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     beside_one_thread: float = 1.0
@@ -158,11 +157,10 @@ class _Work:
         wanted = _BY_LIMIT.get(limit)
         for rule in CANDIDATES:
             for found in CANDIDATES.get(rule)(self.situation):
-                candidate: Candidate = found
+                candidate: Advice = found
                 if wanted is not None and candidate.rule not in wanted:
                     continue
                 if candidate.measured is not None:
-                    self.tried.setdefault(candidate.rule, _make_advice(candidate, candidate.measured))
                     self.beside_one_thread = candidate.measured.median
                 factor = self._factor(candidate)
                 if factor > 1:
@@ -187,24 +185,25 @@ class _Work:
         changes = [candidate.trial for candidate in promising if candidate.trial is not None]
         turns = Turns(situation.loader, changes, situation.shape, run_s, self.left_s, self.progress)
         turns.run(_TURNS)
-        most = _IMPOSSIBLE * max(situation.most, 1.0)
+        most = _IMPOSSIBLE * max(situation.gain_limit, 1.0)
         for candidate, ratio, error in zip(promising, turns.measured(most), turns.errors, strict=True):
             if ratio is None and NotApplicableError.__name__ in error:
                 del self.candidates[candidate.rule]
             elif ratio is None:
                 self.errors[candidate.rule] = error
             else:
-                self.tried[candidate.rule] = _make_advice(candidate, ratio.scaled(self._factor(candidate)))
+                measured = ratio.scaled(self._factor(candidate))
+                self.candidates[candidate.rule] = replace(candidate, measured=measured)
         if turns.present:
             speeds = [trial.batches_per_s for trial in turns.present]
             self._compare_with_script(statistics.median(speeds) * situation.steps.samples)
 
-    def _why_untried(self, candidate: Candidate) -> str:
+    def _why_untried(self, candidate: Advice) -> str:
         if candidate.trial is None:
             return "it changes code or files of yours"
         return "there was no time left" if self.deadline else "no trials were asked for"
 
-    def _factor(self, candidate: Candidate) -> float:
+    def _factor(self, candidate: Advice) -> float:
         """What one thread gains, for a change whose model and trials leave it out."""
         is_first_worker = candidate.rule == "num_workers" and not self.situation.pipeline.workers
         return self.beside_one_thread if is_first_worker else 1.0
@@ -238,14 +237,13 @@ class _Work:
         """What brings enough, the most useful first."""
         kept, untried = [], []
         for rule, candidate in self.candidates.items():
-            advice = self.tried.get(rule)
-            if advice is not None:
-                ratio = advice.measured
-                if ratio is not None and _is_faster(ratio) and candidate.estimate(ratio) >= _WORTH:
-                    kept.append(advice)
+            if candidate.measured is not None:
+                if _is_faster(candidate.measured) and candidate.estimate() >= _WORTH:
+                    kept.append(candidate)
             elif candidate.predicted >= _WORTH:
-                untried.append(_make_advice(candidate, None, self.errors.get(rule) or self._why_untried(candidate)))
-        kept.sort(key=lambda advice: -self.candidates[advice.rule].estimate(advice.measured))
+                why = self.errors.get(rule) or self._why_untried(candidate)
+                untried.append(replace(candidate, reason=f"{candidate.reason} Not tried: {why}."))
+        kept.sort(key=lambda advice: -advice.estimate())
         untried.sort(key=lambda advice: -advice.predicted)
         return [*kept, *untried[:_UNTRIED]]
 
@@ -258,8 +256,3 @@ def _count_threads() -> int:
 def _is_faster(ratio: Measured) -> bool:
     """Whether runs with a change were faster: one in which the typical run was slower is no advice."""
     return ratio.median >= 1 and ratio.highest >= _WORTH
-
-
-def _make_advice(candidate: Candidate, measured: Measured | None, error: str = "") -> Advice:
-    reason = f"{candidate.reason} Not tried: {error}." if error else candidate.reason
-    return Advice(candidate.rule, candidate.change, reason, candidate.predicted, measured, candidate.code)

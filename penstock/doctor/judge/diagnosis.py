@@ -1,24 +1,26 @@
-"""The result of watching a training script: what is slow, what to change, and what that brings.
-
-:func:`penstock.doctor.watch` and ``penstock doctor`` make a :class:`Diagnosis`; the reports (text, JSON, HTML) read it.
-"""
+"""What a diagnosis consists of: the verdict, the costs of stages, changes and what they bring, slow samples."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+import math
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
 
-from penstock.doctor.checks.findings import Finding
-from penstock.doctor.watching.recording import Recording
+from penstock.doctor.trials.changed_loader import Change
 
-__all__ = ["VERDICTS", "Advice", "Diagnosis", "Measured", "SlowSample", "StageCost", "Verdict", "VerdictStage"]
+__all__ = ["VERDICTS", "Advice", "Measured", "SlowSample", "StageCost", "Verdict", "VerdictStage"]
 
 VerdictStage = Literal[
     "read", "decode", "augment", "collate", "transport", "copy", "step", "workers", "threads", "none"
 ]
-VERDICTS: Final[tuple[VerdictStage, ...]] = (
-    "read", "decode", "augment", "collate", "transport", "copy", "step", "workers", "threads", "none",
-)  # fmt: skip
+VERDICTS: Final[tuple[VerdictStage, ...]] = get_args(VerdictStage)
+_LEAST_DOUBT: Final = 0.02
+_ONE_RUN: Final = 0.25
+"""Standard errors in logarithms: the least of several runs, and that of one."""
+_RANGES: Final = (1.0, 1.0, 1.13, 1.69, 2.06, 2.33, 2.53, 2.70, 2.85, 2.97, 3.08)
+"""Range of n normal values, in standard deviations."""
+_MEDIAN: Final = 1.25
+"""Standard error of a median, divided by that of a mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,14 @@ class Measured:
     def scaled(self, factor: float) -> Measured:
         """The value times ``factor``."""
         return Measured(self.median * factor, self.lowest * factor, self.highest * factor, self.count)
+
+    @property
+    def error(self) -> float:
+        """Standard error of the median of positive values, in logarithms."""
+        if self.count < 2:
+            return _ONE_RUN
+        deviation = math.log(self.highest / self.lowest) / _RANGES[min(self.count, len(_RANGES) - 1)]
+        return max(_MEDIAN * deviation / math.sqrt(self.count), _LEAST_DOUBT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +116,22 @@ class Advice:
     Parameters
     ----------
     rule : str
-        Name of the candidate, such as "num_workers".
+        Its name in the registry, such as "num_workers".
     change : str
         What to change, as a person would write it: ``num_workers=4``.
     reason : str
-        Why; one sentence.
+        Why; one sentence. It says what is assumed where ``predicted`` is not from observed costs alone.
     predicted : float
         Samples per second of the whole with the change, divided by those now: 1.25 is a quarter more.
     measured : Measured, optional
-        The same ratio, measured with the loader in child processes; None if it cannot be tried, or time ran out.
+        The same ratio, measured with the loader in child processes, or by the script itself; None if it cannot be
+        tried, or time ran out.
     code : str
         The line of code, where there is one.
+    trial : Change, optional
+        How to try it; None if it cannot be tried without writing files or running the training.
+    doubt : float
+        How far ``predicted`` may be off, as the standard error of its logarithm: 0.2 is about 20 %.
     """
 
     rule: str
@@ -125,6 +140,21 @@ class Advice:
     predicted: float
     measured: Measured | None = None
     code: str = ""
+    trial: Change | None = None
+    doubt: float = 0.2
+
+    def estimate(self) -> float:
+        """The gain that is believed: the mean of what is predicted and what was measured, by how sure each is.
+
+        Beside other programs, runs of a few seconds differ by a factor of two; the model then knows more than their
+        median. On a quiet machine they differ by a few percent, and the model counts for little.
+        """
+        measured = self.measured
+        if measured is None or self.predicted <= 0 or measured.lowest <= 0:
+            return self.predicted if measured is None else measured.median
+        weights = 1 / self.doubt**2, 1 / measured.error**2
+        mean = (weights[0] * math.log(self.predicted) + weights[1] * math.log(measured.median)) / sum(weights)
+        return math.exp(mean)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,42 +178,3 @@ class SlowSample:
     ms: float
     worker: int = -1
     rank: int = 0
-
-
-@dataclass(slots=True)
-class Diagnosis:
-    """What watching has found. ``print`` shows it as text.
-
-    Parameters
-    ----------
-    verdict : Verdict
-        Which stage limits.
-    stages : list of StageCost
-        In the order a sample passes them.
-    advice : list of Advice
-        The most useful first; empty if nothing can be gained.
-    samples : list of SlowSample
-        The slowest first.
-    findings : list of Finding
-        Traps in the loader, the dataset and the script.
-    notes : list of str
-        What else matters: throttling, other programs, a crash of the script, what could not be measured.
-    recording : Recording
-        What it was computed from; of rank 0, where there are several.
-    ranks : list of dict
-        Of each rank: its waiting, its samples per second; who waited for whom.
-    """
-
-    verdict: Verdict
-    stages: list[StageCost]
-    advice: list[Advice]
-    samples: list[SlowSample]
-    findings: list[Finding]
-    notes: list[str]
-    recording: Recording
-    ranks: list[dict[str, Any]] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        from penstock.doctor.reports.text_report import format_report  # which imports this module
-
-        return format_report(self)

@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.doctor.checks.settings import count_usable_cores
 from penstock.doctor.judge.queueing import TrainingPipeline, Work
 from penstock.doctor.judge.stage_costs import (
     BatchCosts,
@@ -25,6 +24,7 @@ from penstock.doctor.judge.stage_costs import (
     find_idle,
     summarize_steps,
 )
+from penstock.doctor.machine.control_group import count_usable_cores
 from penstock.doctor.watching.recording import BATCH, SAMPLE, Recording
 
 __all__ = ["count_background", "count_cores", "measure_parallelism", "observe_pipeline", "waiting_for_start"]
@@ -97,7 +97,7 @@ def count_background(recording: Recording) -> float:
     return min(others / core_share(recording, ""), most)
 
 
-def _number(machine: Mapping[str, Any], group: str, name: str) -> float:
+def _number(machine: Mapping[str, Mapping[str, object] | None], group: str, name: str) -> float:
     """A number of the machine's description; 0 where it is not known."""
     value = (machine.get(group) or {}).get(name)
     return float(value) if isinstance(value, (int, float)) else 0.0

@@ -254,20 +254,17 @@ class _Simulation:
         trainer.start(idle_ns, self.pipeline.step_cpu_ns, threads)
 
     def _simulate_serial(self) -> None:
-        pipeline, worker = self.pipeline, _Thread()
+        pipeline = self.pipeline
         step_idle_ns, step_threads = _divide_step(pipeline)
-        for number in range(self.batches):
-            asked_ns = self.now
-            for phase in (
-                (self._idle[number], self._cpu[number] + pipeline.draw_ns, pipeline.threads),
-                (step_idle_ns, pipeline.step_cpu_ns, step_threads),
-            ):
-                worker.start(*phase)
-                while worker.idle_ns > _EPSILON or worker.cpu_ns > _EPSILON:
-                    self._advance([worker])
-                if len(self.taken_ns) == number:
-                    self.taken_ns.append(self.now)
-                    self.waited_ns.append(self.now - asked_ns)
+        step_ns = step_idle_ns + self._compute(pipeline.step_cpu_ns, step_threads)
+        for idle_ns, cpu_ns in zip(self._idle, self._cpu, strict=True):
+            self.waited_ns.append(idle_ns + self._compute(cpu_ns + pipeline.draw_ns, pipeline.threads))
+            self.taken_ns.append(self.now + self.waited_ns[-1])
+            self.now = self.taken_ns[-1] + step_ns
+
+    def _compute(self, cpu_ns: float, threads: float) -> float:
+        """Time in which threads compute, if no others of the script do."""
+        return cpu_ns / (threads * min(1.0, self.pipeline.cores / (threads + self.pipeline.background)))
 
     def _repeat_batches(self) -> tuple[list[float], list[float]]:
         """Building times of all batches: those observed, in their order, again and again."""

@@ -41,9 +41,9 @@ class Stragglers:
     indices : list of int
         In the dataset, the slowest first.
     slow_ms, usual_ms : float
-        The slowest, and the median.
+        Time of the slowest sample, and of the median one.
     cost : float
-        Part of the workers' time that they take.
+        Part of the workers' time that the slow samples take.
     """
 
     indices: list[int]
@@ -63,15 +63,15 @@ class Situation:
     loader : DataLoader, optional
         The user's; None if it is not there any more.
     steps : StepSummary
-        Of the steps.
+        The times of the steps.
     costs : BatchCosts
-        Of the batches.
+        What each batch costs a worker.
     stages : list of StageCost
-        Of samples.
+        What a sample costs, by stage.
     pipeline : TrainingPipeline
-        As observed.
+        The observed settings and costs, as the model takes them.
     now : Prediction
-        The model's for it.
+        What the model predicts for this pipeline.
     alone : float
         Samples per second of the loader alone: measured, or else the model's.
     nbytes : int
@@ -90,36 +90,36 @@ class Situation:
 
     @property
     def shape(self) -> StepShape:
-        """What an emulated trainer does."""
+        """The step that an emulated trainer takes in the place of the script's."""
         return StepShape(self.pipeline.step_ns, self.pipeline.step_cpu_ns)
 
     @property
-    def most(self) -> float:
+    def gain_limit(self) -> float:
         """What a loader that costs nothing would gain, as a factor."""
         return self.steps.trainer / self.steps.delivered if self.steps.delivered else 1.0
 
     @property
-    def quiet_most(self) -> float:
-        """The same by the model, on a machine without other programs."""
-        now = predict(replace(self.pipeline, background=0.0)).batches_per_s * self.steps.samples
-        return max(self.steps.trainer / now, 1.0) if now else self.most
+    def idle_gain_limit(self) -> float:
+        """What it would gain by the model on a machine without other programs."""
+        now = _predict_idle(self.pipeline) * self.steps.samples
+        return max(self.steps.trainer / now, 1.0) if now else self.gain_limit
 
     @property
-    def modelled_most(self) -> float:
+    def modelled_gain_limit(self) -> float:
         """The same by the model alone: the trainer's speed is not that which was measured beside other programs."""
-        now = predict(replace(self.pipeline, background=0.0)).batches_per_s
-        return max(1e9 / (self.pipeline.step_ns * now), 1.0) if now and self.pipeline.step_ns else self.quiet_most
+        now = _predict_idle(self.pipeline)
+        return max(1e9 / (self.pipeline.step_ns * now), 1.0) if now and self.pipeline.step_ns else self.idle_gain_limit
 
     def gain_of(self, pipeline: TrainingPipeline) -> float:
         """Speed of the whole with ``pipeline``, divided by that now; at most what a loader that costs nothing gains."""
         now = self.now.batches_per_s
         gain = predict(pipeline).batches_per_s / now if now else 1.0
-        return min(gain, max(self.most, 1.0))
+        return min(gain, max(self.gain_limit, 1.0))
 
-    def quiet_gain_of(self, pipeline: TrainingPipeline) -> float:
+    def idle_gain_of(self, pipeline: TrainingPipeline) -> float:
         """The same on a machine without other programs, without a limit."""
-        now = predict(replace(self.pipeline, background=0.0)).batches_per_s
-        return predict(replace(pipeline, background=0.0)).batches_per_s / now if now else 1.0
+        now = _predict_idle(self.pipeline)
+        return _predict_idle(pipeline) / now if now else 1.0
 
     def mean_ns(self, stage: str) -> float:
         """Mean time of a sample in ``stage``."""
@@ -165,7 +165,12 @@ class Situation:
         return Stragglers(indices, float(ms[order[0]]), usual, cost)
 
 
-def examine(recording: Recording, loader: Any = None) -> Situation:
+def _predict_idle(pipeline: TrainingPipeline) -> float:
+    """Batches per second on a machine without other programs, by the model."""
+    return predict(replace(pipeline, background=0.0)).batches_per_s
+
+
+def examine(recording: Recording, loader: object = None) -> Situation:
     """Compute what follows from ``recording``; nothing is run."""
     steps, costs = summarize_steps(recording), cost_batches(recording)
     pipeline = observe_pipeline(recording, costs, steps)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +29,9 @@ __all__ = [
     "summarize_steps",
 ]
 
+_Times = npt.NDArray[np.float64]
+_Mask = npt.NDArray[np.bool_]
+_Events = npt.NDArray[np.void]
 _IN_SAMPLE: Final = ("read", "decode", "augment")
 _CODES: Final = {name: code for code, name in enumerate(STAGES)}
 _MARGIN: Final = 1.25
@@ -53,12 +56,12 @@ class BatchCosts:
         Whether the stages of a batch were observed; of the others only the time was, and it is divided as theirs.
     """
 
-    wall_ns: dict[str, npt.NDArray[np.float64]]
-    cpu_ns: dict[str, npt.NDArray[np.float64]]
-    samples: npt.NDArray[np.float64]
+    wall_ns: dict[str, _Times]
+    cpu_ns: dict[str, _Times]
+    samples: _Times
     numbers: npt.NDArray[np.int64]
-    receive_ns: npt.NDArray[np.float64]
-    is_detailed: npt.NDArray[np.bool_]
+    receive_ns: _Times
+    is_detailed: _Mask
 
     @property
     def mean_receive_ns(self) -> float:
@@ -169,9 +172,7 @@ def _main_delay(recording: Recording) -> float:
     return min(1.0, max((usage.waiting_for_cpu_ns / max(usage.wall_ns, 1) for usage in chosen), default=0.0))
 
 
-def find_idle(
-    wall_ns: npt.NDArray[np.float64], cpu_ns: npt.NDArray[np.float64], share: float
-) -> npt.NDArray[np.float64]:
+def find_idle(wall_ns: _Times, cpu_ns: _Times, share: float) -> _Times:
     """Time that needs no processor: of all batches what a thread that gets ``share`` of a core does not explain."""
     resting = (wall_ns - cpu_ns).clip(0)
     total = float(resting.sum())
@@ -196,7 +197,7 @@ def cost_batches(recording: Recording) -> BatchCosts:
     at = np.searchsorted(batches, events["batch"]).clip(0, max(len(batches) - 1, 0))
     kept = is_work & (batches[at] == events["batch"] if len(batches) else False)
 
-    def sums(chosen: npt.NDArray[np.bool_], values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def sums(chosen: _Mask, values: _Times) -> _Times:
         return np.bincount(at[chosen], values[chosen], minlength=len(batches)).astype(float)
 
     wall_ns, cpu_ns = {}, {}
@@ -230,9 +231,7 @@ def cost_batches(recording: Recording) -> BatchCosts:
     return BatchCosts(wall_ns, cpu_ns, samples, batches.astype(np.int64), durations[received], is_detailed)
 
 
-def _find_detailed(
-    events: npt.NDArray[Any], kept: npt.NDArray[np.bool_], at: npt.NDArray[np.int64], count: int
-) -> npt.NDArray[np.bool_]:
+def _find_detailed(events: _Events, kept: _Mask, at: npt.NDArray[np.int64], count: int) -> _Mask:
     """Which of ``count`` batches have more events than the one of their time; all, if none has."""
     stage = events["stage"]
     is_detail = kept & ((stage == _CODES["collate"]) | (stage == _CODES["transport"]))
@@ -242,19 +241,17 @@ def _find_detailed(
     return found if found.any() else ~found
 
 
-def _fill_missing(
-    times: npt.NDArray[np.float64], samples: npt.NDArray[np.float64], is_detailed: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.float64]:
+def _fill_missing(times: _Times, samples: _Times, is_detailed: _Mask) -> _Times:
     """Times of batches; those that were not observed in detail get the mean cost of a sample."""
     per_sample = float(times[is_detailed].sum()) / max(float(samples[is_detailed].sum()), 1.0)
     return np.where(is_detailed, times, per_sample * samples)
 
 
 def _fit_parts(
-    wall_ns: dict[str, npt.NDArray[np.float64]],
-    cpu_ns: dict[str, npt.NDArray[np.float64]],
-    whole_ns: npt.NDArray[np.float64],
-    whole_cpu_ns: npt.NDArray[np.float64] | None,
+    wall_ns: dict[str, _Times],
+    cpu_ns: dict[str, _Times],
+    whole_ns: _Times,
+    whole_cpu_ns: _Times | None,
     share: float,
 ) -> None:
     """Scale the parts of samples to the time of the whole samples, which is measured.
@@ -300,7 +297,7 @@ def cost_stages(recording: Recording, costs: BatchCosts | None = None) -> list[S
     return result
 
 
-def _single_costs(events: npt.NDArray[Any], stage: str, costs: BatchCosts, per_batch: float) -> npt.NDArray[np.float64]:
+def _single_costs(events: _Events, stage: str, costs: BatchCosts, per_batch: float) -> _Times:
     """Costs of single samples; of batches divided by their samples for collate and transport."""
     if stage in _IN_SAMPLE:
         chosen = events[(events["stage"] == _CODES[stage]) & (events["index"] >= 0)]
@@ -319,7 +316,7 @@ def _single_costs(events: npt.NDArray[Any], stage: str, costs: BatchCosts, per_b
     return np.asarray(single, np.float64)
 
 
-def _main_process_costs(recording: Recording, per_batch: float) -> list[tuple[str, npt.NDArray[np.float64]]]:
+def _main_process_costs(recording: Recording, per_batch: float) -> list[tuple[str, _Times]]:
     steps, events = recording.steps, recording.events
     seen = ~steps.replayed
     room = events[events["stage"] == _CODES["room"]]
@@ -332,7 +329,7 @@ def _main_process_costs(recording: Recording, per_batch: float) -> list[tuple[st
     ]
 
 
-def _cost(stage: str, mean_ns: float, values_ns: npt.NDArray[np.float64], share: float) -> StageCost:
+def _cost(stage: str, mean_ns: float, values_ns: _Times, share: float) -> StageCost:
     p50, p99 = np.percentile(values_ns, [50, 99]) / 1e3 if len(values_ns) else (0.0, 0.0)
     return StageCost(stage, mean_ns / 1e3, float(p50), float(p99), share, is_estimated=stage in _IN_SAMPLE)
 

@@ -5,10 +5,10 @@ The rules, in their order:
 0. **threads**: steps with one thread of torch's in the main process were 1.3 times as fast, which the script has tried.
 1. **copy**: a fifth of the time or more is spent in copies to the device, and more than in waiting.
 2. The trainer is the limit if the script waits less than 5 % of its time, or if a loader that costs nothing would not
-   bring 5 % (:attr:`Situation.most`). Where other programs compete for the cores, 10 % is little, and 25 % if the model
-   says that the loader would keep pace without them; what the script waits for a core while a batch is ready is not
-   counted. Then nothing can be gained in the loader. **step**: the loader alone is at least ten times as fast as the
-   trainer, so that it rests nearly all the time, and only the step can be made faster. **none**: the two fit one
+   bring 5 % (:attr:`Situation.gain_limit`). Where other programs compete for the cores, 10 % is little, and 25 % if the
+   model says that the loader would keep pace without them; what the script waits for a core while a batch is ready is
+   not counted. Then nothing can be gained in the loader. **step**: the loader alone is at least ten times as fast as
+   the trainer, so that it rests nearly all the time, and only the step can be made faster. **none**: the two fit one
    another; a loader needs some reserve.
 3. The steps are a tenth slower or more while the loader works, although the script does not wait: the workers take the
    trainer's cores. **threads** if workers compute with several threads each, **workers** if there are more of them than
@@ -28,7 +28,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 from penstock.doctor.judge.advice.num_workers import with_workers
-from penstock.doctor.judge.candidate import Candidate
 from penstock.doctor.judge.diagnosis import Advice, Verdict, VerdictStage
 from penstock.doctor.judge.observed_pipeline import waiting_for_start
 from penstock.doctor.judge.situation import Situation, limiting_shares
@@ -70,27 +69,25 @@ def find_limit(situation: Situation) -> Limit:
         return "nothing"
     if steps.copy_share >= _COPY and steps.copy_share > steps.waiting_for_loader:
         return "copy"
-    least, fits = _LITTLE, situation.quiet_most < 1 + _LITTLE
+    least, fits = _LITTLE, situation.idle_gain_limit < 1 + _LITTLE
     if situation.pipeline.background >= situation.pipeline.cores / 4:
         least = _LITTLE_IF_IT_FITS if fits else _LITTLE_UNDER_LOAD
     # A loader that is slower than the trainer limits it, however many of its batches were ready when they were wanted.
     is_slower = situation.alone < steps.trainer and not fits
-    if situation.modelled_most >= _CLEARLY_SLOWER:
+    if situation.modelled_gain_limit >= _CLEARLY_SLOWER:
         least, is_slower = _LITTLE, True
     waiting = steps.waiting if is_slower else steps.waiting_for_loader
-    if waiting >= least and situation.most >= 1 + _LITTLE:
+    if waiting >= least and situation.gain_limit >= 1 + _LITTLE:
         return "loader"
     crowded = situation.pipeline.workers + 1 > situation.pipeline.cores or situation.pipeline.threads > 1
     if steps.is_replayed and situation.pipeline.workers and crowded:
         slowed = steps.seen_step_ns / max(steps.step_ns, 1.0)
-        if slowed >= _SLOWED and situation.most >= _SLOWED:
+        if slowed >= _SLOWED and situation.gain_limit >= _SLOWED:
             return "cores"
     return "trainer"
 
 
-def decide(
-    situation: Situation, limit: Limit, candidates: Mapping[str, Candidate], tried: Mapping[str, Advice]
-) -> Verdict:
+def decide(situation: Situation, limit: Limit, candidates: Mapping[str, Advice]) -> Verdict:
     """The verdict.
 
     Parameters
@@ -99,43 +96,44 @@ def decide(
         What was observed.
     limit : str
         By :func:`find_limit`.
-    candidates : mapping of str to Candidate
-        By their rules.
-    tried : mapping of str to Advice
-        Those that were measured, whatever they brought, by their rules.
+    candidates : mapping of str to Advice
+        By their rules; with ``measured`` those that were tried, whatever they brought.
     """
-    stage, sentence = _choose(situation, limit, candidates, tried)
+    stage, sentence = _choose(situation, limit, candidates)
     steps = situation.steps
     text = f"{sentence} {_explain(situation, stage)}" if steps.delivered else sentence
     return Verdict(stage, text, steps.waiting, steps.delivered, steps.trainer, situation.alone)
 
 
-def _choose(
-    situation: Situation, limit: Limit, candidates: Mapping[str, Candidate], tried: Mapping[str, Advice]
-) -> tuple[VerdictStage, str]:
-    steps = situation.steps
+def _choose(situation: Situation, limit: Limit, candidates: Mapping[str, Advice]) -> tuple[VerdictStage, str]:
+    steps, pipeline = situation.steps, situation.pipeline
     if limit == "nothing":
         return "none", "The script took no batch from a loader, so there is nothing to judge."
     if limit == "copy":
         return "copy", f"Copies to the device limit the training: they take {steps.copy_share:.0%} of the time."
-    if _gain("main-threads", candidates, tried) >= _MUCH_SLOWER:
-        return "threads", _say_main_threads(situation)
-    found = None
+    if _gain("main-threads", candidates) >= _MUCH_SLOWER:
+        threads = situation.recording.thread_gain.threads if situation.recording.thread_gain is not None else 0
+        return "threads", (
+            f"Too many threads compute: torch uses {threads} in the main process, for {pipeline.cores:g} cores, and "
+            "the script is faster with one."
+        )
     if limit != "trainer":
-        if _gain("worker-threads", candidates, tried) >= _GAIN:
-            return "threads", _say_threads(situation)
-        crowd = _judge_workers(situation, limit, candidates, tried)
-        found = None if crowd is None else ("workers", crowd)
-    if limit != "loader":
-        return cast("tuple[VerdictStage, str]", found or _judge_trainer(situation))
-    return cast("tuple[VerdictStage, str]", found or _judge_stages(situation, candidates))
+        if _gain("worker-threads", candidates) >= _GAIN:
+            return "threads", (
+                f"Too many threads compute: {pipeline.workers} workers with about {pipeline.threads:.1f} busy threads "
+                f"each share {pipeline.cores:g} cores."
+            )
+        crowd = _judge_workers(situation, limit, candidates)
+        if crowd is not None:
+            return "workers", crowd
+    return _judge_stages(situation, candidates) if limit == "loader" else _judge_trainer(situation)
 
 
-def _judge_stages(situation: Situation, candidates: Mapping[str, Candidate]) -> tuple[VerdictStage, str]:
+def _judge_stages(situation: Situation, candidates: Mapping[str, Advice]) -> tuple[VerdictStage, str]:
     """Rules 5 and 6: the stage of few slow samples, or that which takes most of the time."""
-    stage = _stage_of_stragglers(situation, candidates)
-    if stage is not None:
-        return stage, _say_stragglers(situation, stage)
+    few = _judge_stragglers(situation, candidates)
+    if few is not None:
+        return few
     shares, waiting = limiting_shares(situation), f"{situation.steps.waiting:.0%} of its time"
     drawing = 1 - sum(shares.values())
     if shares and drawing > max(shares.values()):
@@ -145,7 +143,7 @@ def _judge_stages(situation: Situation, candidates: Mapping[str, Candidate]) -> 
             f"the script waits {waiting}."
         )
     if not shares:
-        stage = "workers" if situation.pipeline.workers == 0 else "augment"
+        stage: VerdictStage = "workers" if situation.pipeline.workers == 0 else "augment"
         return stage, f"The loader limits the training: the script waits {waiting}; stages were not observed."
     largest = max(shares, key=lambda name: shares[name])
     return cast("VerdictStage", largest), (
@@ -165,7 +163,7 @@ def _judge_trainer(situation: Situation) -> tuple[VerdictStage, str]:
     waits = f"the script waits {steps.waiting:.1%} of its time for batches"
     if steps.waiting < _LITTLE:
         return "none", f"There is nothing to gain: {waits}, and loader and trainer fit one another."
-    if situation.most < 1 + _LITTLE:
+    if situation.gain_limit < 1 + _LITTLE:
         return "none", f"There is nothing to gain: {waits}, but without waiting it would not be faster."
     late = steps.waiting - steps.waiting_for_loader
     if late >= steps.waiting / 2:
@@ -178,25 +176,21 @@ def _judge_trainer(situation: Situation) -> tuple[VerdictStage, str]:
     )
 
 
-def _gain(rule: str, candidates: Mapping[str, Candidate], tried: Mapping[str, Advice]) -> float:
+def _gain(rule: str, candidates: Mapping[str, Advice]) -> float:
     """The gain of a change, by the model and by what was measured; 1 if it is no candidate."""
-    candidate, advice = candidates.get(rule), tried.get(rule)
-    if candidate is None:
-        return 1.0
-    return candidate.estimate(None if advice is None else advice.measured)
+    candidate = candidates.get(rule)
+    return 1.0 if candidate is None else candidate.estimate()
 
 
-def _judge_workers(
-    situation: Situation, limit: Limit, candidates: Mapping[str, Candidate], tried: Mapping[str, Advice]
-) -> str | None:
+def _judge_workers(situation: Situation, limit: Limit, candidates: Mapping[str, Advice]) -> str | None:
     """Rule 4: a sentence if the number of workers is what is wrong, else None."""
     pipeline, steps = situation.pipeline, situation.steps
-    if _gain("persistent_workers", candidates, tried) >= _GAIN and waiting_for_start(situation.recording) > 0.5:
+    if _gain("persistent_workers", candidates) >= _GAIN and waiting_for_start(situation.recording) > 0.5:
         return (
             f"The start of workers limits the training: each epoch waits {pipeline.startup_ns / 1e9:.2f} s for "
             f"{pipeline.workers} of them."
         )
-    fewer, more = _gain("fewer-workers", candidates, tried), _gain("num_workers", candidates, tried)
+    fewer, more = _gain("fewer-workers", candidates), _gain("num_workers", candidates)
     candidate = candidates.get("num_workers")
     wanted = (
         pipeline.workers if candidate is None or candidate.trial is None else candidate.trial.arguments["num_workers"]
@@ -212,8 +206,8 @@ def _judge_workers(
         )
     few = pipeline.workers <= 1 or pipeline.workers <= pipeline.cores / 4
     waits_for_disk = pipeline.workers and situation.share("read") >= 0.5 and situation.idle_share("read") >= 0.5
-    promised = situation.quiet_gain_of(with_workers(pipeline, wanted))
-    enough = more >= 1 + _LITTLE and promised >= max(_GAIN, situation.quiet_most**_LARGE_PART)
+    promised = situation.idle_gain_of(with_workers(pipeline, wanted))
+    enough = more >= 1 + _LITTLE and promised >= max(_GAIN, situation.idle_gain_limit**_LARGE_PART)
     if few and enough and not waits_for_disk:
         count = "no worker" if pipeline.workers == 0 else "only one worker" if pipeline.workers == 1 else (
             f"only {pipeline.workers} workers"
@@ -225,42 +219,20 @@ def _judge_workers(
     return None
 
 
-def _stage_of_stragglers(situation: Situation, candidates: Mapping[str, Candidate]) -> VerdictStage | None:
+def _judge_stragglers(situation: Situation, candidates: Mapping[str, Advice]) -> tuple[VerdictStage, str] | None:
     """Rule 5: where the slow samples spend their time, if they explain most of what can be gained."""
     stragglers, candidate = situation.find_stragglers(), candidates.get("slow-samples")
-    if stragglers is None or candidate is None or candidate.predicted - 1 < 0.4 * (situation.most - 1):
+    if stragglers is None or candidate is None or candidate.predicted - 1 < 0.4 * (situation.gain_limit - 1):
         return None
     spent = stages_of_samples(situation.recording, stragglers.indices)
-    return cast("VerdictStage", max(spent, key=lambda name: spent[name]) if any(spent.values()) else "augment")
-
-
-def _say_stragglers(situation: Situation, stage: str) -> str:
-    stragglers = situation.find_stragglers()
-    assert stragglers is not None, "there were some a moment ago"
+    stage = max(spent, key=lambda name: spent[name]) if any(spent.values()) else "augment"
     keys = situation.recording.keys
     names = [
         f"{keys[index]} (index {index})" if keys.get(index) else f"index {index}" for index in stragglers.indices[:3]
     ]
-    return (
+    return cast("VerdictStage", stage), (
         f"{_DOING[stage]} of few samples limits the training: {', '.join(names)} takes up to "
         f"{stragglers.slow_ms:,.0f} ms, the median sample {stragglers.usual_ms:.2g} ms, and the batches behind wait."
-    )
-
-
-def _say_threads(situation: Situation) -> str:
-    pipeline = situation.pipeline
-    return (
-        f"Too many threads compute: {pipeline.workers} workers with about {pipeline.threads:.1f} busy threads each "
-        f"share {pipeline.cores:g} cores."
-    )
-
-
-def _say_main_threads(situation: Situation) -> str:
-    gain = situation.recording.thread_gain
-    threads = gain.threads if gain is not None else 0
-    return (
-        f"Too many threads compute: torch uses {threads} in the main process, for {situation.pipeline.cores:g} cores, "
-        "and the script is faster with one."
     )
 
 

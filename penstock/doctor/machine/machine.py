@@ -1,7 +1,7 @@
-"""What a machine gives a training script: cores, memory, disks, limits, versions.
+"""What a machine gives a training script: cores and their speed, memory, disks, limits, versions.
 
-Called by the doctor once for each script. All is read from files of the kernel, of which some may be missing; nothing
-is started, and no library is imported for it.
+Called by the doctor once for each script. Files of the kernel may be missing; nothing is started, and no library is
+imported for it.
 """
 
 from __future__ import annotations
@@ -10,19 +10,22 @@ import importlib.metadata
 import os
 import platform
 import re
+import resource
 import sys
 import time
-from collections.abc import Iterable
+import zlib
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from penstock.doctor.machine.control_group import ControlGroup, find_control_group
-from penstock.doctor.machine.core_speed import measure_speed
-from penstock.doctor.machine.mounts import describe_disk, measure_space, read_mounts
-from penstock.doctor.machine.process_counters import ProcessCounters, list_children
-from penstock.doctor.machine.processor_times import ProcessorTimes
-from penstock.doctor.machine.system_files import SystemFiles, parse_cores
+import numpy as np
 
-__all__ = ["count_usable", "describe_machine"]
+from penstock.doctor.machine.control_group import ControlGroup, count_usable_cores, find_control_group
+from penstock.doctor.machine.disks import describe_disk, measure_space
+from penstock.doctor.machine.process_counters import list_children, read_counters
+from penstock.doctor.machine.system_counters import ProcessorTimes
+from penstock.doctor.machine.system_files import SystemFiles
+
+__all__ = ["describe_machine", "measure_speed"]
 
 PACKAGES: Final = {
     "numpy": "numpy", "torch": "torch", "torchvision": "torchvision", "pillow": "PIL", "opencv-python": "cv2",
@@ -37,11 +40,13 @@ _THREAD_VARIABLES: Final = re.compile(
     r"|PYTHONMALLOC|PYTHONDEVMODE"
 )
 _LIMITS: Final = {
-    "Max open files": "open_files",
-    "Max processes": "processes",
-    "Max locked memory": "locked_bytes",
-    "Max address space": "address_space_bytes",
+    "open_files": resource.RLIMIT_NOFILE,
+    "processes": resource.RLIMIT_NPROC,
+    "locked_bytes": resource.RLIMIT_MEMLOCK,
+    "address_space_bytes": resource.RLIMIT_AS,
 }
+_LOOPS: Final = 50_000
+_REPETITIONS: Final = 5
 
 
 def describe_machine(
@@ -66,11 +71,9 @@ def describe_machine(
             (cores of the machine), ``affinity`` (numbers of those that this process may use), ``usable`` (how many it
             may keep busy, quota included).
         ``speed``
-            See :func:`~penstock.doctor.machine.core_speed.measure_speed`.
+            See :func:`measure_speed`.
         ``control_group``
             See :meth:`~penstock.doctor.machine.control_group.ControlGroup.describe`.
-        ``numa``
-            For each node ``node``, ``cores``, ``memory_bytes``, ``free_bytes``.
         ``load``
             ``average_1_min``; ``others_cores``, which other programs kept busy while the speed was measured;
             ``stolen``, the part of all processor time that a hypervisor gave to other machines since the start.
@@ -82,7 +85,7 @@ def describe_machine(
         ``limits``
             ``open_files``, ``processes``, ``locked_bytes``, ``address_space_bytes``; None: unlimited.
         ``disks``
-            See :func:`~penstock.doctor.machine.mounts.describe_disk`; one for each of ``paths``.
+            See :func:`~penstock.doctor.machine.disks.describe_disk`; one for each of ``paths``.
         ``versions``
             Of Python, of the kernel, and of packages that are installed.
         ``threads``
@@ -93,35 +96,27 @@ def describe_machine(
     group = find_control_group(files)
     memory = _describe_memory(files, group)
     before = _read_busy(files)
-    speed = measure_speed(1 << 26 if (memory["available_bytes"] or 1 << 31) > 1 << 30 else 1 << 23)
+    available = files.read_pairs("/proc/meminfo").get("MemAvailable", 1 << 31)
+    speed = measure_speed(1 << 26 if available > 1 << 30 else 1 << 23)
     return {
-        "processor": _describe_processor(files, group),
+        "processor": _describe_processor(files),
         "speed": speed,
         "control_group": group.describe(),
-        "numa": _describe_nodes(files),
         "load": _describe_load(files, before),
         "memory": memory,
         "shm": measure_space(files.find("/dev/shm")),  # noqa: S108  # it is only measured
-        "limits": _describe_limits(files),
-        "disks": [describe_disk(files, read_mounts(files), path) for path in paths],
+        "limits": {name: _read_limit(number) for name, number in _LIMITS.items()},
+        "disks": [describe_disk(files, path) for path in paths],
         "versions": _list_versions(),
         "threads": _describe_threads(),
     }
 
 
-def count_usable(affinity: int, quota_cores: float | None) -> int:
-    """Cores that a process can keep busy: those it may run on, at most its group's quota, rounded up."""
-    return affinity if quota_cores is None else max(1, min(affinity, -int(-quota_cores // 1)))
-
-
-def _describe_processor(files: SystemFiles, group: ControlGroup) -> dict[str, Any]:
+def _describe_processor(files: SystemFiles) -> dict[str, object]:
     text = files.read("/proc/cpuinfo") or ""
     clocks = [float(mhz) for mhz in re.findall(r"^cpu MHz\s*:\s*([0-9.]+)", text, re.MULTILINE)]
     packages, cores = (re.findall(rf"^{name} id\s*:\s*(\d+)$", text, re.MULTILINE) for name in ("physical", "core"))
     model = re.search(r"^(?:model name|Model|cpu model)\s*:\s*(.+)$", text, re.MULTILINE)
-    allowed = re.search(r"^Cpus_allowed_list:\s*(\S+)", files.read("/proc/self/status") or "", re.MULTILINE)
-    online = parse_cores(files.read("/sys/devices/system/cpu/online")) or list(range(os.cpu_count() or 1))
-    affinity = parse_cores(allowed[1]) if allowed else online
     scaling = "/sys/devices/system/cpu/cpu0/cpufreq"
     max_khz = files.read_int(f"{scaling}/cpuinfo_max_freq")
     return {
@@ -131,34 +126,20 @@ def _describe_processor(files: SystemFiles, group: ControlGroup) -> dict[str, An
         "max_mhz": None if max_khz is None else max_khz / 1000,
         "governor": files.read(f"{scaling}/scaling_governor"),
         "is_virtual": bool(re.search(r"^flags\s*:.*\bhypervisor\b", text, re.MULTILINE)) if text else None,
-        "online": len(online),
+        "online": os.cpu_count(),
         "physical": len(set(zip(packages, cores, strict=False))) or None,
-        "affinity": affinity,
-        "usable": count_usable(len(affinity), group.quota_cores()),
+        "affinity": sorted(os.sched_getaffinity(0)),
+        "usable": count_usable_cores(files),
     }
-
-
-def _describe_nodes(files: SystemFiles) -> list[dict[str, Any]]:
-    nodes = []
-    names = files.list_folder("/sys/devices/system/node")
-    for number in sorted(int(name[4:]) for name in names if re.fullmatch(r"node\d+", name)):
-        folder, memory = f"/sys/devices/system/node/node{number}", {}
-        for line in (files.read(f"{folder}/meminfo") or "").splitlines():
-            if found := re.fullmatch(r"Node \d+ (\w+):\s+(\d+) kB", line.strip()):
-                memory[found[1]] = 1024 * int(found[2])
-        node = {"node": number, "cores": parse_cores(files.read(f"{folder}/cpulist"))}
-        nodes.append({**node, "memory_bytes": memory.get("MemTotal"), "free_bytes": memory.get("MemFree")})
-    return nodes
 
 
 def _describe_load(files: SystemFiles, before: tuple[float, float] | None) -> dict[str, float | None]:
     times, after = ProcessorTimes.read(files), _read_busy(files)
-    average = re.match(r"[0-9.]+", files.read("/proc/loadavg") or "")
     others = None
     if before is not None and after is not None:
         others = round(max(0.0, (after[0] - before[0]) / (after[1] - before[1])), 2)
     return {
-        "average_1_min": float(average[0]) if average else None,
+        "average_1_min": os.getloadavg()[0],
         "others_cores": others,
         "stolen": None if times is None else round(times.stolen_s / max(times.all_s, 1e-9), 4),
     }
@@ -169,11 +150,11 @@ def _read_busy(files: SystemFiles) -> tuple[float, float] | None:
     times, now_s, pid = ProcessorTimes.read(files), time.perf_counter_ns() / 1e9, os.getpid()
     if times is None:
         return None
-    counters = (ProcessCounters.read(files, each) for each in (pid, *list_children(files, pid)))
-    return times.busy_s - sum(own.cpu_ns for own in counters if own is not None) / 1e9, now_s
+    found = (read_counters(files, each) for each in (pid, *list_children(files, pid)))
+    return times.busy_s - sum(each[1]["cpu_ns"] for each in found if each is not None) / 1e9, now_s
 
 
-def _describe_memory(files: SystemFiles, group: ControlGroup) -> dict[str, Any]:
+def _describe_memory(files: SystemFiles, group: ControlGroup) -> dict[str, object]:
     pairs = files.read_pairs("/proc/meminfo")
     total, limit = pairs.get("MemTotal"), group.memory_limit()
     huge = re.search(r"\[(\w+)\]", files.read("/sys/kernel/mm/transparent_hugepage/enabled") or "")
@@ -181,22 +162,15 @@ def _describe_memory(files: SystemFiles, group: ControlGroup) -> dict[str, Any]:
         "total_bytes": total,
         "usable_bytes": min((size for size in (total, limit) if size is not None), default=None),
         "available_bytes": pairs.get("MemAvailable"),
-        "page_cache_bytes": pairs["Cached"] + pairs.get("Buffers", 0) - pairs.get("Shmem", 0)
-        if "Cached" in pairs
-        else None,
+        "page_cache_bytes": pairs.get("Cached", 0) + pairs.get("Buffers", 0) - pairs.get("Shmem", 0),
         "swap_used_bytes": pairs["SwapTotal"] - pairs.get("SwapFree", 0) if "SwapTotal" in pairs else None,
         "huge_pages": huge[1] if huge else None,
     }
 
 
-def _describe_limits(files: SystemFiles) -> dict[str, int | None]:
-    limits: dict[str, int | None] = {}
-    for line in (files.read("/proc/self/limits") or "").splitlines():
-        for title, name in _LIMITS.items():
-            if line.startswith(title):
-                soft = line[len(title) :].split()[0]
-                limits[name] = int(soft) if soft.isdecimal() else None
-    return limits
+def _read_limit(number: int) -> int | None:
+    soft = resource.getrlimit(number)[0]
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def _list_versions() -> dict[str, str]:
@@ -210,10 +184,54 @@ def _list_versions() -> dict[str, str]:
     return versions
 
 
-def _describe_threads() -> dict[str, Any]:
+def _describe_threads() -> dict[str, object]:
     environment = {name: value for name, value in sorted(os.environ.items()) if _THREAD_VARIABLES.fullmatch(name)}
-    threads: dict[str, Any] = {"environment": environment}
+    threads: dict[str, object] = {"environment": environment}
     for module, function in (("torch", "get_num_threads"), ("cv2", "getNumThreads")):
         count = getattr(sys.modules.get(module), function, None)
         threads[module] = None if count is None else count()
     return threads
+
+
+def measure_speed(copy_bytes: int = 1 << 26) -> dict[str, float]:
+    """Measure this machine; takes about 0.2 s.
+
+    Processor time of the calling thread counts, and the best of five runs, so that other programs change little.
+
+    Parameters
+    ----------
+    copy_bytes : int
+        Size of the block that is copied; more than the caches hold.
+
+    Returns
+    -------
+    dict of str to float
+        ``python_loops_per_us``: turns of a loop of Python integers; it depends on the version of Python.
+        ``compressed_mb_per_s``: DEFLATE of fixed bytes, native code of branches and small tables, as decoders are.
+        ``memory_gb_per_s``: bytes copied by one core from memory to memory.
+    """
+    words = np.random.default_rng(0).integers(0, 24, 1 << 17).astype(np.uint8).tobytes()
+    source = np.ones(copy_bytes, np.uint8)
+    target = np.zeros_like(source)
+    target[:] = 1  # the pages are there before the first run
+    return {
+        "python_loops_per_us": 1000 * _LOOPS / _time_best(_loop),
+        "compressed_mb_per_s": 1000 * len(words) / _time_best(lambda: zlib.compress(words, 1)),
+        "memory_gb_per_s": copy_bytes / _time_best(lambda: np.copyto(target, source)),
+    }
+
+
+def _loop() -> None:
+    total = 0
+    for number in range(_LOOPS):
+        total = (total * 31 + number) & 0xFFFF
+
+
+def _time_best(work: Callable[[], object]) -> float:
+    """Nanoseconds of the fastest run."""
+    times = []
+    for _ in range(_REPETITIONS):
+        start = time.thread_time_ns()
+        work()
+        times.append(time.thread_time_ns() - start)
+    return max(1, min(times))

@@ -4,63 +4,42 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from typing import Final
 
 from penstock.doctor.machine.system_files import SystemFiles
 
-__all__ = ["TICK_NS", "ProcessCounters", "list_children", "read_pss"]
+__all__ = ["MOST", "TICK_NS", "list_children", "read_counters", "read_pss"]
 
 TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+MOST: Final = frozenset({"threads", "descriptors"})
+"""Of these counters the most at one time is told, of others what was added."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessCounters:
-    """What a process has used since it began, and what it has now.
+def read_counters(files: SystemFiles, pid: int) -> tuple[int, dict[str, int]] | None:
+    """What process ``pid`` has used since it began, also if it has ended and is not waited for; None if there is none.
 
-    Parameters
-    ----------
-    began_ns : int
-        When it began, on the clock of ``/proc/uptime``; with the number of the process it names one process.
-    cpu_ns : int
-        Of all threads, also of those that have ended.
-    threads, descriptors : int
-        Now; ``descriptors`` 0 if they may not be listed.
-    major_faults, minor_faults, read_bytes, read_calls_bytes : int
-        As in :class:`~penstock.doctor.watching.recording.ProcessUsage`; bytes are 0 if they may not be read.
-    waiting_for_cpu_ns : int
-        Of the threads that live; -1 if the kernel does not count it.
+    Returns
+    -------
+    tuple of int and dict of str to int, optional
+        When it began, on the clock of ``/proc/uptime``: with the number of the process it names one process. Its
+        counters, of all threads, by their names in :class:`~penstock.doctor.watching.recording.ProcessUsage`; what may
+        not be read is 0.
     """
-
-    began_ns: int
-    cpu_ns: int = 0
-    threads: int = 0
-    descriptors: int = 0
-    major_faults: int = 0
-    minor_faults: int = 0
-    read_bytes: int = 0
-    read_calls_bytes: int = 0
-    waiting_for_cpu_ns: int = -1
-
-    @classmethod
-    def read(cls, files: SystemFiles, pid: int) -> ProcessCounters | None:
-        """The counters of process ``pid``, also if it has ended and is not waited for; None if there is none."""
-        text = files.read(f"/proc/{pid}/stat") or ""
-        words = text.rpartition(")")[2].split()  # the name before it may hold anything
-        if len(words) < 20 or not all(word.lstrip("-").isdecimal() for word in words[1:20]):
-            return None
-        io = files.read_pairs(f"/proc/{pid}/io")
-        return cls(
-            began_ns=int(words[19]) * TICK_NS,
-            cpu_ns=(int(words[11]) + int(words[12])) * TICK_NS,
-            threads=int(words[17]),
-            descriptors=len(files.list_folder(f"/proc/{pid}/fd")),
-            major_faults=int(words[9]),
-            minor_faults=int(words[7]),
-            read_bytes=io.get("read_bytes", 0),
-            read_calls_bytes=io.get("rchar", 0),
-            waiting_for_cpu_ns=_read_delay(files, pid),
-        )
+    text = files.read(f"/proc/{pid}/stat") or ""
+    words = text.rpartition(")")[2].split()  # the name before it may hold anything
+    if len(words) < 20 or not all(word.lstrip("-").isdecimal() for word in words[1:20]):
+        return None
+    io = files.read_pairs(f"/proc/{pid}/io")
+    return int(words[19]) * TICK_NS, {
+        "cpu_ns": (int(words[11]) + int(words[12])) * TICK_NS,
+        "threads": int(words[17]),
+        "descriptors": len(files.list_folder(f"/proc/{pid}/fd")),
+        "major_faults": int(words[9]),
+        "minor_faults": int(words[7]),
+        "read_bytes": io.get("read_bytes", 0),
+        "read_calls_bytes": io.get("rchar", 0),
+        "waiting_for_cpu_ns": _read_delay(files, pid),
+    }
 
 
 def read_pss(files: SystemFiles, pid: int) -> int:
@@ -73,32 +52,12 @@ def read_pss(files: SystemFiles, pid: int) -> int:
 
 def list_children(files: SystemFiles, pid: int) -> list[int]:
     """Child processes of ``pid``, and theirs."""
-    if not files.exists(f"/proc/{pid}/task/{pid}/children"):
-        return _find_children(files, pid)
-    found: list[int] = []
-    new = [pid]
-    while new:
-        parent = new.pop()
-        for task in files.list_folder(f"/proc/{parent}/task"):
-            for word in re.findall(r"\d+", files.read(f"/proc/{parent}/task/{task}/children") or ""):
-                if int(word) not in found:
-                    found.append(int(word))
-                    new.append(int(word))
-    return found
-
-
-def _find_children(files: SystemFiles, pid: int) -> list[int]:
-    """The same by looking at all processes, for kernels without lists of children."""
-    children: dict[int, list[int]] = {}
-    for name in files.list_folder("/proc"):
-        if name.isdecimal():
-            words = (files.read(f"/proc/{name}/stat") or "").rpartition(")")[2].split()
-            if len(words) > 1 and words[1].isdecimal():
-                children.setdefault(int(words[1]), []).append(int(name))
-    found = list(children.get(pid, []))
+    found = [pid]
     for parent in found:  # grows while it is walked
-        found.extend(child for child in children.get(parent, []) if child not in found)
-    return found
+        for task in files.list_folder(f"/proc/{parent}/task"):
+            children = re.findall(r"\d+", files.read(f"/proc/{parent}/task/{task}/children") or "")
+            found.extend(int(word) for word in children if int(word) not in found)
+    return found[1:]
 
 
 def _read_delay(files: SystemFiles, pid: int) -> int:

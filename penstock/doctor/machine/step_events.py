@@ -12,17 +12,20 @@ it, then it waited for launches: the step is bound by Python. If it ends much la
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from types import ModuleType
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.doctor.machine.cuda_in_use import find_cuda
+if TYPE_CHECKING:
+    from torch.cuda import Event
 
-__all__ = ["StepEvents"]
+__all__ = ["StepEvents", "find_cuda"]
 
 _MOST: Final = 100_000
 """Most steps of which events are kept."""
@@ -34,10 +37,10 @@ _NEAR: Final = 0.1
 @dataclass(slots=True)
 class _Step:
     number: int
-    begin: Any
+    begin: Event
     begin_ns: int  # of the script's clock
-    end: Any = None
-    end_ns: int = 0
+    end: Event
+    end_ns: int = 0  # 0: it has not ended
 
 
 class StepEvents:
@@ -53,9 +56,9 @@ class StepEvents:
         Gives nanoseconds.
     """
 
-    def __init__(self, torch: Any = None, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+    def __init__(self, torch: ModuleType | None = None, clock: Callable[[], int] = time.perf_counter_ns) -> None:
         self._torch, self._clock = torch, clock
-        self._origin: Any = None
+        self._origin: Event | None = None
         self._origin_ns = 0
         self._steps: list[_Step] = []
         self._open: _Step | None = None
@@ -70,7 +73,8 @@ class StepEvents:
             self._origin = _record(cuda)
             self._origin.synchronize()
             self._origin_ns = self._clock()
-        self._open = _Step(number, _record(cuda), self._clock())
+        begin = _record(cuda)
+        self._open = _Step(number, begin, self._clock(), begin)
 
     def end(self) -> None:
         """The step ends: the script asks for the next batch."""
@@ -108,10 +112,12 @@ class StepEvents:
         ``.cpu()``) counts as done: then the device may be busy nevertheless. None if no step was seen.
         """
         self._wait()
+        origin = self._origin
         is_near = [
-            1e6 * self._origin.elapsed_time(step.end) - (step.end_ns - self._origin_ns)
+            1e6 * origin.elapsed_time(step.end) - (step.end_ns - self._origin_ns)
             < _NEAR * (step.end_ns - step.begin_ns)
             for step in self._steps
+            if origin is not None
         ]
         return float(np.mean(is_near)) if is_near else None
 
@@ -120,7 +126,23 @@ class StepEvents:
             self._steps[-1].end.synchronize()
 
 
-def _record(cuda: Any) -> Any:
-    event = cuda.Event(enable_timing=True)
+def find_cuda(torch: ModuleType | None = None) -> ModuleType | None:
+    """``torch.cuda``, if the script has initialised it; else None. Nothing is imported, and CUDA is not initialised.
+
+    A script that forks its workers after CUDA was initialised would break, so nothing else is asked before.
+
+    Parameters
+    ----------
+    torch : module, optional
+        Takes the place of ``torch``; by default the module that the script has imported.
+    """
+    torch = sys.modules.get("torch") if torch is None else torch
+    cuda: ModuleType | None = getattr(torch, "cuda", None)
+    is_initialized = getattr(cuda, "is_initialized", None)  # not there while torch is being imported
+    return cuda if is_initialized is not None and is_initialized() else None
+
+
+def _record(cuda: ModuleType) -> Event:
+    event: Event = cuda.Event(enable_timing=True)
     event.record()
     return event

@@ -1,4 +1,4 @@
-"""What the whole machine did while a script was watched: other programs, throttling, pressure, disks, page cache.
+"""What the whole machine did while a script was watched: other programs, throttling, disks, page cache.
 
 Two snapshots of counters are compared. All are of the machine, or of the control group, not of the script alone.
 """
@@ -8,17 +8,53 @@ from __future__ import annotations
 import os
 import re
 import time
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
-from penstock.doctor.machine.control_group import ControlGroup, find_control_group
-from penstock.doctor.machine.processor_times import ProcessorTimes
+from penstock.doctor.machine.control_group import ControlGroup
 from penstock.doctor.machine.system_files import SystemFiles
 
-__all__ = ["SystemCounters"]
+__all__ = ["ProcessorTimes", "SystemCounters"]
 
 _SECTOR: Final = 512
 """Bytes of a sector in /proc/diskstats, whatever the disk's own sectors are."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorTimes:
+    """Processor time of the whole machine since its start in seconds, summed over all cores: ``/proc/stat``.
+
+    Parameters
+    ----------
+    busy_s : float
+        In which programs or the kernel ran.
+    idle_s : float
+        In which nothing ran; ``waiting_s`` of it while a disk was waited for.
+    waiting_s : float
+        See ``idle_s``.
+    stolen_s : float
+        In which something could have run here, but the hypervisor ran another machine.
+    """
+
+    busy_s: float
+    idle_s: float
+    waiting_s: float
+    stolen_s: float
+
+    @classmethod
+    def read(cls, files: SystemFiles) -> ProcessorTimes | None:
+        """The times up to now; None if they cannot be read."""
+        name, *words = (files.read("/proc/stat") or "").partition("\n")[0].split() or [""]
+        ticks = [int(word) / os.sysconf("SC_CLK_TCK") for word in words if word.isdecimal()]
+        if name != "cpu" or len(ticks) < 4:
+            return None
+        user, nice, system, idle, waiting, interrupts, soft_interrupts, stolen = [*ticks, 0.0, 0.0, 0.0, 0.0][:8]
+        return cls(user + nice + system + interrupts + soft_interrupts, idle + waiting, waiting, stolen)
+
+    @property
+    def all_s(self) -> float:
+        """All of it: cores times time."""
+        return self.busy_s + self.idle_s + self.stolen_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,44 +67,35 @@ class SystemCounters:
         When it was taken (``time.perf_counter_ns``).
     processors : ProcessorTimes, optional
         Of all cores.
-    throttling : dict of str to int
-        See :meth:`~penstock.doctor.machine.control_group.ControlGroup.throttling`.
-    pressure_us : dict of str to int
-        Microseconds of ``cpu.some``, ``io.full`` and so on, in which some or all tasks waited for a resource.
+    totals : dict of str to int
+        ``periods``, ``throttled_periods`` and ``throttled_ns`` of the control group; ``refaulted_bytes``, which the
+        page cache had dropped and had to read again; ``swapped_in_bytes``.
     disks : dict of str to tuple
         For each disk: bytes read, bytes written, nanoseconds busy.
-    page_cache_bytes, refaulted_bytes, swapped_in_bytes : int
-        Size of the page cache; what it had dropped and had to read again; what was read from swap.
+    page_cache_bytes : int
+        Size of the page cache.
     """
 
     now_ns: int
     processors: ProcessorTimes | None
-    throttling: dict[str, int]
-    pressure_us: dict[str, int] = field(default_factory=dict)
-    disks: dict[str, tuple[int, int, int]] = field(default_factory=dict)
-    page_cache_bytes: int = 0
-    refaulted_bytes: int = 0
-    swapped_in_bytes: int = 0
+    totals: dict[str, int]
+    disks: dict[str, tuple[int, int, int]]
+    page_cache_bytes: int
 
     @classmethod
-    def read(cls, files: SystemFiles, group: ControlGroup | None = None) -> SystemCounters:
+    def read(cls, files: SystemFiles, group: ControlGroup) -> SystemCounters:
         """The counters now."""
-        group = find_control_group(files) if group is None else group
         memory, pages = files.read_pairs("/proc/meminfo"), files.read_pairs("/proc/vmstat")
-        page = os.sysconf("SC_PAGE_SIZE")
+        page, refaults = os.sysconf("SC_PAGE_SIZE"), pages.get("workingset_refault", 0)
+        totals = {
+            **group.throttling(),
+            "refaulted_bytes": page * pages.get("workingset_refault_file", refaults),
+            "swapped_in_bytes": page * pages.get("pswpin", 0),
+        }
         cached = memory.get("Cached", 0) + memory.get("Buffers", 0) - memory.get("Shmem", 0)
-        return cls(
-            time.perf_counter_ns(),
-            ProcessorTimes.read(files),
-            group.throttling(),
-            _read_pressure(files, group),
-            _read_disks(files),
-            max(0, cached),
-            page * pages.get("workingset_refault_file", pages.get("workingset_refault", 0)),
-            page * pages.get("pswpin", 0),
-        )
+        return cls(time.perf_counter_ns(), ProcessorTimes.read(files), totals, _read_disks(files), max(0, cached))
 
-    def since(self, before: SystemCounters, watched_s: float) -> dict[str, Any]:
+    def since(self, before: SystemCounters, watched_s: float) -> dict[str, object]:
         """What happened from ``before`` to this snapshot.
 
         Parameters
@@ -83,13 +110,13 @@ class SystemCounters:
         dict
             ``seconds``; mean numbers of cores: ``busy_cores``, ``watched_cores``, ``others_cores``; ``stolen`` and
             ``waiting_for_disk``, parts of all processor time; ``periods``, ``throttled_periods``, ``throttled_s`` of
-            the control group; ``pressure``, parts of the time (``cpu.some``, ``io.full`` ...); ``disks``, for each that
-            was used ``read_bytes``, ``written_bytes`` and ``busy``, a part of the time; ``page_cache_bytes`` at the
-            end, ``page_cache_grown_bytes``, ``refaulted_bytes``, ``swapped_in_bytes``. None for what is unknown.
+            the control group; ``disks``, for each that was used ``read_bytes``, ``written_bytes`` and ``busy``, a part
+            of the time; ``page_cache_bytes`` at the end, ``page_cache_grown_bytes``, ``refaulted_bytes``,
+            ``swapped_in_bytes``. None for what is unknown.
         """
         seconds = max(1e-9, (self.now_ns - before.now_ns) / 1e9)
-        shares = _compare_processors(before.processors, self.processors, seconds, watched_s)
-        counts = {name: count - before.throttling[name] for name, count in self.throttling.items()}
+        totals = {name: total - before.totals[name] for name, total in self.totals.items()}
+        throttled_s = totals.pop("throttled_ns") / 1e9
         disks = {}
         for name, (read, written, busy_ns) in self.disks.items():
             first = before.disks.get(name, (0, 0, 0))
@@ -98,48 +125,28 @@ class SystemCounters:
                 disks[name] = {"read_bytes": read - first[0], "written_bytes": written - first[1], "busy": busy}
         return {
             "seconds": round(seconds, 3),
-            **shares,
-            "periods": counts["periods"],
-            "throttled_periods": counts["throttled_periods"],
-            "throttled_s": counts["throttled_ns"] / 1e9,
-            "pressure": {
-                name: round((total - before.pressure_us[name]) / 1e6 / seconds, 4)
-                for name, total in self.pressure_us.items()
-                if name in before.pressure_us
-            },
+            "watched_cores": round(watched_s / seconds, 3),
+            **_compare_processors(before.processors, self.processors, seconds, watched_s),
+            **totals,
+            "throttled_s": throttled_s,
             "disks": disks,
             "page_cache_bytes": self.page_cache_bytes,
             "page_cache_grown_bytes": self.page_cache_bytes - before.page_cache_bytes,
-            "refaulted_bytes": self.refaulted_bytes - before.refaulted_bytes,
-            "swapped_in_bytes": self.swapped_in_bytes - before.swapped_in_bytes,
         }
 
 
 def _compare_processors(
     before: ProcessorTimes | None, after: ProcessorTimes | None, seconds: float, watched_s: float
 ) -> dict[str, float | None]:
-    watched = round(watched_s / seconds, 3)
     if before is None or after is None:
-        unknown = dict.fromkeys(("busy_cores", "others_cores", "stolen", "waiting_for_disk"))
-        return {**unknown, "watched_cores": watched}
-    busy = (after.busy_s - before.busy_s) / seconds
-    whole = max(1e-9, after.all_s - before.all_s)
+        return dict.fromkeys(("busy_cores", "others_cores", "stolen", "waiting_for_disk"))
+    busy_s, whole_s = after.busy_s - before.busy_s, max(1e-9, after.all_s - before.all_s)
     return {
-        "busy_cores": round(busy, 3),
-        "watched_cores": watched,
-        "others_cores": round(max(0.0, busy - watched), 3),
-        "stolen": round((after.stolen_s - before.stolen_s) / whole, 4),
-        "waiting_for_disk": round((after.waiting_s - before.waiting_s) / whole, 4),
+        "busy_cores": round(busy_s / seconds, 3),
+        "others_cores": round(max(0.0, busy_s - watched_s) / seconds, 3),
+        "stolen": round((after.stolen_s - before.stolen_s) / whole_s, 4),
+        "waiting_for_disk": round((after.waiting_s - before.waiting_s) / whole_s, 4),
     }
-
-
-def _read_pressure(files: SystemFiles, group: ControlGroup) -> dict[str, int]:
-    totals = {}
-    for resource in ("cpu", "memory", "io"):
-        text = group.pressure(resource) or files.read(f"/proc/pressure/{resource}") or ""
-        for name, total in re.findall(r"^(some|full)\b.*\btotal=(\d+)", text, re.MULTILINE):
-            totals[f"{resource}.{name}"] = int(total)
-    return totals
 
 
 def _read_disks(files: SystemFiles) -> dict[str, tuple[int, int, int]]:

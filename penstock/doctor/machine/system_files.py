@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-__all__ = ["SystemFiles", "parse_cores"]
+__all__ = ["SystemFiles"]
 
 _MOST_BYTES: Final = 1 << 22
 """Most of a file that is read: /proc/cpuinfo of 512 cores has 1 MB."""
@@ -78,16 +78,6 @@ class SystemFiles:
     def exists(self, path: str) -> bool:
         """Whether there is such a file or folder."""
         return Path(self.root + path).exists()
-
-
-def parse_cores(text: str | None) -> list[int]:
-    """The numbers of a list such as ``0-3,8``; empty if it is none."""
-    cores: list[int] = []
-    for part in (text or "").split(","):
-        first, _, last = part.strip().partition("-")
-        if first.isdecimal() and (last or first).isdecimal():
-            cores.extend(range(int(first), min(int(last or first), int(first) + 65_535) + 1))
-    return cores
 
 
 def _parse_int(text: str | None) -> int | None:

@@ -15,12 +15,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from dataclasses import dataclass, fields
-from typing import Any, Final, Self
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Self
 
 from penstock.doctor.machine.control_group import find_control_group
-from penstock.doctor.machine.mounts import measure_space
-from penstock.doctor.machine.process_counters import TICK_NS, ProcessCounters, list_children, read_pss
+from penstock.doctor.machine.disks import measure_space
+from penstock.doctor.machine.process_counters import MOST, TICK_NS, list_children, read_counters, read_pss
 from penstock.doctor.machine.sampling_thread import SamplingThread
 from penstock.doctor.machine.system_counters import SystemCounters
 from penstock.doctor.machine.system_files import SystemFiles
@@ -32,51 +33,36 @@ _SHARE: Final = 0.0015
 _MEMORY_SHARE: Final = 0.0005
 """Most processor time of samples, and of reading sizes of memory, as parts of a core."""
 
-_NAMES: Final = tuple(field.name for field in fields(ProcessCounters))
-
 
 @dataclass(slots=True)
 class _Watched:
     """One process: its counters when watching began, and the largest since; times of ``time.perf_counter_ns``."""
 
-    role: str
-    first: ProcessCounters
-    last: ProcessCounters
+    first: Mapping[str, int]
+    last: Mapping[str, int]
     began_ns: int
     ended_ns: int
     pss_bytes: int = -1
     pss_read_ns: int = 0
 
-    def update(self, new: ProcessCounters, now_ns: int) -> None:
+    def update(self, new: Mapping[str, int], now_ns: int) -> None:
         """Take new counters; none gets smaller, also if its file cannot be read any more."""
-        self.last = ProcessCounters(**{name: max(getattr(self.last, name), getattr(new, name)) for name in _NAMES})
+        self.last = {name: max(self.last[name], count) for name, count in new.items()}
         self.ended_ns = now_ns
 
-    def describe(self, pid: int) -> ProcessUsage:
+    def describe(self, role: str, pid: int) -> ProcessUsage:
         """What the process has used."""
-        first, last = self.first, self.last
-        delay_ns = last.waiting_for_cpu_ns
-        return ProcessUsage(
-            self.role,
-            pid,
-            cpu_ns=last.cpu_ns - first.cpu_ns,
-            wall_ns=self.ended_ns - self.began_ns,
-            threads=last.threads,
-            pss_bytes=self.pss_bytes,
-            major_faults=last.major_faults - first.major_faults,
-            minor_faults=last.minor_faults - first.minor_faults,
-            read_bytes=last.read_bytes - first.read_bytes,
-            read_calls_bytes=last.read_calls_bytes - first.read_calls_bytes,
-            descriptors=last.descriptors,
-            waiting_for_cpu_ns=delay_ns if delay_ns < 0 else delay_ns - max(0, first.waiting_for_cpu_ns),
-        )
+        used = {
+            name: count if name in MOST or count < 0 else count - max(0, self.first.get(name, 0))
+            for name, count in self.last.items()
+        }
+        return ProcessUsage(role, pid, wall_ns=self.ended_ns - self.began_ns, pss_bytes=self.pss_bytes, **used)
 
 
 class UsageSampler:
     """Samples a process and its child processes; a context manager.
 
     The processor time of its threads is measured: periods grow so that they use at most 0.2 % of a core.
-    Thread-safe: :meth:`name_process` may be called by any thread.
 
     Parameters
     ----------
@@ -152,12 +138,6 @@ class UsageSampler:
     def __exit__(self, *exc: object) -> None:
         self.stop()
 
-    def name_process(self, pid: int, role: str) -> None:
-        """Say what a child process is, such as "worker 0", while it lives; one without a name is "other"."""
-        counters = ProcessCounters.read(self._files, pid)
-        if counters is not None:
-            self._record(pid, counters, role)
-
     def sample(self) -> None:
         """Look at all processes once. Called by the thread; a caller with a thread of its own calls it instead."""
         if self._first is None:
@@ -167,9 +147,7 @@ class UsageSampler:
         space = measure_space(self._files.find("/dev/shm"))  # noqa: S108  # it is only measured
         self._shm_bytes = max(self._shm_bytes, (space["size_bytes"] or 0) - (space["free_bytes"] or 0))
         for pid in (self.pid, *list_children(self._files, self.pid)):
-            counters = ProcessCounters.read(self._files, pid)
-            if counters is not None:
-                self._record(pid, counters)
+            self._record(pid)
 
     def sample_memory(self) -> None:
         """Read the memory of one process: of those that lived in the last sample, that which was read longest ago."""
@@ -183,13 +161,13 @@ class UsageSampler:
         watched.pss_bytes = max(watched.pss_bytes, nbytes)
 
     def result(self) -> list[ProcessUsage]:
-        """What each process has used while it was watched: the main process, then workers, then others."""
+        """What each process has used while it was watched: the main process ("main"), then others ("other")."""
         with self._lock:
             watched = [(pid, process) for (pid, _), process in self._processes.items()]
-        found = [process.describe(pid) for pid, process in watched]
-        return sorted(found, key=lambda usage: (usage.role != "main", usage.role == "other", _number_of(usage.role)))
+        found = [process.describe("main" if pid == self.pid else "other", pid) for pid, process in watched]
+        return sorted(found, key=lambda usage: usage.role != "main")
 
-    def system(self) -> dict[str, Any]:
+    def system(self) -> dict[str, object]:
         """What the whole machine did meanwhile.
 
         Returns
@@ -210,31 +188,28 @@ class UsageSampler:
             "sampler_cpu_s": self.cpu_ns / 1e9,
         }
 
-    def _record(self, pid: int, counters: ProcessCounters, role: str | None = None) -> None:
+    def _record(self, pid: int) -> None:
+        found = read_counters(self._files, pid)
+        if found is None:
+            return
+        began_ns, counters = found
         now_ns = time.perf_counter_ns()
         with self._lock:
-            watched = self._processes.get((pid, counters.began_ns))
+            watched = self._processes.get((pid, began_ns))
             if watched is None:
-                watched = self._processes[pid, counters.began_ns] = self._begin(pid, counters, now_ns)
-            watched.role = role or watched.role
+                watched = self._processes[pid, began_ns] = self._begin(began_ns, counters, now_ns)
             watched.update(counters, now_ns)
 
-    def _begin(self, pid: int, counters: ProcessCounters, now_ns: int) -> _Watched:
-        role = "main" if pid == self.pid else "other"
-        age_ns = self._uptime_ns - counters.began_ns  # when watching began
-        if self._first is None or not self._uptime_ns or age_ns > TICK_NS:
-            began_ns = now_ns if self._first is None else self._first.now_ns
-            return _Watched(role, counters, counters, began_ns, now_ns)
+    def _begin(self, began_ns: int, counters: Mapping[str, int], now_ns: int) -> _Watched:
+        age_ns = self._uptime_ns - began_ns  # when watching began
+        if self._first is None:
+            return _Watched(counters, counters, now_ns, now_ns)
+        if not self._uptime_ns or age_ns > TICK_NS:
+            return _Watched(counters, counters, self._first.now_ns, now_ns)
         # A process that began later counts from its beginning.
-        first = ProcessCounters(counters.began_ns)
-        return _Watched(role, first, counters, min(now_ns, self._first.now_ns - age_ns), now_ns)
+        return _Watched({}, counters, min(now_ns, self._first.now_ns - age_ns), now_ns)
 
 
 def _read_uptime_ns(files: SystemFiles) -> int:
     words = (files.read("/proc/uptime") or "").split()
     return int(float(words[0]) * 1e9) if words else 0
-
-
-def _number_of(role: str) -> int:
-    number = role.rpartition(" ")[2]
-    return int(number) if number.isdecimal() else -1

@@ -9,9 +9,16 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from penstock.doctor.judge.diagnosis import Diagnosis
-from penstock.doctor.reports.json_report import replace_file
-from penstock.doctor.reports.text_report import describe_ending, format_gain, format_measured, format_time_us
+from penstock.doctor.reports.json_report import open_new
+from penstock.doctor.reports.text_report import (
+    ESTIMATED,
+    STAGE_COLUMNS,
+    Diagnosis,
+    describe_ending,
+    format_gain,
+    format_measured,
+    format_stage,
+)
 
 __all__ = ["format_html", "write_html"]
 
@@ -34,7 +41,8 @@ def write_html(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
     OSError
         If the file cannot be written.
     """
-    replace_file(path, format_html(diagnosis))
+    with open_new(path) as file:
+        file.write(format_html(diagnosis))
 
 
 def format_html(diagnosis: Diagnosis) -> str:
@@ -43,14 +51,6 @@ def format_html(diagnosis: Diagnosis) -> str:
     digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
     alone = f"{verdict.loader:,.0f}" if verdict.loader else "not measured"
     speeds = f"{verdict.delivered:,.0f}", f"{verdict.trainer:,.0f}", alone, f"{verdict.waiting:.0%}"
-    stages = (
-        (
-            f"{each.stage} *" if each.is_estimated else each.stage,
-            *(format_time_us(value) for value in (each.us_per_sample, each.p50_us, each.p99_us)),
-            f"{each.share:.0%}" if each.share else "",
-        )
-        for each in diagnosis.stages
-    )
     parts = [
         f"<h1>{_escape(verdict.stage)}</h1><p>{_escape(verdict.text)}</p>",
         f"<p>{_escape(' '.join(recording.command))} {_escape(describe_ending(recording))}</p>",
@@ -60,8 +60,8 @@ def format_html(diagnosis: Diagnosis) -> str:
             f"{format_measured(each.measured)}. {_escape(each.reason)}</p><pre>{_escape(each.code)}</pre>"
             for number, each in enumerate(diagnosis.advice, 1)
         ),
-        _make_table(("stage", "per sample", "half below", "99% below", "share"), stages),
-        "<p>* estimated: the whole sample is timed, its parts are found by stack sampling</p>",
+        _make_table(STAGE_COLUMNS, map(format_stage, diagnosis.stages)),
+        f"<p>{ESTIMATED}</p>",
         _make_table(
             ("slowest, ms", "index", "key"),
             ((f"{each.ms:,.1f}", str(each.index), each.key) for each in diagnosis.samples[:10]),

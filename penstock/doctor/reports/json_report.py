@@ -5,6 +5,8 @@ The fields are documented in docs/doctor.md. A field may be added; one that chan
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import json
 import math
 import os
@@ -12,17 +14,17 @@ import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.doctor.checks.findings import Finding
-from penstock.doctor.judge.diagnosis import VERDICTS, Advice, Diagnosis, SlowSample, StageCost
+from penstock.doctor.judge.diagnosis import VERDICTS, Advice
+from penstock.doctor.reports.text_report import Diagnosis
 from penstock.doctor.watching.recording import Recording
 from penstock.errors import ArgumentError
 
-__all__ = ["FORMAT", "VERSION", "compare", "read_json", "replace_file", "to_json", "write_json"]
+__all__ = ["FORMAT", "VERSION", "compare", "open_new", "read_json", "to_json", "write_json"]
 
 FORMAT: Final = "penstock-doctor"
 VERSION: Final = 1
@@ -47,10 +49,10 @@ def to_json(diagnosis: Diagnosis) -> dict[str, Any]:
         "samples_per_s": {
             "delivered": verdict.delivered, "trainer": verdict.trainer, "loader": verdict.loader or None,
         },
-        "stages": {cost.stage: _describe_stage(cost) for cost in diagnosis.stages},
+        "stages": {stage.pop("stage"): stage for stage in map(asdict, diagnosis.stages)},
         "advice": [_describe_advice(each) for each in diagnosis.advice],
-        "keys": [_describe_sample(each) for each in diagnosis.samples],
-        "traps": [_describe_finding(each) for each in diagnosis.findings],
+        "keys": [asdict(each) for each in diagnosis.samples],
+        "traps": [{**asdict(each), "page": each.page} for each in diagnosis.findings],
         "notes": diagnosis.notes,
         "settings": asdict(recording.settings),
         "steps": _describe_steps(recording),
@@ -78,7 +80,8 @@ def write_json(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
     OSError
         If the file cannot be written.
     """
-    replace_file(path, json.dumps(to_json(diagnosis), indent=1, allow_nan=False) + "\n")
+    with open_new(path) as file:
+        file.write(json.dumps(to_json(diagnosis), indent=1, allow_nan=False) + "\n")
 
 
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -108,7 +111,7 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     return report
 
 
-def compare(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+def compare(a: Mapping[str, object], b: Mapping[str, object]) -> list[str]:
     """Two results side by side: speeds, stages, settings and machine, where they differ.
 
     Numbers that differ by less than a tenth are left out: such differences come and go.
@@ -141,45 +144,34 @@ def _flatten(value: object, path: str = "") -> Iterator[tuple[str, object]]:
         yield path, value
 
 
-def replace_file(path: str | os.PathLike[str], text: str) -> None:
-    """Write text to a file that appears whole, or not at all."""
+@contextlib.contextmanager
+def open_new(path: str | os.PathLike[str]) -> Iterator[TextIO]:
+    """Open a text file for writing that appears whole, or not at all; compressed if its name ends in ``.gz``."""
     target = Path(path)
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
-        with part.open("x", encoding="utf-8") as file:
-            file.write(text)
+        with (
+            gzip.open(part, "xt", encoding="utf-8")
+            if target.suffix == ".gz"
+            else part.open("x", encoding="utf-8") as file
+        ):
+            yield cast("TextIO", file)
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
 
 
-def _describe_stage(cost: StageCost) -> dict[str, Any]:
-    return {name: value for name, value in asdict(cost).items() if name != "stage"}
-
-
-def _describe_advice(advice: Advice) -> dict[str, Any]:
+def _describe_advice(advice: Advice) -> dict[str, object]:
     measured = advice.measured
     return {
-        "rule": advice.rule,
-        "change": advice.change,
-        "reason": advice.reason,
-        "code": advice.code,
-        "predicted": advice.predicted,
+        **{name: getattr(advice, name) for name in ("rule", "change", "reason", "code", "predicted")},
         "measured": None if measured is None else measured.median,
         "spread": None if measured is None else [measured.lowest, measured.highest],
         "runs": 0 if measured is None else measured.count,
     }
 
 
-def _describe_sample(sample: SlowSample) -> dict[str, Any]:
-    return asdict(sample)
-
-
-def _describe_finding(finding: Finding) -> dict[str, Any]:
-    return {**asdict(finding), "page": finding.page}
-
-
-def _describe_steps(recording: Recording) -> dict[str, Any]:
+def _describe_steps(recording: Recording) -> dict[str, object]:
     """The steps after the warm-up; replayed ones are counted, and left out of the times."""
     steps = recording.steps
     kept = (np.arange(len(steps.step_ns)) >= recording.warm_up) & ~steps.replayed

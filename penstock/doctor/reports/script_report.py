@@ -2,9 +2,9 @@
 
 ::
 
-    the last step that is watched ── examine ──┐     the script's objects and files are still there
-    the script unwinds                         │
-    the script has ended ──────────────────────┴── report
+    the last step that is watched ── __init__ ──┐     the script's objects and files are still there
+    the script unwinds                          │
+    the script has ended ───────────────────────┴── report
 
 A script that ends before enough steps were seen is examined when it has ended.
 """
@@ -13,33 +13,50 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+from penstock.doctor.judge.analysis import diagnose
+from penstock.doctor.judge.situation import examine
+from penstock.doctor.reports.github_report import print_annotations
+from penstock.doctor.reports.html_report import write_html
+from penstock.doctor.reports.json_report import write_json
+from penstock.doctor.reports.text_report import Diagnosis, format_report
+from penstock.doctor.reports.trace_file import write_trace
 from penstock.doctor.trials.rerunning import rerun_with_advice
+from penstock.doctor.trials.run_options import RunOptions
+from penstock.doctor.trials.tuning import tune
+from penstock.doctor.watching.loaders.loader_watch import LoaderWatch
 from penstock.doctor.watching.ranks import merge_ranks, summarize_rank
+from penstock.doctor.watching.recording import Recording
+from penstock.doctor.watching.script import Ending
+from penstock.doctor.watching.watcher import Watcher
+from penstock.errors import PenstockError
 
-if TYPE_CHECKING:
-    from penstock.doctor.judge.diagnosis import Diagnosis
-    from penstock.doctor.trials.run_options import RunOptions
-    from penstock.doctor.watching.loaders.loader_watch import LoaderWatch
-    from penstock.doctor.watching.recording import Recording
-    from penstock.doctor.watching.script import Ending
-    from penstock.doctor.watching.watcher import Watcher
-
-__all__ = ["Examination", "examine_script", "report"]
+__all__ = ["ScriptReport", "exit_code"]
 
 
-@dataclass(slots=True)
-class Examination:
+class ScriptReport:
     """What was found in a script; nothing of it needs the script's objects.
+
+    It is made by the loop of the script itself when enough steps were seen, since what the dataset reads may be removed
+    when the script unwinds; else when the script has ended.
 
     Parameters
     ----------
-    recording : Recording
-        Of the loader that is reported.
+    watcher : Watcher
+        Of the script's loaders.
+    options : RunOptions
+        Of the command.
+    target : sequence of str
+        The script and its arguments.
+    ending : Ending
+        How it ends.
+
+    Attributes
+    ----------
+    recording : Recording, optional
+        Of the loader that is reported; None if no loader was used.
     diagnosis : Diagnosis, optional
         None on ranks other than 0, and where no report is wanted.
     lines : str
@@ -48,84 +65,114 @@ class Examination:
         Whether ``penstock tune`` could not choose.
     """
 
-    recording: Recording
-    diagnosis: Diagnosis | None = None
-    lines: str = ""
-    failed: bool = False
+    def __init__(self, watcher: Watcher, options: RunOptions, target: Sequence[str], ending: Ending) -> None:
+        self.options, self.target = options, target
+        self.recording = watcher.record(command=list(target), ended=ending.text)
+        self.diagnosis: Diagnosis | None = None
+        self.lines, self.failed = "", False
+        chosen = watcher.chosen()
+        if self.recording is None or chosen is None:
+            return
+        for watch in watcher.watches:
+            _end_workers(watch)
+        ranks = None if options.speed is not None else merge_ranks(self.recording)
+        if options.speed is not None or self.recording.rank:
+            return
+        gc.collect()  # iterators that the script's last traceback held
+        if options.tune:
+            self._tune(self.recording, chosen)
+            return
+        if ranks is not None and ranks.recording is not None:
+            self.recording = ranks.recording  # what holds up the straggler holds up all
+        self.diagnosis = self._diagnose(self.recording, chosen, ending)
+        if ranks is not None:
+            self.diagnosis.ranks = ranks.rows
+            self.diagnosis.notes[:0] = ranks.sentences
+        if ending.kind == "error":
+            self.diagnosis.notes.insert(0, f"The script crashed ({ending.text.removeprefix('error: ')}).")
+
+    def report(self, ending: Ending) -> int:
+        """Print and write the reports of a script that has ended.
+
+        Returns
+        -------
+        int
+            The exit code: the script's own if it is not 0, else what ``fail_if_waiting`` asks for.
+        """
+        if self.recording is None:
+            sys.stderr.write(
+                "penstock doctor: no batch was taken from a DataLoader in this process; there is nothing to report\n"
+            )
+            return ending.code
+        if self.options.speed is not None:
+            Path(self.options.speed).write_text(str(summarize_rank(self.recording)["samples_per_s"]))
+        if self.lines:
+            _clear_progress()
+            sys.stderr.write(self.lines)
+            return ending.code or int(self.failed)
+        if self.diagnosis is None:
+            return ending.code
+        if self.options.rerun:
+            rerun_with_advice(self.diagnosis, self.options, self.target)
+        self._write(self.diagnosis, self.recording)
+        return ending.code or exit_code(self.diagnosis, self.options.fail_if_waiting)
+
+    def _diagnose(self, recording: Recording, chosen: LoaderWatch, ending: Ending) -> Diagnosis:
+        budget_s = self.options.budget_s
+        tries = self.options.trials and budget_s > 0 and ending.kind in {"steps", "finished"}
+        return diagnose(
+            recording, chosen.loader, places=chosen.places, budget_s=budget_s, trials=tries, progress=_choose_progress()
+        )
+
+    def _tune(self, recording: Recording, chosen: LoaderWatch) -> None:
+        """Choose workers and prefetch for the script's own steps."""
+        shape = examine(recording, chosen.loader).shape
+        try:
+            tuning = tune(
+                chosen.loader, step_s=shape.wall_ns / 1e9, step_cpu_s=shape.cpu_ns / 1e9,
+                memory_bytes=self.options.memory_bytes, budget_s=self.options.budget_s, progress=_choose_progress(),
+            )  # fmt: skip
+        except PenstockError as error:
+            self.lines, self.failed = f"penstock doctor: {error}\n", True
+        else:
+            self.lines = f"\n{tuning}\n"
+
+    def _write(self, diagnosis: Diagnosis, recording: Recording) -> None:
+        options = self.options
+        _clear_progress()
+        sys.stderr.write(f"\n{format_report(diagnosis)}\n")
+        if options.json is not None:
+            write_json(diagnosis, options.json)
+        if options.html is not None:
+            write_html(diagnosis, options.html)
+            sys.stderr.write(f"penstock doctor: {Path(options.html).absolute()}: written\n")
+        if options.trace is not None:
+            write_trace(recording, options.trace)
+        if options.github:
+            print_annotations(diagnosis)
 
 
-def examine_script(
-    watcher: Watcher | None, options: RunOptions, target: Sequence[str], ending: Ending
-) -> Examination | None:
-    """Record, compare the ranks, and make a diagnosis with its trials; None if no loader was used.
+def exit_code(diagnosis: Diagnosis, fail_if_waiting: float | None) -> int:
+    """The exit code that a limit of waiting asks for.
 
-    Called by the loop of the script itself when enough steps were seen, since what the dataset reads may be removed
-    when the script unwinds; else when the script has ended.
-    """
-    recording = None if watcher is None else watcher.record(command=list(target), ended=ending.text)
-    if watcher is None or recording is None:
-        return None
-    for watch in watcher.watches:
-        _end_workers(watch)
-    examination = Examination(recording)
-    if options.speed is not None:
-        return examination
-    ranks = merge_ranks(recording)
-    if recording.rank:
-        return examination
-    chosen = watcher.chosen()
-    assert chosen is not None, "what was recorded was chosen"
-    gc.collect()  # iterators that the script's last traceback held
-    if options.tune:
-        _tune(examination, chosen.loader, options)
-        return examination
-    if ranks is not None and ranks.recording is not None:
-        examination.recording = ranks.recording  # what holds up the straggler holds up all
-    diagnosis = _diagnose(examination.recording, chosen, options, ending)
-    if ranks is not None:
-        diagnosis.ranks = ranks.rows
-        diagnosis.notes[:0] = ranks.sentences
-    if ending.kind == "error":
-        diagnosis.notes.insert(0, f"The script crashed ({ending.text.removeprefix('error: ')}).")
-    examination.diagnosis = diagnosis
-    return examination
-
-
-def report(
-    examination: Examination | None, watcher: Watcher | None, options: RunOptions, target: Sequence[str], ending: Ending
-) -> int:
-    """Print and write the reports of a script that has ended.
+    Parameters
+    ----------
+    diagnosis : Diagnosis
+        Of the script.
+    fail_if_waiting : float, optional
+        The greatest part of the time that may be waiting, 0..1; None: any.
 
     Returns
     -------
     int
-        The exit code: the script's own if it is not 0, else what ``fail_if_waiting`` asks for.
+        1 if the script waits longer, or if its waiting is no number; else 0. Of several ranks, the one that waits
+        longest counts.
     """
-    if examination is None:
-        what = "no DataLoader was imported" if watcher is None else "no batch was taken from a DataLoader"
-        _say(f"{what} in this process; there is nothing to report")
-        return ending.code
-    if options.speed is not None:
-        Path(options.speed).write_text(str(summarize_rank(examination.recording)["samples_per_s"]))
-    if examination.lines:
-        _clear_progress()
-        sys.stderr.write(examination.lines)
-        return ending.code or int(examination.failed)
-    diagnosis = examination.diagnosis
-    if diagnosis is None:
-        return ending.code
-    if options.rerun:
-        rerun_with_advice(diagnosis, options, target)
-    _write(diagnosis, examination, options)
-    if ending.code:
-        return ending.code
-    from penstock.doctor.reports.exit_codes import exit_code
-
-    return int(exit_code(diagnosis, options.fail_if_waiting))
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"penstock doctor: {line}\n")
+    if fail_if_waiting is None:
+        return 0
+    of_ranks = (row.get("waiting") for row in diagnosis.ranks)
+    waiting = [diagnosis.verdict.waiting, *(each for each in of_ranks if each is not None)]
+    return 0 if all(each <= fail_if_waiting for each in waiting) else 1
 
 
 def _end_workers(watch: LoaderWatch) -> None:
@@ -138,37 +185,11 @@ def _end_workers(watch: LoaderWatch) -> None:
         shutdown()
         getattr(iterator, "_task_info", {}).clear()  # torch's: batches that were received
         if iterator is kept:
-            watch.loader._iterator = None  # noqa: SLF001  # torch's, and penstock's like it
+            vars(watch.loader)["_iterator"] = None
 
 
-def _diagnose(recording: Recording, chosen: LoaderWatch, options: RunOptions, ending: Ending) -> Diagnosis:
-    from penstock.doctor.judge.analysis import diagnose
-
-    tries = options.trials and options.budget_s > 0 and ending.kind in {"steps", "finished"}
-    progress = _show_progress if sys.stderr.isatty() else None
-    diagnosis: Diagnosis = diagnose(
-        recording, chosen.loader, places=chosen.places, budget_s=options.budget_s, trials=tries, progress=progress
-    )
-    return diagnosis
-
-
-def _tune(examination: Examination, loader: Any, options: RunOptions) -> None:
-    """Choose workers and prefetch for the script's own steps."""
-    from penstock.doctor.judge.situation import examine
-    from penstock.doctor.trials.tuning import tune
-    from penstock.errors import PenstockError
-
-    shape = examine(examination.recording, loader).shape
-    progress = _show_progress if sys.stderr.isatty() else None
-    try:
-        tuning = tune(
-            loader, step_s=shape.wall_ns / 1e9, step_cpu_s=shape.cpu_ns / 1e9, memory_bytes=options.memory_bytes,
-            budget_s=options.budget_s, progress=progress,
-        )  # fmt: skip
-    except PenstockError as error:
-        examination.lines, examination.failed = f"penstock doctor: {error}\n", True
-    else:
-        examination.lines = f"\n{tuning}\n"
+def _choose_progress() -> Callable[[str], None] | None:
+    return _show_progress if sys.stderr.isatty() else None
 
 
 def _show_progress(line: str) -> None:
@@ -179,27 +200,3 @@ def _show_progress(line: str) -> None:
 def _clear_progress() -> None:
     if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K")
-
-
-def _write(diagnosis: Diagnosis, examination: Examination, options: RunOptions) -> None:
-    from penstock.doctor.reports.text_report import format_report
-
-    _clear_progress()
-    sys.stderr.write(f"\n{format_report(diagnosis)}\n")
-    if options.json is not None:
-        from penstock.doctor.reports.json_report import write_json
-
-        write_json(diagnosis, options.json)
-    if options.html is not None:
-        from penstock.doctor.reports.html_report import write_html
-
-        write_html(diagnosis, options.html)
-        _say(f"{Path(options.html).absolute()}: written")
-    if options.trace is not None:
-        from penstock.doctor.reports.trace_file import write_trace
-
-        write_trace(examination.recording, options.trace)
-    if options.github:
-        from penstock.doctor.reports.github_report import print_annotations
-
-        print_annotations(diagnosis)

@@ -1,4 +1,4 @@
-"""A diagnosis as text: what ``penstock doctor`` prints.
+"""The result of watching a training script, and its text: what ``penstock doctor`` prints.
 
 The verdict comes first, because it may be all that a person reads. Text of datasets (keys, paths) is escaped, so that
 it cannot change the terminal.
@@ -7,23 +7,74 @@ it cannot change the terminal.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from penstock.doctor.checks.findings import Finding
-from penstock.doctor.judge.diagnosis import Advice, Diagnosis, Measured, SlowSample, StageCost
+from penstock.doctor.judge.diagnosis import Advice, Measured, SlowSample, StageCost, Verdict
 from penstock.doctor.watching.recording import Recording
 from penstock.wording import counted, escape_unprintable
 
-__all__ = ["describe_ending", "format_gain", "format_measured", "format_report", "format_time_us"]
+__all__ = [
+    "ESTIMATED",
+    "STAGE_COLUMNS",
+    "Diagnosis",
+    "describe_ending",
+    "format_gain",
+    "format_measured",
+    "format_report",
+    "format_stage",
+    "format_time_us",
+]
 
+STAGE_COLUMNS = ("stage", "per sample", "half below", "99% below", "share")
+ESTIMATED = "* estimated: the whole sample is timed, its parts are found by stack sampling"
 _SAMPLES_SHOWN = 5
 _ENDINGS = {
     "steps": "It was ended after enough steps.",
     "finished": "It ran to its end.",
     "interrupted": "It was interrupted.",
 }
+
+
+@dataclass(slots=True)
+class Diagnosis:
+    """What watching has found. ``print`` shows it as text.
+
+    Parameters
+    ----------
+    verdict : Verdict
+        Which stage limits.
+    stages : list of StageCost
+        In the order a sample passes them.
+    advice : list of Advice
+        The most useful first; empty if nothing can be gained.
+    samples : list of SlowSample
+        The slowest first.
+    findings : list of Finding
+        Traps in the loader, the dataset and the script.
+    notes : list of str
+        What else matters: throttling, other programs, a crash of the script, what could not be measured.
+    recording : Recording
+        What it was computed from; of rank 0, where there are several.
+    ranks : list of dict
+        Of each rank: its waiting, its samples per second; who waited for whom.
+    """
+
+    verdict: Verdict
+    stages: list[StageCost]
+    advice: list[Advice]
+    samples: list[SlowSample]
+    findings: list[Finding]
+    notes: list[str]
+    recording: Recording
+    ranks: list[dict[str, Any]] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return format_report(self)
 
 
 def format_report(diagnosis: Diagnosis, *, width: int = 80) -> str:
@@ -67,6 +118,12 @@ def format_time_us(time_us: float) -> str:
         if time_us >= 0.9995 * size:
             return f"{_round(time_us / size)} {unit}"
     return f"{_round(time_us)} us"
+
+
+def format_stage(cost: StageCost) -> tuple[str, ...]:
+    """A row of :data:`STAGE_COLUMNS`."""
+    times = (format_time_us(value) for value in (cost.us_per_sample, cost.p50_us, cost.p99_us))
+    return f"{cost.stage} *" if cost.is_estimated else cost.stage, *times, f"{cost.share:.0%}" if cost.share else ""
 
 
 def format_gain(ratio: float) -> str:
@@ -136,25 +193,15 @@ def _describe_step(recording: Recording) -> str:
     return f"One step takes        {format_time_us(mean_ns / 1000):>10}{of_it}"
 
 
-def _list_stages(stages: Iterable[StageCost]) -> list[str]:
-    stages = list(stages)
-    if not stages:
-        return []
-    lines = [f"{'stage':<12}{'per sample':>12}{'half below':>12}{'99% below':>12}{'share':>8}"]
-    for cost in stages:
-        name = f"{cost.stage}{' *' if cost.is_estimated else ''}"
-        times = "".join(f"{format_time_us(value):>12}" for value in (cost.us_per_sample, cost.p50_us, cost.p99_us))
-        lines.append(f"{name:<12}{times}{f'{cost.share:.0%}' if cost.share else '':>8}".rstrip())
-    if any(cost.is_estimated for cost in stages):
-        lines.append("* estimated: the whole sample is timed, its parts are found by stack sampling")
-    return lines
+def _list_stages(stages: Sequence[StageCost]) -> list[str]:
+    rows = [STAGE_COLUMNS, *map(format_stage, stages)] if stages else []
+    lines = [f"{name:<12}{mean:>12}{half:>12}{most:>12}{share:>8}".rstrip() for name, mean, half, most, share in rows]
+    return [*lines, *([ESTIMATED] if any(cost.is_estimated for cost in stages) else [])]
 
 
-def _list_advice(advice: Iterable[Advice], width: int) -> list[str]:
-    lines: list[str] = []
+def _list_advice(advice: Sequence[Advice], width: int) -> list[str]:
+    lines = ["What to change, and what the whole training gains"] if advice else []
     for number, each in enumerate(advice, 1):
-        if not lines:
-            lines.append("What to change, and what the whole training gains")
         lines += _wrap(f"{number}. {each.change}", width, "  ", "     ")
         lines.append(f"     predicted {format_gain(each.predicted)}, measured {format_measured(each.measured)}")
         lines += _wrap(each.reason, width, "     ")
@@ -162,22 +209,19 @@ def _list_advice(advice: Iterable[Advice], width: int) -> list[str]:
     return lines
 
 
-def _list_samples(samples: Iterable[SlowSample], width: int) -> list[str]:
-    samples = list(samples)
-    lines = [f"{'ms':>10}{'index':>12}  key"] if samples else []
+def _list_samples(samples: Sequence[SlowSample], width: int) -> list[str]:
+    lines = ["Slowest samples", f"{'ms':>10}{'index':>12}  key"] if samples else []
     for each in samples[:_SAMPLES_SHOWN]:
         head = f"{each.ms:>10,.1f}{each.index:>12}  "
         key = escape_unprintable(each.key) or "-"
         room = max(width - len(head), 20)
         lines.append(head + (key if len(key) <= room else f"...{key[3 - room :]}"))
-    return ["Slowest samples", *lines] if samples else []
+    return lines
 
 
-def _list_findings(findings: Iterable[Finding], width: int) -> list[str]:
-    lines: list[str] = []
+def _list_findings(findings: Sequence[Finding], width: int) -> list[str]:
+    lines = ["Found in the loader, the dataset and the script"] if findings else []
     for each in findings:
-        if not lines:
-            lines.append("Found in the loader, the dataset and the script")
         lines += _wrap(f"{each.severity}: {each.where}  [{each.rule}]", width, "  ", "    ")
         lines += _wrap(each.what, width, "    ")
         if each.cost:
@@ -188,10 +232,8 @@ def _list_findings(findings: Iterable[Finding], width: int) -> list[str]:
 
 
 def _list_ranks(diagnosis: Diagnosis, width: int) -> list[str]:
-    lines: list[str] = []
+    lines = [f"{'rank':>6}{'samples/s':>12}{'waiting':>9}  waits for rank"] if diagnosis.ranks else []
     for row in diagnosis.ranks:
-        if not lines:
-            lines.append(f"{'rank':>6}{'samples/s':>12}{'waiting':>9}  waits for rank")
         speed, waiting, other = (row.get(name) for name in ("samples_per_s", "waiting", "waited_for"))
         lines.append(
             f"{row.get('rank', '?'):>6}{'?' if speed is None else _count(speed):>12}"

@@ -14,16 +14,15 @@ gets a further lane.
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import json
 import os
-import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
+from penstock.doctor.reports.json_report import open_new
 from penstock.doctor.watching.recording import BATCH, SAMPLE, STAGES, Recording
 
 __all__ = ["list_trace_events", "write_trace"]
@@ -51,26 +50,16 @@ def write_trace(recording: Recording | Sequence[Recording], path: str | os.PathL
         If the file cannot be written.
     """
     recordings = [recording] if isinstance(recording, Recording) else list(recording)
-    target = Path(path)
-    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-    try:
-        with (
-            gzip.open(part, "wt", encoding="ascii")
-            if target.suffix == ".gz"
-            else part.open("w", encoding="ascii") as file
-        ):
-            file.write('{"displayTimeUnit": "ms", "otherData": ')
-            json.dump(_describe(recordings), file)
-            file.write(', "traceEvents": [\n')
-            for number, event in enumerate(list_trace_events(recordings)):
-                file.write((",\n" if number else "") + json.dumps(event, allow_nan=False))
-            file.write("\n]}\n")
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
+    with open_new(path) as file:
+        file.write('{"displayTimeUnit": "ms", "otherData": ')
+        json.dump(_describe(recordings), file)
+        file.write(', "traceEvents": [\n')
+        for number, event in enumerate(list_trace_events(recordings)):
+            file.write((",\n" if number else "") + json.dumps(event, allow_nan=False))
+        file.write("\n]}\n")
 
 
-def list_trace_events(recordings: Sequence[Recording]) -> Iterator[dict[str, Any]]:
+def list_trace_events(recordings: Sequence[Recording]) -> Iterator[dict[str, object]]:
     """The events of a trace file, in microseconds since the first one."""
     origin_ns = min((begin for begin in map(_begin, recordings) if begin is not None), default=0)
     for recording in recordings:
@@ -93,10 +82,10 @@ class _Slice:
     name: str
     category: str
     order: int
-    arguments: dict[str, Any]
+    arguments: Mapping[str, object]
 
 
-def _arrange(slices: Iterable[_Slice], process: int, origin_ns: int) -> Iterator[dict[str, Any]]:
+def _arrange(slices: Iterable[_Slice], process: int, origin_ns: int) -> Iterator[dict[str, object]]:
     """Give each slice a lane in which it nests; they come by lane and start, outer ones first."""
     lane: int | None = None
     open_ends: list[list[int]] = []  # for each lane of a worker: ends of slices that are open, innermost last
@@ -130,7 +119,7 @@ def _find_lane(open_ends: list[list[int]], each: _Slice) -> int:
     return len(open_ends)
 
 
-def _name_lane(process: int, worker: int, further: int) -> Iterator[dict[str, Any]]:
+def _name_lane(process: int, worker: int, further: int) -> Iterator[dict[str, object]]:
     title = "main" if worker < 0 else f"worker {worker}"
     thread = _number_lane(worker, further)
     yield _name(process, thread, "thread_name", title if not further else f"{title} ({further + 1})")
@@ -141,7 +130,7 @@ def _number_lane(worker: int, further: int) -> int:
     return (worker + 1) * _LANES + min(further, _LANES - 1)
 
 
-def _name(process: int, thread: int, kind: str, title: str) -> dict[str, Any]:
+def _name(process: int, thread: int, kind: str, title: str) -> dict[str, object]:
     return {"name": kind, "ph": "M", "pid": process, "tid": thread, "args": {"name": title}}
 
 

@@ -13,7 +13,12 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from penstock.sample import Batch, Sample, tree_leaves, tree_map
+
+if TYPE_CHECKING:
+    from penstock.doctor.watching.loaders.loader_settings import WatchedLoader
 
 __all__ = ["Change", "apply_change", "limit_threads"]
 
@@ -50,6 +55,10 @@ class Change:
     narrows: bool = False
     joins: bool = False
 
+    def count_workers(self, loader: WatchedLoader) -> int:
+        """The number of workers of ``loader`` with this change."""
+        return int(self.arguments.get("num_workers", loader.num_workers))
+
     def __str__(self) -> str:
         parts = [f"{name}={value!r}" for name, value in self.arguments.items()]
         parts += [f"{self.worker_threads} threads in each worker"] if self.worker_threads else []
@@ -58,7 +67,7 @@ class Change:
         return ", ".join(parts) or "the present setting"
 
 
-def apply_change(loader: Any, change: Change) -> Any:
+def apply_change(loader: object, change: Change) -> WatchedLoader:
     """A copy of ``loader`` with ``change``; starts nothing.
 
     Parameters
@@ -70,9 +79,10 @@ def apply_change(loader: Any, change: Change) -> Any:
     -----
     Memory is not page-locked in the copy, since a forked child cannot use the device.
     """
+    loader = cast("WatchedLoader", loader)
     changed = copy.copy(loader)
     arguments = dict(change.arguments)
-    workers = arguments.get("num_workers", loader.num_workers)
+    workers = change.count_workers(loader)
     if workers == 0:
         arguments |= {
             "prefetch_factor": None,
@@ -105,7 +115,7 @@ def apply_change(loader: Any, change: Change) -> Any:
     return changed
 
 
-def _is_torch(loader: Any) -> bool:
+def _is_torch(loader: WatchedLoader) -> bool:
     return any(kind.__module__.startswith("torch.utils.data") for kind in type(loader).__mro__)
 
 
@@ -153,10 +163,10 @@ class NarrowingCollate:
     A dataset that returns uint8 converts nothing, so the trial does not either.
     """
 
-    collate: Callable[[Any], Any]
+    collate: Callable[[list[Sample]], Batch]
 
-    def __call__(self, samples: Any) -> Any:
-        return self.collate(_map_leaves(samples, _narrow))
+    def __call__(self, samples: list[Sample]) -> Batch:
+        return self.collate(tree_map(_narrow, samples))
 
 
 class NotApplicableError(Exception):
@@ -170,27 +180,27 @@ class JoiningCollate:
     Its time is that of samples which hold one array each.
     """
 
-    collate: Callable[[Any], Any]
+    collate: Callable[[list[Sample]], Batch]
 
-    def __call__(self, samples: Any) -> Any:
+    def __call__(self, samples: list[Sample]) -> Batch:
         torch = sys.modules.get("torch")
-        small: dict[Any, list[Any]] = {}
+        small: dict[object, list[Sample]] = {}
 
-        def take(leaf: Any) -> Any:
+        def take(leaf: Sample) -> object:
             if torch is not None and isinstance(leaf, torch.Tensor) and leaf.numel() < _LARGE:
                 small.setdefault(leaf.dtype, []).append(leaf.reshape(-1))
                 return 0
             return leaf
 
-        rest = [_map_leaves(sample, take) for sample in samples]
+        rest = [tree_map(take, sample) for sample in samples]
         if sum(map(len, small.values())) < _MANY * len(rest):
             raise NotApplicableError("samples hold few small tensors")
-        large = [leaf for sample in rest for leaf in _leaves(sample) if hasattr(leaf, "shape")]
+        large = [leaf for sample in rest for leaf in tree_leaves(sample) if hasattr(leaf, "shape")]
         joined = {} if torch is None else {str(dtype): torch.cat(leaves) for dtype, leaves in small.items()}
         return (joined, self.collate(rest) if large else len(rest))
 
 
-def _narrow(leaf: Any) -> Any:
+def _narrow(leaf: Sample) -> object:
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None and isinstance(leaf, torch.Tensor):
         is_large = leaf.is_floating_point() and leaf.numel() >= _LARGE
@@ -198,19 +208,3 @@ def _narrow(leaf: Any) -> Any:
     if numpy is not None and isinstance(leaf, numpy.ndarray):
         return numpy.zeros(leaf.shape, numpy.uint8) if leaf.dtype.kind == "f" and leaf.size >= _LARGE else leaf
     return leaf
-
-
-def _map_leaves(tree: Any, function: Callable[[Any], Any]) -> Any:
-    if isinstance(tree, dict):
-        return {name: _map_leaves(value, function) for name, value in tree.items()}
-    if isinstance(tree, tuple) and hasattr(tree, "_fields"):
-        return type(tree)(*(_map_leaves(value, function) for value in tree))
-    if isinstance(tree, (list, tuple)):
-        return type(tree)(_map_leaves(value, function) for value in tree)
-    return function(tree)
-
-
-def _leaves(tree: Any) -> list[Any]:
-    found: list[Any] = []
-    _map_leaves(tree, found.append)
-    return found

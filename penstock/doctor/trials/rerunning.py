@@ -13,12 +13,12 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.doctor.judge.diagnosis import Measured
 
 if TYPE_CHECKING:
-    from penstock.doctor.judge.diagnosis import Diagnosis
+    from penstock.doctor.reports.text_report import Diagnosis
     from penstock.doctor.trials.run_options import RunOptions
 
 __all__ = ["parse_change", "rerun_with_advice"]
@@ -30,7 +30,7 @@ _RUNS: Final = 2
 _SLACK_S: Final = 120.0
 
 
-def parse_change(text: str) -> dict[str, Any]:
+def parse_change(text: str) -> dict[str, object]:
     """The loader's arguments in an advice such as ``num_workers=4, prefetch_factor=4``; empty if it is another one."""
     pairs = [(name, json.loads(value.lower().replace("none", "null"))) for name, value in _PAIR.findall(text)]
     rest = _PAIR.sub("", text).strip(" ,")
@@ -61,7 +61,7 @@ def rerun_with_advice(diagnosis: Diagnosis, options: RunOptions, target: Sequenc
         diagnosis.notes.append("The script was run again (--rerun): measured gains are of the training itself.")
 
 
-def _run(options: RunOptions, target: Sequence[str], change: dict[str, Any]) -> float:
+def _run(options: RunOptions, target: Sequence[str], change: dict[str, object]) -> float:
     """Samples per second of the script with a change; 0 if it fails."""
     with tempfile.TemporaryDirectory(prefix="penstock-doctor-") as folder:
         path = Path(folder) / "speed.json"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
 
 __all__ = ["RunOptions"]
 
@@ -29,7 +28,7 @@ class RunOptions:
     """Most memory for workers and batches ahead, with ``tune``."""
     speed: str | None = None
     """A file for the samples per second, in the place of all reports; by ``--rerun``."""
-    change: dict[str, Any] = dataclasses.field(default_factory=dict)
+    change: dict[str, object] = dataclasses.field(default_factory=dict)
     """Arguments of loaders that are set before they are iterated; by ``--rerun``."""
 
     def to_text(self) -> str:

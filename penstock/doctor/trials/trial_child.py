@@ -1,45 +1,35 @@
-"""The child process of a trial: drains a changed loader, and writes what it gets to a pipe.
-
-It begins a process group, so that it can be killed with its workers, and ends without the script's exit handlers. It
-stays in the script's session: Linux may share processors equally among sessions, and a trial is to get what the script
-gets. Its output goes nowhere. An alarm ends it if its parent has died.
-"""
+"""What the child process of a trial does: it drains a changed loader, and tells when it gets each batch."""
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import math
 import multiprocessing
-import os
 import random
-import struct
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.doctor.trials.changed_loader import Change, apply_change
 from penstock.doctor.trials.emulated_trainer import EmulatedTrainer, StepShape
-from penstock.doctor.trials.forked_child import begin_child
+from penstock.doctor.watching.batch_layout import count_bytes
 
-__all__ = ["BATCH_TAKEN", "EPOCH_BEGUN", "FAILED", "FINISHED", "NBYTES", "ROW", "TrialOrder", "run_child"]
+if TYPE_CHECKING:
+    from penstock.doctor.trials.forked_child import Send
+    from penstock.doctor.watching.loaders.loader_settings import WatchedLoader
 
-ROW: Final = struct.Struct("<bddd")
-"""A row of the pipe: its kind; seconds of ``time.perf_counter``; two values."""
-BATCH_TAKEN: Final = 0
-"""The values are seconds until now in which the draining thread computed, and in which it had no core to compute."""
-EPOCH_BEGUN: Final = 1
-NBYTES: Final = 2
-"""The first value is the bytes of the first batch's arrays."""
-FAILED: Final = 3
-"""The text of the error follows, written at once with its row. It is the last row."""
-FINISHED: Final = 4
-"""The last row. The end of the pipe does not say it, since workers have the pipe too."""
+__all__ = ["BATCH_TAKEN", "EPOCH_BEGUN", "NBYTES", "TrialOrder", "drain"]
 
-_TEXT_BYTES: Final = 300
-_MOST_ALARM_S: Final = 3600
+BATCH_TAKEN: Final = "batch"
+"""Seconds of ``time.perf_counter`` follow, and seconds until now in which the draining thread computed, and in which it
+had no core to compute."""
+EPOCH_BEGUN: Final = "epoch"
+"""Seconds of ``time.perf_counter`` follow."""
+NBYTES: Final = "nbytes"
+"""The bytes of the first batch's arrays follow."""
+
 _kept: Final[list[object]] = []
 """The iterator, so that its workers live until the group is killed: their memory is read, and no time is lost."""
 
@@ -69,43 +59,42 @@ class TrialOrder:
     seed: int = 0
 
 
-def run_child(loader: Any, order: TrialOrder, receiver: int, sender: int) -> None:
-    """The child's whole life: drain ``loader``, write to ``sender``, and end the process."""
-    try:
-        os.setpgid(0, 0)
-        os.close(receiver)
-        begin_child(min(_MOST_ALARM_S, order.limit_s))
-        _forget_parent(order.seed)
-        _drain(apply_change(loader, order.change), EmulatedTrainer(order.step), order.run_s, sender)
-        os.write(sender, ROW.pack(FINISHED, time.perf_counter(), 0.0, 0.0))
-    except BaseException as error:  # noqa: BLE001  # the user's code may raise anything: it is reported
-        text = _describe_error(error).encode()[:_TEXT_BYTES]
-        with contextlib.suppress(OSError):
-            os.write(sender, ROW.pack(FAILED, time.perf_counter(), 0.0, 0.0) + text)
-    finally:
-        # The parent reads the memory of the workers, then kills the group; what is not killed ends with the alarm.
-        time.sleep(_MOST_ALARM_S)
-        os._exit(0)
-
-
-def _describe_error(error: BaseException) -> str:
-    """One line: the last one of a worker's traceback says why, but for the place that penstock's loader adds."""
-    lines = f"{type(error).__name__}: {error}".strip().splitlines()
-    return next((line for line in reversed(lines) if not line.startswith(("[", " "))), lines[-1])
+def drain(loader: WatchedLoader, order: TrialOrder, send: Send) -> None:
+    """Take batches of the changed loader until ``run_s`` seconds have passed since the first round of the workers."""
+    _forget_parent(order.seed)
+    loader, trainer = apply_change(loader, order.change), EmulatedTrainer(order.step)
+    end, taken = math.inf, 0
+    first_round = max(loader.num_workers, 2)
+    while True:
+        send(EPOCH_BEGUN, time.perf_counter())
+        before = taken
+        iterator = iter(loader)
+        _kept[:] = [iterator]
+        for batch in iterator:
+            taken += 1
+            now = time.perf_counter()
+            send(BATCH_TAKEN, now, time.thread_time(), _read_run_delay())
+            if taken == 1:
+                send(NBYTES, count_bytes(batch)[0])
+            if taken == first_round:
+                end = now + order.run_s
+            trainer.hold()
+            if time.perf_counter() > end:
+                return
+        if taken == before:
+            raise ValueError("the loader gives no batch")
 
 
 def _forget_parent(seed: int) -> None:
-    """Use no server process of the parent's, and none of its threads; draw another order than the last trial."""
+    """Use no server process of the parent's, and no lock that it holds; draw another order than the last trial."""
     server = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
     if server is not None:  # workers of the parent's server would outlive this group
         server._forkserver_address = server._forkserver_alive_fd = server._forkserver_pid = None  # noqa: SLF001
     _replace_held_locks()
     random.seed(seed)
-    torch = sys.modules.get("torch")
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None:
-        torch.set_num_threads(1)  # threads of OpenMP do not survive a fork
         torch.default_generator.manual_seed(seed)
-    numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed(seed)
 
@@ -119,34 +108,12 @@ def _replace_held_locks() -> None:
     if locks is None:
         return
     kinds, context = {locks.Lock, locks.RLock}, multiprocessing.get_context("fork")
+    gc.unfreeze()  # frozen objects are not listed
     for held in gc.get_objects():
         if type(held) in kinds and held._semlock._is_zero():  # noqa: SLF001  # there is no public way
             held._semlock = type(held)(ctx=context)._semlock  # noqa: SLF001
             held._make_methods()  # noqa: SLF001
-
-
-def _drain(loader: Any, trainer: EmulatedTrainer, run_s: float, sender: int) -> None:
-    """Take batches until ``run_s`` seconds have passed since the first round of the workers."""
-    end, taken = math.inf, 0
-    first_round = max(loader.num_workers, 2)
-    while True:
-        os.write(sender, ROW.pack(EPOCH_BEGUN, time.perf_counter(), 0.0, 0.0))
-        before = taken
-        iterator = iter(loader)
-        _kept[:] = [iterator]
-        for batch in iterator:
-            taken += 1
-            now = time.perf_counter()
-            os.write(sender, ROW.pack(BATCH_TAKEN, now, time.thread_time(), _read_run_delay()))
-            if taken == 1:
-                os.write(sender, ROW.pack(NBYTES, now, float(_count_bytes(batch)), 0.0))
-            if taken == first_round:
-                end = now + run_s
-            trainer.hold()
-            if time.perf_counter() > end:
-                return
-        if taken == before:
-            raise ValueError("the loader gives no batch")
+    gc.freeze()
 
 
 def _read_run_delay(schedstat: Path = Path("/proc/self/schedstat")) -> float:
@@ -155,13 +122,3 @@ def _read_run_delay(schedstat: Path = Path("/proc/self/schedstat")) -> float:
         return int(schedstat.read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
         return 0.0
-
-
-def _count_bytes(batch: Any) -> int:
-    """Bytes of the arrays in a batch."""
-    if isinstance(batch, dict):
-        return sum(map(_count_bytes, batch.values()))
-    if isinstance(batch, (list, tuple)):
-        return sum(map(_count_bytes, batch))
-    nbytes = getattr(batch, "nbytes", 0)
-    return nbytes if isinstance(nbytes, int) else 0

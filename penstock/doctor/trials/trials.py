@@ -1,43 +1,27 @@
 """Trials: a changed loader is drained in a forked child, with a trainer that only takes time.
 
-::
-
-    this process                              child (trial_child.py), a process group
-      fork ─────────────────────────────────>   copy of the loader with the change ──> workers
-      reads until enough, or too late  <─pipe─   one time stamp for each batch taken and each epoch begun
-      kills the group
-
-The training is never run again, and the child cannot change the script's objects. What a dataset writes to disk when it
-is read, it writes here too.
+The child (:mod:`.trial_child`, :mod:`.forked_child`) tells when it takes each batch and begins each epoch. The training
+is never run again, and the child cannot change the script's objects. What a dataset writes to disk when it is read, it
+writes here too.
 """
 
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
-import os
 import re
-import select
-import tempfile
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.doctor.trials.process_group import find_members, kill_group
-from penstock.doctor.trials.trial_child import (
-    BATCH_TAKEN,
-    EPOCH_BEGUN,
-    FAILED,
-    FINISHED,
-    NBYTES,
-    ROW,
-    TrialOrder,
-    run_child,
-)
+from penstock.doctor.trials.forked_child import find_members, read_child
+from penstock.doctor.trials.trial_child import BATCH_TAKEN, EPOCH_BEGUN, NBYTES, TrialOrder, drain
+
+if TYPE_CHECKING:
+    from penstock.doctor.watching.loaders.loader_settings import WatchedLoader
 
 __all__ = ["Trial", "run_trial"]
 
@@ -73,7 +57,7 @@ class Trial:
     worker_pss_bytes: int = 0
 
 
-def run_trial(loader: Any, order: TrialOrder, *, measure_memory: bool = False) -> Trial:
+def run_trial(loader: WatchedLoader, order: TrialOrder, *, measure_memory: bool = False) -> Trial:
     """Drain ``loader`` in a child process.
 
     Parameters
@@ -85,55 +69,26 @@ def run_trial(loader: Any, order: TrialOrder, *, measure_memory: bool = False) -
     measure_memory : bool
         Whether to read the memory of the workers before they are killed.
     """
-    if "fork" not in multiprocessing.get_all_start_methods():
-        return Trial(0.0, 0, "this system cannot fork a process")
-    with tempfile.TemporaryDirectory(prefix="pymp-", ignore_cleanup_errors=True) as folder:
-        return _run(loader, order, folder, measure_memory=measure_memory)
+    memory: list[int] = []
 
+    def read_memory(group: int) -> None:
+        if measure_memory:
+            memory.append(_measure_worker_pss(group))
 
-def _run(loader: Any, order: TrialOrder, folder: str, *, measure_memory: bool) -> Trial:
-    receiver, sender = os.pipe()
-    process = multiprocessing.get_context("fork").Process(
-        target=run_child, args=(loader, order, receiver, sender), daemon=False
-    )
-    # Workers make sockets in such a folder, and are killed before they remove it: the child's and theirs is this one.
-    process._config["tempdir"] = folder  # type: ignore[attr-defined]  # noqa: SLF001  # of BaseProcess
-    try:
-        process.start()
-    except (OSError, AssertionError) as error:
-        os.close(receiver)
-        return Trial(0.0, 0, f"no child process could be started: {error}")
-    finally:
-        os.close(sender)
-    memory = 0
-    try:
-        content = _read_all(receiver, time.perf_counter() + order.limit_s)
-        if measure_memory and process.pid is not None:
-            memory = _measure_worker_pss(process.pid)
-    finally:
-        os.close(receiver)
-        if process.pid is not None:
-            kill_group(process.pid)
-        process.join()
-        process.close()
-    workers = max(order.change.arguments.get("num_workers", getattr(loader, "num_workers", 0)), 1)
-    return _parse(content, workers, memory)
-
-
-def _read_all(receiver: int, deadline: float) -> bytes:
-    """What the child has written when it says that it has ended, or time is over."""
-    content, at = bytearray(), 0
-    while (left := deadline - time.perf_counter()) > 0:
-        readable, _, _ = select.select([receiver], [], [], left)
-        if not readable:
-            break
-        piece = os.read(receiver, 1 << 16)
-        content += piece
-        while at + ROW.size <= len(content) and content[at] not in {FAILED, FINISHED}:
-            at += ROW.size
-        if not piece or (at + ROW.size <= len(content) and content[at] in {FAILED, FINISHED}):
-            break
-    return bytes(content)
+    lines, error = read_child(lambda send: drain(loader, order, send), order.limit_s, read_memory)
+    taken, epochs, nbytes = list[tuple[float, ...]](), list[tuple[float, int]](), 0
+    for kind, *values in lines:
+        numbers = cast("list[float]", values)
+        if kind == BATCH_TAKEN:
+            taken.append(tuple(numbers))
+        elif kind == EPOCH_BEGUN:
+            epochs.append((numbers[0], len(taken)))
+        elif kind == NBYTES:
+            nbytes = int(numbers[0])
+    times = np.array(taken, np.float64).reshape(-1, 3).T
+    workers = max(order.change.count_workers(loader), 1)
+    rate = _measure_rate(times[0].tolist(), epochs, workers)
+    return Trial(rate, len(taken), error, times[0], times[1], times[2], nbytes, sum(memory))
 
 
 def _measure_worker_pss(group: int, proc: Path = Path("/proc")) -> int:
@@ -147,31 +102,7 @@ def _measure_worker_pss(group: int, proc: Path = Path("/proc")) -> int:
     return sum(sizes) // len(sizes) if sizes else 0
 
 
-def _parse(content: bytes, workers: int, memory: int) -> Trial:
-    taken: list[float] = []
-    cpu: list[float] = []
-    delay: list[float] = []
-    epochs: list[tuple[float, int]] = []
-    error, nbytes, at = "", 0, 0
-    while at + ROW.size <= len(content):
-        kind, moment, value, second = ROW.unpack_from(content, at)
-        at += ROW.size
-        if kind == BATCH_TAKEN:
-            taken.append(moment)
-            cpu.append(value)
-            delay.append(second)
-        elif kind == EPOCH_BEGUN:
-            epochs.append((moment, len(taken)))
-        elif kind == NBYTES:
-            nbytes = int(value)
-        elif kind == FAILED:
-            error = content[at:].decode("utf-8", "replace")
-            break
-    rate = _measure_rate(taken, epochs, workers)
-    return Trial(rate, len(taken), error, np.array(taken), np.array(cpu), np.array(delay), nbytes, memory)
-
-
-def _measure_rate(taken: list[float], epochs: list[tuple[float, int]], workers: int) -> float:
+def _measure_rate(taken: Sequence[float], epochs: Sequence[tuple[float, int]], workers: int) -> float:
     """Batches per second: of whole epochs if two were whole, else of whole rounds of the workers after the first."""
     if len(epochs) >= 3:
         (first_s, first), (last_s, last) = epochs[0], epochs[-1]

@@ -19,19 +19,22 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
-from penstock.doctor.checks.settings import count_usable_cores
 from penstock.doctor.judge.advice.num_workers import with_workers
 from penstock.doctor.judge.queueing import TrainingPipeline, Work, predict
+from penstock.doctor.machine.control_group import count_usable_cores
 from penstock.doctor.trials.changed_loader import Change
 from penstock.doctor.trials.emulated_trainer import StepShape
 from penstock.doctor.trials.trial_child import TrialOrder
 from penstock.doctor.trials.trials import Trial, run_trial
 from penstock.errors import ArgumentError
 from penstock.wording import counted
+
+if TYPE_CHECKING:
+    from penstock.doctor.watching.loaders.loader_settings import WatchedLoader
 
 __all__ = ["TunedSetting", "Tuning", "tune"]
 
@@ -137,7 +140,7 @@ class Tuning:
 
 
 def tune(
-    loader: Any,
+    loader: object,
     *,
     step_s: float = 0.0,
     step_cpu_s: float = 0.0,
@@ -174,14 +177,16 @@ def tune(
     """
     if not hasattr(loader, "num_workers") or not hasattr(loader, "dataset"):
         raise ArgumentError(f"loader must be a DataLoader of torch or penstock, got {type(loader).__name__}")
-    return _Tuner(loader, StepShape(step_s * 1e9, step_cpu_s * 1e9), memory_bytes, budget_s, progress).run()
+    return _Tuner(
+        cast("WatchedLoader", loader), StepShape(step_s * 1e9, step_cpu_s * 1e9), memory_bytes, budget_s, progress
+    ).run()
 
 
 @dataclass(slots=True)
 class _Tuner:
     """One search."""
 
-    loader: Any
+    loader: WatchedLoader
     step: StepShape
     memory_bytes: int | None
     budget_s: float

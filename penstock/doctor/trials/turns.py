@@ -7,13 +7,16 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from penstock.doctor.judge.diagnosis import Measured
 from penstock.doctor.trials.changed_loader import Change
 from penstock.doctor.trials.emulated_trainer import StepShape
 from penstock.doctor.trials.trial_child import TrialOrder
 from penstock.doctor.trials.trials import Trial, run_trial
+
+if TYPE_CHECKING:
+    from penstock.doctor.watching.loaders.loader_settings import WatchedLoader
 
 __all__ = ["Turns"]
 
@@ -45,7 +48,7 @@ class Turns:
         For each change why it could not be tried; empty if it was.
     """
 
-    loader: Any
+    loader: WatchedLoader
     changes: Sequence[Change]
     step: StepShape
     run_s: float

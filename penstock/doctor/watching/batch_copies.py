@@ -10,9 +10,10 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
+
+from penstock.sample import Batch
 
 __all__ = ["ReplayedBatch", "synchronize_device"]
 
@@ -26,12 +27,12 @@ class ReplayedBatch:
         Of any structure; its tensors and arrays are copied once.
     """
 
-    def __init__(self, batch: Any) -> None:
+    def __init__(self, batch: Batch) -> None:
         self._given = _map_leaves(batch, _same)
         self._versions = _list_versions(self._given)
         self._pristine = _map_leaves(batch, _copy_leaf)
 
-    def take(self) -> Any:
+    def take(self) -> Batch:
         """The batch once more."""
         if _list_versions(self._given) != self._versions:
             self._given = _map_leaves(self._pristine, _copy_leaf)
@@ -39,11 +40,11 @@ class ReplayedBatch:
         return _map_leaves(self._given, _same)
 
 
-def _same(leaf: Any) -> Any:
+def _same(leaf: object) -> object:
     return leaf
 
 
-def _map_leaves(batch: Any, function: Callable[[Any], Any]) -> Any:
+def _map_leaves(batch: Batch, function: Callable[[Batch], object]) -> Batch:
     """New containers, with ``function`` of what is in them."""
     if isinstance(batch, dict):
         copied = copy.copy(batch)
@@ -56,11 +57,11 @@ def _map_leaves(batch: Any, function: Callable[[Any], Any]) -> Any:
     return function(batch)
 
 
-def _list_versions(batch: Any) -> list[int]:
+def _list_versions(batch: Batch) -> list[int]:
     """What changes when a tensor or an array is written to."""
     versions: list[int] = []
 
-    def add(leaf: Any) -> Any:
+    def add(leaf: object) -> object:
         version = getattr(leaf, "_version", None)  # of a tensor
         if version is not None:
             versions.append(version)
@@ -72,8 +73,8 @@ def _list_versions(batch: Any) -> list[int]:
     return versions
 
 
-def _copy_leaf(leaf: Any) -> Any:
-    torch: Any = sys.modules.get("torch")
+def _copy_leaf(leaf: Batch) -> object:
+    torch = sys.modules.get("torch")
     if isinstance(leaf, np.ndarray):
         return leaf.copy()
     if torch is None or type(leaf) is not torch.Tensor or leaf.layout is not torch.strided or leaf.requires_grad:
@@ -85,6 +86,6 @@ def _copy_leaf(leaf: Any) -> Any:
 
 def synchronize_device() -> None:
     """Wait for what was started on a GPU, if the script uses one."""
-    torch: Any = sys.modules.get("torch")
+    torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
         torch.cuda.synchronize()

@@ -1,6 +1,6 @@
 """What a batch consists of: its tensors and arrays with their types and sizes, without their contents.
 
-Called once for each watched loader, with its first batch; nothing of the batch is kept.
+:func:`describe_batch` is called once for each watched loader, with its first batch; nothing of a batch is kept.
 """
 
 from __future__ import annotations
@@ -8,14 +8,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Final, Literal
+from itertools import islice
+from typing import Final, Literal
 
 import numpy as np
 
-__all__ = ["BatchParts", "describe_batch", "guess_samples"]
+__all__ = ["BatchParts", "count_bytes", "describe_batch", "guess_samples"]
 
 _DEEPEST: Final = 4
 _MOST_PARTS: Final = 256
+_MOST_ARRAYS: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +61,13 @@ class BatchParts:
             yield from part.leaves()
 
 
-def describe_batch(batch: Any) -> BatchParts:
+def describe_batch(batch: object) -> BatchParts:
     """The layout of a batch of any structure, down to four levels."""
     return _describe(batch, _DEEPEST)
 
 
-def _describe(value: Any, depth: int) -> BatchParts:  # noqa: PLR0911  # a return for each kind
-    torch: Any = sys.modules.get("torch")
+def _describe(value: object, depth: int) -> BatchParts:  # noqa: PLR0911  # a return for each kind
+    torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         name = str(value.dtype).removeprefix("torch.")
         size = int(value.element_size())
@@ -91,16 +93,25 @@ def _describe_parts(kind: Literal["mapping", "sequence", "object"], values: Sequ
     return BatchParts(kind, parts=tuple(_describe(value, depth - 1) for value in values[:_MOST_PARTS]))
 
 
-def guess_samples(batch: Any) -> int:
+def _leaves(batch: object) -> Iterator[object]:
+    """What a batch of nested dicts, lists and tuples holds, in order."""
+    if isinstance(batch, dict):
+        batch = batch.values()
+    elif not isinstance(batch, (list, tuple)):
+        yield batch
+        return
+    for part in batch:
+        yield from _leaves(part)
+
+
+def guess_samples(batch: object) -> int:
     """Samples of a batch by the length of its first array; 0 if it has none."""
-    waiting = [batch]
-    while waiting:
-        value = waiting.pop(0)
-        shape = getattr(value, "shape", None)
-        if shape is not None and len(shape):
-            return int(shape[0])
-        if isinstance(value, dict):
-            waiting = [*value.values(), *waiting]
-        elif isinstance(value, (list, tuple)):
-            waiting = [*value, *waiting]
-    return 0
+    shapes = (getattr(leaf, "shape", None) for leaf in _leaves(batch))
+    return next((int(shape[0]) for shape in shapes if shape), 0)
+
+
+def count_bytes(batch: object) -> tuple[int, int]:
+    """Bytes of the tensors and arrays in a batch, and how many there are; of the first 2,000."""
+    sizes = (getattr(leaf, "nbytes", None) for leaf in _leaves(batch))
+    counted = list(islice((size for size in sizes if isinstance(size, int)), _MOST_ARRAYS))
+    return sum(counted), len(counted)

@@ -24,14 +24,14 @@ from penstock.registry import when_imported
 from penstock.samplers.base import check_count
 
 if TYPE_CHECKING:
-    from penstock.doctor.judge.diagnosis import Diagnosis
+    from penstock.doctor.reports.text_report import Diagnosis
 
 __all__ = ["WatchReport", "install_all", "watch"]
 
 _ATTRIBUTES: Final = frozenset({"verdict", "stages", "advice", "samples", "findings", "notes", "ranks"})
 
 
-def watch(loader: Any = None, *, steps: int = 100, budget_s: float = 30.0) -> WatchReport:
+def watch(loader: object = None, *, steps: int = 100, budget_s: float = 30.0) -> WatchReport:
     """Watch a loader, or every loader that is iterated, while a ``with`` block runs.
 
     Parameters
@@ -57,8 +57,9 @@ def watch(loader: Any = None, *, steps: int = 100, budget_s: float = 30.0) -> Wa
 
     Notes
     -----
-    Batches, their order, random states and what the block computes stay as they are. A loader that is watched starts
-    new workers if it is iterated within the block; workers that run already (``persistent_workers``) are not seen.
+    Batches, their order, random states and what the block computes stay as they are. ``iter(loader)`` gives a wrapper
+    of the loader's iterator, with the iterator's own attributes. A loader that is watched starts new workers if it is
+    iterated within the block; workers that run already (``persistent_workers``) are not seen.
     """
     steps = check_count("steps", steps, least=1)
     if not budget_s >= 0:
@@ -79,7 +80,7 @@ class WatchReport:
         What follows from it. Its attributes (``verdict``, ``stages``, ``advice``, ...) are also this object's.
     """
 
-    def __init__(self, loader: Any, steps: int, budget_s: float) -> None:
+    def __init__(self, loader: object, steps: int, budget_s: float) -> None:
         self.recording: Recording | None = None
         self.diagnosis: Diagnosis | None = None
         self._budget_s = budget_s

@@ -17,12 +17,11 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from penstock.doctor.watching.recording import EVENT, STAGES
+from penstock.doctor.watching.recording import EVENT, STAGES, Events
 
 __all__ = [
     "Control",
@@ -37,31 +36,22 @@ __all__ = [
     "read_state",
 ]
 
-Events = npt.NDArray[Any]
 EventRow = tuple[int, int, int, int, int, int, int, int, int]
 """One EVENT as numbers, in the order of its fields: to make an array of one costs ten times as much."""
 
 _MAGIC: Final = 0x50454E53544F434B
-_HEADER: Final = np.dtype(
-    [
-        ("magic", np.int64),
-        ("count", np.int64),
-        ("dropped", np.int64),
-        ("busy", np.int64),  # whether the process is building a batch
-        ("pid", np.int64),
-        ("worker", np.int64),
-    ]
-)
-_CONTROL: Final = np.dtype([("stopped", np.int64), ("first_batch", np.int64)])
+_HEADER: Final = struct.Struct("=qqqqqq")
+"""Magic number; events written; events dropped; whether the process builds a batch; its id; number of the worker."""
 _COUNT, _DROPPED, _BUSY = 1, 2, 3
 """Positions in the header."""
+_CONTROL_BYTES: Final = 16
 _STOPPED, _FIRST_BATCH = 0, 1
 """Positions in the control file."""
 _ROW: Final = struct.Struct("=Bhiqqqqqi")
 """An EVENT."""
 _NUMBERS: Final = {stage: number for number, stage in enumerate(STAGES)}
 _CAPACITY: Final = 400_000
-"""Events for which a file has room; what is not written takes no space on the disk."""
+"""Most events of a file; what is not written takes no space on the disk."""
 
 
 def make_row(
@@ -87,11 +77,7 @@ class EventSink(Protocol):
     busy: bool
 
     def add(self, rows: Sequence[EventRow]) -> None:
-        """Append events."""
-        ...
-
-    def write(self, events: Events) -> None:
-        """Append an array of EVENT; it is copied."""
+        """Append events, which stay together; by any thread."""
         ...
 
 
@@ -99,21 +85,25 @@ class EventList:
     """Events of the watching process itself."""
 
     def __init__(self) -> None:
-        self._parts: list[Events] = []
         self._rows: list[EventRow] = []
         self.busy = False
 
     def add(self, rows: Sequence[EventRow]) -> None:
-        """Append events."""
+        """Append events, which stay together; by any thread."""
         self._rows.extend(rows)
 
-    def write(self, events: Events) -> None:
-        """Append an array of EVENT, which is kept."""
-        self._parts.append(events)
-
     def read(self) -> Events:
-        """All events so far, those of :meth:`add` first; a copy."""
-        return np.concatenate([np.array(list(self._rows), EVENT), *self._parts])
+        """All events so far; a copy."""
+        return np.array(list(self._rows), EVENT)
+
+
+def _map_file(path: Path, nbytes: int, flags: int = 0) -> mmap.mmap:
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
+    try:
+        os.ftruncate(descriptor, nbytes)
+        return mmap.mmap(descriptor, nbytes)
+    finally:
+        os.close(descriptor)
 
 
 class EventFile:
@@ -130,18 +120,9 @@ class EventFile:
     """
 
     def __init__(self, path: Path, worker: int, capacity: int = _CAPACITY) -> None:
-        size = _HEADER.itemsize + capacity * EVENT.itemsize
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        try:
-            os.ftruncate(descriptor, size)
-            mapped = mmap.mmap(descriptor, size)
-        finally:
-            os.close(descriptor)
-        header = np.frombuffer(mapped, _HEADER, 1)
-        header["pid"], header["worker"] = os.getpid(), worker
-        header["magic"] = _MAGIC
-        self._mapped, self._numbers = mapped, memoryview(mapped)[: _HEADER.itemsize].cast("q")
-        self._events = np.frombuffer(mapped, EVENT, capacity, _HEADER.itemsize)
+        self._mapped = _map_file(path, _HEADER.size + capacity * _ROW.size, os.O_EXCL)
+        _HEADER.pack_into(self._mapped, 0, _MAGIC, 0, 0, 0, os.getpid(), worker)
+        self._numbers = memoryview(self._mapped)[: _HEADER.size].cast("q")
         self._count, self._capacity, self._busy, self._lock = 0, capacity, False, threading.Lock()
 
     @property
@@ -154,70 +135,50 @@ class EventFile:
         self._busy = self._numbers[_BUSY] = value
 
     def add(self, rows: Sequence[EventRow]) -> None:
-        """Append events; by any thread."""
+        """Append events, which stay together; by any thread. Those that the file cannot hold are counted as dropped."""
         with self._lock:
-            if not self._has_room(len(rows)):
+            if self._count + len(rows) > self._capacity:
+                self._numbers[_DROPPED] += len(rows)
                 return
-            at = _HEADER.itemsize + self._count * _ROW.size
+            at = _HEADER.size + self._count * _ROW.size
             for row in rows:
                 _ROW.pack_into(self._mapped, at, *row)
                 at += _ROW.size
             self._count += len(rows)
             self._numbers[_COUNT] = self._count
 
-    def write(self, events: Events) -> None:
-        """Append an array of EVENT; by any thread."""
-        with self._lock:
-            if not self._has_room(len(events)):
-                return
-            self._events[self._count : self._count + len(events)] = events
-            self._count += len(events)
-            self._numbers[_COUNT] = self._count
-
-    def _has_room(self, count: int) -> bool:
-        """Whether the file has room for ``count`` more events; else they are counted as dropped."""
-        if self._count + count <= self._capacity:
-            return True
-        self._numbers[_DROPPED] += count
-        return False
-
 
 @dataclass(frozen=True, slots=True)
 class FileState:
     """The header of a file of events."""
 
-    worker: int
-    pid: int
     count: int
     dropped: int
     is_busy: bool
+    pid: int
+    worker: int
 
 
 def read_state(path: Path) -> FileState | None:
     """The header of a file; None if it is none, or not complete yet."""
     try:
         with path.open("rb") as file:
-            header = file.read(_HEADER.itemsize)
+            header = file.read(_HEADER.size)
     except OSError:
         return None
-    if len(header) < _HEADER.itemsize:
+    if len(header) < _HEADER.size:
         return None
-    row = np.frombuffer(header, _HEADER)[0]
-    if row["magic"] != _MAGIC:
-        return None
-    return FileState(int(row["worker"]), int(row["pid"]), int(row["count"]), int(row["dropped"]), bool(row["busy"]))
+    magic, count, dropped, busy, pid, worker = _HEADER.unpack(header)
+    return FileState(count, dropped, bool(busy), pid, worker) if magic == _MAGIC and count >= 0 else None
 
 
 def read_events(path: Path) -> tuple[Events, int]:
     """The events of a file, and how many were dropped; none, if it is no such file."""
     state = read_state(path)
-    if state is None or state.count < 0:
+    if state is None:
         return np.empty(0, EVENT), 0
-    with path.open("rb") as file:
-        file.seek(_HEADER.itemsize)
-        content = file.read(min(state.count, _CAPACITY) * EVENT.itemsize)
-    count = len(content) // EVENT.itemsize
-    return np.frombuffer(content, EVENT, count).copy(), state.dropped
+    count = min(state.count, max(path.stat().st_size - _HEADER.size, 0) // EVENT.itemsize)
+    return np.fromfile(path, EVENT, count, offset=_HEADER.size), state.dropped
 
 
 def is_any_busy(paths: Iterable[Path]) -> bool:
@@ -232,17 +193,11 @@ class Control:
     Parameters
     ----------
     path : Path
-        Of the file; it is made if it does not exist.
+        The file, which is made if it does not exist.
     """
 
     def __init__(self, path: Path) -> None:
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        try:
-            os.ftruncate(descriptor, _CONTROL.itemsize)
-            mapped = mmap.mmap(descriptor, _CONTROL.itemsize)
-        finally:
-            os.close(descriptor)
-        self._values = memoryview(mapped)[: _CONTROL.itemsize].cast("q")  # read for each batch
+        self._values = memoryview(_map_file(path, _CONTROL_BYTES)).cast("q")  # read for each batch
 
     @property
     def is_stopped(self) -> bool:

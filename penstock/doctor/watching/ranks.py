@@ -26,8 +26,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.doctor.watching.recording import BATCH, SAMPLE, Recording
-from penstock.doctor.watching.recording_file import load_recording, save_recording
+from penstock.doctor.watching.recording import BATCH, SAMPLE, Recording, load_recording, save_recording
 
 __all__ = ["RankComparison", "compare_ranks", "merge_ranks", "summarize_rank"]
 

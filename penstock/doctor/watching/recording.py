@@ -2,9 +2,9 @@
 
 ::
 
-    main process      _Recorder ── waits, steps, copies, queue depths ─┐
+    main process      LoaderWatch ── waits, steps, copies, queue depths┐
     worker processes  a file of events each (event_file.py) ───────────┼──> Recording ──> verdict, model, report, trace
-    /proc, NVML       samplers (usage.py, gpu.py) ─────────────────────┘
+    /proc, NVML       samplers (usage.py, device_watch.py) ────────────┘
 
 Times are nanoseconds of ``time.perf_counter_ns``, which all processes of a machine share. A recording holds no object
 of the user's program, so it can be written to a file and compared with that of another machine.
@@ -12,7 +12,9 @@ of the user's program, so it can be written to a file and compared with that of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -24,11 +26,14 @@ __all__ = [
     "SAMPLE",
     "STAGES",
     "WORK_STAGES",
+    "Events",
     "LoaderSettings",
     "ProcessUsage",
     "Recording",
     "StepTimes",
     "ThreadGain",
+    "load_recording",
+    "save_recording",
 ]
 
 WORK_STAGES: Final = ("read", "decode", "augment", "collate", "transport")
@@ -64,8 +69,8 @@ collate               The call of ``collate_fn``, less the next row's part. Each
 transport             Of a worker: encoding the batch, and writing large arrays to shared memory. Of the main process:
                       receiving and decoding it. ``nbytes`` of the batch. Cost of a sample: all of them, divided by the
                       samples of the batches.
-``BATCH``             A worker's time from a task to its batch, without ``room``; ``samples`` of the batch. Each batch
-                      has one, also where it is the only event of its batch; ``cpu`` is then an estimate. torch's
+``BATCH``             A worker's time from a task to its batch; ``samples`` of the batch. Each batch has one,
+                      also where it is the only event of its batch; ``cpu`` is then an estimate. torch's
                       workers encode batches beside it, in another thread; penstock's within it.
 ``room``              A worker's wait for a task.
 wait, copy, step      Of the main process, as in :class:`StepTimes`.
@@ -74,6 +79,9 @@ wait, copy, step      Of the main process, as in :class:`StepTimes`.
 
 SAMPLE: Final = 100
 BATCH: Final = 101
+
+Events = npt.NDArray[np.void]
+"""An array of EVENT."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,19 +130,19 @@ class StepTimes:
     step_ns : int64[n]
         From the batch's arrival to the request of the next one, copies included.
     copy_ns : int64[n]
-        Of it, in copies to the device.
+        Time of the step in which it copies to the device.
     cpu_ns : int64[n]
         Processor time of the main process in the step, all threads but penstock's.
     samples : int64[n]
         Samples of the batch.
     start_ns : int64[n]
-        When it arrived.
+        When the batch arrived.
     ready : int64[n]
-        Batches that were ready when it was asked for; -1 where that cannot be seen.
+        Batches that were ready when the script asked for this one; -1 where that cannot be seen.
     replayed : bool[n]
-        Whether it was the batch before once more (the fixed-data test): the script then waited for nothing.
+        Whether the script got the batch before once more (the fixed-data test): it then waited for nothing.
     device_ns : int64[n]
-        Of the step, in which the device was busy; -1 where there is none.
+        Time of the step in which the device was busy; -1 where there is none.
     epoch : int64[n]
         Number of the epoch, from 0; the first wait of an epoch includes the start of its workers. Empty if unknown.
     """
@@ -160,13 +168,13 @@ class ProcessUsage:
     role : str
         "main", "worker 0" ..., "other" for child processes of the script that are no workers.
     pid : int
-        Of the process.
+        Number of the process.
     cpu_ns, wall_ns : int
-        Processor time of all threads; time watched.
+        Processor time of all threads; for how long the process was watched.
     threads : int
         Most threads at one time.
     pss_bytes : int
-        Its part of the memory, shared pages divided; the largest value seen; -1: not measured.
+        The part of the memory that the process uses, shared pages divided; the largest value seen; -1: not measured.
     major_faults, minor_faults : int
         Page faults.
     read_bytes : int
@@ -217,20 +225,20 @@ class Recording:
     Parameters
     ----------
     settings : LoaderSettings
-        Of the loader.
+        The loader's arguments.
     steps : StepTimes
         The script's steps.
     events : array of EVENT
         Of all processes, in the order of their starts.
     dropped : int
-        Events for which there was no room.
+        Events that the workers' files could not hold.
     usage : list of ProcessUsage
         One for each process.
     machine : dict
         What :func:`penstock.doctor.machine.machine.describe_machine` gives; numbers, text and lists only.
     device : dict
-        What the device did, if the script uses one: as :meth:`~.gpu.DeviceSampler.summary` gives it, and
-        ``launch_bound`` (0..1), the part of the steps at whose end the device was done when the script was; else empty.
+        What the device did, as :meth:`~.device_watch.DeviceWatch.describe` gives it: ``launch_bound`` (0..1) is the
+        part of the steps at whose end the device was done when the script was. Empty if the script uses no device.
     keys : dict of int to str
         Names of the slowest samples, where the dataset has names.
     rank, world_size : int
@@ -251,7 +259,7 @@ class Recording:
 
     settings: LoaderSettings
     steps: StepTimes
-    events: npt.NDArray[Any]
+    events: Events
     dropped: int = 0
     usage: list[ProcessUsage] = field(default_factory=list)
     machine: dict[str, Any] = field(default_factory=dict)
@@ -265,3 +273,42 @@ class Recording:
     others: list[dict[str, Any]] = field(default_factory=list)
     draw_ns: float = 0.0
     thread_gain: ThreadGain | None = None
+
+
+# A file: what other ranks send to rank 0. It holds numbers and text only; nothing is pickled.
+
+_TEXTS = ("dropped", "machine", "device", "rank", "world_size", "command", "ended", "warm_up", "others", "draw_ns")
+
+
+def save_recording(recording: Recording, path: Path) -> None:
+    """Write a recording: its arrays, and all else as JSON under ``text``; ``path`` ends with ``.npz``."""
+    text = {
+        **{name: getattr(recording, name) for name in _TEXTS},
+        "settings": asdict(recording.settings),
+        "usage": [asdict(process) for process in recording.usage],
+        "keys": list(recording.keys.items()),
+    }
+    arrays = {f"steps.{part.name}": getattr(recording.steps, part.name) for part in fields(StepTimes)}
+    np.savez(path, events=recording.events, text=np.array(json.dumps(text, default=str)), **arrays)
+
+
+def load_recording(path: Path) -> Recording:
+    """Read what :func:`save_recording` has written.
+
+    Raises
+    ------
+    OSError, ValueError, KeyError
+        If the file is no such file.
+    """
+    with np.load(path, allow_pickle=False) as stored:
+        text: dict[str, Any] = json.loads(str(stored["text"]))
+        steps = StepTimes(**{part.name: stored[f"steps.{part.name}"] for part in fields(StepTimes)})
+        events = stored["events"]
+    return Recording(
+        LoaderSettings(**text["settings"]),
+        steps,
+        events,
+        usage=[ProcessUsage(**process) for process in text["usage"]],
+        keys={int(index): str(key) for index, key in text["keys"]},
+        **{name: text[name] for name in _TEXTS},
+    )

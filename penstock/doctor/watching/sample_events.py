@@ -2,109 +2,71 @@
 
 ::
 
-    few samples     divide_sample ──────────────────────────────> file of events
-    many            pack_samples: samples and shares ──> file ──> unpack_samples
+    pack_samples: shares | sample | sample | shares | sample ...  ──> file ──> unpack_samples: samples and their parts
 
-:mod:`.work_recorder` writes them in the process that builds batches. To divide many samples there would
-cost it more than to time them, so :mod:`penstock.doctor.watching.watcher` divides them when it reads the file.
+:mod:`.work_recorder` writes them in the process that builds batches. To divide samples there would cost it more than to
+time them, so :mod:`penstock.doctor.watching.watcher` divides them when it reads the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.doctor.watching.event_file import EventRow, make_row
-from penstock.doctor.watching.recording import EVENT, SAMPLE, STAGES, WORK_STAGES
+from penstock.doctor.watching.recording import BATCH, SAMPLE, STAGES, WORK_STAGES, Events
 
-__all__ = ["SampleTime", "divide_sample", "pack_samples", "unpack_samples"]
+__all__ = ["PARTS", "SampleTime", "Shares", "fill_cpu", "pack_samples", "unpack_samples"]
 
-_PARTS: Final = WORK_STAGES[:3]
+PARTS: Final = WORK_STAGES[:3]
 _SHARES: Final = 102
-"""Stage of an event that is none: its start, end and cpu are the shares of the next ``samples`` events."""
+"""Stage of an event that is none: its start, end and cpu are the shares of the samples up to the next one of these."""
 _WHOLE: Final = 1_000_000_000
 
 SampleTime = tuple[int, int, int, int, int]
 """Index (-1: several, or none), start, end, processor time (-1: not measured), and number of samples."""
 
+Shares = tuple[float, ...]
+"""Parts of a sample's time in read, decode and augment. Their sum is 1, or 0 if the sample is not to be divided."""
 
-def divide_sample(worker: int, batch: int, sample: SampleTime, shares: tuple[float, ...]) -> list[EventRow]:
-    """The event of one sample, and those of its parts, one part after the other.
+
+def pack_samples(
+    worker: int, batch: int, samples: Sequence[SampleTime], shares: Shares, others: Mapping[int, Shares]
+) -> list[EventRow]:
+    """The events of samples, without their parts: :func:`unpack_samples` adds these.
 
     Parameters
     ----------
     worker, batch : int
         Of the events.
-    sample : SampleTime
-        Its time.
-    shares : tuple of float
-        Parts of its time in read, decode and augment; their sum is 1.
+    samples : sequence of SampleTime
+        Their times.
+    shares : Shares
+        Of the samples,
+    others : mapping of int to Shares
+        but for those at these positions.
 
     Returns
     -------
     list of EventRow
-        Parts without a time are left out.
+        To be written together.
     """
-    index, start, end, cpu, count = sample
-    rows = [make_row(SAMPLE, worker, batch, start, end, cpu=cpu, samples=count, index=index)]
-    shares = tuple(round(_WHOLE * share) / _WHOLE for share in shares)
-    # What computes is decoding and augmenting; reading mostly waits.
-    computing = (end - start) - round(shares[0] * (end - start))
-    used, at, share = min(cpu, computing), start, 0.0
-    for stage, own in zip(_PARTS, shares, strict=True):
-        share += own
-        until = start + round(share * (end - start))
-        if until > at:
-            part = cpu - used if stage == "read" else round(used * ((until - at) / max(computing, 1)))
-            part = part if cpu >= 0 else -1
-            rows.append(make_row(stage, worker, batch, at, until, cpu=part, samples=count, index=index))
-        at = until
+    rows: list[EventRow] = []
+    last: Shares | None = None
+    for position, (index, start, end, cpu, count) in enumerate(samples):
+        own = others.get(position, shares) if others else shares
+        if own is not last:
+            read, decode, augment = (round(_WHOLE * share) for share in own)
+            rows.append((_SHARES, worker, batch, -1, read, decode, augment, -1, 0))
+            last = own
+        rows.append(make_row(SAMPLE, worker, batch, start, end, cpu=cpu, samples=count, index=index))
     return rows
 
 
-def pack_samples(
-    worker: int,
-    batch: int,
-    indices: Sequence[int],
-    clocks: Sequence[int],
-    cpu: Sequence[int],
-    shares: tuple[float, ...],
-) -> npt.NDArray[Any]:
-    """The events of many samples that follow one another, without their parts: :func:`unpack_samples` adds these.
-
-    Parameters
-    ----------
-    worker, batch : int
-        Of the events.
-    indices : sequence of int
-        Of n samples.
-    clocks : sequence of int
-        When they were begun, and when the last one was ended: n + 1 numbers.
-    cpu : sequence of int
-        Processor times of the thread at these moments; empty if they were not read.
-    shares : tuple of float
-        Parts of the time of each sample, as in :func:`divide_sample`.
-
-    Returns
-    -------
-    array of EVENT
-        An event with the shares, and one for each sample.
-    """
-    count = len(indices)
-    events = np.empty(1 + count, EVENT)
-    events["stage"], events["worker"], events["batch"] = SAMPLE, worker, batch
-    events["nbytes"], events["samples"] = -1, 1
-    clock = np.array(clocks, np.int64)
-    events["index"][1:], events["start"][1:], events["end"][1:] = indices, clock[:-1], clock[1:]
-    events["cpu"][1:] = np.diff(np.array(cpu, np.int64)) if cpu else -1
-    events[0] = (_SHARES, worker, batch, -1, *(round(_WHOLE * share) for share in shares), -1, count)
-    return events
-
-
-def unpack_samples(events: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def unpack_samples(events: Events) -> Events:
     """Add the parts of samples that :func:`pack_samples` has left out.
 
     Parameters
@@ -115,28 +77,25 @@ def unpack_samples(events: npt.NDArray[Any]) -> npt.NDArray[Any]:
     Returns
     -------
     array of EVENT
-        All events as :func:`divide_sample` makes them, in another order.
+        Samples are followed by their parts, one after the other; parts without a time are left out.
     """
-    (heads,) = np.nonzero(events["stage"] == _SHARES)
-    if not len(heads):
-        return events
-    counts = np.minimum(events["samples"][heads], len(events) - 1 - heads)
-    own = np.repeat(heads + 1, counts) + np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    shares = np.stack([events[name][heads] for name in ("start", "end", "cpu")], axis=1) / _WHOLE
-    others = np.ones(len(events), bool)
-    others[heads] = others[own] = False
-    divided = _divide_samples(events[own], np.repeat(shares, counts, axis=0))
-    return np.concatenate([events[others], divided])
+    is_head = events["stage"] == _SHARES
+    head = np.maximum.accumulate(np.where(is_head, np.arange(len(events)), -1))
+    is_sample = (events["stage"] == SAMPLE) & (head >= 0)
+    heads = events[head[is_sample]]
+    shares = np.stack([heads[name] for name in ("start", "end", "cpu")], axis=1) / _WHOLE
+    return np.concatenate([events[~is_head & ~is_sample], _divide_samples(events[is_sample], shares)])
 
 
-def _divide_samples(samples: npt.NDArray[Any], shares: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
-    """What :func:`divide_sample` gives for each of n events of samples, with shares of shape (n, 3)."""
+def _divide_samples(samples: Events, shares: npt.NDArray[np.float64]) -> Events:
+    """Each of n samples and its parts, with shares of shape (n, 3)."""
     start, end, cpu = samples["start"], samples["end"], samples["cpu"]
-    events = np.repeat(samples[:, None], 1 + len(_PARTS), axis=1)
-    events["stage"] = (SAMPLE, *(STAGES.index(stage) for stage in _PARTS))
+    events = np.repeat(samples[:, None], 1 + len(PARTS), axis=1)
+    events["stage"] = (SAMPLE, *(STAGES.index(stage) for stage in PARTS))
     bounds = np.concatenate([np.zeros((len(samples), 1)), np.cumsum(shares, axis=1)], axis=1)
     bounds = start[:, None] + np.rint(bounds * (end - start)[:, None]).astype(np.int64)
     events["start"][:, 1:], events["end"][:, 1:] = bounds[:, :-1], bounds[:, 1:]
+    # What computes is decoding and augmenting; reading mostly waits.
     computing = (end - start) - (bounds[:, 1] - bounds[:, 0])
     used = np.minimum(cpu, computing)
     events["cpu"][:, 1] = cpu - used
@@ -145,5 +104,25 @@ def _divide_samples(samples: npt.NDArray[Any], shares: npt.NDArray[np.float64]) 
         events["cpu"][:, column] = np.rint(used * part)
     events["cpu"][cpu < 0] = -1
     flat = events.reshape(-1)
-    kept: npt.NDArray[Any] = flat[(flat["stage"] == SAMPLE) | (flat["end"] > flat["start"])]
+    kept: Events = flat[(flat["stage"] == SAMPLE) | (flat["end"] > flat["start"])]
     return kept
+
+
+def fill_cpu(events: Events) -> Events:
+    """Give the batches of a worker that were passed over the processor time that those in detail have had.
+
+    Parameters
+    ----------
+    events : array of EVENT
+        Of one process; changed in place.
+    """
+    whole = events["stage"] == BATCH
+    lengths = events["end"] - events["start"]
+    for worker in np.unique(events["worker"][whole]):
+        own = whole & (events["worker"] == worker)
+        known = own & (events["cpu"] >= 0) & (events["nbytes"] >= 0)  # in detail
+        missing = own & (events["cpu"] < 0)
+        if known.any() and missing.any():
+            share = float(events["cpu"][known].sum()) / max(float(lengths[known].sum()), 1.0)
+            events["cpu"][missing] = np.rint(min(share, 1.0) * lengths[missing])
+    return events

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import bisect
 import os
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
-__all__ = ["name_sample", "name_samples"]
+import numpy as np
 
+from penstock.doctor.watching.recording import SAMPLE, Events
+
+__all__ = ["name_sample", "name_slowest"]
+
+_SLOWEST: Final = 50
 _LISTS: Final = (
     "samples", "imgs", "files", "paths", "filenames", "file_names", "image_paths", "image_files", "img_paths", "images",
     "keys", "ids", "names", "file_list", "filepaths", "fnames", "data",
@@ -16,13 +21,15 @@ _LISTS: Final = (
 _MAX_DEPTH: Final = 8
 
 
-def name_samples(dataset: Any, indices: Iterable[int]) -> dict[int, str]:
-    """The names of samples, by index; those without a name are left out."""
-    named = {index: name_sample(dataset, index) for index in indices}
+def name_slowest(dataset: object, events: Events) -> dict[int, str]:
+    """The names of the slowest samples, by index, the slowest first; those without a name are left out."""
+    single = events[(events["stage"] == SAMPLE) & (events["index"] >= 0)]
+    order = np.argsort(single["start"] - single["end"], kind="stable")[:_SLOWEST]
+    named = {index: name_sample(dataset, index) for index in single["index"][order].tolist()}
     return {index: name for index, name in named.items() if name}
 
 
-def name_sample(dataset: Any, index: int) -> str:
+def name_sample(dataset: object, index: int) -> str:
     """The name of one sample; empty if it has none."""
     try:
         return _find_name(dataset, index, _MAX_DEPTH)
@@ -30,7 +37,7 @@ def name_sample(dataset: Any, index: int) -> str:
         return ""
 
 
-def _find_name(dataset: Any, index: int, depth: int) -> str:
+def _find_name(dataset: object, index: int, depth: int) -> str:
     if depth == 0 or index < 0:
         return ""
     inner, indices, parts = (getattr(dataset, name, None) for name in ("dataset", "indices", "datasets"))
@@ -40,13 +47,13 @@ def _find_name(dataset: Any, index: int, depth: int) -> str:
         number = bisect.bisect_right(dataset.cumulative_sizes, index)
         before = dataset.cumulative_sizes[number - 1] if number else 0
         return _find_name(parts[number], index - before, depth - 1)
-    store: Any = getattr(dataset, "store", None)
-    if callable(getattr(store, "keys", None)):
-        return str(store.keys()[index])
+    keys = getattr(getattr(dataset, "store", None), "keys", None)
+    if callable(keys):
+        return str(keys()[index])
     return _find_in_lists(dataset, index) or ("" if inner is None else _find_name(inner, index, depth - 1))
 
 
-def _find_in_lists(dataset: Any, index: int) -> str:
+def _find_in_lists(dataset: object, index: int) -> str:
     for name in _LISTS:
         values = getattr(dataset, name, None)
         if isinstance(values, Sequence) and not isinstance(values, (str, bytes)) and index < len(values):

@@ -48,7 +48,7 @@ class Ending:
     kind : {"steps", "finished", "exit", "interrupted", "error"}
         What ended it.
     code : int
-        Its exit code.
+        The script's exit code.
     text : str
         As in :class:`~penstock.doctor.watching.recording.Recording`.
     """

@@ -23,10 +23,9 @@ import weakref
 from typing import Final
 
 from penstock.doctor.watching.stack_stages import Kind, classify, find_index
-from penstock.doctor.watching.thread_times import read_thread_cpu_ns
 from penstock.workers.stack_frames import current_frames
 
-__all__ = ["Activity", "SampledThread", "StackSampler"]
+__all__ = ["Activity", "SampledThread", "StackSampler", "read_thread_cpu_ns"]
 
 _FAST_S: Final = 0.005
 _SLOW_S: Final = 0.0125
@@ -39,9 +38,10 @@ _MOST_SHARE: Final = 0.002
 _WAITING_SHARE: Final = 0.7
 """Of the time since the last look in which a thread was not kept from running: from here on, it waits."""
 _LEAST_OWN_NS: Final = 200_000
-_BRIEF_S: Final = 0.00005
-_SHORT_S: Final = 0.0005
+_LOOK_SWITCH_S: Final = 0.00005
+_WAIT_SWITCH_S: Final = 0.0005
 """Switch intervals: while a look is due, and while one is waited for, if one thread works."""
+_CLOCK_OF_THREAD: Final = 6  # CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED, of Linux
 
 
 class Activity:
@@ -69,9 +69,9 @@ class Activity:
 
     __slots__ = ("first_looks", "kind", "of_samples", "position", "since", "weights")
 
-    def __init__(self, kind: Kind, since: int = 0) -> None:
+    def __init__(self, kind: Kind, since: int = 0, position: int = 0) -> None:
         self.kind: Kind = kind
-        self.since, self.position = since, 0
+        self.since, self.position = since, position
         self.weights: dict[str, int] = {}
         self.of_samples: dict[int, dict[str, int]] = {}
         self.first_looks: dict[int, int] = {}
@@ -215,7 +215,7 @@ class StackSampler:
         """
         if sum(thread.activity is not None for thread in list(self._threads.values())) > 1:
             return running.acquire(timeout=period_s)
-        return _acquire(running, period_s, _SHORT_S)
+        return _acquire(running, period_s, _WAIT_SWITCH_S)
 
     def _wait_for_any_moment(self, running: threading.Lock) -> bool:
         """Wait a little again, so that a look is not at a moment that the other threads choose; True if ``running``.
@@ -226,7 +226,7 @@ class StackSampler:
         """
         if all(thread.activity is None for thread in list(self._threads.values())):
             return False
-        return _acquire(running, self._random.uniform(_BRIEF_S, _FAST_S), _BRIEF_S)
+        return _acquire(running, self._random.uniform(_LOOK_SWITCH_S, _FAST_S), _LOOK_SWITCH_S)
 
     def _look(self) -> None:
         threads = list(self._threads.values())
@@ -250,3 +250,22 @@ def _acquire(lock: threading.Lock, timeout_s: float, switch_interval_s: float) -
         return lock.acquire(timeout=timeout_s)
     finally:
         sys.setswitchinterval(interval_s)
+
+
+def read_thread_cpu_ns(native_id: int) -> int:
+    """Nanoseconds for which a thread has run.
+
+    Parameters
+    ----------
+    native_id : int
+        ``threading.Thread.native_id``. ``time.pthread_getcpuclockid`` reads the memory of the thread by its ``ident``,
+        and crashes the process if the thread has ended; the kernel refuses the clock of a thread that is not there.
+
+    Raises
+    ------
+    OSError
+        If there is no such thread, or if this is not Linux.
+    """
+    if sys.platform != "linux":
+        raise OSError("the processor time of a thread is read on Linux only")
+    return time.clock_gettime_ns((~native_id << 3) | _CLOCK_OF_THREAD)

@@ -32,6 +32,8 @@ Kind = Literal["sample", "collate", "step"]
 _MAX_FRAMES: Final = 64
 _LIBRARIES: Final = ("torch.utils.data._utils", "penstock.workers", "penstock.doctor", "penstock.datasets")
 """Where a walk outwards ends: what is beyond does not belong to the sample."""
+_ASKING: Final = "penstock.doctor.watching.loaders.torch_worker"
+"""The module that asks datasets for samples; the index is in a variable of this name."""
 _FILE_NAMES: Final = frozenset(
     {
         "open", "read", "readinto", "pread", "read_bytes", "read_text", "fromfile", "memmap", "imread", "recv",
@@ -107,10 +109,10 @@ def _classify_call(frame: types.FrameType, kind: Kind) -> str:
 
 
 def find_index(frame: types.FrameType) -> int:
-    """The index that torch's loader is asking its dataset for; -1 if it cannot be seen."""
+    """The index that a dataset of torch's loader is asked for; -1 if it cannot be seen."""
     for place in walk_stack(frame, _MAX_FRAMES):
-        if place.f_globals.get("__name__") == "torch.utils.data._utils.fetch":
-            index = place.f_locals.get("idx")
+        if place.f_globals.get("__name__") == _ASKING:
+            index = place.f_locals.get("index")
             return int(index) if isinstance(index, int) else -1
     return -1
 

@@ -5,7 +5,7 @@
     steps as they are ── k with one thread ── k as they are ── the last normal step, the fixed-data test, the end
 
 Trials in forked children cannot: threads of OpenMP do not survive a fork, so each of them computes with one. Used by
-:class:`~penstock.doctor.watching.loaders.loader_watch.LoaderWatch` where the script ends after its steps.
+:class:`~penstock.doctor.watching.loaders.watched_iterators.WatchedIterator` where the script ends after its steps.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
-from penstock.doctor.watching.brief_steps import ScriptStep
 from penstock.doctor.watching.recording import ThreadGain
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 __all__ = ["ThreadTrial"]
 
@@ -42,16 +44,21 @@ class ThreadTrial:
         self.begun_ns = self.ended_ns = 0
         self.gain: ThreadGain | None = None
         self._threads = 0
-        self._usual_ns: list[int] = []
+        self._usual_ns = 0.0
         self._parts: list[list[int]] = []
         self._last: tuple[object, int] = (None, 0)
 
-    def begin(self, now: int, epoch: object, steps: Sequence[ScriptStep]) -> bool:
-        """Begin, if torch computes with several threads: the batch that arrives now belongs to it. Once only."""
-        torch: Any = sys.modules.get("torch")
+    def begin(self, now: int, epoch: object, times_ns: Sequence[int]) -> bool:
+        """Begin, if torch computes with several threads: the batch that arrives now belongs to it. Once only.
+
+        ``times_ns`` are those of the steps so far, waiting included.
+        """
+        torch: ModuleType | None = sys.modules.get("torch")
         threads = 1 if self.begun_ns or torch is None else int(torch.get_num_threads())
-        self._usual_ns = [step.wait + step.length for step in steps if step.length >= 0][-_MOST_STEPS:]
-        if threads <= 1 or len(self._usual_ns) < _LEAST_STEPS or statistics.mean(self._usual_ns) > _LONGEST_STEP_NS:
+        if torch is None or threads <= 1 or len(times_ns) < _LEAST_STEPS:
+            return False
+        self._usual_ns = statistics.mean(times_ns[-_MOST_STEPS:])
+        if self._usual_ns > _LONGEST_STEP_NS:
             return False
         self.begun_ns, self._threads, self._parts, self._last = now, threads, [[]], (epoch, now)
         torch.set_num_threads(1)
@@ -73,8 +80,7 @@ class ThreadTrial:
             return True
         self.ended_ns = now
         one, after = (statistics.mean(steps[1:]) for steps in self._parts)  # threads start in the first step
-        ratios = sorted([statistics.mean(self._usual_ns) / one, after / one])
-        self.gain = ThreadGain(self._threads, *ratios)
+        self.gain = ThreadGain(self._threads, *sorted([self._usual_ns / one, after / one]))
         return False
 
     def stop(self) -> None:

@@ -1,40 +1,32 @@
 """Watches all loaders that a process iterates, until enough steps are seen, and makes a Recording of one of them.
 
-One watcher is active at a time. It replaces methods of torch's and penstock's loaders while it is installed
-(:mod:`.torch_loader`, :mod:`.own_loader`); in processes that the script forks, the
-replaced methods do what the original ones do.
+One watcher is active at a time. It replaces ``__init__`` and ``__iter__`` of torch's and penstock's loaders while it
+is installed (:mod:`.torch_loader`, :mod:`.own_loader`). In processes that the script forks, these do what the original
+ones do.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import shutil
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from penstock.doctor.machine.device_watch import DeviceWatch
 from penstock.doctor.machine.machine import describe_machine
-from penstock.doctor.machine.usage import UsageSampler
-from penstock.doctor.watching.brief_steps import ScriptStep
-from penstock.doctor.watching.event_file import read_events
-from penstock.doctor.watching.loaders.loader_settings import describe_loader
-from penstock.doctor.watching.loaders.loader_watch import LoaderWatch
+from penstock.doctor.watching.event_file import read_events, read_state
+from penstock.doctor.watching.loaders.loader_settings import WatchedLoader, describe_loader
+from penstock.doctor.watching.loaders.loader_watch import LoaderWatch, ScriptStep, step_events, step_times
 from penstock.doctor.watching.loaders.made_loaders import MadeLoaders
-from penstock.doctor.watching.recorded_events import fill_cpu, fill_sizes, find_slowest, main_events
-from penstock.doctor.watching.recording import Recording
-from penstock.doctor.watching.sample_events import unpack_samples
-from penstock.doctor.watching.sample_names import name_samples
-from penstock.doctor.watching.stack_sampling import SampledThread, StackSampler
-from penstock.doctor.watching.thread_times import read_thread_cpu_ns
+from penstock.doctor.watching.recording import Events, ProcessUsage, Recording
+from penstock.doctor.watching.sample_events import fill_cpu, unpack_samples
+from penstock.doctor.watching.sample_names import name_slowest
+from penstock.doctor.watching.watched_process import WatchedProcess
 
 __all__ = ["Limits", "Watcher", "blocks"]
 
@@ -55,19 +47,20 @@ class Limits:
         Steps after the warm-up, replayed ones included.
     replays : int
         Of these, how many get the batch before once more.
-    most_s : float
+    limit_s : float
         Seconds after which fewer steps are enough; infinite where several processes train together, since all of them
         must end at the same step.
+
+    Attributes
+    ----------
+    warm_up, normal : int
+        Steps at the beginning that are left out; all steps with batches of the loader.
     """
 
-    def __init__(self, steps: int, *, replays: int = 0, most_s: float = math.inf) -> None:
-        self.steps, self.replays, self.most_s = steps, min(replays, max(0, steps - _MIN_STEPS)), most_s
+    def __init__(self, steps: int, *, replays: int = 0, limit_s: float = math.inf) -> None:
+        self.steps, self.replays, self.limit_s = steps, min(replays, max(0, steps - _MIN_STEPS)), limit_s
         self.warm_up = min(20, max(2, steps // 10))
-
-    @property
-    def normal(self) -> int:
-        """Steps with batches of the loader."""
-        return self.warm_up + self.steps - self.replays
+        self.normal = self.warm_up + self.steps - self.replays
 
 
 class Watcher:
@@ -85,49 +78,45 @@ class Watcher:
         Arguments of loaders that are set before they are iterated first.
     tries_threads : bool
         Whether the script may be run with one thread of torch's before it ends.
+
+    Attributes
+    ----------
+    process : WatchedProcess
+        What watches this process.
+    watches : list of LoaderWatch
+        Of the loaders that were iterated.
+    made : MadeLoaders
+        Where loaders were made.
     """
 
     def __init__(
         self,
         limits: Limits,
         *,
-        only: Any = None,
+        only: object = None,
         finish: Callable[[], None] | None = None,
-        change: Mapping[str, Any] | None = None,
+        change: Mapping[str, object] | None = None,
         tries_threads: bool = False,
     ) -> None:
         self.limits, self.only = limits, only
-        self.pid = os.getpid()
+        self.process = WatchedProcess()
         self.watches: list[LoaderWatch] = []
-        self.is_active = False
-        self.is_finished = False
-        self.sampler = StackSampler()
-        self.usage: UsageSampler | None = None
-        self.device = DeviceWatch()
+        self.is_active = self.is_finished = False
         self.made = MadeLoaders()
-        self.started_ns = self.ended_ns = 0
-        self._is_sampling = False
+        self._ended_ns = 0
         self._finish, self._change, self._tries_threads = finish, dict(change or {}), tries_threads
-        self._threads: dict[int, SampledThread] = {}
-        self._undo: list[Callable[[], None]] = []
+        self._undo: list[Callable[[], object]] = []
         self._folder: Path | None = None
-        self._busy_threads: list[Any] = []
-
-    @property
-    def replays(self) -> int:
-        """Steps of the fixed-data test."""
-        return self.limits.replays
 
     # what is replaced
 
-    def replace(self, owner: Any, name: str, value: Any) -> None:
-        """Set an attribute of a class or module until :meth:`uninstall`."""
-        own = vars(owner)
-        before, had = own.get(name), name in own
+    def replace(self, owner: type, name: str, value: object) -> None:
+        """Set an attribute of a class until :meth:`uninstall`."""
+        before, had = vars(owner).get(name), name in vars(owner)
         setattr(owner, name, value)
         self._undo.append(lambda: setattr(owner, name, before) if had else delattr(owner, name))
 
-    def undo(self, call: Callable[[], None]) -> None:
+    def undo(self, call: Callable[[], object]) -> None:
         """Call a function in :meth:`uninstall`."""
         self._undo.append(call)
 
@@ -139,7 +128,7 @@ class Watcher:
 
     def close(self) -> None:
         """Uninstall, and remove the files."""
-        if os.getpid() != self.pid:
+        if os.getpid() != self.process.pid:
             return
         self.uninstall()
         if self._folder is not None:
@@ -148,17 +137,16 @@ class Watcher:
 
     def check_ended(self) -> None:
         """End a script that goes on after enough steps: it has caught what was to end it."""
-        if self.is_finished and self._finish is not None and os.getpid() == self.pid:
+        if self.is_finished and self._finish is not None and os.getpid() == self.process.pid:
             self._finish()
 
     def is_here(self) -> bool:
         """Whether this is the process that watches, and it does, and no block of the script watches itself."""
-        is_hidden = bool(blocks) and blocks[-1] is not self
-        return self.is_active and os.getpid() == self.pid and not is_hidden
+        return self.is_active and os.getpid() == self.process.pid and (not blocks or blocks[-1] is self)
 
     # loaders
 
-    def watch_of(self, loader: Any) -> LoaderWatch | None:
+    def watch_of(self, loader: WatchedLoader) -> LoaderWatch | None:
         """What is seen of a loader, or of those that it takes the place of; begun here. None if it is not watched."""
         if not self.is_here() or (self.only is not None and loader is not self.only):
             return None
@@ -171,91 +159,36 @@ class Watcher:
                 return watch
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="penstock-doctor-"))
-        number = len(self.watches)
-        watch = LoaderWatch(self, loader, number, self._folder / str(number))
+        watch = LoaderWatch(self.process, loader, self._folder / str(len(self.watches)))
         self.watches.append(watch)
         return watch
 
-    def change_loader(self, loader: Any) -> None:
+    def change_loader(self, loader: WatchedLoader) -> None:
         """Set the arguments that a run is to try, before ``iter(loader)``."""
         if self._change and self.is_here():
             vars(loader).update(self._change)
 
-    @contextlib.contextmanager
-    def starting_workers(self) -> Iterator[None]:
-        """While workers are forked, this process has no thread of ours."""
-        self._is_sampling = False
-        self.sampler.stop()
-        self.device.pause()
-        if self.usage is not None:
-            self.usage.pause()
-        try:
-            yield
-        finally:
-            if self.is_here():
-                self._start_threads()
-
-    def _start_threads(self) -> None:
-        if not self.started_ns:
-            self.started_ns = time.perf_counter_ns()
-            self.usage = UsageSampler(self.pid)
-        self._is_sampling = True
-        self.sampler.start()
-        self.device.resume()
-        if self.usage is not None:
-            self.usage.start()
-
-    # the script's thread
-
-    def current_thread(self) -> SampledThread:
-        """The calling thread, as the sampler looks at it."""
-        ident = threading.get_ident()
-        thread = self._threads.get(ident)
-        if thread is None:
-            thread = self._threads[ident] = SampledThread()
-            self.sampler.watch_thread(thread)
-        return thread
-
-    def used_cpu_ns(self) -> int:
-        """Processor time of the process so far, without the sampling thread and the loader's threads."""
-        used = time.process_time_ns() - self.sampler.cpu_ns
-        for work in self._busy_threads:
-            with contextlib.suppress(OSError):
-                used -= read_thread_cpu_ns(work.thread.native_id)
-        return used
-
-    def add_worker_thread(self, work: Any) -> None:
-        """A thread of this process builds batches."""
-        self._busy_threads.append(work)
-        self.sampler.watch_thread(work.thread)
-
-    def is_thread_busy(self) -> bool:
-        """Whether a thread of this process is building a batch."""
-        return any(work.is_busy for work in self._busy_threads)
-
-    # events of the script
+    # steps of the script
 
     def note_wait(self, watch: LoaderWatch, asked: int, arrived: int) -> None:
         """The script waited for a batch of one loader, perhaps within a step of another."""
-        if not self._is_sampling:
-            self._start_threads()
-        self.device.note_step()
+        self.process.start()
+        self.process.device.note_step()
         for other in self.watches:
             if other is not watch:
-                other.note_foreign(asked, arrived)
+                other.note_other(asked, arrived)
 
     def is_enough(self, watch: LoaderWatch, now: int) -> bool:
         """Whether the batch that has arrived is the last of the loader's normal ones."""
-        count = watch.count_steps() + 1
-        late = now - watch.first_asked > self.limits.most_s * 1e9
+        count = len(watch.steps) + 1
+        late = now - watch.first_asked > self.limits.limit_s * 1e9
         return count >= self.limits.normal or (late and count >= self.limits.warm_up + _MIN_STEPS)
 
     def tries_threads(self, watch: LoaderWatch) -> bool:
         """Whether the script, which waits for batches and ends soon, may be run with one thread of torch's."""
-        if not self._tries_threads or self.device.is_used or _read_number("WORLD_SIZE", 1) > 1:
+        if not self._tries_threads or self.process.device.is_used or _read_number("WORLD_SIZE", 1) > 1:
             return False
-        waited = sum(step.wait for step in watch.steps)
-        return waited >= _MUCH_WAITING * sum(step.wait + max(step.length, 0) for step in watch.steps)
+        return watch.waited_ns() >= _MUCH_WAITING * watch.spent_ns()
 
     def finish(self) -> None:
         """All steps are seen."""
@@ -266,19 +199,15 @@ class Watcher:
 
     def stop(self) -> None:
         """Record nothing more. Idempotent."""
-        if not self.is_active or os.getpid() != self.pid:
+        if not self.is_active or os.getpid() != self.process.pid:
             return
         self.is_active = False
-        self.ended_ns = time.perf_counter_ns()
-        self.sampler.stop()
+        self._ended_ns = time.perf_counter_ns()
         for watch in self.watches:
             watch.control.stop()
-            watch.places.end_step(is_whole=False)
-            watch.complete_steps()
+            watch.end_step(self._ended_ns, None)
             watch.thread_trial.stop()
-        self.device.stop()
-        if self.usage is not None:
-            self.usage.stop()
+        self.process.stop()
 
     # the result
 
@@ -287,11 +216,10 @@ class Watcher:
         taken = [watch for watch in self.watches if watch.steps]
         if not taken:
             return None
-        longest = max(sum(step.wait for step in watch.steps) for watch in taken)
-        spent = sum(step.wait + max(step.length, 0) for watch in taken for step in watch.steps)
-        if longest > 0.1 * spent:
-            return max(taken, key=lambda watch: sum(step.wait for step in watch.steps))
-        return max(taken, key=lambda watch: sum(step.samples for step in watch.steps))
+        longest = max(taken, key=LoaderWatch.waited_ns)
+        if longest.waited_ns() > 0.1 * sum(watch.spent_ns() for watch in taken):
+            return longest
+        return max(taken, key=LoaderWatch.count_samples)
 
     def record(self, *, command: list[str], ended: str) -> Recording | None:
         """The recording of the chosen loader; None if no batch was taken from any.
@@ -309,24 +237,17 @@ class Watcher:
             return None
         launch_bound = watch.read_device()
         steps, warm_up = self._complete_steps(watch)
-        since = steps[0].start - steps[0].wait if steps else 0
-        events, dropped = self._read_events(watch)
-        until = self.ended_ns or time.perf_counter_ns()
-        events = events[(events["end"] >= since) & (events["start"] <= until)]
-        trial = watch.thread_trial
-        if trial.begun_ns:
-            events = events[(events["start"] < trial.begun_ns) | (events["start"] > (trial.ended_ns or until))]
-        events = np.concatenate([events, main_events(watch, steps)])
-        events = events[np.argsort(events["start"], kind="stable")]
+        events, dropped = self._read_events(watch, steps)
+        dataset, trial, usage = watch.loader.dataset, watch.thread_trial, self.process.usage
         return Recording(
             settings=describe_loader(watch.loader),
-            steps=watch.step_times(steps),
+            steps=step_times(steps),
             events=events,
             dropped=dropped,
-            usage=_take_usage(self.usage, self._worker_pids(watch)),
-            device=self.device.describe(launch_bound),
-            machine=_describe_machine(watch.loader.dataset, self.usage),
-            keys=name_samples(watch.loader.dataset, find_slowest(events)),
+            usage=self._take_usage(watch),
+            device=self.process.device.describe(launch_bound),
+            machine={**describe_machine(_list_roots(dataset)), "watched": {} if usage is None else usage.system()},
+            keys=name_slowest(dataset, events),
             rank=_read_number("RANK", 0),
             world_size=_read_number("WORLD_SIZE", 1),
             command=command,
@@ -334,15 +255,7 @@ class Watcher:
             warm_up=warm_up,
             thread_gain=trial.gain,
             draw_ns=float(np.mean(watch.drawn_ns[_FIRST_DRAWS:] or [0])),
-            others=[
-                {
-                    "dataset": type(other.loader.dataset).__name__,
-                    "samples": sum(step.samples for step in other.steps),
-                    "wait_ns": sum(step.wait for step in other.steps),
-                }
-                for other in self.watches
-                if other is not watch and other.steps
-            ],
+            others=[other.describe() for other in self.watches if other is not watch and other.steps],
         )
 
     def _complete_steps(self, watch: LoaderWatch) -> tuple[list[ScriptStep], int]:
@@ -351,21 +264,32 @@ class Watcher:
         warm_up = min(self.limits.warm_up, max(1, normal // 5)) if normal > 1 else 0
         return [step for step in watch.steps[warm_up:] if step.length >= 0], warm_up
 
-    def _read_events(self, watch: LoaderWatch) -> tuple[npt.NDArray[Any], int]:
-        parts, dropped = [fill_cpu(unpack_samples(watch.sink.read()))], 0
+    def _read_events(self, watch: LoaderWatch, steps: list[ScriptStep]) -> tuple[Events, int]:
+        """Events of all processes within the steps, in the order of their starts; and how many were dropped."""
+        parts, dropped = [watch.sink.read()], 0
         for path in watch.files():
-            events, lost = read_events(path)
-            parts.append(fill_cpu(unpack_samples(events)))
+            part, lost = read_events(path)
+            parts.append(part)
             dropped += lost
-        return fill_sizes(np.concatenate(parts)), dropped
+        events = np.concatenate([fill_cpu(unpack_samples(part)) for part in parts])
+        since = steps[0].start - steps[0].wait if steps else 0
+        until = self._ended_ns or time.perf_counter_ns()
+        kept = (events["end"] >= since) & (events["start"] <= until)
+        trial = watch.thread_trial
+        if trial.begun_ns:
+            kept &= (events["start"] < trial.begun_ns) | (events["start"] > (trial.ended_ns or until))
+        events = np.concatenate([events[kept], step_events(steps)])
+        return events[np.argsort(events["start"], kind="stable")], dropped
 
-    def _worker_pids(self, watch: LoaderWatch) -> dict[int, int]:
-        """Worker numbers by process id, by the names of the files."""
-        pids = {}
-        for path in watch.files():
-            _, worker, pid = path.stem.split("-")
-            pids[int(pid)] = int(worker)
-        return pids
+    def _take_usage(self, watch: LoaderWatch) -> list[ProcessUsage]:
+        """What each process has used; workers by their files."""
+        states = [state for path in watch.files() if (state := read_state(path)) is not None]
+        workers = {state.pid: state.worker for state in states}
+        taken = [] if self.process.usage is None else self.process.usage.result()
+        for process in taken:
+            if process.pid in workers:
+                process.role = f"worker {workers[process.pid]}"
+        return taken
 
 
 def _read_number(name: str, default: int) -> int:
@@ -375,18 +299,7 @@ def _read_number(name: str, default: int) -> int:
         return default
 
 
-def _take_usage(usage: Any, workers: dict[int, int]) -> list[Any]:
-    if usage is None:
-        return []
-    taken = list(usage.result())
-    for process in taken:
-        if process.pid in workers:
-            process.role = f"worker {workers[process.pid]}"
-    return taken
-
-
-def _describe_machine(dataset: Any, usage: Any) -> dict[str, Any]:
-    """The machine, and under ``watched`` what all of it did meanwhile."""
+def _list_roots(dataset: object) -> list[str | os.PathLike[str]]:
+    """Where the dataset's files are, as far as it says so."""
     root = getattr(dataset, "root", None)
-    paths = [root] if isinstance(root, (str, os.PathLike)) and Path(root).exists() else []
-    return {**describe_machine(paths), "watched": {} if usage is None else usage.system()}
+    return [root] if isinstance(root, (str, os.PathLike)) and Path(root).exists() else []

@@ -11,19 +11,19 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import xxhash
 
 from penstock.errors import PenstockError
-from penstock.sample import Record, Schema
+from penstock.sample import Array, Record, Schema
 from penstock.stores.base import Store
 from penstock.stores.problems import Problem
 
-__all__ = ["Comparison", "Unreadable", "compare", "hash_fields", "hash_value", "is_equal", "read_each"]
+__all__ = ["Comparison", "Unreadable", "choose_step", "compare", "hash_fields", "hash_value", "is_equal", "read_each"]
 
-_TASK_NBYTES: Final = 8 << 20
+_TASK_NBYTES: Final = 4 << 20
 _MAX_TASK_RECORDS: Final = 1024
 _MAX_LISTED: Final = 1000
 
@@ -84,7 +84,7 @@ def compare(
         rows = range(first, min(first + step, count))
         return _compare_rows(source, written, [numbers[row] for row in rows], rows, shared)
 
-    step = _choose_step(source, numbers)
+    step = choose_step(source, numbers, _MAX_TASK_RECORDS)
     done = 0
     with ThreadPoolExecutor(workers, thread_name_prefix="penstock-compare") as pool:
         for compared, one, other, found in pool.map(compare_some, range(0, count, step)):
@@ -96,18 +96,15 @@ def compare(
     return Comparison(count, sides[0].hexdigest(), sides[1].hexdigest(), tuple(problems))
 
 
-def _choose_step(store: Store, numbers: Sequence[int]) -> int:
-    """Number of records of a task: as many as fit into some megabytes, by the first record."""
+def choose_step(store: Store, first: Sequence[int], most: int) -> int:
+    """Number of records of a task: at most ``most``, as many as fit into some megabytes, by the first record."""
     try:
-        record = store.read([numbers[0]])[0] if numbers else None
+        record = store.read(first[:1])[0] if first else None
     except PenstockError:
-        record = None
-    nbytes = 1 if record is None else sum(_count_nbytes(record.fields[name]) for name in store.schema.blobs)
-    return max(1, min(_MAX_TASK_RECORDS, _TASK_NBYTES // max(nbytes, 1)))
-
-
-def _count_nbytes(value: Any) -> int:
-    return 0 if value is None else memoryview(value).nbytes
+        return 1
+    large = [] if record is None else [record.fields[name] for name in store.schema.blobs]
+    nbytes = sum(memoryview(value).nbytes for value in large if value is not None)
+    return max(1, min(most, _TASK_NBYTES // max(nbytes, 1)))
 
 
 def _compare_rows(
@@ -182,7 +179,7 @@ def hash_fields(record: Record, names: Sequence[str]) -> bytes:
     return b"".join((*parts, *(hash_value(record.fields[name]) for name in names)))
 
 
-def hash_value(value: Any) -> bytes:
+def hash_value(value: object) -> bytes:
     """A hash of the value of a field: equal for values that mean the same, whatever kind of store gives them.
 
     Numbers are equal by value (1 and 1.0), arrays by shape and values as 64-bit floats or integers, pixels and encoded
@@ -202,14 +199,14 @@ def hash_value(value: Any) -> bytes:
     return xxhash.xxh3_128_digest(b"j" + text.encode())
 
 
-def _number_text(value: float | np.integer[Any] | np.floating[Any]) -> bytes:
+def _number_text(value: object) -> bytes:
     number = value.item() if isinstance(value, np.generic) else value
     if isinstance(number, float) and number.is_integer():
         number = int(number)
     return b"nan" if isinstance(number, float) and math.isnan(number) else repr(number).encode()
 
 
-def _hash_array(value: np.ndarray[Any, Any]) -> bytes:
+def _hash_array(value: Array) -> bytes:
     if value.dtype.kind in "iub" and value.ndim < 3:
         plain = value.astype("<i8") if value.dtype != np.uint64 else value.astype("<u8")
     elif value.dtype.kind == "f" and value.ndim < 3:

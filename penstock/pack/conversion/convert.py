@@ -10,11 +10,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Final
 
 from penstock import stores
 from penstock.annotations import WRITERS
@@ -22,7 +23,8 @@ from penstock.errors import ArgumentError, CorruptRecordError
 from penstock.pack.conversion.report import ConvertReport, describe_problems
 from penstock.pack.conversion.run import Conversion, ConvertProgress
 from penstock.pack.export.exporting import export
-from penstock.progress import show_progress
+from penstock.pack.pipeline.run import count_cores
+from penstock.progress import make_reporter
 from penstock.stores import StoreLike
 from penstock.stores.base import Store
 from penstock.stores.location import Location
@@ -122,7 +124,7 @@ def convert(
             location,
             dict(to_options or {}),
             on_error=on_error,
-            workers=workers or _count_cores(),
+            workers=workers or count_cores(),
             show=show,
         )
         conversion.copy(overwrite=overwrite)
@@ -150,20 +152,8 @@ def _refuse_overlap(src: Location, dst: Location) -> None:
         raise ArgumentError(f"the destination must be outside the source, got source {src} and destination {dst}")
 
 
-def _count_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _make_reporter(progress: bool | ConvertProgress | None, stack: ExitStack) -> ConvertProgress:
     if callable(progress):
         return progress
-    if not progress:
-        return lambda _step, _done, _total, _nbytes: None
-    bars: dict[str, Any] = {}
-
-    def report(step: str, done: int, total: int, nbytes: int) -> None:
-        if step not in bars:
-            bars[step] = stack.enter_context(show_progress(step))
-        bars[step](done, total, nbytes)
-
-    return report
+    show = functools.cache(lambda step: make_reporter(bool(progress), step, stack))
+    return lambda step, *counts: show(step)(*counts)

@@ -14,21 +14,21 @@ from __future__ import annotations
 
 import inspect
 import pickle
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from functools import cached_property
 from itertools import chain
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 
 from penstock import stores
-from penstock.errors import CorruptRecordError, PackError, PenstockError, StoreError
-from penstock.pack.conversion.comparison import compare
+from penstock.errors import CorruptRecordError, PackError, StoreError
+from penstock.pack.conversion.comparison import Unreadable, choose_step, compare, read_each
 from penstock.pack.conversion.report import ConvertReport
-from penstock.sample import Field, Record, Schema
+from penstock.pack.pipeline.run import run_in_order
+from penstock.sample import Field, Schema, Value
 from penstock.stores.base import Skipped, Store
 from penstock.stores.fields.image_signatures import refuse_array
 from penstock.stores.joined import NUMBER, JoinedStore, Sidecar, sidecar_location
@@ -47,7 +47,6 @@ T_result = TypeVar("T_result")
 
 _NUMBERS: Final = frozenset({"label", "int", "float"})
 _TASK_RECORDS: Final = 64
-_TASK_NBYTES: Final = 4 << 20
 _PENDING_TASKS: Final = 4
 
 
@@ -110,7 +109,7 @@ class Conversion:
         writer.finish(source.problems)
         writer.close()
 
-    def _write_all(self, writer: Writer[Any]) -> None:
+    def _write_all(self, writer: Writer[object]) -> None:
         done = writer.committed
         self._take_over(done)
         total = len(self.source)
@@ -161,51 +160,26 @@ class Conversion:
 
     def _run_in_order(self, work: Callable[[range], T_result], numbers: range) -> Generator[T_result]:
         """Call ``work`` in threads with runs of ``numbers``; yields the results in order, few at a time in memory."""
-        step = self._choose_step(numbers)
-        pending: deque[Future[T_result]] = deque()
-        pool = ThreadPoolExecutor(self._workers, thread_name_prefix="penstock-convert")
-        try:
-            for first in range(numbers.start, numbers.stop, step):
-                pending.append(pool.submit(work, range(first, min(first + step, numbers.stop))))
-                if len(pending) > _PENDING_TASKS * self._workers:
-                    yield pending.popleft().result()
-            while pending:
-                yield pending.popleft().result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+        step = choose_step(self.source, numbers, _TASK_RECORDS)
+        tasks = (range(first, min(first + step, numbers.stop)) for first in range(numbers.start, numbers.stop, step))
+        return run_in_order(work, tasks, self._workers, "convert", _PENDING_TASKS * self._workers)
 
-    def _choose_step(self, numbers: range) -> int:
-        """Records of a task: few if they are large, so that the memory is bounded."""
-        if not numbers:
-            return 1
-        try:
-            record = self.source.read([numbers.start])[0]
-        except PenstockError:
-            return 1
-        large = [record.fields[name] for name in self.source.schema.blobs]
-        nbytes = sum(memoryview(value).nbytes for value in large if value is not None)
-        return max(1, min(_TASK_RECORDS, _TASK_NBYTES // max(nbytes, 1)))
-
-    def _prepare(self, writer: Writer[Any], indices: range) -> list[tuple[int, Any]]:
+    def _prepare(self, writer: Writer[object], indices: range) -> list[tuple[int, Value]]:
         """Read some records and convert them to what the writer takes; runs in the pool."""
-        try:
-            records: list[Record | None] = list(self.source.read(indices))
-        except PenstockError:
-            records = [None] * len(indices)  # one of them: each alone
-        prepared: list[tuple[int, Any]] = []
-        for index, held in zip(indices, records, strict=True):
+        prepared: list[tuple[int, Value]] = []
+        for index, record in zip(indices, read_each(self.source, indices), strict=True):
             try:
-                record = self.source.read([index])[0] if held is None else held
-                prepared.append(
-                    (index, writer.prepare(record.key, self._translate(record.fields, self._stored.fields)))
-                )
+                if isinstance(record, Unreadable):
+                    raise PackError(record.error)  # noqa: TRY301  # one handler
+                entry: Value = writer.prepare(record.key, self._translate(record.fields, self._stored.fields))
             except (PackError, StoreError) as error:
-                prepared.append((index, Skipped(self._keys[index], error.message)))
+                entry = Skipped(self._keys[index], error.message)
+            prepared.append((index, entry))
         return prepared
 
-    def _translate(self, fields: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    def _translate(self, fields: Mapping[str, Value], names: Iterable[str]) -> dict[str, Value]:
         """The fields that are written; labels with the numbers that their classes have there."""
-        chosen: dict[str, Any] = {name: fields.get(name) for name in names}
+        chosen: dict[str, Value] = {name: fields.get(name) for name in names}
         for name in self.source.schema.blobs:
             if self.source.schema[name].pixels is None:
                 refuse_array(name, chosen.get(name))
@@ -232,10 +206,10 @@ class Conversion:
             self._write_sidecar_pack(LmdbStore.writer(target, extra, origin, overwrite=True), extra)
         Sidecar(fingerprint, tuple(self.source.schema.fields)).write(location)
 
-    def _write_sidecar_pack(self, writer: Writer[Any], extra: Schema) -> None:
+    def _write_sidecar_pack(self, writer: Writer[object], extra: Schema) -> None:
         names = [name for name in extra.fields if name != NUMBER]
 
-        def prepare(rows: range) -> list[Any]:
+        def prepare(rows: range) -> list[Value]:
             if not names:
                 return [writer.prepare(self._keys[self._indices[row]], {NUMBER: self._numbers[row]}) for row in rows]
             records = self.source.read([self._indices[row] for row in rows])
@@ -344,7 +318,7 @@ class Conversion:
                 key = self._keys[self._indices[row]]
                 yield Problem(f"its {name} in the container is {found[row]!r}, not {wanted[row]!r}", key, row)
 
-    def _reading_options(self) -> dict[str, Any]:
+    def _reading_options(self) -> dict[str, Value]:
         """The options with which what was written is read: those of its writer that its reader has as well."""
         allowed = inspect.signature(self.kind.__init__).parameters
         return {name: value for name, value in self._options.items() if name in allowed}

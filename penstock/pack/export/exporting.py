@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import xxhash
@@ -28,7 +28,7 @@ from penstock.errors import ArgumentError, PackError, PenstockError, StoreError
 from penstock.pack.conversion.report import ConvertReport
 from penstock.pack.export.records import ExportedFields, name_images
 from penstock.pack.pipeline.run import list_skipped
-from penstock.sample import Array, Record
+from penstock.sample import Array, Record, Value
 from penstock.stores.base import Skipped, Store
 from penstock.stores.location import Location
 from penstock.stores.problems import Problem
@@ -121,7 +121,7 @@ class _Export:
                 self.show("comparing", done, len(self.written), 0)
         return problems, one.hexdigest(), other.hexdigest(), lost
 
-    def _compare(self, record: Record, seen: Mapping[str, Any], found: Annotations) -> tuple[list[str], set[str]]:
+    def _compare(self, record: Record, seen: Mapping[str, Value], found: Annotations) -> tuple[list[str], set[str]]:
         """What must be equal and is not; and other fields that are not equal, or have no place."""
         expected = self.fields.name_values(record)
         sides = np.array([seen["width"], seen["height"]] * 2)
@@ -235,7 +235,7 @@ def _refuse_other_files(folder: Path, location: Location, *, overwrite: bool) ->
         raise ArgumentError(f"{folder} is no folder that a conversion wrote, and is not replaced; remove it yourself")
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def _is_same(one: object, other: object) -> bool:
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         one, other = np.asarray(one), np.asarray(other)
         both_float = one.dtype.kind == other.dtype.kind == "f"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 from PIL import Image
@@ -15,7 +15,7 @@ from penstock.annotations.writing import WrittenImage
 from penstock.errors import ArgumentError, PackError
 from penstock.pack.sources.conversion import PictureEncoding
 from penstock.paths import IMAGE_SUFFIXES
-from penstock.sample import Array, Record, Schema
+from penstock.sample import Array, Record, Schema, Value
 from penstock.stores.base import Store
 from penstock.transforms.decoding import fallback
 
@@ -105,7 +105,7 @@ class ExportedFields:
         )
         return content, image
 
-    def name_values(self, record: Record) -> dict[str, Any]:
+    def name_values(self, record: Record) -> dict[str, Value]:
         """The values of a record but its image and its size, by the names that annotations have."""
         names = {self.boxes: "boxes", self.labels: "labels"}
         left = {self.image, "width", "height"}
@@ -131,7 +131,7 @@ class ExportedFields:
             suffix = _ENDINGS.get(found, f".{found.lower()}")
         return content, f"{stem}{suffix}"
 
-    def _is_of_objects(self, name: str, value: Any, count: int) -> bool:
+    def _is_of_objects(self, name: str, value: Value, count: int) -> bool:
         """Whether a field has a value for each object."""
         kind = self.schema[name]
         if kind.array is not None:
@@ -164,7 +164,7 @@ def _clean(key: str, number: int) -> str:
     return cleaned or str(number)
 
 
-def _name_split(value: Any) -> str:
+def _name_split(value: object) -> str:
     if value is None or value == "":
         return _DEFAULT_SPLIT
     if not isinstance(value, str) or _SPLIT.fullmatch(value) is None:

@@ -7,28 +7,32 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from penstock import stores
 from penstock.errors import ArgumentError, StoreError
 from penstock.pack.conversion.report import ConvertReport
 from penstock.pack.pipeline.image_check import CHECKS
 from penstock.pack.pipeline.processes import RecordLoader, load_items, loading_in_processes
-from penstock.pack.pipeline.record_checks import RecordChecks, add_size_fields
-from penstock.pack.pipeline.run import ClashFinder, PackProgress, PackRun, refuse_left_out, refuse_unpackable
-from penstock.pack.pipeline.transcoding import TRANSCODES
+from penstock.pack.pipeline.record_checks import TRANSCODES, RecordChecks, add_size_fields
+from penstock.pack.pipeline.run import (
+    ClashFinder,
+    PackProgress,
+    PackRun,
+    count_cores,
+    refuse_left_out,
+    refuse_unpackable,
+)
 from penstock.pack.resize.fields import FieldResizing
 from penstock.pack.resize.resizing import ResizeReport, Resizing
 from penstock.pack.seek_tables import IndexReport, make_seek_tables
 from penstock.pack.sources.base import Source
-from penstock.progress import show_progress
+from penstock.progress import make_reporter
 from penstock.sample import Schema
 from penstock.stores import StoreLike
 from penstock.stores.base import Skipped, Store
@@ -36,7 +40,7 @@ from penstock.stores.common.seek_table_file import SEEK_TABLE_KINDS
 from penstock.stores.joined import Sidecar
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin
-from penstock.stores.writing import CommittedRecords, Writer
+from penstock.stores.writing import Writer
 
 __all__ = ["INDEX_KINDS", "ON_ERROR", "PackReport", "PackSettings", "pack_source"]
 
@@ -143,13 +147,13 @@ def pack_source(source: Source, dst: StoreLike, settings: PackSettings, progress
         if finished is not None:
             if settings.on_error == "raise":
                 refuse_left_out(source, finished.skipped)
-            report = _report(location, schema, finished, 0, finished.skipped, reused=True)
+            counts = finished.records, finished.nbytes, 0
+            report = PackReport(str(location), *counts, finished.skipped, 0.0, reused=True, schema=schema)
         else:
             replaces = settings.overwrite and location.exists()
             writer = _begin(kind, location, schema, origin, settings, can_resume=digest is not None)
             stack.callback(writer.close)
-            report = _write(source, schema, writer, clashes, settings, replaces=replaces, progress=progress)
-            report = replace(report, store=str(location), schema=schema)
+            report = _write(source, location, schema, writer, clashes, settings, replaces=replaces, progress=progress)
             if replaces and location.is_local:
                 _remove_conversion(location)
     indexed = None if settings.index == "none" else _index(location, settings, progress)
@@ -196,7 +200,7 @@ def _make_schema(source: Source, kind: type[Store]) -> Schema:
 
 def _begin(
     kind: type[Store], location: Location, schema: Schema, origin: str, settings: PackSettings, *, can_resume: bool
-) -> Writer[Any]:
+) -> Writer[object]:
     try:
         return kind.writer(location, schema, origin, overwrite=settings.overwrite)
     except StoreError as error:
@@ -211,6 +215,7 @@ def _begin(
 
 def _write(
     source: Source,
+    location: Location,
     schema: Schema,
     writer: Writer[T_prepared],
     clashes: ClashFinder,
@@ -238,40 +243,25 @@ def _write(
             replaces=replaces,
             uses_batches=not (settings.jobs or checks.images or checks.new_numbers),
         )
-        report = _make_reporter(progress, stack)
         try:
-            left_out = _complete(run, threads, report)
+            run.run(threads, _make_reporter(progress, stack))
+            left_out = run.finish()
         except BaseException:
             if source.digest() is None:
                 writer.discard()  # it can never be resumed
             raise
-    done = _report(source.location, source.schema, writer.committed, resumed.records, left_out)
-    resized = None if settings.resizing is None else run.resized
-    return replace(done, transcoded=run.transcoded, kept=run.kept, resized=resized)
-
-
-def _complete(run: PackRun[T_prepared], threads: int, report: Callable[[PackProgress], None]) -> tuple[Skipped, ...]:
-    """Run packing to its end; returns the entries that were left out."""
-    with ThreadPoolExecutor(threads, thread_name_prefix="penstock-pack") as pool:
-        try:
-            run.run(pool, threads, report)
-        except BaseException:
-            run.stop()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return run.finish()
-
-
-def _report(
-    location: Location | None,
-    schema: Schema,
-    done: CommittedRecords,
-    resumed: int,
-    skipped: tuple[Skipped, ...],
-    *,
-    reused: bool = False,
-) -> PackReport:
-    return PackReport(str(location), done.records, done.nbytes, resumed, skipped, 0.0, reused=reused, schema=schema)
+    return PackReport(
+        str(location),
+        writer.committed.records,
+        writer.committed.nbytes,
+        resumed.records,
+        left_out,
+        0.0,
+        transcoded=run.transcoded,
+        kept=run.kept,
+        schema=schema,
+        resized=None if settings.resizing is None else run.resized,
+    )
 
 
 def _index(location: Location, settings: PackSettings, progress: Progress) -> IndexReport | None:
@@ -285,12 +275,9 @@ def _index(location: Location, settings: PackSettings, progress: Progress) -> In
 def _make_reporter(progress: Progress, stack: ExitStack) -> Callable[[PackProgress], None]:
     if callable(progress):
         return progress
-    if not progress:
-        return lambda _: None
-    show = stack.enter_context(show_progress("packing"))
-    return lambda progress: show(progress.done, progress.total, progress.nbytes)
+    show = make_reporter(bool(progress), "packing", stack)
+    return lambda now: show(now.done, now.total, now.nbytes)
 
 
 def _count_readers(*, is_decoding: bool) -> int:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores if is_decoding else max(1, cores - 1)
+    return count_cores() if is_decoding else max(1, count_cores() - 1)

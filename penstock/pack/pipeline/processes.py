@@ -16,11 +16,12 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from penstock.errors import DecodeError, PackError, StoreError, WorkerError
 from penstock.pack.pipeline.record_checks import CheckedRecord, RecordChecks
 from penstock.pack.sources.base import Source, SourceItem
+from penstock.sample import Value
 from penstock.stores.writing import Skipped
 from penstock.workers.processes.start import Launcher
 
@@ -96,7 +97,7 @@ def _load_here(items: Sequence[SourceItem]) -> list[CheckedRecord | Skipped]:
 def _to_picklable(entry: CheckedRecord | Skipped) -> CheckedRecord | Skipped:
     if isinstance(entry, Skipped):
         return entry
-    fields: dict[str, Any] = {
+    fields: dict[str, Value] = {
         name: bytes(value) if isinstance(value, memoryview) else value for name, value in entry.fields.items()
     }
     return replace(entry, fields=fields)

@@ -8,18 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Final
 
 import numpy as np
 
-from penstock.pack.pipeline.image_check import check_image
-from penstock.pack.pipeline.transcoding import to_baseline
+from penstock import _native
+from penstock.pack.pipeline.image_check import MAX_PIXELS, check_image
 from penstock.pack.resize.fields import FieldResizing
 from penstock.pack.resize.resizing import NOTHING_RESIZED, ResizeReport, Resizing
 from penstock.pack.sources.base import KEY
-from penstock.sample import Array, Field, Schema
+from penstock.sample import Array, Blob, Field, Schema, Value
 
-__all__ = ["CheckedRecord", "RecordChecks", "add_size_fields", "count_bytes", "find_new_numbers", "renumber"]
+__all__ = [
+    "TRANSCODES",
+    "CheckedRecord",
+    "RecordChecks",
+    "add_size_fields",
+    "count_bytes",
+    "find_new_numbers",
+    "renumber",
+    "to_baseline",
+]
+
+
+TRANSCODES: Final = ("none", "baseline")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +42,7 @@ class CheckedRecord:
     """
 
     key: str | None
-    fields: Mapping[str, Any]
+    fields: Mapping[str, Value]
     nbytes: int
     transcoded: int
     kept: int
@@ -80,7 +92,7 @@ class RecordChecks:
             None if resizing is None else FieldResizing.for_schema(resizing, schema),
         )
 
-    def apply(self, fields: Mapping[str, Any]) -> CheckedRecord:
+    def apply(self, fields: Mapping[str, Value]) -> CheckedRecord:
         """Check the images of a record.
 
         Raises
@@ -128,7 +140,7 @@ def find_new_numbers(held: Schema, wanted: Schema) -> dict[str, Array]:
     return numbers
 
 
-def renumber(value: Any, numbers: Array) -> Any:
+def renumber(value: object, numbers: Array) -> Value:
     """A class number, or an array of them, with new numbers; None, and numbers of no class, stay as they are."""
     if value is None:
         return None
@@ -138,6 +150,21 @@ def renumber(value: Any, numbers: Array) -> Any:
     return int(replaced) if found.ndim == 0 else replaced
 
 
-def count_bytes(blob: Any) -> int:
+def to_baseline(image: bytes) -> bytes | None:
+    """The same image as a baseline JPEG of one scan; None for what is no JPEG, or cannot be rewritten without loss.
+
+    Decoding can begin inside a JPEG of one scan. In a JPEG of several scans (every progressive one, some baseline ones)
+    it cannot, since each scan covers the whole image. The native core rewrites such a JPEG with the same coefficients,
+    and so the same pixels, and the same metadata. The result depends on the bytes alone: ``verify`` compares with it.
+    """
+    if not image.startswith(b"\xff\xd8"):
+        return None
+    try:
+        return _native.transcode_baseline(image, MAX_PIXELS)
+    except (_native.UnsupportedError, _native.CorruptError, _native.TooLargeError):
+        return None  # it stays as it is, and decoding handles it
+
+
+def count_bytes(blob: Blob) -> int:
     """Bytes of a blob."""
     return len(blob) if type(blob) is bytes else memoryview(blob).nbytes

@@ -12,11 +12,13 @@ Called by :func:`penstock.pack`, which opens the source and the writer.
 from __future__ import annotations
 
 import itertools
+import os
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 
@@ -25,12 +27,22 @@ from penstock.pack.pipeline.processes import RecordLoader
 from penstock.pack.pipeline.record_checks import count_bytes
 from penstock.pack.resize.resizing import NOTHING_RESIZED, ResizeReport
 from penstock.pack.sources.base import Source, SourceItem
+from penstock.sample import Value
 from penstock.stores.base import Skipped
 from penstock.stores.fields.record_names import find_name_clashes, fold_name
 from penstock.stores.writing import Writer
 from penstock.wording import counted, escape_unprintable
 
-__all__ = ["ClashFinder", "PackProgress", "PackRun", "list_skipped", "refuse_left_out", "refuse_unpackable"]
+__all__ = [
+    "ClashFinder",
+    "PackProgress",
+    "PackRun",
+    "count_cores",
+    "list_skipped",
+    "refuse_left_out",
+    "refuse_unpackable",
+    "run_in_order",
+]
 
 _TASK_RECORDS: Final = 8
 _BATCH_RECORDS: Final = 512
@@ -39,6 +51,8 @@ _PENDING_NBYTES: Final = 64 << 20
 _MAX_PENDING: Final = 256
 _MAX_LISTED: Final = 100
 T_prepared = TypeVar("T_prepared")
+T_task = TypeVar("T_task")
+T_result = TypeVar("T_result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,21 +66,15 @@ class PackProgress:
 
 
 @dataclass(frozen=True, slots=True)
-class _PreparedRecord(Generic[T_prepared]):
-    key: str
-    content: T_prepared
-
-
-@dataclass(frozen=True, slots=True)
 class _PreparedRecords(Generic[T_prepared]):
-    """The records that one task prepared, in order."""
+    """The records that one task prepared, in order: the key and the content of each."""
 
-    records: list[_PreparedRecord[T_prepared] | Skipped]
+    records: list[tuple[str, T_prepared] | Skipped]
     nbytes: int
     transcoded: int = 0
     kept: int = 0
     resized: ResizeReport = NOTHING_RESIZED
-    batch: Any = None
+    batch: Value = None
     """All of them at once, as ``prepare_batch`` returned them; ``records`` is then empty."""
     count: int = 0
     """The number of records of ``batch``."""
@@ -96,32 +104,38 @@ class PackRun(Generic[T_prepared]):
         self._count = writer.committed.records
         self._has_failed = self._is_stopped = False
 
-    def run(self, pool: ThreadPoolExecutor, workers: int, report: Callable[[PackProgress], None]) -> None:
-        """Pack every record that no earlier run has packed."""
+    def run(self, workers: int, report: Callable[[PackProgress], None]) -> None:
+        """Pack every record that no earlier run has packed, with ``workers`` threads."""
         done, nbytes = self._writer.committed.consumed, self._writer.committed.nbytes
         size = _BATCH_RECORDS if self._uses_batches else _TASK_RECORDS
-        for task in _run_in_order(pool, self._prepare, self._open_items(), 2 * workers, size):
-            if task.count and not self._has_failed:
-                self._writer.append_batch(task.batch)
-                self._count += task.count
-            for record in task.records:
-                reason = None if isinstance(record, Skipped) else self._clashes.find_repeated(record.key)
-                entry = record if reason is None else Skipped(record.key, reason)
-                if isinstance(entry, Skipped):
-                    self._skipped.append(entry)
-                    self._has_failed = self._has_failed or self._raises
-                    self._writer.skip(entry)
-                elif not self._has_failed:
-                    self._writer.append(entry.content)
-                    self._count += 1
-            done += len(task.records) + task.count
-            nbytes += task.nbytes
-            self.transcoded += task.transcoded
-            self.kept += task.kept
-            self.resized += task.resized
-            report(PackProgress(done, max(done, self._source.total or 0), nbytes, len(self._skipped)))
+        items = self._open_items()
+        tasks = iter(lambda: list(itertools.islice(items, size)), [])
+        prepared = run_in_order(
+            self._prepare, tasks, workers, "pack", 2 * workers, count_nbytes=lambda task: task.nbytes, stop=self._stop
+        )
+        with closing(prepared):
+            for task in prepared:
+                if task.count and not self._has_failed:
+                    self._writer.append_batch(task.batch)
+                    self._count += task.count
+                for record in task.records:
+                    reason = None if isinstance(record, Skipped) else self._clashes.find_repeated(record[0])
+                    entry = record if reason is None else Skipped(record[0], reason)
+                    if isinstance(entry, Skipped):
+                        self._skipped.append(entry)
+                        self._has_failed = self._has_failed or self._raises
+                        self._writer.skip(entry)
+                    elif not self._has_failed:
+                        self._writer.append(entry[1])
+                        self._count += 1
+                done += len(task.records) + task.count
+                nbytes += task.nbytes
+                self.transcoded += task.transcoded
+                self.kept += task.kept
+                self.resized += task.resized
+                report(PackProgress(done, max(done, self._source.total or 0), nbytes, len(self._skipped)))
 
-    def stop(self) -> None:
+    def _stop(self) -> None:
         """Make the threads end after the current record."""
         self._is_stopped = True
 
@@ -201,7 +215,7 @@ class PackRun(Generic[T_prepared]):
         if self._uses_batches and (batch := self._prepare_batch(items)) is not None:
             return batch
         loaded = iter(self._load([item for item in items if isinstance(item, SourceItem)]))
-        records: list[_PreparedRecord[T_prepared] | Skipped] = []
+        records: list[tuple[str, T_prepared] | Skipped] = []
         nbytes = transcoded = kept = 0
         resized = NOTHING_RESIZED
         for item in items:
@@ -214,7 +228,7 @@ class PackRun(Generic[T_prepared]):
                 continue
             key = entry.key or item.key
             try:
-                records.append(_PreparedRecord(key, self._writer.prepare(key, entry.fields)))
+                records.append((key, self._writer.prepare(key, entry.fields)))
             except PackError as error:
                 records.append(Skipped(key, error.message))
                 continue
@@ -224,7 +238,7 @@ class PackRun(Generic[T_prepared]):
         return _PreparedRecords(records, nbytes, transcoded, kept, resized)
 
 
-def _count_batch(values: Any) -> int:
+def _count_batch(values: Value) -> int:
     return int(values.nbytes) if isinstance(values, np.ndarray) else sum(map(count_bytes, values))
 
 
@@ -308,22 +322,50 @@ def list_skipped(skipped: Sequence[Skipped], limit: int = _MAX_LISTED) -> str:
     return "\n".join(lines)
 
 
-def _run_in_order(
-    pool: ThreadPoolExecutor,
-    prepare: Callable[[Sequence[SourceItem | Skipped]], _PreparedRecords[T_prepared]],
-    items: Iterator[SourceItem | Skipped],
+def run_in_order(
+    work: Callable[[T_task], T_result],
+    tasks: Iterable[T_task],
+    workers: int,
+    name: str,
     least: int,
-    size: int,
-) -> Iterator[_PreparedRecords[T_prepared]]:
-    """Results of tasks of ``size`` items in order; at least ``least`` run ahead, as many as fit into memory."""
-    pending: deque[Future[_PreparedRecords[T_prepared]]] = deque()
+    *,
+    count_nbytes: Callable[[T_result], int] | None = None,
+    stop: Callable[[], None] | None = None,
+) -> Generator[T_result]:
+    """The results of ``work`` for each task, in order, from threads that run ahead.
+
+    Parameters
+    ----------
+    work, tasks : callable and iterable
+        What is called in the threads, and with what. Tasks are taken in the caller's thread.
+    workers, name : int and str
+        Number of threads, and the beginning of their names.
+    least : int
+        Tasks that are under way or done before their results are taken.
+    count_nbytes : callable, optional
+        Bytes that a result holds: then as many more tasks as fit into memory.
+    stop : callable, optional
+        Called first if the caller ends early, or a task fails; tasks that have not begun are then left out.
+    """
+    pool = ThreadPoolExecutor(workers, thread_name_prefix=f"penstock-{name}")
+    pending: deque[Future[T_result]] = deque()
     done = nbytes = 0
-    while some := list(itertools.islice(items, size)):
-        pending.append(pool.submit(prepare, some))
-        allowed = max(least, min(_MAX_PENDING, _PENDING_NBYTES * done // max(nbytes, 1)))
-        while len(pending) > allowed:
-            task = pending.popleft().result()
-            done, nbytes = done + 1, nbytes + task.nbytes
-            yield task
-    while pending:
-        yield pending.popleft().result()
+    try:
+        for task in tasks:
+            pending.append(pool.submit(work, task))
+            allowed = max(least, min(_MAX_PENDING, _PENDING_NBYTES * done // max(nbytes, 1)) if count_nbytes else 0)
+            while len(pending) > allowed:
+                result = pending.popleft().result()
+                done, nbytes = done + 1, nbytes + (count_nbytes(result) if count_nbytes else 0)
+                yield result
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        if pending and stop is not None:
+            stop()
+        pool.shutdown(cancel_futures=True)
+
+
+def count_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

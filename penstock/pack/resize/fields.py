@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from penstock.annotations import rle
 from penstock.errors import ArgumentError, PackError
 from penstock.pack.pipeline.image_check import MAX_PIXELS, check_image
 from penstock.pack.resize.resizing import NOTHING_RESIZED, ResizedImage, ResizeReport, Resizing
-from penstock.sample import Array, Field, Schema
+from penstock.sample import Array, Blob, Field, Schema, Value
 from penstock.transforms.decoding import fallback
 from penstock.transforms.decoding.encode import encode
 from penstock.transforms.targets.field_kinds import guess_kind
@@ -89,7 +89,7 @@ class FieldResizing:
         followers = {name: _find_role(name, each) for name, each in schema.fields.items()}
         return cls(resizing, tuple(images), {name: role for name, role in followers.items() if role})
 
-    def apply(self, fields: Mapping[str, Any], check: str) -> tuple[dict[str, Any], ResizeReport]:
+    def apply(self, fields: Mapping[str, Value], check: str) -> tuple[dict[str, Value], ResizeReport]:
         """The fields of a record with smaller images, and what was changed.
 
         Raises
@@ -120,7 +120,7 @@ class FieldResizing:
             return ResizeReport(1, 0, *sizes)
         return ResizeReport(1, 0, *sizes, 1, image.measure_psnr())
 
-    def _scale(self, name: str, role: str, value: Any, image: ResizedImage) -> Any:
+    def _scale(self, name: str, role: str, value: object, image: ResizedImage) -> Value:
         if role in {"width", "height"}:
             return image.new[role == "height"]
         if image.pixels is None or (image.old == image.new and role != "mask"):
@@ -170,12 +170,12 @@ def _scale_area(area: Array, image: ResizedImage, resizing: Resizing) -> Array:
     return scaled
 
 
-def _scale_instances(instances: Any, image: ResizedImage, resizing: Resizing) -> list[Any]:
+def _scale_instances(instances: Value, image: ResizedImage, resizing: Resizing) -> list[Value]:
     masks = ObjectMasks.of(instances, image.old).move(resizing.op, np.array(image.new)).dense()
     return [None if old is None else rle.encode(mask) for old, mask in zip(instances, masks, strict=True)]
 
 
-def _scale_mask(mask: Any, image: ResizedImage, resizing: Resizing) -> bytes:
+def _scale_mask(mask: Blob, image: ResizedImage, resizing: Resizing) -> bytes:
     content = bytes(mask)
     values = fallback.channel_pixels(content, MAX_PIXELS)
     if (values.shape[1], values.shape[0]) != image.old:
@@ -191,7 +191,7 @@ def _scale_mask(mask: Any, image: ResizedImage, resizing: Resizing) -> bytes:
     return encode(moved, "png")
 
 
-_SCALES: Final[Mapping[str, Callable[[Any, ResizedImage, Resizing], Any]]] = {
+_SCALES: Final[Mapping[str, Callable[[Value, ResizedImage, Resizing], Value]]] = {
     "boxes": _scale_boxes,
     "keypoints": _scale_points,
     "area": _scale_area,

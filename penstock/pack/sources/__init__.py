@@ -5,8 +5,6 @@ The first source that recognises an object reads it: the most specific are regis
 
 from __future__ import annotations
 
-from typing import Any
-
 from penstock.errors import ArgumentError
 from penstock.pack.sources.base import Source, SourceOptions
 from penstock.registry import Registry
@@ -24,7 +22,7 @@ SOURCES.register("dataset", "penstock.pack.sources.datasets:DatasetSource")
 SOURCES.register("iterable", "penstock.pack.sources.iterables:IterableSource")
 
 
-def open_source(src: Any, options: SourceOptions) -> Source:
+def open_source(src: object, options: SourceOptions) -> Source:
     """The source that ``src`` is.
 
     Raises

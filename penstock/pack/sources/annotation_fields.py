@@ -15,7 +15,7 @@ import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from PIL import Image
@@ -23,7 +23,7 @@ from PIL import Image
 from penstock.annotations import Annotations
 from penstock.errors import PackError
 from penstock.pack.sources.values import to_json
-from penstock.sample import Field, Schema
+from penstock.sample import Field, Schema, Value
 
 __all__ = ["AnnotationFields"]
 
@@ -65,7 +65,7 @@ class AnnotationFields:
         fields = {name: _find_field(name, [record[name] for record in found.records], found) for name in names}
         return cls(Schema(fields), found.root)
 
-    def convert(self, record: Mapping[str, Any]) -> dict[str, Any]:
+    def convert(self, record: Mapping[str, Value]) -> dict[str, Value]:
         """The values of a record as they are stored; its image and its mask are read.
 
         Raises
@@ -75,7 +75,7 @@ class AnnotationFields:
         """
         return {name: self._convert(name, field, record) for name, field in self.schema.fields.items()}
 
-    def _convert(self, name: str, field: Field, record: Mapping[str, Any]) -> Any:
+    def _convert(self, name: str, field: Field, record: Mapping[str, Value]) -> Value:
         value = record[name]
         if field.kind == "mask" and value is None:
             return _make_unlabelled(record["width"], record["height"])
@@ -94,7 +94,7 @@ class AnnotationFields:
             raise PackError(f"the file {path} cannot be read: {error.strerror or error}") from error
 
 
-def _find_field(name: str, values: Sequence[Any], found: Annotations) -> Field:
+def _find_field(name: str, values: Sequence[Value], found: Annotations) -> Field:
     if name in {"image", "mask", "boxes"}:
         return Field(name)
     if name == "labels":
@@ -111,7 +111,7 @@ def _find_field(name: str, values: Sequence[Any], found: Annotations) -> Field:
     return Field("text" if kinds == {str} else "json")
 
 
-def _find_array(arrays: Sequence[Any]) -> Field:
+def _find_array(arrays: Sequence[Value]) -> Field:
     """The kind of arrays; axes on which they differ, and that of the objects, have any length."""
     dtype, axes = arrays[0].dtype.name, {array.ndim for array in arrays}
     if len(axes) > 1 or not all(array.dtype.kind in "biuf" and array.ndim for array in arrays):

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import xxhash
 
@@ -27,7 +27,8 @@ from penstock.annotations.records import RecordBuilder
 from penstock.annotations.source import AnnotationSource
 from penstock.errors import ArgumentError, PackError
 from penstock.pack.sources.annotation_fields import AnnotationFields
-from penstock.pack.sources.base import Source, SourceItem, SourceOptions
+from penstock.pack.sources.base import Source, SourceOptions
+from penstock.sample import DatasetLike, Index, Value
 from penstock.stores.common.keys import KeyList
 from penstock.stores.location import Location
 from penstock.stores.writing import Skipped
@@ -92,8 +93,8 @@ class AnnotationsSource(Source):
         self.location = Location.from_path("annotations", path) if is_read_here else None
         self.url = str(path)
         self._records = found.records
-        self._problems = tuple(map(_describe, found.problems))
-        self._is_read_here = is_read_here
+        self.problems = tuple(map(_describe, found.problems))
+        self.unreadable = self.problems if is_read_here else ()
         if not found.records and found.problems:
             raise PackError(
                 f"there are no images with annotations to pack; the first of {len(found.problems):,} problems: "
@@ -102,15 +103,16 @@ class AnnotationsSource(Source):
             )
         self._fields = AnnotationFields.of(found)
         self.schema = self._fields.schema
-        self._keys = KeyList.from_names(record["image"] for record in found.records)
+        self.total = len(found.records)
+        self.keys = KeyList.from_names(record["image"] for record in found.records)
 
     @classmethod
-    def recognises(cls, src: Any) -> bool:
+    def recognises(cls, src: object) -> bool:
         """What :func:`penstock.pack` makes of ``annotations=``, read annotations, and datasets of torchvision."""
         return isinstance(src, AnnotatedImages | Annotations) or _find_torchvision(src) is not None
 
     @classmethod
-    def open(cls, src: Any, options: SourceOptions) -> Self:
+    def open(cls, src: DatasetLike, options: SourceOptions) -> Self:
         """Read the annotations."""
         options.refuse_others(["classes"], "annotations, whose records have their fields")
         if isinstance(src, AnnotatedImages):
@@ -123,21 +125,7 @@ class AnnotationsSource(Source):
         found, path = made(src, options.classes)
         return cls(found, path, is_read_here=True)
 
-    @property
-    def total(self) -> int:
-        """Number of images."""
-        return len(self._records)
-
-    @property
-    def keys(self) -> Sequence[str]:
-        """The paths of the images."""
-        return self._keys
-
-    def items(self, start: int) -> Iterator[SourceItem]:
-        """Key and index of each image."""
-        return (SourceItem(self._keys[index], index) for index in range(start, len(self._records)))
-
-    def load(self, token: Any) -> Mapping[str, Any]:
+    def load(self, token: Index) -> Mapping[str, Value]:
         """Read the image of a record, and its mask."""
         return self._fields.convert(self._records[token])
 
@@ -152,16 +140,6 @@ class AnnotationsSource(Source):
                 if record[name] is not None:
                     state.update(_stamp(self._fields.root / record[name]))
         return state.hexdigest()
-
-    @property
-    def problems(self) -> tuple[Skipped, ...]:
-        """What is wrong in the annotations: by file and line."""
-        return self._problems
-
-    @property
-    def unreadable(self) -> tuple[Skipped, ...]:
-        """All of :attr:`problems`, if the annotations were read for this source."""
-        return self._problems if self._is_read_here else ()
 
 
 def _describe(problem: AnnotationProblem) -> Skipped:
@@ -178,7 +156,7 @@ def _stamp(path: Path) -> bytes:
     return f"{seen.st_size}\0{seen.st_mtime_ns}\0".encode()
 
 
-def _find_torchvision(src: Any) -> str | None:
+def _find_torchvision(src: object) -> str | None:
     """The class of torchvision that a dataset is of; None if it has transforms, whose results are to be packed."""
     if any(getattr(src, name, None) is not None for name in ("transform", "target_transform", "transforms")):
         return None
@@ -186,7 +164,7 @@ def _find_torchvision(src: Any) -> str | None:
     return next((name for name in names if name in _TORCHVISION), None)
 
 
-def _read_voc(dataset: Any, classes: Sequence[str] | None) -> tuple[Annotations, Path]:
+def _read_voc(dataset: DatasetLike, classes: Sequence[str] | None) -> tuple[Annotations, Path]:
     """The files of a ``VOCDetection``, in its order."""
     folder = Path(dataset.targets[0]).absolute().parent.parent
     found = read(folder, "voc", on_error="skip", classes=classes, split=dataset.image_set)
@@ -195,7 +173,7 @@ def _read_voc(dataset: Any, classes: Sequence[str] | None) -> tuple[Annotations,
     return replace(found, records=[by_path[path] for path in paths if path in by_path]), folder
 
 
-def _read_coco(dataset: Any, classes: Sequence[str] | None) -> tuple[Annotations, Path]:
+def _read_coco(dataset: DatasetLike, classes: Sequence[str] | None) -> tuple[Annotations, Path]:
     """The content of a ``CocoDetection``, which does not say where its file is, with paths below its folder."""
     folder = Path(dataset.root).absolute()
     source = AnnotationSource(folder, folder, folder, None)

@@ -11,14 +11,15 @@ source has no position: :meth:`Source.items` begins anywhere, and a resumed run 
 
 from __future__ import annotations
 
+import itertools
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Final, NamedTuple, Self
+from typing import ClassVar, Final, NamedTuple, Self
 
 from penstock.errors import ArgumentError
-from penstock.sample import Schema
+from penstock.sample import DatasetLike, Field, Index, Schema, Value
 from penstock.stores.location import Location
 from penstock.stores.writing import Skipped
 
@@ -52,7 +53,7 @@ class SourceOptions:
         Fields of a table, and the column of each.
     """
 
-    schema: Schema | Mapping[str, Any] | None = None
+    schema: Schema | Mapping[str, str | Field | None] | None = None
     classes: Sequence[str] | None = None
     names: str | Sequence[str] | None = None
     key: str | None = None
@@ -73,7 +74,7 @@ class SourceItem(NamedTuple):
     """One record before it is loaded: its key (or its number, if the key is known only then), and its token."""
 
     key: str
-    token: Any
+    token: Index
 
 
 class Source(ABC):
@@ -85,6 +86,14 @@ class Source(ABC):
         Names the source in messages.
     schema : Schema
         Fields of the records.
+    total : int, optional
+        Number of items; None if it is not known before they are read.
+    keys : sequence of str, optional
+        The keys of all items, if they are known without reading them; they are compared before anything is read.
+    problems : tuple of Skipped
+        Entries that are not items, with the reason.
+    unreadable : tuple of Skipped
+        Those of ``problems`` that may be records; packing refuses them unless ``on_error="skip"``.
     location : Location, optional
         Where it is, if it is a file or folder; the pack must lie outside of it.
     is_exact : bool
@@ -100,6 +109,10 @@ class Source(ABC):
 
     url: str
     schema: Schema
+    total: int | None = None
+    keys: Sequence[str] | None = None
+    problems: tuple[Skipped, ...] = ()
+    unreadable: tuple[Skipped, ...] = ()
     location: Location | None = None
     is_exact: bool = True
     has_jobs: ClassVar[bool] = True
@@ -107,13 +120,12 @@ class Source(ABC):
     numbers_records: bool = False
 
     @classmethod
-    @abstractmethod
-    def recognises(cls, src: Any) -> bool:
+    def recognises(cls, src: object) -> bool:  # noqa: ARG003  # the interface
         """Whether ``src``, an argument of :func:`penstock.pack`, is a source of this kind; reads few bytes."""
+        return False
 
     @classmethod
-    @abstractmethod
-    def open(cls, src: Any, options: SourceOptions) -> Self:
+    def open(cls, src: DatasetLike, options: SourceOptions) -> Self:
         """Open a source.
 
         Raises
@@ -123,18 +135,19 @@ class Source(ABC):
         PackError
             If its records have no schema.
         """
+        raise NotImplementedError(f"{cls.__name__} must define open")
 
-    @property
-    @abstractmethod
-    def total(self) -> int | None:
-        """Number of items; None if it is not known before they are read."""
-
-    @abstractmethod
     def items(self, start: int) -> Iterator[SourceItem]:
-        """The items from number ``start`` on, in order."""
+        """The items from number ``start`` on, in order. By default the key of each, or else its number, and its number.
+
+        If it is not in :attr:`keys`, the key is known when the item is loaded.
+        """
+        assert self.total is not None, "a source that is read by number"
+        keys = map(str, range(self.total)) if self.keys is None else self.keys
+        return (SourceItem(key, number) for number, key in enumerate(itertools.islice(keys, start, None), start))
 
     @abstractmethod
-    def load(self, token: Any) -> Mapping[str, Any]:
+    def load(self, token: Index) -> Mapping[str, Value]:
         """The fields of an item, as :attr:`schema` says; under :data:`KEY` its key, if the item has none. Thread-safe.
 
         Raises
@@ -143,7 +156,7 @@ class Source(ABC):
             If the record cannot be packed; others are packed.
         """
 
-    def load_records(self, tokens: Sequence[Any]) -> Sequence[Mapping[str, Any]] | None:
+    def load_records(self, tokens: Sequence[Value]) -> Sequence[Mapping[str, Value]] | None:
         """What :meth:`load` gives for each of several items, read at once; thread-safe.
 
         None where a source cannot do so; then :meth:`load` is called for each, as where this raises an error.
@@ -151,7 +164,7 @@ class Source(ABC):
         del tokens
         return None
 
-    def load_batch(self, tokens: Sequence[Any]) -> Mapping[str, Any] | None:
+    def load_batch(self, tokens: Sequence[Value]) -> Mapping[str, Value] | None:
         """The fields of several items at once, by name: an array or a sequence with a value for each; thread-safe.
 
         None where a source cannot do so; then :meth:`load` is called for each, as where this raises an error. It is
@@ -163,21 +176,6 @@ class Source(ABC):
     @abstractmethod
     def digest(self) -> str | None:
         """A short text that tells this source from another one; None if it cannot be known, and nothing is resumed."""
-
-    @property
-    def keys(self) -> Sequence[str] | None:
-        """The keys of all items, if they are known without reading them; they are compared before anything is read."""
-        return None
-
-    @property
-    def problems(self) -> tuple[Skipped, ...]:
-        """Entries that are not items, with the reason."""
-        return ()
-
-    @property
-    def unreadable(self) -> tuple[Skipped, ...]:
-        """Those of :attr:`problems` that may be records; packing refuses them unless ``on_error="skip"``."""
-        return ()
 
     def close(self) -> None:  # noqa: B027  # optional: most sources hold nothing open
         """Release what the source holds."""

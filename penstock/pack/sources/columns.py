@@ -14,14 +14,14 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from penstock.errors import ArgumentError, PackError
 from penstock.pack.sources.base import KEY
 from penstock.pack.sources.inference import GivenSchema
 from penstock.pack.sources.values import CLASS_NAMES, MAX_EXACT, Guess, guess, is_mask_name, plain, unite
 from penstock.paths import IMAGE_SUFFIXES
-from penstock.sample import Field, Schema
+from penstock.sample import Field, Schema, Value
 from penstock.stores.common.table_files import Table
 from penstock.stores.images.folder_checks import SOUND_SUFFIXES
 
@@ -47,7 +47,7 @@ class PlannedColumn:
     field: Field
     is_text: bool
 
-    def parse(self, value: Any) -> Any:
+    def parse(self, value: object) -> Value:
         """The value of a cell, as :class:`~penstock.pack.sources.conversion.RecordConverter` takes it.
 
         Raises
@@ -70,7 +70,7 @@ class PlannedColumn:
             raise PackError(f"column {self.column!r} must be {self.field.kind}, got {value!r:.80}") from error
         return self._split(value)
 
-    def _split(self, text: str) -> Any:
+    def _split(self, text: str) -> Value:
         """A list, written as JSON or as values with separators."""
         if text.lstrip().startswith("["):
             try:
@@ -102,7 +102,7 @@ class ColumnPlan:
         kinds = {"image", "mask", "bytes"}
         return {name: each.column for name, each in self.columns.items() if each.field.kind in kinds}
 
-    def parse(self, row: Mapping[str, Any]) -> dict[str, Any]:
+    def parse(self, row: Mapping[str, Value]) -> dict[str, Value]:
         """The values of a row by field.
 
         Raises
@@ -126,7 +126,7 @@ class _ColumnSurvey:
         self._is_label, self._has_gaps = name.lower() in CLASS_NAMES, False
         self._forms, self._may_be_json = {"integer", "whole", "number"}, is_text
 
-    def add(self, value: Any, where: str) -> None:
+    def add(self, value: object, where: str) -> None:
         """Look at a value; what is wrong with it is kept in :attr:`failure`, with ``where``."""
         value = plain(value)
         if value is None or self.failure or (self._is_text and value == ""):

@@ -11,13 +11,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from penstock.errors import ArgumentError, PackError
 from penstock.pack.sources.values import MAX_EXACT, describe, is_picture, plain, to_json
-from penstock.sample import Array, ArrayKind, Field, Schema
+from penstock.sample import Array, ArrayKind, Field, Schema, Value
 
 __all__ = ["PictureEncoding", "RecordConverter"]
 
@@ -44,7 +44,7 @@ class PictureEncoding:
             )
         return cls(found[1], quality)
 
-    def encode(self, picture: Any) -> bytes:
+    def encode(self, picture: Value) -> bytes:
         """The bytes of a picture of Pillow; as PNG unless the format is ``jpeg``.
 
         Raises
@@ -103,7 +103,7 @@ class RecordConverter:
         """The same, with relative paths below ``root``."""
         return self if root is None else replace(self, root=Path(root))
 
-    def convert(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def convert(self, values: Mapping[str, Value]) -> dict[str, Value]:
         """The fields of a record.
 
         Raises
@@ -119,9 +119,9 @@ class RecordConverter:
                 )
         return {name: self._convert(name, kind, values.get(name)) for name, kind in self.schema.fields.items()}
 
-    def _convert(self, name: str, kind: Field, given: Any) -> Any:
+    def _convert(self, name: str, kind: Field, given: object) -> Value:
         value = plain(given)
-        converted: Any
+        converted: Value
         if value is None and not kind.is_blob:
             return None
         try:
@@ -142,7 +142,7 @@ class RecordConverter:
             )
         return converted
 
-    def _to_bytes(self, value: Any, kind: str) -> bytes | None:
+    def _to_bytes(self, value: object, kind: str) -> bytes | None:
         if isinstance(value, bytes):
             return value
         if isinstance(value, Path) or (isinstance(value, str) and kind != "bytes"):
@@ -155,7 +155,7 @@ class RecordConverter:
             return None
         return (PictureEncoding("png") if kind == "mask" else self.encoding).encode(value)
 
-    def _to_pixels(self, value: Any, kind: ArrayKind) -> Array | None:
+    def _to_pixels(self, value: Value, kind: ArrayKind) -> Array | None:
         if is_picture(value):
             if value.mode not in {"L", "RGB", "RGBA", "I;16", "F"}:
                 raise PackError(
@@ -167,14 +167,14 @@ class RecordConverter:
         pixels = value[:, :, None] if value.ndim == 2 else value
         return np.ascontiguousarray(pixels) if pixels.dtype == kind.dtype and kind.allows(pixels.shape) else None
 
-    def _name_numbers(self, name: str, value: Any) -> Any:
+    def _name_numbers(self, name: str, value: object) -> Value:
         """A list of names of classes as their numbers."""
         numbers = self._numbers.get(name)
         if numbers is None or not isinstance(value, list | tuple) or not any(isinstance(each, str) for each in value):
             return value
         return [self._find_class(name, each) for each in value]
 
-    def _to_scalar(self, name: str, kind: str, value: Any) -> Any:
+    def _to_scalar(self, name: str, kind: str, value: object) -> Value:
         if kind == "json":
             return to_json(value)
         if kind == "text":
@@ -196,7 +196,7 @@ class RecordConverter:
         return numbers[text]
 
 
-def _to_array(value: Any, kind: ArrayKind) -> Array | None:
+def _to_array(value: object, kind: ArrayKind) -> Array | None:
     """The array in the dtype of its field; None if its shape is another one, or a number would change."""
     if not isinstance(value, np.ndarray | list | tuple):
         return None
@@ -215,7 +215,7 @@ def _to_array(value: Any, kind: ArrayKind) -> Array | None:
     return converted if may_round or is_same else None
 
 
-def _to_picture(array: Array, *, is_mask: bool) -> Any:
+def _to_picture(array: Array, *, is_mask: bool) -> Value:
     """A picture of Pillow with the values of an array; the array itself if there is none."""
     from PIL import Image
 

@@ -7,8 +7,8 @@ digest is exact: columns of arrays, which are hashed whole, or a ``source_id``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, Self
+from collections.abc import Mapping, Sequence
+from typing import Final, Self
 
 import msgpack  # type: ignore[import-untyped]  # ships no types
 import numpy as np
@@ -16,13 +16,13 @@ import xxhash
 
 from penstock.errors import PackError, PenstockError
 from penstock.frameworks import stream_types
-from penstock.pack.sources.base import KEY, Source, SourceItem, SourceOptions
+from penstock.pack.sources.base import KEY, Source, SourceOptions
 from penstock.pack.sources.conversion import PictureEncoding
 from penstock.pack.sources.inference import INFERRED_FROM, GivenSchema, find_schema
 from penstock.pack.sources.iterables import check_source_id
 from penstock.pack.sources.samples import SampleNames
 from penstock.pack.sources.values import plain
-from penstock.sample import Field
+from penstock.sample import DatasetLike, Field, Index, Sample, Value
 
 __all__ = ["DatasetSource"]
 
@@ -47,22 +47,22 @@ class DatasetSource(Source):
         Fields that the dataset says.
     """
 
-    has_jobs: ClassVar[bool] = True
+    total: int
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: DatasetLike,
         options: SourceOptions,
         what: str,
         identity: str | None = None,
         known: Mapping[str, Field] | None = None,
     ) -> None:
         self.url = f"({what})"
-        self._dataset, self._length = dataset, len(dataset)
+        self._dataset, self.total = dataset, len(dataset)
         source_id = check_source_id(options.source_id)
         self._identity = identity if source_id is None else f"id {source_id}"
         self.is_exact = self._identity is not None
-        if not self._length:
+        if not self.total:
             raise PackError(f"{what}: there are no samples to pack")
         samples = self._get_some()
         self._names = SampleNames(samples[0], options.names, options.key)
@@ -75,7 +75,7 @@ class DatasetSource(Source):
         self.schema, self.numbers_records = self._converter.schema, self._names.are_numbered
 
     @classmethod
-    def recognises(cls, src: Any) -> bool:
+    def recognises(cls, src: object) -> bool:
         """A dataset, a list, an array, or a mapping of columns."""
         if isinstance(src, Mapping):
             return is_columns(src)
@@ -83,7 +83,7 @@ class DatasetSource(Source):
         return has_length and not isinstance(src, (str, bytes, *stream_types()))
 
     @classmethod
-    def open(cls, src: Any, options: SourceOptions) -> Self:
+    def open(cls, src: DatasetLike, options: SourceOptions) -> Self:
         """Read some samples, and find their schema."""
         options.refuse_others(_OPTIONS, "a dataset")
         if isinstance(src, Mapping):
@@ -94,22 +94,13 @@ class DatasetSource(Source):
             return cls(array, options, f"array of shape {array.shape}", _hash_array(array))
         return cls(src, options, type(src).__name__)
 
-    @property
-    def total(self) -> int:
-        """Length of the dataset."""
-        return self._length
-
-    def items(self, start: int) -> Iterator[SourceItem]:
-        """The index of each sample; its key, if it has one, is known when it is loaded."""
-        return (SourceItem(str(index), index) for index in range(start, self._length))
-
-    def load(self, token: Any) -> Mapping[str, Any]:
+    def load(self, token: Index) -> Mapping[str, Value]:
         """Build a sample, and convert it to the fields of a record."""
         sample = self._get(token)
         fields = self._converter.convert(self._names.read(sample))
         return fields if self.numbers_records else {**fields, KEY: self._names.get_key(sample, token)}
 
-    def load_batch(self, tokens: Sequence[Any]) -> Mapping[str, Any] | None:
+    def load_batch(self, tokens: Sequence[Value]) -> Mapping[str, Value] | None:
         """Rows of columns that are arrays and need no conversion, without an object for each."""
         if not isinstance(self._dataset, ColumnRows) or not self.numbers_records:
             return None
@@ -121,23 +112,23 @@ class DatasetSource(Source):
 
     def digest(self) -> str:
         """Of its identity if there is one, else of its class, its length and some records."""
-        state = xxhash.xxh3_128(f"dataset\0{self._length}\0{self.schema.to_json()}\0".encode())
+        state = xxhash.xxh3_128(f"dataset\0{self.total}\0{self.schema.to_json()}\0".encode())
         if self._identity is not None:
             state.update(self._identity.encode())
             return state.hexdigest()
         state.update(f"{type(self._dataset).__module__}.{type(self._dataset).__qualname__}\0".encode())
-        for index in _spread(self._length, _DIGEST_SAMPLES):
+        for index in _spread(self.total, _DIGEST_SAMPLES):
             try:
                 state.update(msgpack.packb(self.load(index), default=_to_bytes))
             except PackError as error:
                 state.update(error.message.encode())
         return state.hexdigest()
 
-    def _get_some(self) -> list[Any]:
+    def _get_some(self) -> list[Sample]:
         """Samples from all over the dataset; those that cannot be built are left out here, and listed when packed."""
         samples = []
         failure: PackError | None = None
-        for index in _spread(self._length, INFERRED_FROM):
+        for index in _spread(self.total, INFERRED_FROM):
             try:
                 samples.append(self._get(index))
             except PackError as error:
@@ -146,7 +137,7 @@ class DatasetSource(Source):
             raise failure
         return samples
 
-    def _get(self, index: int) -> Any:
+    def _get(self, index: int) -> Sample:
         try:
             return self._dataset[index]
         except PenstockError as error:
@@ -164,13 +155,13 @@ class ColumnRows:
         Arrays, tensors or lists.
     """
 
-    def __init__(self, columns: Mapping[str, Any]) -> None:
+    def __init__(self, columns: Mapping[str, Value]) -> None:
         self.columns = dict(columns)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index: int) -> dict[str, Value]:
         return {name: column[index] for name, column in self.columns.items()}
 
     def hash(self) -> str | None:
@@ -179,7 +170,7 @@ class ColumnRows:
         return None if None in hashes else " ".join(map(str, hashes))
 
 
-def is_columns(mapping: Mapping[Any, Any]) -> bool:
+def is_columns(mapping: Mapping[Value, Value]) -> bool:
     """Whether the values of a mapping are columns of one length."""
     columns = list(mapping.values())
     if not columns or any(isinstance(each, str | bytes) or not hasattr(each, "__len__") for each in columns):
@@ -187,7 +178,7 @@ def is_columns(mapping: Mapping[Any, Any]) -> bool:
     return len({len(each) for each in columns}) == 1 and all(hasattr(each, "__getitem__") for each in columns)
 
 
-def _is_stored_as_is(column: Any, field: Field) -> bool:
+def _is_stored_as_is(column: object, field: Field) -> bool:
     """Whether the rows of a column are values of a field, without conversion."""
     if not isinstance(column, np.ndarray):
         return False
@@ -198,11 +189,11 @@ def _is_stored_as_is(column: Any, field: Field) -> bool:
     return is_number and column.dtype.kind in {"float": "f", "int": "iu", "label": "iu"}.get(field.kind, "")
 
 
-def _as_column(column: Any) -> Any:
+def _as_column(column: object) -> Value:
     return column if isinstance(column, list | tuple) else plain(column)
 
 
-def _hash_array(array: Any) -> str | None:
+def _hash_array(array: object) -> str | None:
     if not isinstance(array, np.ndarray) or array.dtype.hasobject:
         return None
     state = xxhash.xxh3_128(f"{array.dtype.str}{array.shape}".encode())
@@ -211,7 +202,7 @@ def _hash_array(array: Any) -> str | None:
     return state.hexdigest()
 
 
-def _find_classes(dataset: Any) -> Sequence[str] | None:
+def _find_classes(dataset: object) -> Sequence[str] | None:
     """The names of the classes of a dataset that says them as torchvision's do."""
     classes = getattr(dataset, "classes", None)
     if isinstance(classes, list | tuple) and classes and all(isinstance(name, str) for name in classes):
@@ -225,6 +216,6 @@ def _spread(length: int, count: int) -> list[int]:
     return spread
 
 
-def _to_bytes(value: Any) -> bytes:
+def _to_bytes(value: object) -> bytes:
     array = np.ascontiguousarray(value)
     return f"{array.dtype.str}{array.shape}".encode() + array.tobytes()

@@ -10,7 +10,7 @@ import datetime as dt
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 from penstock.errors import ArgumentError, PackError
 from penstock.pack.sources.base import SourceOptions
@@ -19,6 +19,7 @@ from penstock.pack.sources.manifest import OPTIONS, ManifestSource
 from penstock.pack.sources.values import is_picture
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.registry import require
+from penstock.sample import DatasetLike, Value
 from penstock.stores.common.table_files import Table, TableRow
 
 __all__ = ["FrameSource"]
@@ -29,7 +30,7 @@ _BATCH_ROWS: Final = 1024
 class FrameTable(Table):
     """The rows of a dataframe or a list of dicts. A copy in a worker process has none: it is given rows."""
 
-    def __init__(self, frame: object) -> None:
+    def __init__(self, frame: Value) -> None:
         self.name, self.unit, self.is_text = type(frame).__name__, "row", False
         self._frame = frame if isinstance(frame, list) else _prepare(frame)
 
@@ -56,13 +57,13 @@ class FrameSource(ManifestSource):
         return (is_frame or hasattr(src, "__arrow_c_stream__")) and hasattr(src, "columns")
 
     @classmethod
-    def open(cls, src: object, options: SourceOptions) -> Self:
+    def open(cls, src: DatasetLike, options: SourceOptions) -> Self:
         """Look at every row, and at the files."""
         options.refuse_others(OPTIONS, "a list of dicts with paths" if isinstance(src, list) else "a dataframe")
         return cls(FrameTable(src), options, Path(options.root or "."))
 
 
-def _prepare(frame: Any) -> Any:
+def _prepare(frame: Value) -> Value:
     """The dataframe of pandas, with named indices as columns; another one as a table of Arrow.
 
     Raises
@@ -87,7 +88,7 @@ def _prepare(frame: Any) -> Any:
     return frame
 
 
-def _read_rows(frame: Any) -> Iterator[object]:
+def _read_rows(frame: Value) -> Iterator[object]:
     if isinstance(frame, list):
         yield from frame
     elif hasattr(frame, "iterrows"):

@@ -7,16 +7,16 @@ applied, since its columns are packed.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from penstock.errors import ArgumentError
 from penstock.pack.sources.base import SourceOptions
 from penstock.pack.sources.datasets import DatasetSource
 from penstock.pack.sources.iterables import IterableSource
 from penstock.pack.sources.values import CLASS_NAMES, is_mask_name
-from penstock.sample import Field
+from penstock.sample import DatasetLike, Field, Value
 
 __all__ = ["HuggingFaceSource", "HuggingFaceStream"]
 
@@ -29,12 +29,12 @@ class HuggingFaceSource(DatasetSource):
     """The rows of a ``datasets.Dataset``."""
 
     @classmethod
-    def recognises(cls, src: Any) -> bool:
+    def recognises(cls, src: object) -> bool:
         """A ``datasets.Dataset``, or a mapping of splits."""
         return _is_a(src, "Dataset") or _is_a(src, "DatasetDict") or _is_a(src, "IterableDatasetDict")
 
     @classmethod
-    def open(cls, src: Any, options: SourceOptions) -> Self:
+    def open(cls, src: DatasetLike, options: SourceOptions) -> Self:
         """Leave images and sounds encoded, and take kinds and classes from the features."""
         if not _is_a(src, "Dataset"):
             raise ArgumentError(
@@ -50,43 +50,34 @@ class HuggingFaceStream(IterableSource):
     """The rows of a ``datasets.IterableDataset``."""
 
     @classmethod
-    def recognises(cls, src: Any) -> bool:
+    def recognises(cls, src: object) -> bool:
         """A ``datasets.IterableDataset``."""
         return _is_a(src, "IterableDataset")
 
     @classmethod
-    def open(cls, src: Any, options: SourceOptions) -> Self:
+    def open(cls, src: DatasetLike, options: SourceOptions) -> Self:
         """As :meth:`HuggingFaceSource.open`; without features, kinds are found from the first rows."""
         options.refuse_others(("schema", "classes", "key", "images", "source_id"), "a dataset of Hugging Face")
         features = src.features or {}
-        rows = UndecodedStream(_leave_encoded(src), _list_files(features))
+        files = _list_files(features)
+        rows = (_take_bytes(row, files) for row in _leave_encoded(src))
         return cls(rows, options, None, type(src).__name__, _find_fields(features))
 
 
 class UndecodedRows:
     """Rows of a dataset, with encoded images and sounds as bytes, or as the path where only that is known."""
 
-    def __init__(self, dataset: Any, files: frozenset[str]) -> None:
+    def __init__(self, dataset: DatasetLike, files: frozenset[str]) -> None:
         self._dataset, self._files = dataset, files
 
     def __len__(self) -> int:
         return len(self._dataset)
 
-    def __getitem__(self, index: int) -> dict[str, Any]:
+    def __getitem__(self, index: int) -> dict[str, Value]:
         return _take_bytes(self._dataset[index], self._files)
 
 
-class UndecodedStream:
-    """The same for a dataset that is iterated."""
-
-    def __init__(self, dataset: Any, files: frozenset[str]) -> None:
-        self._dataset, self._files = dataset, files
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return (_take_bytes(row, self._files) for row in self._dataset)
-
-
-def _take_bytes(row: Mapping[str, Any], files: frozenset[str]) -> dict[str, Any]:
+def _take_bytes(row: Mapping[str, Value], files: frozenset[str]) -> dict[str, Value]:
     values = dict(row)
     for name in files:
         stored = values[name]
@@ -95,13 +86,13 @@ def _take_bytes(row: Mapping[str, Any], files: frozenset[str]) -> dict[str, Any]
     return values
 
 
-def _is_a(src: Any, name: str) -> bool:
+def _is_a(src: object, name: str) -> bool:
     """Whether it is of a class of the library, if that is imported."""
     kind = getattr(sys.modules.get("datasets"), name, None)
     return isinstance(kind, type) and isinstance(src, kind)
 
 
-def _leave_encoded(dataset: Any) -> Any:
+def _leave_encoded(dataset: DatasetLike) -> DatasetLike:
     """The dataset with images and sounds that are not decoded."""
     library = sys.modules["datasets"]
     for name, feature in (dataset.features or {}).items():
@@ -110,18 +101,18 @@ def _leave_encoded(dataset: Any) -> Any:
     return dataset
 
 
-def _list_files(features: Mapping[str, Any]) -> frozenset[str]:
+def _list_files(features: Mapping[str, object]) -> frozenset[str]:
     library = sys.modules["datasets"]
     return frozenset(name for name, each in features.items() if isinstance(each, library.Image | library.Audio))
 
 
-def _find_fields(features: Mapping[str, Any]) -> dict[str, Field]:
+def _find_fields(features: Mapping[str, object]) -> dict[str, Field]:
     """The fields that features say; for others, kinds are found from the values."""
     found = {name: _find_field(name, feature) for name, feature in features.items()}
     return {name: field for name, field in found.items() if field is not None}
 
 
-def _find_field(name: str, feature: Any) -> Field | None:  # noqa: PLR0911  # a return for each feature
+def _find_field(name: str, feature: object) -> Field | None:  # noqa: PLR0911  # a return for each feature
     library = sys.modules["datasets"]
     if isinstance(feature, library.ClassLabel):
         return Field("label", tuple(feature.names))

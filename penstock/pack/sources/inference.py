@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from penstock.errors import ArgumentError, PackError
 from penstock.pack.sources.conversion import PictureEncoding, RecordConverter
 from penstock.pack.sources.values import Guess, guess, plain, unite
-from penstock.sample import Field, Schema
+from penstock.sample import Field, Schema, Value
 from penstock.stores.fields.record_names import check_classes
 
 __all__ = ["INFERRED_FROM", "GivenSchema", "SchemaLike", "find_schema"]
@@ -64,7 +64,7 @@ class GivenSchema:
 
 
 def find_schema(
-    samples: Iterable[Mapping[str, Any]], given: GivenSchema, encoding: PictureEncoding, where: str
+    samples: Iterable[Mapping[str, Value]], given: GivenSchema, encoding: PictureEncoding, where: str
 ) -> RecordConverter:
     """The converter of samples like these, with their schema.
 

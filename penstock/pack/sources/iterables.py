@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import xxhash
 
@@ -18,7 +18,7 @@ from penstock.pack.sources.base import Source, SourceItem, SourceOptions
 from penstock.pack.sources.conversion import PictureEncoding
 from penstock.pack.sources.inference import INFERRED_FROM, GivenSchema, find_schema
 from penstock.pack.sources.samples import SampleNames
-from penstock.sample import Field
+from penstock.sample import DatasetLike, Field, Index, Sample, Value
 
 __all__ = ["IterableSource", "check_source_id", "unbatch"]
 
@@ -48,14 +48,14 @@ class IterableSource(Source):
 
     def __init__(
         self,
-        samples: Iterable[Any],
+        samples: Iterable[Sample],
         options: SourceOptions,
         total: int | None,
         what: str,
         known: Mapping[str, Field] | None = None,
     ) -> None:
         self.url = f"({what})"
-        self._total, self._source_id = total, check_source_id(options.source_id)
+        self.total, self._source_id = total, check_source_id(options.source_id)
         self._iterator = self._guard(samples)
         self._buffer = list(itertools.islice(self._iterator, INFERRED_FROM))
         if not self._buffer:
@@ -71,12 +71,12 @@ class IterableSource(Source):
         self._is_begun = False
 
     @classmethod
-    def recognises(cls, src: Any) -> bool:
+    def recognises(cls, src: object) -> bool:
         """Everything that can be iterated, and is no text."""
         return isinstance(src, Iterable) and not isinstance(src, str | bytes)
 
     @classmethod
-    def open(cls, src: Any, options: SourceOptions) -> Self:
+    def open(cls, src: DatasetLike, options: SourceOptions) -> Self:
         """Read the first samples, and find their schema."""
         options.refuse_others(_OPTIONS, "an iterable")
         what = type(src).__name__
@@ -92,11 +92,6 @@ class IterableSource(Source):
         hint = operator.length_hint(src, -1)
         return cls(src, options, hint if hint >= 0 else None, what)
 
-    @property
-    def total(self) -> int | None:
-        """Number of samples, if the iterable says it."""
-        return self._total
-
     def items(self, start: int) -> Iterator[SourceItem]:
         """Key and sample; can be called once."""
         assert not self._is_begun, "a stream is read once"
@@ -107,7 +102,7 @@ class IterableSource(Source):
             if position >= start:
                 yield SourceItem(self._names.get_key(sample, position), sample)
 
-    def load(self, token: Any) -> Mapping[str, Any]:
+    def load(self, token: Index) -> Mapping[str, Value]:
         """Convert a sample to the fields of a record."""
         return self._converter.convert(self._names.read(token))
 
@@ -118,7 +113,7 @@ class IterableSource(Source):
         state = xxhash.xxh3_128(f"iterable\0{self._source_id}\0{self.schema.to_json()}".encode())
         return state.hexdigest()
 
-    def _guard(self, samples: Iterable[Any]) -> Iterator[Any]:
+    def _guard(self, samples: Iterable[Sample]) -> Iterator[Sample]:
         """The samples; an error of the iterator says at which one it was raised."""
         count = 0
         try:
@@ -140,7 +135,7 @@ def check_source_id(source_id: object) -> str | None:
     raise ArgumentError(f"source_id must be text that names the samples and their order, got {source_id!r:.80}")
 
 
-def unbatch(batches: Iterable[Any]) -> Iterator[Any]:
+def unbatch(batches: Iterable[Sample]) -> Iterator[Sample]:
     """The rows of collated batches: dicts or tuples of columns, or one array.
 
     Raises
@@ -174,6 +169,6 @@ def unbatch(batches: Iterable[Any]) -> Iterator[Any]:
                 yield values[0]
 
 
-def _is_loader(src: Any) -> bool:
+def _is_loader(src: object) -> bool:
     """Whether it is a loader: torch's, penstock's, or one with their attributes."""
     return all(hasattr(src, name) for name in ("dataset", "batch_sampler", "batch_size", "collate_fn"))

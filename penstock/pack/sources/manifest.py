@@ -15,7 +15,7 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final, Self
+from typing import Final, Self
 
 import numpy as np
 import xxhash
@@ -27,6 +27,7 @@ from penstock.pack.sources.conversion import PictureEncoding, RecordConverter
 from penstock.pack.sources.inference import GivenSchema
 from penstock.pack.sources.samples import NUMBERED
 from penstock.paths import IMAGE_SUFFIXES
+from penstock.sample import DatasetLike, Index, Value
 from penstock.stores.common.keys import KeyList
 from penstock.stores.common.table_files import TABLE_SUFFIXES, Table, TableRow
 from penstock.stores.images.listing import describe_file_type
@@ -70,7 +71,7 @@ class ManifestSource(Source):
         If an option names what the table does not have.
     """
 
-    has_jobs: ClassVar[bool] = True
+    keys: Sequence[str]
 
     def __init__(self, table: Table, options: SourceOptions, root: Path) -> None:
         self.url = table.name
@@ -85,7 +86,7 @@ class ManifestSource(Source):
         self._look_at_files()
 
     @classmethod
-    def recognises(cls, src: Any) -> bool:
+    def recognises(cls, src: object) -> bool:
         """A file with the ending of a table; a Parquet file only if it has paths of images and no images."""
         if not isinstance(src, str | os.PathLike):
             return False
@@ -95,23 +96,13 @@ class ManifestSource(Source):
         return path.suffix.lower() != ".parquet" or _has_paths(path)
 
     @classmethod
-    def open(cls, src: Any, options: SourceOptions) -> Self:
+    def open(cls, src: DatasetLike, options: SourceOptions) -> Self:
         """Read the table, and look at its files."""
         options.refuse_others(OPTIONS, "a table")
         path = Path(os.fsdecode(src))
         source = cls(PackedTable(path), options, path.absolute().parent if options.root is None else Path(options.root))
         source.location, source.url = Location.from_path("table", path), str(path)
         return source
-
-    @property
-    def total(self) -> int:
-        """Number of rows that can be packed."""
-        return len(self._keys)
-
-    @property
-    def keys(self) -> Sequence[str]:
-        """The key of each row that can be packed."""
-        return self._keys
 
     def items(self, start: int) -> Iterator[SourceItem]:
         """Key and row of each row that can be packed."""
@@ -120,12 +111,12 @@ class ManifestSource(Source):
             if number in self._left_out:
                 continue
             if position >= start:
-                yield SourceItem(self._keys[position], row)
+                yield SourceItem(self.keys[position], row)
             position += 1
-        if position != len(self._keys):
+        if position != len(self.keys):
             raise PackError(f"the table {self.url} was changed while it was packed")
 
-    def load(self, token: TableRow) -> Mapping[str, Any]:
+    def load(self, token: Index) -> Mapping[str, Value]:
         """Read the files of a row, and convert its values."""
         try:
             return self._converter.convert(self._plan.parse(token.values))
@@ -135,16 +126,6 @@ class ManifestSource(Source):
     def digest(self) -> str:
         """Of the table's bytes, of its fields, and of the names, sizes and times of change of the files."""
         return self._digest
-
-    @property
-    def problems(self) -> tuple[Skipped, ...]:
-        """Rows whose files are missing, or whose key is that of an earlier row."""
-        return self._problems
-
-    @property
-    def unreadable(self) -> tuple[Skipped, ...]:
-        """All of :attr:`problems`."""
-        return self._problems
 
     def _look_at_files(self) -> None:
         """Find the key of each row, and the rows that cannot be packed; compute the digest."""
@@ -168,10 +149,11 @@ class ManifestSource(Source):
                 problems.append(Skipped(key or str(number), f"{self._table.describe(row)}: {reason}"))
             with np.printoptions(threshold=sys.maxsize, floatmode="unique"):  # arrays whole, as all else is
                 state.update(repr(sorted(row.values.items())).encode(errors="surrogatepass"))
-        self._keys, self._problems = KeyList.from_names(keys), tuple(problems)
+        self.keys, self.total = KeyList.from_names(keys), len(keys)
+        self.problems = self.unreadable = tuple(problems)
         self._digest = state.hexdigest()
 
-    def _find_problem(self, row: TableRow, state: Any) -> str | None:
+    def _find_problem(self, row: TableRow, state: xxhash.xxh3_128) -> str | None:
         """Why the files of a row cannot be read; adds them to the digest."""
         for name, column in self._plan.files.items():
             value = row.values.get(column)
@@ -206,7 +188,7 @@ def _choose_key(plan: ColumnPlan, key: str | None) -> str | None:
     return images[0] if images else None
 
 
-def _make_key(value: Any) -> str:
+def _make_key(value: object) -> str:
     return Path(value).as_posix() if isinstance(value, str) and value else str(value) if isinstance(value, int) else ""
 
 

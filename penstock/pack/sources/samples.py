@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from penstock.errors import ArgumentError, PackError
 from penstock.pack.sources.base import KEY
 from penstock.pack.sources.values import guess, plain
-from penstock.sample import Record
+from penstock.sample import Record, Sample, Value
 
 __all__ = ["NUMBERED", "SampleNames"]
 
@@ -43,7 +43,7 @@ class SampleNames:
         If there are names for values that have names, or another number of them, or no value ``key``.
     """
 
-    def __init__(self, first: Any, names: str | Sequence[str] | None, key: str | None) -> None:
+    def __init__(self, first: object, names: str | Sequence[str] | None, key: str | None) -> None:
         given = [names] if isinstance(names, str) else None if names is None else list(names)
         self._names: tuple[str, ...] = ()
         self._merges = False
@@ -77,7 +77,7 @@ class SampleNames:
         """Whether records are named by their numbers."""
         return self._key is None
 
-    def read(self, sample: Any) -> dict[str, Any]:
+    def read(self, sample: object) -> dict[str, Value]:
         """The values of a sample, by name.
 
         Raises
@@ -89,7 +89,7 @@ class SampleNames:
         values.pop(KEY, None)
         return values
 
-    def get_key(self, sample: Any, position: int) -> str:
+    def get_key(self, sample: object, position: int) -> str:
         """The name of the record of a sample."""
         if self._key is None:
             return str(position)
@@ -103,12 +103,12 @@ class SampleNames:
             f"sample {position}: the value {self._key!r} names its record and must be text or an int, got {found!r:.80}"
         )
 
-    def _get_values(self, sample: Any) -> Mapping[str, Any]:
+    def _get_values(self, sample: object) -> Mapping[str, Sample]:
         if not self._names:
             if isinstance(sample, Record):
                 return {**sample.fields, KEY: sample.key}
             if hasattr(sample, "_asdict"):
-                found: dict[str, Any] = sample._asdict()
+                found: dict[str, Sample] = sample._asdict()
                 return found
             if isinstance(sample, Mapping):
                 return sample
@@ -124,7 +124,7 @@ class SampleNames:
         return dict(zip(self._names, sample, strict=True))
 
 
-def _name_values(values: Sequence[Any], *, merges: bool) -> list[str]:
+def _name_values(values: Sequence[Sample], *, merges: bool) -> list[str]:
     first = _name_value(values[0])
     head = "image" if first == "image" else "0"
     if merges:
@@ -135,7 +135,7 @@ def _name_values(values: Sequence[Any], *, merges: bool) -> list[str]:
     return [head, *map(str, range(1, len(values)))] if len(values) > 1 else [first]
 
 
-def _name_value(value: Any) -> str:
+def _name_value(value: object) -> str:
     found = plain(value)
     if isinstance(found, str):
         return "text"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from penstock import stores
 from penstock.annotations import FORMATS
 from penstock.annotations.source import AnnotationSource
 from penstock.errors import ArgumentError
-from penstock.pack.sources.base import Source, SourceItem, SourceOptions
-from penstock.stores.base import Skipped, Store
+from penstock.pack.sources.base import Source, SourceOptions
+from penstock.sample import DatasetLike, Index, Value
+from penstock.stores.base import Store
 from penstock.stores.fields.image_signatures import refuse_array
 from penstock.stores.fields.record_names import check_classes, describe_class_difference
 from penstock.stores.location import Location
@@ -35,17 +36,18 @@ class StoreSource(Source):
         self.store, self._is_owned = store, is_owned
         self.url, self.schema, self.location = store.url, store.schema, store.location
         self._encoded = [name for name in store.schema.blobs if store.schema[name].pixels is None]
-        self._keys = store.keys()  # once: a pack reads all of them at the first iteration
+        self.total, self.keys = len(store), store.keys()  # once: a pack reads all of them at the first iteration
+        self.problems, self.unreadable = store.problems, store.unreadable
 
     @classmethod
-    def recognises(cls, src: Any) -> bool:
+    def recognises(cls, src: object) -> bool:
         """An open store, or anything that :func:`penstock.open` takes."""
         return isinstance(src, Store | str | bytes | os.PathLike | Location) or (
             isinstance(src, list) and bool(src) and all(isinstance(each, str | os.PathLike) for each in src)
         )
 
     @classmethod
-    def open(cls, src: Any, options: SourceOptions) -> Self:
+    def open(cls, src: DatasetLike, options: SourceOptions) -> Self:
         """Open a store; see :func:`penstock.open`."""
         options.refuse_others(["classes"], "a store, whose records have their fields")
         classes = options.classes
@@ -63,34 +65,24 @@ class StoreSource(Source):
             )
         return cls(src, is_owned=False)
 
-    @property
-    def total(self) -> int:
-        """Number of records."""
-        return len(self.store)
-
-    def items(self, start: int) -> Iterator[SourceItem]:
-        """Key and index of each record."""
-        keys = self._keys
-        return (SourceItem(keys[index], index) for index in range(start, len(self.store)))
-
-    def load(self, token: Any) -> Mapping[str, Any]:
+    def load(self, token: Index) -> Mapping[str, Value]:
         """Read a record."""
         fields = self.store.read([token])[0].fields
         self._refuse_arrays([fields])
         return fields
 
-    def load_records(self, tokens: Sequence[Any]) -> Sequence[Mapping[str, Any]]:
+    def load_records(self, tokens: Sequence[Value]) -> Sequence[Mapping[str, Value]]:
         """Read some records at once: a server is asked once."""
         found = [record.fields for record in self.store.read(tokens)]
         self._refuse_arrays(found)
         return found
 
-    def load_batch(self, tokens: Sequence[Any]) -> Mapping[str, Any]:
+    def load_batch(self, tokens: Sequence[Value]) -> Mapping[str, Value]:
         """Read some records at once, by field."""
         records = self.load_records(tokens)
         return {name: [fields[name] for fields in records] for name in self.schema.fields}
 
-    def _refuse_arrays(self, found: Iterable[Mapping[str, Any]]) -> None:
+    def _refuse_arrays(self, found: Iterable[Mapping[str, Value]]) -> None:
         for name in self._encoded:
             for fields in found:
                 refuse_array(name, fields[name])
@@ -98,21 +90,6 @@ class StoreSource(Source):
     def digest(self) -> str:
         """That of the store."""
         return self.store.digest()
-
-    @property
-    def keys(self) -> Sequence[str]:
-        """Those of the store."""
-        return self._keys
-
-    @property
-    def problems(self) -> tuple[Skipped, ...]:
-        """Those of the store."""
-        return self.store.problems
-
-    @property
-    def unreadable(self) -> tuple[Skipped, ...]:
-        """Those of the store."""
-        return self.store.unreadable
 
     def __reduce__(self) -> tuple[object, ...]:
         return _make_owned, (self.store,)

@@ -18,13 +18,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from penstock.errors import DecodeError, PackError
 from penstock.paths import IMAGE_SUFFIXES
-from penstock.sample import Array, Field
+from penstock.sample import Array, Field, Value
 from penstock.stores.fields.usual_names import IMAGE_NAMES, LABEL_NAMES, MASK_NAMES
 from penstock.transforms.decoding import fallback
 
@@ -77,7 +77,7 @@ class Guess:
         return self.kind not in {_NOTHING, _EMPTY}
 
 
-def plain(value: Any) -> Any:  # noqa: PLR0911  # a return for each type
+def plain(value: object) -> Value:  # noqa: PLR0911  # a return for each type
     """The value without its framework: tensors are arrays on the CPU, array scalars are numbers."""
     if value is None or type(value) in {str, bytes, int, float, bool, dict}:
         return value
@@ -108,7 +108,7 @@ def plain(value: Any) -> Any:  # noqa: PLR0911  # a return for each type
     return value
 
 
-def guess(name: str, value: Any, images: str) -> Guess:  # noqa: PLR0911  # a return for each type
+def guess(name: str, value: object, images: str) -> Guess:  # noqa: PLR0911  # a return for each type
     """The kind of a plain value of the field ``name``; ``images`` is how pictures are stored.
 
     Raises
@@ -158,7 +158,7 @@ def guess_array(name: str, array: Array, *, is_image: bool = False) -> Guess:
     return Guess(f"{dtype}[{','.join(map(str, array.shape))}]")
 
 
-def _guess_list(name: str, values: Sequence[Any]) -> Guess:
+def _guess_list(name: str, values: Sequence[Value]) -> Guess:
     if not len(values):
         return Guess(_EMPTY, is_list=True)
     if any(is_picture(each) or isinstance(each, bytes | bytearray) for each in values):
@@ -230,7 +230,7 @@ def _unite_shapes(one: Guess, other: Guess) -> Guess | None:
     return Guess(f"{prefix}{dtype}[{','.join(axes)}]", both_lists)
 
 
-def is_picture(value: Any) -> bool:
+def is_picture(value: object) -> bool:
     """Whether it is an image of Pillow."""
     pillow = sys.modules.get("PIL.Image")
     return pillow is not None and isinstance(value, pillow.Image)
@@ -246,7 +246,7 @@ def is_image(content: bytes) -> bool:
     return True
 
 
-def to_json(value: Any) -> Any:
+def to_json(value: object) -> Value:
     """A value that JSON holds, with arrays as lists and array scalars as numbers.
 
     Raises
@@ -261,7 +261,7 @@ def to_json(value: Any) -> Any:
     return json.loads(text)
 
 
-def _to_builtin(value: Any) -> Any:
+def _to_builtin(value: object) -> Value:
     found = plain(value)
     if isinstance(found, np.ndarray):
         return found.tolist()
@@ -270,7 +270,7 @@ def _to_builtin(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not JSON")
 
 
-def describe(value: Any) -> str:
+def describe(value: object) -> str:
     """A value in an error: its type, with dtype and shape or its beginning."""
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype} of shape {value.shape}"

@@ -11,23 +11,29 @@ A subclass says how its columns are opened (:mod:`.arrow.files`, :mod:`.arrow.pa
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.errors import PenstockError, StoreFormatError
 from penstock.sample import Array, Record
 from penstock.stores.arrow.columns import TextColumn
-from penstock.stores.arrow.fields import ColumnOptions, FieldsPlan, Peek, plan_fields
-from penstock.stores.arrow.table import ColumnarReader, ColumnKeys, ImageFiles, make_column_values
+from penstock.stores.arrow.fields import ColumnOptions, FieldsPlan, plan_fields
+from penstock.stores.arrow.table import ColumnarReader, ColumnKeys, GetChunks, ImageFiles
 from penstock.stores.base import PathLike
 from penstock.stores.container import DAMAGE, ContainerStore
 
-__all__ = ["ColumnarStore", "takes_columns"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["PEEKED_ROWS", "ColumnarStore", "takes_columns"]
 
 T_opened = TypeVar("T_opened", bound=ColumnarReader)
 T_init = TypeVar("T_init", bound=Callable[..., None])
+PEEKED_ROWS: Final = 64
+"""Of so many rows, the first one that has bytes says whether a column holds images."""
 
 
 def takes_columns(init: T_init) -> T_init:
@@ -64,28 +70,37 @@ class ColumnarStore(ContainerStore[T_opened]):
         Other options that were given.
     """
 
-    _plan: FieldsPlan
+    _plan: FieldsPlan = FieldsPlan(())
     _count: int
     _rows: Array | None = None
     """The rows of the records, where they are not those of the columns in order."""
+    _starts: Sequence[int] = ()
+    """The first records of the parts that columns are read in, and the number of all."""
+    _file_of: Sequence[int] | None = None
+    """For each part its file, where a store knows it."""
 
     def __init__(
         self,
         path: PathLike,
         *,
         files: Sequence[Path],
-        columns: Mapping[str, Any],
+        columns: Mapping[str, object],
         folder: Path | None,
         allow_paths: bool,
         **options: object,
     ) -> None:
-        self._stated = ColumnOptions(**columns)
+        self._stated = ColumnOptions(**columns)  # type: ignore[arg-type]  # the options of users, of any type
         allowed = {"allow_paths": True} if allow_paths else {}
         super().__init__(path, files=files, **self._stated.given, **allowed, **options)
         self._image_files = ImageFiles(folder, allow_paths=allow_paths)
 
-    def _set_plan(self, schema: Any, peek: Peek, count: int) -> None:
-        """Plan the fields of an Arrow schema; see :func:`~penstock.stores.arrow.fields.plan_fields`."""
+    def _set_plan(self, schema: pa.Schema, count: int, reader: ColumnarReader) -> None:
+        """Plan the fields of an Arrow schema; the first bytes of a column say whether it holds images."""
+
+        def peek(column: str, path: Sequence[str]) -> bytes | None:
+            values = map(reader.open_bytes(column, path), range(min(count, PEEKED_ROWS)))
+            return next((bytes(value[:64]) for value in values if value is not None), None)
+
         try:
             self._plan = plan_fields(schema, self._stated, peek)
             self._schema = self._plan.schema
@@ -96,8 +111,19 @@ class ColumnarStore(ContainerStore[T_opened]):
             raise StoreFormatError(f"the columns cannot be read: {error}", store=self.url) from error
         self._count = count
 
+    def make_reader(self, get_chunks: GetChunks) -> ColumnarReader:
+        """What reads rows of columns that are in memory, or mapped."""
+        return ColumnarReader(self._plan.fields, get_chunks, self._image_files)
+
     def __len__(self) -> int:
         return self._count
+
+    def files_of(self, indices: Sequence[int]) -> Iterable[int]:
+        """The files of the parts that have these records."""
+        files, starts = self._file_of, self._starts
+        if files is None or len(self._files) == 1:
+            return super().files_of(indices)
+        return {files[bisect_right(starts, index) - 1] for index in indices}
 
     def find_rows(
         self, opened: T_opened, indices: Sequence[int], field: str | None = None
@@ -116,9 +142,9 @@ class ColumnarStore(ContainerStore[T_opened]):
         column, *path = key
         return ColumnKeys(TextColumn(opened.get_chunks(column, path), path), self._rows)
 
-    def read_column(self, opened: T_opened, field: str) -> Array | list[Any]:
+    def read_column(self, opened: T_opened, field: str) -> Array | list[object]:
         """A column, without an object for each number."""
-        return make_column_values(opened.get_reader(field), self.schema[field].kind, len(self))
+        return opened.read_column(field, self._count, self._rows)
 
     def read_record(self, opened: T_opened, index: int) -> Record:
         """A record, field by field."""
@@ -130,8 +156,8 @@ class ColumnarStore(ContainerStore[T_opened]):
         read, keys = reader.read, self.keys()
         return lambda index: Record(index, keys[index], read(row_of(index)))
 
-    def make_blob_reader(self, opened: T_opened, field: str, indices: Sequence[int]) -> Callable[[int], Any]:
+    def make_blob_reader(self, opened: T_opened, field: str, indices: Sequence[int]) -> Callable[[int], object]:
         """What gives one field, without the others."""
         reader, row_of = self.find_rows(opened, indices, field)
-        get = reader.get_reader(field).get
+        get = reader.open_field(field)
         return get if row_of is int else lambda index: get(row_of(index))

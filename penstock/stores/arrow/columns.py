@@ -2,8 +2,7 @@
 
 ::
 
-    ChunkedArray ──> chunk 0, chunk 1, ...        a row is found by the first rows of the chunks
-                       └ array[row]; for blobs a view of Arrow's buffers (often pages of a mapped file)
+    chunks ──descend──> one array of chunks ──> array[row]; for blobs a view of Arrow's buffers (often a mapped file)
     column.get(row) ──> view | int | float | str | array | JSON value | None
 
 The stores of Arrow, Parquet, Lance and Hugging Face data read their records with it. Buffers may come from a hostile
@@ -12,71 +11,24 @@ file, and pyarrow's accessors trust them: chunks are validated in full when the 
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.sample import Array
+from penstock.sample import Array, DType
+from penstock.stores.arrow.features import children_of, is_binary, is_list, is_text, make_dtype, storage_type_of
 
-__all__ = [
-    "ArrowColumn",
-    "BinaryColumn",
-    "JsonColumn",
-    "ListColumn",
-    "NumberColumn",
-    "TextColumn",
-    "descend",
-    "is_number",
-    "make_dtype",
-    "storage_of",
-]
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-ArrowValue = Any
-"""A pyarrow object; pyarrow ships no types."""
-
-_DTYPES: Final = {
-    "bool": np.dtype(np.bool_),
-    "halffloat": np.dtype(np.float16),
-    "float": np.dtype(np.float32),
-    "double": np.dtype(np.float64),
-    **{name: np.dtype(name) for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")},
-}
-
-_OFFSET_NBYTES: Final = {"binary": 4, "string": 4, "large_binary": 8, "large_string": 8}
+__all__ = ["BinaryColumn", "JsonColumn", "ListColumn", "NumberColumn", "TextColumn"]
 
 
-def make_dtype(arrow_type: ArrowValue) -> np.dtype[Any] | None:
-    """The NumPy dtype of an Arrow type of numbers; None for other types."""
-    return _DTYPES.get(str(arrow_type))
-
-
-def is_number(arrow_type: ArrowValue) -> bool:
-    """Whether values of an Arrow type are numbers or booleans."""
-    return str(arrow_type) in _DTYPES
-
-
-def storage_of(array: ArrowValue) -> ArrowValue:
-    """The array below an extension type, such as those that ``datasets`` registers."""
-    while hasattr(array, "storage"):
-        array = array.storage
-    return array
-
-
-def descend(array: ArrowValue, path: Sequence[str]) -> ArrowValue:
-    """The child of a struct array at ``path``; a row is null if it is null in an array on the way."""
-    array = storage_of(array)
-    for name in path:
-        place = array.type.get_field_index(name)
-        if place < 0:
-            raise ValueError(f"a column of type {array.type!s:.200} must have one field {name!r}")
-        array = storage_of(array.flatten()[place])
-    return array
-
-
-class ArrowColumn(ABC):
+class _Column(ABC):
     """One column, or one child of a struct column.
 
     Parameters
@@ -92,72 +44,47 @@ class ArrowColumn(ABC):
         If the buffers of a chunk do not hold what its length and its offsets say.
     """
 
-    def __init__(self, chunks: Sequence[ArrowValue], path: Sequence[str] = ()) -> None:
-        self._starts = [0]
-        self._chunks: list[Any] = []
-        for chunk in chunks:
-            if len(chunk):
-                chunk.validate()
-                self._chunks.append(self._make_chunk(chunk, path))
-                self._starts.append(self._starts[-1] + len(chunk))
-        self._is_single = len(self._chunks) == 1
+    def __init__(self, chunks: Sequence[pa.Array], path: Sequence[str] = ()) -> None:
+        import pyarrow as pa
+
+        arrays, self._names = _descend_all(chunks, path)  # names of children that are in lists
+        self._values = pa.chunked_array(arrays, arrays[0].type if arrays else pa.null())
+        self._values.validate(full=True)
 
     def __len__(self) -> int:
-        return self._starts[-1]
-
-    def get(self, row: int) -> Any:
-        """The value of a row, which is in the column; None if it is null."""
-        if self._is_single:
-            return self._get(self._chunks[0], row)
-        number = bisect_right(self._starts, row) - 1
-        return self._get(self._chunks[number], row - self._starts[number])
-
-    def get_all(self) -> list[Any]:
-        """The values of all rows."""
-        return [
-            self._get(chunk, row)
-            for chunk, begin, end in zip(self._chunks, self._starts, self._starts[1:], strict=False)
-            for row in range(end - begin)
-        ]
-
-    def _make_chunk(self, chunk: ArrowValue, path: Sequence[str]) -> Any:
-        """What :meth:`_get` needs of a chunk."""
-        array = descend(chunk, path)
-        array.validate(full=True)
-        return array
+        return len(self._values)
 
     @abstractmethod
-    def _get(self, chunk: Any, row: int) -> Any:
-        """The value of a row of a chunk."""
+    def get(self, row: int) -> object:
+        """The value of a row, which is in the column; None if it is null."""
 
 
-class BinaryColumn(ArrowColumn):
-    """Bytes or text of any length: a read-only view of each value.
+class BinaryColumn:
+    """Bytes or text of any length: a read-only view of each value. The parameters are those of the other columns.
 
     pyarrow's scalars copy their bytes: 100 kB take 4 to 11 us. Values between offsets are therefore views of the
     buffer of the column, and their bounds are checked when they are read. Other layouts are copied.
     """
 
-    def _make_chunk(self, chunk: ArrowValue, path: Sequence[str]) -> Any:
-        array = descend(chunk, path)
-        kind = str(array.type)
-        nbytes = _OFFSET_NBYTES.get(kind)
-        if nbytes is None:
-            if "binary" not in kind and "string" not in kind:
-                raise ValueError(f"a column of type {kind} holds no bytes")
-            array.validate(full=True)
-            return None, array, kind.startswith("dictionary")
-        _, offsets, content = (memoryview(b"" if each is None else each).toreadonly() for each in array.buffers())
-        whole = offsets.cast("B")[: len(offsets) // nbytes * nbytes].cast("q" if nbytes == 8 else "i")
-        return whole[array.offset :], content.cast("B"), _find_nulls(array)
+    def __init__(self, chunks: Sequence[pa.Array], path: Sequence[str] = ()) -> None:
+        arrays, _ = _descend_all(chunks, path)
+        self._chunks = [_open_bytes(array) for array in arrays]
+        self._starts = [0, *itertools.accumulate(map(len, arrays))]
 
-    def _get(self, chunk: Any, row: int) -> memoryview | None:
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def get(self, row: int) -> memoryview | None:
+        """The bytes of a row, which is in the column; None if it is null."""
+        number = bisect_right(self._starts, row) - 1
+        chunk, row = self._chunks[number], row - self._starts[number]
+        if not isinstance(chunk, tuple):
+            scalar = chunk[row]
+            if not scalar.is_valid:
+                return None
+            scalar = getattr(scalar, "value", scalar)  # of a dictionary
+            return memoryview(scalar.as_buffer()).toreadonly().cast("B")
         offsets, content, nulls = chunk
-        if offsets is None:
-            scalar, has_dictionary = content[row], nulls
-            if has_dictionary and scalar.is_valid:
-                scalar = scalar.value
-            return memoryview(scalar.as_buffer()).toreadonly().cast("B") if scalar.is_valid else None
         if nulls is not None and nulls[row]:
             return None
         begin, end = offsets[row], offsets[row + 1]
@@ -167,118 +94,156 @@ class BinaryColumn(ArrowColumn):
         return view
 
 
-class TextColumn(ArrowColumn):
+class TextColumn(_Column):
     """Text: a str for each value. Values of other types are written as pyarrow converts them to Python."""
 
-    def _get(self, chunk: Any, row: int) -> str | None:
-        value = chunk[row].as_py()
+    def get(self, row: int) -> str | None:
+        """The text of a row; None if it is null."""
+        value = self._values[row].as_py()
         if value is None:
             return None
         return str(value, "utf-8") if isinstance(value, bytes) else str(value)
 
 
-class NumberColumn(ArrowColumn):
-    """Integers, floats and booleans."""
+class NumberColumn(_Column):
+    """Integers and floats; booleans are 0 and 1."""
 
-    def _make_chunk(self, chunk: ArrowValue, path: Sequence[str]) -> tuple[Array, Array | None]:
-        array = super()._make_chunk(chunk, path)
-        if str(array.type).startswith("dictionary"):
-            array = array.dictionary_decode()
-        nulls = _find_nulls(array)
-        if str(array.type) == "null":
-            return np.zeros(len(array), np.int64), nulls
-        dtype = make_dtype(array.type)
+    def __init__(self, chunks: Sequence[pa.Array], path: Sequence[str] = ()) -> None:
+        import pyarrow as pa
+
+        super().__init__(chunks, path)
+        values = self._values
+        if pa.types.is_dictionary(values.type):
+            values = values.cast(values.type.value_type)
+        if pa.types.is_null(values.type) or pa.types.is_boolean(values.type):
+            values = values.cast(pa.int8())
+        dtype = make_dtype(values.type)
         if dtype is None:
-            raise ValueError(f"a column of type {array.type} holds no numbers")
-        if nulls is not None:
-            array = array.fill_null(dtype.type(0))
-        numbers: Array = array.to_numpy(zero_copy_only=False)
-        numbers.flags.writeable = False
-        return numbers, nulls
+            raise ValueError(f"a column of type {values.type} holds no numbers")
+        self._nulls: Array | None = values.is_null().to_numpy() if values.null_count else None
+        whole = values if self._nulls is None else values.fill_null(dtype.type(0))  # which copies
+        parts = [chunk.to_numpy(zero_copy_only=False) for chunk in whole.chunks]
+        self._numbers = parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, dtype), *parts])
 
-    def _get(self, chunk: Any, row: int) -> int | float | bool | None:
-        numbers, nulls = chunk
-        if nulls is not None and nulls[row]:
+    def get(self, row: int) -> int | float | None:
+        """The number of a row; None if it is null."""
+        if self._nulls is not None and self._nulls[row]:
             return None
-        number: int | float | bool = numbers.item(row)
+        number: int | float = self._numbers.item(row)
         return number
 
-    def to_numpy(self, dtype: np.dtype[Any], missing: float) -> Array:
-        """All values in one array: a view where there is one chunk of this dtype without nulls."""
-        parts = []
-        for numbers, nulls in self._chunks:
-            part = numbers.astype(dtype, copy=nulls is not None)
-            if nulls is not None:
-                part[nulls] = missing
-            parts.append(part)
-        whole = parts[0] if len(parts) == 1 else np.concatenate(parts) if parts else np.zeros(0, dtype)
-        whole = whole[:]
+    def to_numpy(self, *, is_float: bool) -> Array:
+        """All values as 64-bit floats or integers, a null as NaN or -1: a view where they are stored so."""
+        whole = self._numbers.astype(np.float64 if is_float else np.int64, copy=self._nulls is not None)[:]
+        if self._nulls is not None:
+            whole[self._nulls] = np.nan if is_float else -1
         whole.flags.writeable = False
         return whole
 
 
-class ListColumn(ArrowColumn):
+class ListColumn(_Column):
     """Lists of numbers, nested to any depth: an array for each row, a view of the column's values. A null is NaN.
 
     ``path`` may lead through lists of structs: ``objects.bbox`` of ``list<struct<bbox: list<float>>>``.
     """
 
-    def _make_chunk(self, chunk: ArrowValue, path: Sequence[str]) -> Any:
-        array, names = storage_of(chunk), list(path)
-        while names and str(array.type).startswith("struct"):
-            array = descend(array, [names.pop(0)])
-        array.validate(full=True)
-        steps: list[str | int] = []  # from a list to its numbers: the child of a struct; how long lists are, -1: any
-        values = storage_of(array.values)
-        while (dtype := make_dtype(values.type)) is None:
-            kind = str(values.type)
-            if kind.startswith("struct"):
-                name = names.pop(0) if names else ""
-                steps.append(name)
-                values = descend(values, [name])
-            elif kind.startswith(("fixed_size_list", "list<", "large_list<")):
-                steps.append(values.type.list_size if kind.startswith("fixed") else -1)
-                values = storage_of(values.values)
-            else:
-                raise ValueError(f"a column with values of type {kind} holds no lists of numbers")
-        return array, steps, dtype
+    def __init__(self, chunks: Sequence[pa.Array], path: Sequence[str] = ()) -> None:
+        super().__init__(chunks, path)
+        self._steps, self._dtype = list[str | int](), np.dtype(np.float64)  # of a column without rows
+        if len(self):
+            self._steps, self._dtype = _find_numbers(self._values.type, self._names)
 
-    def _get(self, chunk: Any, row: int) -> Array | None:
-        array, steps, dtype = chunk
-        values = array[row].values
+    def get(self, row: int) -> Array | None:
+        """The array of a row; None if it is null."""
+        values = self._values[row].values
         if values is None:
             return None
         shape = [len(values)]
-        for step in steps:
-            values = storage_of(values)
+        for step in self._steps:
+            values = _storage_of(values)
             if isinstance(step, str):
-                values = descend(values, [step])
+                values = values.flatten()[values.type.get_field_index(step)]
             else:
                 begin, length = _measure(values) if step < 0 else (values.offset * step, step)
                 values = values.values.slice(begin, len(values) * length)
                 shape.append(length)
-        values = storage_of(values)
-        if values.null_count and dtype.kind != "f":
-            raise ValueError(f"its list has nulls, and numbers of type {dtype} cannot be missing")
+        values = _storage_of(values)
+        if values.null_count and self._dtype.kind != "f":
+            raise ValueError(f"its list has nulls, and numbers of type {self._dtype} cannot be missing")
         numbers: Array = values.to_numpy(zero_copy_only=False)
         numbers.flags.writeable = False
         return numbers.reshape(shape)
 
 
-class JsonColumn(ArrowColumn):
-    """Any other value, as pyarrow converts it to Python: lists, mappings, numbers, text, None."""
+class JsonColumn(_Column):
+    """Other values, as pyarrow converts it to Python: lists, mappings, numbers, text, None."""
 
-    def _get(self, chunk: Any, row: int) -> Any:
-        return _to_json(chunk[row].as_py())
-
-
-def _find_nulls(array: ArrowValue) -> Array | None:
-    """For each row whether it is null; None where no row is."""
-    nulls: Array | None = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
-    return nulls
+    def get(self, row: int) -> object:
+        """The value of a row; None if it is null."""
+        return _to_json(self._values[row].as_py())
 
 
-def _measure(lists: ArrowValue) -> tuple[int, int]:
+def _descend_all(chunks: Sequence[pa.Array], path: Sequence[str]) -> tuple[list[pa.Array], list[str]]:
+    """The arrays at a path of those chunks that have rows; a row is null if it is null in an array on the way.
+
+    The path ends at a list: the names that are left are those of children in the list.
+    """
+    arrays, names = [], list(path)
+    for chunk in chunks:
+        if len(chunk):
+            chunk.validate()
+            array, names = _storage_of(chunk), list(path)
+            while names and not is_list(array.type):
+                if names[0] not in children_of(array.type):
+                    raise ValueError(f"a column of type {array.type!s:.200} must have one field {names[0]!r}")
+                array = _storage_of(array.flatten()[array.type.get_field_index(names.pop(0))])
+            arrays.append(array)
+    return arrays, names
+
+
+def _storage_of(array: pa.Array) -> pa.Array:
+    """The array below an extension type, such as those that ``datasets`` registers."""
+    while hasattr(array, "storage"):
+        array = array.storage
+    return array
+
+
+def _open_bytes(array: pa.Array) -> pa.Array | tuple[memoryview, memoryview, Array | None]:
+    """The offsets, the bytes and the nulls of an array of bytes or text; the array, if it has another layout."""
+    from pyarrow import types
+
+    kind = array.type
+    is_long = types.is_large_binary(kind) or types.is_large_string(kind)
+    if not (is_long or types.is_binary(kind) or types.is_string(kind)):
+        if not (is_binary(kind) or is_text(getattr(kind, "value_type", kind))):
+            raise ValueError(f"a column of type {kind} holds no bytes")
+        array.validate(full=True)
+        return array
+    _, offsets, content = (memoryview(b"" if each is None else each).toreadonly() for each in array.buffers())
+    nbytes = 8 if is_long else 4
+    whole = offsets.cast("B")[: len(offsets) // nbytes * nbytes].cast("q" if is_long else "i")
+    nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    return whole[array.offset :], content.cast("B"), nulls
+
+
+def _find_numbers(arrow_type: pa.DataType, names: list[str]) -> tuple[list[str | int], DType]:
+    """The steps from lists to their numbers, and their dtype: a child of a struct, or how long lists are (-1: any)."""
+    steps: list[str | int] = []
+    kind = storage_type_of(getattr(arrow_type, "value_type", arrow_type))
+    while (dtype := make_dtype(kind)) is None:
+        children = children_of(kind)
+        if is_list(kind):
+            steps.append(getattr(kind, "list_size", -1))
+            kind = storage_type_of(kind.value_type)
+        elif names and names[0] in children:
+            steps.append(names[0])
+            kind = children[names.pop(0)]
+        else:
+            raise ValueError(f"a column with values of type {kind} holds no lists of numbers")
+    return steps, dtype
+
+
+def _measure(lists: pa.Array) -> tuple[int, int]:
     """Where the values of some lists begin, and how many each list has."""
     offsets = lists.offsets.to_numpy()
     lengths = offsets[1:] - offsets[:-1]
@@ -287,7 +252,7 @@ def _measure(lists: ArrowValue) -> tuple[int, int]:
     return int(offsets[0]), int(lengths[0]) if len(lengths) else 0
 
 
-def _to_json(value: Any) -> Any:
+def _to_json(value: object) -> object:
     """A value that JSON can hold; dates and other objects become text."""
     if value is None or isinstance(value, bool | int | float | str):
         return value

@@ -1,4 +1,4 @@
-"""What Arrow types and the features of ``datasets`` say of a column: axes and class names.
+"""What Arrow types and the features of ``datasets`` say of a column: numbers, bytes, axes and class names.
 
 :mod:`.arrow.fields` plans the fields of records with it. Features are JSON in the metadata of a schema; those that are
 damaged are ignored, since the types of the columns are known without them.
@@ -8,24 +8,33 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Final
 
-from penstock.stores.arrow.columns import is_number
+import numpy as np
+
+from penstock.sample import DType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = [
     "axes_of",
+    "children_of",
     "class_names",
     "feature_of_child",
     "has_child",
     "is_binary",
+    "is_list",
+    "is_text",
+    "make_dtype",
     "read_features",
     "storage_type_of",
 ]
 
-ArrowType = Any
+_LISTS: Final = frozenset({"Sequence", "List", "LargeList"})
 
 
-def read_features(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
+def read_features(metadata: Mapping[bytes, bytes]) -> dict[str, object]:
     """The features that ``datasets`` stores in the metadata of a schema, by column; empty where there are none."""
     try:
         features = json.loads(metadata[b"huggingface"])["info"]["features"]
@@ -34,58 +43,85 @@ def read_features(metadata: Mapping[bytes, bytes]) -> dict[str, Any]:
     return features if isinstance(features, dict) else {}
 
 
-def feature_of_child(feature: Any, name: str) -> Any:
+def feature_of_child(feature: object, name: str) -> object:
     """The feature of a child of a struct, a list of structs, or a sequence."""
     while isinstance(feature, list) and feature:
         feature = feature[0]
-    while isinstance(feature, dict) and feature.get("_type") in {"Sequence", "List", "LargeList"}:
-        feature = feature.get("feature")
+    feature = _skip_lists(feature)
     return feature.get(name) if isinstance(feature, dict) else None
 
 
-def class_names(feature: Any) -> tuple[str, ...]:
+def class_names(feature: object) -> tuple[str, ...]:
     """The names of a ClassLabel, or of one inside a sequence."""
-    while isinstance(feature, dict) and feature.get("_type") in {"Sequence", "List", "LargeList"}:
+    feature = _skip_lists(feature)
+    names = feature.get("names") if isinstance(feature, dict) and feature.get("_type") == "ClassLabel" else None
+    return tuple(map(str, names)) if isinstance(names, list) else ()
+
+
+def _skip_lists(feature: object) -> object:
+    while isinstance(feature, dict) and feature.get("_type") in _LISTS:
         feature = feature.get("feature")
-    if not isinstance(feature, dict) or feature.get("_type") != "ClassLabel":
-        return ()
-    names = feature.get("names")
-    return tuple(str(name) for name in names) if isinstance(names, list) else ()
+    return feature
 
 
-def storage_type_of(arrow_type: ArrowType) -> ArrowType:
+def storage_type_of(arrow_type: pa.DataType) -> pa.DataType:
     """The type below an extension type."""
     while hasattr(arrow_type, "storage_type"):
         arrow_type = arrow_type.storage_type
     return arrow_type
 
 
-def is_binary(arrow_type: ArrowType) -> bool:
+def make_dtype(arrow_type: pa.DataType) -> DType | None:
+    """The NumPy dtype of an Arrow type of numbers or booleans; None for other types."""
+    from pyarrow import types
+
+    is_number = types.is_integer(arrow_type) or types.is_floating(arrow_type) or types.is_boolean(arrow_type)
+    return np.dtype(arrow_type.to_pandas_dtype()) if is_number else None
+
+
+def is_binary(arrow_type: pa.DataType) -> bool:
     """Whether values of a type are bytes."""
-    kind = str(arrow_type)
-    if kind.startswith("dictionary"):
+    from pyarrow import types
+
+    if types.is_dictionary(arrow_type):
         return is_binary(arrow_type.value_type)
-    return kind in {"binary", "large_binary", "binary_view"} or kind.startswith("fixed_size_binary")
+    kinds = (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary)
+    return any(is_kind(arrow_type) for is_kind in kinds)
 
 
-def axes_of(arrow_type: ArrowType) -> tuple[str, ArrowType | None]:
-    """The axes of nested lists of numbers as a kind writes them, and the type of the numbers."""
+def is_text(arrow_type: pa.DataType) -> bool:
+    """Whether values of a type are text."""
+    from pyarrow import types
+
+    return any(is_kind(arrow_type) for is_kind in (types.is_string, types.is_large_string, types.is_string_view))
+
+
+def is_list(arrow_type: pa.DataType) -> bool:
+    """Whether values of a type are lists, of one length or of any."""
+    from pyarrow import types
+
+    return any(is_kind(arrow_type) for is_kind in (types.is_list, types.is_large_list, types.is_fixed_size_list))
+
+
+def axes_of(arrow_type: pa.DataType) -> tuple[str, DType | None]:
+    """The axes of nested lists of numbers as a kind writes them, and the dtype of the numbers."""
     axes = []
-    while True:
-        kind = str(arrow_type)
-        if kind.startswith("fixed_size_list"):
-            axes.append(str(arrow_type.list_size))
-        elif kind.startswith(("list<", "large_list<")):
-            axes.append("*")
-        else:
-            return ",".join(axes), arrow_type if is_number(arrow_type) and axes else None
+    while is_list(arrow_type):
+        axes.append(str(getattr(arrow_type, "list_size", "*")))
         arrow_type = storage_type_of(arrow_type.value_type)
+    return ",".join(axes), make_dtype(arrow_type) if axes else None
 
 
-def has_child(arrow_type: ArrowType, path: Sequence[str]) -> bool:
+def children_of(arrow_type: pa.DataType) -> dict[str, pa.DataType]:
+    """The types of the children of a struct, by name; empty for other types."""
+    from pyarrow import types
+
+    if not types.is_struct(arrow_type):
+        return {}
+    fields = map(arrow_type.field, range(arrow_type.num_fields))
+    return {field.name: storage_type_of(field.type) for field in fields}
+
+
+def has_child(arrow_type: pa.DataType, path: Sequence[str]) -> bool:
     """Whether a struct type has a child at a path; every type has one at the empty path."""
-    for name in path:
-        if not str(arrow_type).startswith("struct") or arrow_type.get_field_index(name) < 0:
-            return False
-        arrow_type = storage_type_of(arrow_type.field(name).type)
-    return True
+    return not path or (path[0] in (found := children_of(arrow_type)) and has_child(found[path[0]], path[1:]))

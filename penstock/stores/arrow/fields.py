@@ -12,39 +12,43 @@ it is.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from penstock.errors import ArgumentError, StoreFormatError
 from penstock.sample import Field, Schema
-from penstock.stores.arrow.columns import is_number, make_dtype
 from penstock.stores.arrow.features import (
     axes_of,
+    children_of,
     class_names,
     feature_of_child,
     has_child,
     is_binary,
+    is_list,
+    is_text,
+    make_dtype,
     read_features,
     storage_type_of,
 )
 from penstock.stores.fields.image_signatures import looks_like_image
+from penstock.stores.fields.pixels import CHANNELS, check_shape
 from penstock.stores.fields.record_names import quote_names
 from penstock.stores.fields.usual_names import BOX_NAMES, IMAGE_NAMES, KEY_NAMES, LABEL_NAMES, MASK_NAMES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["METADATA_KEY", "ColumnField", "ColumnOptions", "FieldsPlan", "Peek", "plan_fields"]
 
 Peek = Callable[[str, Sequence[str]], bytes | None]
 """Gives the first bytes of the first value of a column (or a child of it) that is not null; None if all are null."""
 
-ArrowType = Any
-
 METADATA_KEY: Final = b"penstock"
 """The entry of an Arrow schema's metadata that holds the schema of records that penstock wrote."""
 
 _CATEGORY_NAMES: Final = (*LABEL_NAMES, "categories", "classes")
 _BOX_FORMATS: Final = ("xyxy", "xywh")
-_CHANNELS: Final = ("RGB", "BGR")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +67,16 @@ class ColumnOptions:
     def __post_init__(self) -> None:
         if self.boxes_format not in {None, *_BOX_FORMATS}:
             raise ArgumentError(f"boxes_format must be one of {', '.join(_BOX_FORMATS)}, got {self.boxes_format!r}")
-        if self.channels not in {None, *_CHANNELS}:
-            raise ArgumentError(f"channels must be one of {', '.join(_CHANNELS)}, got {self.channels!r}")
+        if self.channels not in {None, *CHANNELS}:
+            raise ArgumentError(f"channels must be one of {', '.join(CHANNELS)}, got {self.channels!r}")
         if isinstance(self.fields, str):
             raise ArgumentError(f"fields must be a sequence of names of columns, got {self.fields!r}")
 
     @property
-    def given(self) -> dict[str, Any]:
+    def given(self) -> dict[str, object]:
         """What is stated, by name; lists as tuples."""
-        stated = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in stated.items()
-            if value is not None
-        }
+        stated = {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: tuple(value) if isinstance(value, list) else value for name, value in stated.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,6 @@ class ColumnField:
         The column.
     path : tuple of str
         Names of its children, down to the value.
-    form : str
-        How a value is made: ``bytes``, ``pixels``, ``number``, ``text``, ``array``, ``boxes`` or ``json``.
     path_child : str
         The child with the path of an image's file, for images that may be stored as a path only.
     boxes_format, channels : str
@@ -105,11 +103,15 @@ class ColumnField:
     field: Field
     column: str
     path: tuple[str, ...] = ()
-    form: str = "json"
     path_child: str = ""
     boxes_format: str = "xyxy"
     channels: str = "RGB"
     size_children: tuple[str, ...] = ()
+
+    @property
+    def may_be_label(self) -> bool:
+        """Whether the value is a number, text or a list of numbers."""
+        return not self.field.is_blob and self.field.kind not in {"boxes", "json"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ class FieldsPlan:
     def describe(self) -> str:
         """Which column is what: the end of a sentence."""
         image = next((each for each in self.fields if each.field.is_image), None)
-        parts = [] if image is None else [f"{'pixels' if image.form == 'pixels' else 'images'} in {_dotted(image)!r}"]
+        parts = [] if image is None else [f"{'pixels' if image.field.pixels else 'images'} in {_dotted(image)!r}"]
         label = next((each for each in self.fields if each.field.kind == "label"), None)
         if label is not None:
             classes = f" of {len(label.field.classes)} classes" if label.field.classes else ""
@@ -137,7 +139,7 @@ class FieldsPlan:
         return ", ".join([*parts, *self.notes])
 
 
-def plan_fields(schema: ArrowType, options: ColumnOptions, peek: Peek) -> FieldsPlan:
+def plan_fields(schema: pa.Schema, options: ColumnOptions, peek: Peek) -> FieldsPlan:
     """The fields of records with the columns of an Arrow schema.
 
     Raises
@@ -150,27 +152,27 @@ def plan_fields(schema: ArrowType, options: ColumnOptions, peek: Peek) -> Fields
     metadata = schema.metadata or {}
     if METADATA_KEY in metadata and not options.given:
         return _plan_own(schema, metadata[METADATA_KEY])
-    columns = {name: schema.field(name).type for name in _chosen_names(schema.names, options)}
-    features = read_features(metadata)
-    found: list[ColumnField] = []
-    notes: list[str] = []
-    for name, arrow_type in columns.items():
-        found += _plan_column(name, storage_type_of(arrow_type), features.get(name), options, peek, notes)
-    found = _name_image(found, options)
-    found = _name_label(found, options)
+    names = _choose_names(schema.names, options)
+    planner = _Planner(options, read_features(metadata), peek)
+    for name in names:
+        planner.plan_column(name, storage_type_of(schema.field(name).type))
+    found = _name_label(_name_image(planner.found, options), options)
     if not found:
-        raise StoreFormatError(f"none of the columns can be read: {quote_names(list(columns))}")
-    names = [each.name for each in found]
-    if twice := next((name for number, name in enumerate(names) if name in names[:number]), None):
+        raise StoreFormatError(f"none of the columns can be read: {quote_names(names)}")
+    if twice := _find_twice([each.name for each in found]):
         raise ArgumentError(
             f"two columns would become the field {twice!r}; state image= and label=, or leave one out with fields="
         )
-    return FieldsPlan(tuple(found), _find_key(schema, found, options), tuple(notes))
+    return FieldsPlan(tuple(found), _find_key(schema, found, options), tuple(planner.notes))
 
 
-def _chosen_names(names: Sequence[str], options: ColumnOptions) -> list[str]:
-    if len(set(names)) < len(names):
-        twice = next(name for number, name in enumerate(names) if name in names[:number])
+def _find_twice(names: Sequence[str]) -> str | None:
+    return next((name for number, name in enumerate(names) if name in names[:number]), None)
+
+
+def _choose_names(names: Sequence[str], options: ColumnOptions) -> list[str]:
+    """The columns that are read."""
+    if twice := _find_twice(names):
         raise StoreFormatError(f"two columns have the name {twice!r}")
     wanted = [("fields", name) for name in options.fields or ()]
     for what, name in [("image", options.image), ("label", options.label)]:
@@ -183,119 +185,107 @@ def _chosen_names(names: Sequence[str], options: ColumnOptions) -> list[str]:
     return list(names) if options.fields is None else [name for name in names if name in chosen]
 
 
-def _plan_column(
-    name: str, arrow_type: ArrowType, feature: Any, options: ColumnOptions, peek: Peek, notes: list[str]
-) -> list[ColumnField]:
-    """The fields that a column gives: one as a rule, none if it holds nothing that a record can have."""
-    kind = str(arrow_type)
-    if name == options.image and options.shape is not None:
-        return [_plan_pixels(name, arrow_type, options)]
-    if is_binary(arrow_type):
-        return [_plan_blob(name, (), "", feature, options, peek)]
-    if kind.startswith("struct"):
-        children = {
-            arrow_type.field(i).name: storage_type_of(arrow_type.field(i).type) for i in range(arrow_type.num_fields)
-        }
-        if "bytes" in children and set(children) <= {"bytes", "path"} and is_binary(children["bytes"]):
-            return [_plan_blob(name, ("bytes",), "path" if "path" in children else "", feature, options, peek)]
-    simple = _plan_simple(name, arrow_type, feature)
-    planned = _plan_boxes(name, arrow_type, feature, options, notes) or ([] if simple is None else [simple])
-    if planned:
-        return planned
-    if kind != "null" and "binary" not in kind:
-        return [ColumnField(name, Field("json"), name)]
-    notes.append(f"{name!r} ({kind:.40}) is left out")
-    return []
+class _Planner:
+    """Plans the fields of columns, one after another; ``features`` is what ``datasets`` says of the columns."""
+
+    def __init__(self, options: ColumnOptions, features: Mapping[str, object], peek: Peek) -> None:
+        self._options, self._features, self._peek = options, features, peek
+        self.found: list[ColumnField] = []
+        self.notes: list[str] = []
+
+    def plan_column(self, name: str, arrow_type: pa.DataType) -> None:
+        """Add the fields that a column gives: one as a rule, none if it holds nothing that a record can have."""
+        children, feature = children_of(arrow_type), self._features.get(name)
+        if name == self._options.image and self._options.shape is not None:
+            self.found.append(_plan_pixels(name, arrow_type, self._options))
+        elif is_binary(arrow_type):
+            self.found.append(self._plan_blob(name, (), "", feature))
+        elif set(children) in ({"bytes"}, {"bytes", "path"}) and is_binary(children["bytes"]):
+            self.found.append(self._plan_blob(name, ("bytes",), "path" if "path" in children else "", feature))
+        elif not self._plan_boxes(name, arrow_type, feature):
+            simple = _plan_simple(name, arrow_type, feature)
+            if simple is not None:
+                self.found.append(simple)
+            elif (kind := str(arrow_type)) != "null" and "binary" not in kind:
+                self.found.append(ColumnField(name, Field("json"), name))
+            else:
+                self.notes.append(f"{name!r} ({kind:.40}) is left out")
+
+    def _plan_blob(self, name: str, path: tuple[str, ...], path_child: str, feature: object) -> ColumnField:
+        kind = feature.get("_type") if isinstance(feature, dict) else None
+        content = None if kind == "Image" else self._peek(name, path)
+        is_image = kind == "Image" or looks_like_image(content or b"")
+        is_image |= content is None and bool(path_child) and kind is None
+        if name == self._options.image and not is_image and content is not None:
+            raise ArgumentError(
+                f"column {name!r} holds bytes that are no encoded images; if they are pixels, state shape=(height, "
+                'width, channels), dtype= and channels="RGB" or "BGR"'
+            )
+        field = Field(("mask" if name.lower() in MASK_NAMES else "image") if is_image else "bytes")
+        return ColumnField(name, field, name, path, path_child if is_image else "")
+
+    def _plan_boxes(self, name: str, arrow_type: pa.DataType, feature: object) -> bool:
+        """Add the fields of a column with boxes, if their format is stated: boxes, classes, and what else there is.
+
+        Boxes are lists of lists of four numbers, or children of a struct of lists, or of a list of structs.
+        """
+        is_outer = is_list(arrow_type) and bool(children_of(storage_type_of(arrow_type.value_type)))
+        children = children_of(storage_type_of(arrow_type.value_type) if is_outer else arrow_type)
+        axes, dtype = axes_of(arrow_type)
+        box = next((child for usual in BOX_NAMES for child in children if child.lower() == usual), None)
+        if children and (box is None or axes_of(children[box])[1] is None):
+            return False
+        if not children and (dtype is None or name.lower() not in BOX_NAMES or axes.count(",") != 1):
+            return False
+        if self._options.boxes_format is None:
+            self.notes.append(f"{name!r} may hold boxes: state boxes_format=")
+            return False
+        path = () if box is None else (box,)
+        self.found.append(ColumnField("boxes", Field("boxes"), name, path, boxes_format=self._options.boxes_format))
+        category = next((child for child in _CATEGORY_NAMES if child in children), None)
+        for child, child_type in children.items():
+            axes, dtype = ("*", make_dtype(child_type)) if is_outer else axes_of(child_type)
+            if child == box:
+                continue
+            if dtype is None or "," in axes:
+                self.notes.append(f"'{name}.{child}' is left out")
+            elif child == category and dtype.kind in "iu":
+                field = Field("int64[*]", class_names(feature_of_child(feature, child)))
+                self.found.append(ColumnField("classes", field, name, (child,)))
+            else:
+                self.found.append(ColumnField(f"{name}.{child}", Field(f"{dtype}[*]"), name, (child,)))
+        return True
 
 
-def _plan_blob(
-    name: str, path: tuple[str, ...], path_child: str, feature: Any, options: ColumnOptions, peek: Peek
-) -> ColumnField:
-    kind = feature.get("_type") if isinstance(feature, dict) else None
-    content = None if kind == "Image" else peek(name, path)
-    is_image = (
-        kind == "Image" or looks_like_image(content or b"") or (content is None and bool(path_child) and kind is None)
-    )
-    if name == options.image and not is_image and content is not None:
-        raise ArgumentError(
-            f"column {name!r} holds bytes that are no encoded images; if they are pixels, state shape=(height, width, "
-            'channels), dtype= and channels="RGB" or "BGR"'
-        )
-    field = Field(("mask" if name.lower() in MASK_NAMES else "image") if is_image else "bytes")
-    return ColumnField(name, field, name, path, "bytes", path_child if is_image else "")
-
-
-def _plan_pixels(name: str, arrow_type: ArrowType, options: ColumnOptions) -> ColumnField:
-    shape = tuple(options.shape or ())
-    dtype = options.dtype or "uint8"
-    if len(shape) != 3 or not all(type(length) is int and length > 0 for length in shape):
-        raise ArgumentError(f"shape must be (height, width, channels), got {options.shape!r}")
+def _plan_pixels(name: str, arrow_type: pa.DataType, options: ColumnOptions) -> ColumnField:
+    shape, dtype = check_shape(options.shape), options.dtype or "uint8"
     if shape[2] == 3 and options.channels is None:
         raise ArgumentError(f'the order of the channels of {name!r} is not stored; state channels="RGB" or "BGR"')
-    leaf = arrow_type
-    while "list" in str(leaf).split("<", 1)[0]:
-        leaf = leaf.value_type
-    if not is_binary(leaf) and str(make_dtype(leaf)) != dtype:
+    if not is_binary(arrow_type) and str(axes_of(arrow_type)[1]) != dtype:
         raise ArgumentError(f"dtype must be that of column {name!r} ({arrow_type}), got {dtype!r}")
     field = Field(f"pixels:{dtype}[{shape[0]},{shape[1]},{shape[2]}]")
-    return ColumnField(name, field, name, (), "pixels", channels=options.channels or "RGB")
+    return ColumnField(name, field, name, channels=options.channels or "RGB")
 
 
-def _plan_simple(name: str, arrow_type: ArrowType, feature: Any) -> ColumnField | None:
+def _plan_simple(name: str, arrow_type: pa.DataType, feature: object) -> ColumnField | None:
     """A field of numbers, text, or lists of numbers; None for other types."""
-    kind = str(arrow_type)
+    from pyarrow import types
+
     classes = class_names(feature)
-    if kind.startswith("dictionary"):
+    if types.is_dictionary(arrow_type):
         return _plan_simple(name, storage_type_of(arrow_type.value_type), feature)
-    if is_number(arrow_type):
-        if kind in {"halffloat", "float", "double"}:
-            return ColumnField(name, Field("float"), name, (), "number")
+    dtype = make_dtype(arrow_type)
+    if dtype is not None:
         is_label = bool(classes) or (isinstance(feature, dict) and feature.get("_type") == "ClassLabel")
-        return ColumnField(name, Field("label" if is_label else "int", classes), name, (), "number")
-    if kind in {"string", "large_string", "string_view"} or kind.startswith(("timestamp", "date", "time", "decimal")):
-        return ColumnField(name, Field("text"), name, (), "text")
-    axes, leaf = axes_of(arrow_type)
-    if leaf is None or "*" in axes.split(",")[1:]:  # lists of lists may differ in length: polygons
+        field = Field("float") if dtype.kind == "f" else Field("label" if is_label else "int", classes)
+        return ColumnField(name, field, name)
+    is_time = types.is_temporal(arrow_type) and not types.is_duration(arrow_type)
+    if is_text(arrow_type) or is_time or types.is_decimal(arrow_type):
+        return ColumnField(name, Field("text"), name)
+    axes, dtype = axes_of(arrow_type)
+    if dtype is None or "*" in axes.split(",")[1:]:  # lists of lists may differ in length: polygons
         return None
-    return ColumnField(name, Field(f"{make_dtype(leaf)}[{axes}]", classes), name, (), "array")
-
-
-def _plan_boxes(
-    name: str, arrow_type: ArrowType, feature: Any, options: ColumnOptions, notes: list[str]
-) -> list[ColumnField]:
-    """The fields of a column with boxes, if their format is stated: boxes, classes, and what else there is."""
-    is_list = str(arrow_type).startswith(("list<", "large_list<"))
-    element = storage_type_of(arrow_type.value_type) if is_list else arrow_type
-    if not str(element).startswith("struct"):
-        axes, leaf = axes_of(arrow_type)
-        if leaf is None or name.lower() not in BOX_NAMES or len(axes.split(",")) != 2:
-            return []
-        if options.boxes_format is None:
-            notes.append(f"{name!r} may hold boxes: state boxes_format=")
-            return []
-        return [ColumnField("boxes", Field("boxes"), name, (), "boxes", boxes_format=options.boxes_format)]
-    children = {element.field(i).name: storage_type_of(element.field(i).type) for i in range(element.num_fields)}
-    box = next((child for name in BOX_NAMES for child in children if child.lower() == name), None)
-    if box is None or axes_of(children[box])[1] is None:
-        return []
-    if options.boxes_format is None:
-        notes.append(f"{name!r} may hold boxes: state boxes_format=")
-        return []
-    fields = [ColumnField("boxes", Field("boxes"), name, (box,), "boxes", boxes_format=options.boxes_format)]
-    category = next((child for child in _CATEGORY_NAMES if child in children), None)
-    for child, child_type in children.items():
-        leaf = child_type if is_list else axes_of(child_type)[1]
-        if child == box:
-            continue
-        if leaf is None or not is_number(leaf) or (not is_list and "," in axes_of(child_type)[0]):
-            notes.append(f"'{name}.{child}' is left out")
-        elif child == category and "int" in str(leaf):
-            classes = class_names(feature_of_child(feature, child))
-            fields.append(ColumnField("classes", Field("int64[*]", classes), name, (child,), "array"))
-        else:
-            kind = Field(f"{make_dtype(leaf)}[*]")
-            fields.append(ColumnField(f"{name}.{child}", kind, name, (child,), "array"))
-    return fields
+    return ColumnField(name, Field(f"{dtype}[{axes}]", classes), name)
 
 
 def _name_image(found: Sequence[ColumnField], options: ColumnOptions) -> list[ColumnField]:
@@ -318,10 +308,10 @@ def _name_label(found: Sequence[ColumnField], options: ColumnOptions) -> list[Co
     """The fields, with one called ``label``: the stated one, one with a usual name, or the only one with classes."""
     if options.label is not None:
         chosen = next((each for each in found if _dotted(each) == options.label), None)
-        if chosen is None or chosen.form not in {"number", "array", "text"}:
+        if chosen is None or not chosen.may_be_label:
             raise ArgumentError(f"label must name a column of numbers, lists of numbers or text, got {options.label!r}")
     else:
-        simple = [each for each in found if each.form in {"number", "array", "text"}]
+        simple = [each for each in found if each.may_be_label]
         by_name = [each for name in LABEL_NAMES for each in simple if each.column.lower() == name and not each.path]
         with_classes = [each for each in found if each.field.kind == "label"]
         chosen = by_name[0] if by_name else with_classes[0] if len(with_classes) == 1 else None
@@ -331,7 +321,7 @@ def _name_label(found: Sequence[ColumnField], options: ColumnOptions) -> list[Co
     return [replace(each, name="label", field=field) if each is chosen else each for each in found]
 
 
-def _find_key(schema: ArrowType, found: Sequence[ColumnField], options: ColumnOptions) -> tuple[str, ...] | None:
+def _find_key(schema: pa.Schema, found: Sequence[ColumnField], options: ColumnOptions) -> tuple[str, ...] | None:
     """The column with the names of the records: the stated one, the paths of the images, or one with a usual name."""
     if options.key is not None:
         path = tuple(options.key.split("."))
@@ -343,11 +333,11 @@ def _find_key(schema: ArrowType, found: Sequence[ColumnField], options: ColumnOp
     image = next((each for each in found if each.name == "image"), None)
     if image is not None and image.path_child:
         return (image.column, image.path_child)
-    texts = [name for name in schema.names if str(schema.field(name).type) in {"string", "large_string", "string_view"}]
+    texts = [name for name in schema.names if is_text(schema.field(name).type)]
     return next(((name,) for usual in KEY_NAMES for name in texts if name.lower() == usual), None)
 
 
-def _plan_own(schema: ArrowType, metadata: bytes) -> FieldsPlan:
+def _plan_own(schema: pa.Schema, metadata: bytes) -> FieldsPlan:
     """The fields of records that penstock wrote."""
     try:
         entry = json.loads(metadata)
@@ -360,23 +350,15 @@ def _plan_own(schema: ArrowType, metadata: bytes) -> FieldsPlan:
         if schema.get_field_index(name) < 0:
             raise StoreFormatError(f"the column {name!r} is missing, which the metadata 'penstock' of the schema name")
         planned.append(_plan_own_field(name, field, storage_type_of(schema.field(name).type)))
-    if not has_child(schema.field(key[0]).type if key[0] in schema.names else None, key[1:]):
+    if key[0] not in schema.names or not has_child(schema.field(key[0]).type, key[1:]):
         raise StoreFormatError(f"the column {'.'.join(key)!r} with the keys is missing")
     return FieldsPlan(tuple(planned), key)
 
 
-def _plan_own_field(name: str, field: Field, arrow_type: ArrowType) -> ColumnField:
-    is_struct = str(arrow_type).startswith("struct")
-    if field.pixels is not None:
-        lengths = ("height", "width", "channels") if is_struct else ()
-        children = tuple(name for name in lengths if has_child(arrow_type, [name]))
-        return ColumnField(name, field, name, ("bytes",) if is_struct else (), "pixels", size_children=children)
-    if field.is_blob:
-        return ColumnField(name, field, name, ("bytes",) if is_struct else (), "bytes")
-    if field.array is not None:
-        return ColumnField(name, field, name, (), "array")
-    forms = {"label": "number", "int": "number", "float": "number", "text": "text", "json": "parsed"}
-    return ColumnField(name, field, name, (), forms[field.kind])
+def _plan_own_field(name: str, field: Field, arrow_type: pa.DataType) -> ColumnField:
+    children = children_of(arrow_type)
+    sizes = tuple(child for child in ("height", "width", "channels") if child in children)
+    return ColumnField(name, field, name, ("bytes",) if children else (), size_children=sizes)
 
 
 def _dotted(field: ColumnField) -> str:

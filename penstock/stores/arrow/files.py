@@ -13,30 +13,31 @@ from __future__ import annotations
 
 import itertools
 import os
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError
 from penstock.registry import require
 from penstock.stores.arrow.columnar import ColumnarStore, takes_columns
-from penstock.stores.arrow.table import TableReader
+from penstock.stores.arrow.table import ColumnarReader
 from penstock.stores.base import PathLike
-from penstock.stores.common.regular_file import open_regular, read_json
+from penstock.stores.common.regular_file import has_magic, open_regular, read_json
 from penstock.stores.fields.record_names import quote_names
 from penstock.wording import counted
 
-__all__ = ["ArrowStore", "peek_column"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ArrowStore"]
 
 _MAGIC: Final = b"ARROW1"
 _STREAM: Final = b"\xff\xff\xff\xff"
 _STATE: Final = "state.json"
 _SPLITS: Final = "dataset_dict.json"
-_PEEKED_ROWS: Final = 64
 
 
-class ArrowStore(ColumnarStore[TableReader]):
+class ArrowStore(ColumnarStore[ColumnarReader]):
     """Records of Arrow files: rows in the order of the files.
 
     Parameters
@@ -66,7 +67,7 @@ class ArrowStore(ColumnarStore[TableReader]):
         *,
         split: str | None = None,
         allow_paths: bool = False,
-        **columns: Any,
+        **columns: object,
     ) -> None:
         location = self.locate(path)
         folder, files = self.find_files(location.paths, split)
@@ -74,8 +75,9 @@ class ArrowStore(ColumnarStore[TableReader]):
         super().__init__(location, files=files, columns=columns, folder=folder, allow_paths=allow_paths, **given)
         tables = self._open_tables()
         schema = _common_schema(tables, files)
-        self._starts = [0, *itertools.accumulate(len(table) for table in tables)]
-        self._set_plan(schema, lambda name, path: peek_column(_chunks_of(tables, name), path), self._starts[-1])
+        self._starts = [0, *itertools.accumulate(map(len, tables))]
+        self._file_of = range(len(files))
+        self._set_plan(schema, self._starts[-1], self._make_reader(tables))
 
     @property
     def description(self) -> str:
@@ -90,36 +92,53 @@ class ArrowStore(ColumnarStore[TableReader]):
         if where.is_dir():
             is_dataset = (where / _STATE).is_file() and (where / "dataset_info.json").is_file()
             return is_dataset or (where / _SPLITS).is_file()
-        try:
-            with os.fdopen(open_regular(where), "rb") as file:
-                start = file.read(8)
-        except OSError:
-            return False
-        return start.startswith(_MAGIC) or (start.startswith(_STREAM) and where.suffix in {".arrow", ".arrows"})
+        return has_magic(where, _MAGIC) or (where.suffix in {".arrow", ".arrows"} and has_magic(where, _STREAM))
 
     @staticmethod
     def find_files(paths: Sequence[Path], split: str | None) -> tuple[Path, list[Path]]:
         """The folder of a container, and its files in order."""
-        return _find_files(paths, split)
+        first = paths[0]
+        if len(paths) > 1 or not first.is_dir():
+            return first.parent, list(paths)
+        if (first / _SPLITS).is_file():
+            splits = _read_json(first / _SPLITS).get("splits")
+            names = [str(name) for name in splits] if isinstance(splits, list) else []
+            if split not in names:
+                raise ArgumentError(f"split must be one of {quote_names(names)}, got {split!r}", store=str(first))
+            first = _child(first, split)
+        elif split is not None:
+            raise ArgumentError(f"split must not be given: the folder has no splits, got {split!r}", store=str(first))
+        entries = _read_json(first / _STATE).get("_data_files")
+        try:
+            names = [str(entry["filename"]) for entry in entries] if isinstance(entries, list) else []
+        except (TypeError, KeyError) as error:
+            raise StoreFormatError(f"{_STATE} does not list the files of the container", store=str(first)) from error
+        if not names:
+            raise StoreFormatError(f"{_STATE} names no files", store=str(first))
+        return first, [_child(first, name) for name in names]
 
     @staticmethod
-    def map_table(path: Path) -> Any:
+    def map_table(path: Path) -> pa.Table:
         """The table in a file, whose buffers are pages of the mapped file."""
-        return _map_table(path)
+        from pyarrow import ipc, memory_map
 
-    def open_files(self) -> TableReader:
+        os.close(open_regular(path))
+        mapped = memory_map(str(path))
+        start = mapped.read(len(_MAGIC))
+        mapped.seek(0)
+        reader = ipc.open_file(mapped) if start == _MAGIC else ipc.open_stream(mapped)
+        table = reader.read_all()
+        table.validate()
+        return table
+
+    def open_files(self) -> ColumnarReader:
         """Map the files."""
-        tables = self._open_tables()
-        return TableReader(self._plan.fields, lambda name: _chunks_of(tables, name), self._image_files)
+        return self._make_reader(self._open_tables())
 
-    def files_of(self, indices: Sequence[int]) -> Iterable[int]:
-        """The files that have these records."""
-        if len(self._files) == 1:
-            return (0,)
-        starts = self._starts
-        return {bisect_right(starts, index) - 1 for index in indices}
+    def _make_reader(self, tables: Sequence[pa.Table]) -> ColumnarReader:
+        return self.make_reader(lambda name, _: [chunk for table in tables for chunk in table.column(name).chunks])
 
-    def _open_tables(self) -> list[Any]:
+    def _open_tables(self) -> list[pa.Table]:
         arrow = require("pyarrow", extra="parquet", purpose="to read Arrow files")
         tables = []
         for path in self._files:
@@ -132,41 +151,7 @@ class ArrowStore(ColumnarStore[TableReader]):
         return tables
 
 
-def peek_column(chunks: Sequence[Any], path: Sequence[str]) -> bytes | None:
-    """The first bytes of the first value that is not null, among the first rows."""
-    from penstock.stores.arrow.columns import BinaryColumn
-
-    left = _PEEKED_ROWS
-    for chunk in chunks:  # the first ones may be empty
-        column = BinaryColumn([chunk.slice(0, left)], path)
-        for value in column.get_all():
-            if value is not None:
-                return bytes(value[:64])
-        left -= len(column)
-        if not left:
-            break
-    return None
-
-
-def _map_table(path: Path) -> Any:
-    """The table in a file, whose buffers are pages of the mapped file."""
-    from pyarrow import ipc, memory_map
-
-    os.close(open_regular(path))
-    mapped = memory_map(str(path))
-    start = mapped.read(len(_MAGIC))
-    mapped.seek(0)
-    reader = ipc.open_file(mapped) if start == _MAGIC else ipc.open_stream(mapped)
-    table = reader.read_all()
-    table.validate()
-    return table
-
-
-def _chunks_of(tables: Sequence[Any], name: str) -> list[Any]:
-    return [chunk for table in tables for chunk in table.column(name).chunks]
-
-
-def _common_schema(tables: Sequence[Any], files: Sequence[Path]) -> Any:
+def _common_schema(tables: Sequence[pa.Table], files: Sequence[Path]) -> pa.Schema:
     """The schema of all files.
 
     Raises
@@ -181,36 +166,13 @@ def _common_schema(tables: Sequence[Any], files: Sequence[Path]) -> Any:
     return schema
 
 
-def _find_files(paths: Sequence[Path], split: str | None) -> tuple[Path, list[Path]]:
-    """The folder of a container, and its files in order."""
-    first = paths[0]
-    if len(paths) > 1 or not first.is_dir():
-        return first.parent, list(paths)
-    if (first / _SPLITS).is_file():
-        splits = _read_json(first / _SPLITS).get("splits")
-        names = [str(name) for name in splits] if isinstance(splits, list) else []
-        if split not in names:
-            raise ArgumentError(f"split must be one of {quote_names(names)}, got {split!r}", store=str(first))
-        first = _child(first, split)
-    elif split is not None:
-        raise ArgumentError(f"split must not be given: the folder has no splits, got {split!r}", store=str(first))
-    entries = _read_json(first / _STATE).get("_data_files")
-    try:
-        names = [str(entry["filename"]) for entry in entries or ()]
-    except (TypeError, KeyError) as error:
-        raise StoreFormatError(f"{_STATE} does not list the files of the container", store=str(first)) from error
-    if not names:
-        raise StoreFormatError(f"{_STATE} names no files", store=str(first))
-    return first, [_child(first, name) for name in names]
-
-
 def _child(folder: Path, name: str | None) -> Path:
     if not name or name in {".", ".."} or "/" in name or "\0" in name:
         raise StoreFormatError(f"a container must name files of its folder, got {name!r:.200}", store=str(folder))
     return folder / name
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> dict[str, object]:
     try:
         found = read_json(path)
     except FileNotFoundError:

@@ -7,25 +7,26 @@ to read a record.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import xxhash
 
 from penstock.errors import ArgumentError
-from penstock.sample import Array
 from penstock.stores.arrow.columnar import ColumnarStore, takes_columns
-from penstock.stores.arrow.files import peek_column
-from penstock.stores.arrow.table import TableReader, make_column_values
+from penstock.stores.arrow.table import ColumnarReader
 from penstock.stores.location import Location
 from penstock.wording import counted
+
+if TYPE_CHECKING:
+    import datasets
 
 __all__ = ["HuggingFaceStore"]
 
 _SAMPLED_RECORDS = 64
 
 
-class HuggingFaceStore(ColumnarStore[TableReader]):
+class HuggingFaceStore(ColumnarStore[ColumnarReader]):
     """Records of a ``datasets.Dataset``.
 
     Parameters
@@ -48,10 +49,10 @@ class HuggingFaceStore(ColumnarStore[TableReader]):
     @takes_columns
     def __init__(
         self,
-        dataset: Any,
+        dataset: datasets.Dataset,
         *,
         allow_paths: bool = False,
-        **columns: Any,
+        **columns: object,
     ) -> None:
         if isinstance(dataset, dict):
             raise ArgumentError(
@@ -65,7 +66,7 @@ class HuggingFaceStore(ColumnarStore[TableReader]):
         self._rows = None if indices is None else indices.column(0).to_numpy()
         metadata = dataset.features.arrow_schema.metadata
         schema = self._table.schema.with_metadata(metadata)
-        self._set_plan(schema, lambda name, path: peek_column(self._table.column(name).chunks, path), len(dataset))
+        self._set_plan(schema, len(dataset), self.open_files())
 
     @property
     def description(self) -> str:
@@ -78,20 +79,9 @@ class HuggingFaceStore(ColumnarStore[TableReader]):
         names = {f"{each.__module__}.{each.__name__}" for each in type(value).__mro__}
         return bool(names & {"datasets.arrow_dataset.Dataset", "datasets.dataset_dict.DatasetDict"})
 
-    def open_files(self) -> TableReader:
+    def open_files(self) -> ColumnarReader:
         """The readers of this process."""
-        return TableReader(self._plan.fields, lambda name: self._table.column(name).chunks, self._image_files)
-
-    def read_column(self, opened: TableReader, field: str) -> Array | list[Any]:
-        """A column, in the order of the dataset."""
-        values = make_column_values(opened.get_reader(field), self.schema[field].kind, len(self._table))
-        if self._rows is None:
-            return values
-        if isinstance(values, list):
-            return [values[row] for row in self._rows.tolist()]
-        chosen = values[self._rows]
-        chosen.flags.writeable = False
-        return chosen
+        return self.make_reader(lambda name, _: self._table.column(name).chunks)
 
     def digest(self) -> str:
         """Of the dataset's own fingerprint, and of the options."""
@@ -114,5 +104,5 @@ class HuggingFaceStore(ColumnarStore[TableReader]):
         return _reopen, (type(self), self._dataset, dict(self._options))
 
 
-def _reopen(cls: type[HuggingFaceStore], dataset: Any, options: dict[str, Any]) -> HuggingFaceStore:
-    return cls(dataset, **options)
+def _reopen(cls: type[HuggingFaceStore], dataset: datasets.Dataset, options: dict[str, object]) -> HuggingFaceStore:
+    return cls(dataset, **options)  # type: ignore[arg-type]  # those that it had

@@ -10,9 +10,10 @@ version that was the newest when it was opened.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from penstock import forks
 from penstock.errors import (
@@ -24,21 +25,23 @@ from penstock.errors import (
 )
 from penstock.registry import require
 from penstock.sample import Array
-from penstock.stores.arrow.columnar import ColumnarStore, takes_columns
+from penstock.stores.arrow.columnar import PEEKED_ROWS, ColumnarStore, takes_columns
 from penstock.stores.arrow.columns import TextColumn
-from penstock.stores.arrow.files import peek_column
-from penstock.stores.arrow.table import ColumnKeys, TableReader, make_column_values, make_reader
+from penstock.stores.arrow.table import ColumnarReader, ColumnKeys
 from penstock.stores.base import PathLike
 from penstock.stores.container import fingerprint_files
 from penstock.wording import counted
 
+if TYPE_CHECKING:
+    import lance
+    import pyarrow as pa
+
 __all__ = ["LanceStore"]
 
-T_result = TypeVar("T_result")
-_PEEKED_ROWS = 16
+_LANCE_ERRORS: Final = (OSError, RuntimeError, ValueError, KeyError, TypeError)
 
 
-class LanceStore(ColumnarStore[Any]):
+class LanceStore(ColumnarStore["lance.LanceDataset"]):
     """Records of a Lance dataset: its rows, without deleted ones, in its order.
 
     Parameters
@@ -73,7 +76,7 @@ class LanceStore(ColumnarStore[Any]):
         *,
         version: int | None = None,
         allow_paths: bool = False,
-        **columns: Any,
+        **columns: object,
     ) -> None:
         location = self.locate(path)
         folder = location.local_path
@@ -81,9 +84,11 @@ class LanceStore(ColumnarStore[Any]):
             raise StoreNotFoundError("there is no store at this path", store=str(location))
         self._folder, self._version = folder, version
         dataset = self._open_dataset(str(location))
-        self._version = int(self._call(lambda: dataset.version))
-        # A pickled store opens the version that this one has, also where a newer one was written since.
-        files = self._call(lambda: _list_files(dataset, folder))
+        with self._calling():
+            self._version = int(dataset.version)
+            # A pickled store opens the version that this one has, also where a newer one was written since.
+            files = _list_files(dataset, folder)
+            schema, count = dataset.schema, int(dataset.count_rows())
         super().__init__(
             location,
             files=files,
@@ -92,13 +97,10 @@ class LanceStore(ColumnarStore[Any]):
             allow_paths=allow_paths,
             version=self._version,
         )
-        stored = self._call(lambda: dataset.schema)
-        self._is_blob = {each.name: _is_lance_blob(each) for each in stored}
-        count = int(self._call(dataset.count_rows))
-        head = self._take(dataset, list(range(min(count, _PEEKED_ROWS))), self._find_binary(stored))
-        schema = _with_plain_blobs(stored, self._is_blob)
-        self._set_plan(schema, lambda name, path: peek_column(head.column(name).chunks, path), count)
-        self._columns_of = {field.name: field.column for field in self._plan.fields}
+        self._is_blob = {each.name: _is_lance_blob(each) for each in schema}
+        first = range(min(count, PEEKED_ROWS))
+        reader = self.make_reader(lambda name, _: self._take(dataset, first, [name]).column(name).chunks)
+        self._set_plan(_with_plain_blobs(schema, self._is_blob), count, reader)
 
     @property
     def description(self) -> str:
@@ -111,33 +113,30 @@ class LanceStore(ColumnarStore[Any]):
         where = Path(path)
         return (where / "_versions").is_dir() and any((where / name).is_dir() for name in ("data", "_transactions"))
 
-    def open_files(self) -> Any:
+    def open_files(self) -> lance.LanceDataset:
         """Open the dataset in this process."""
         return self._open_dataset(self.url)
 
     def find_rows(
-        self, opened: Any, indices: Sequence[int], field: str | None = None
-    ) -> tuple[TableReader, Callable[[int], int]]:
+        self, opened: lance.LanceDataset, indices: Sequence[int], field: str | None = None
+    ) -> tuple[ColumnarReader, Callable[[int], int]]:
         """A table of some records, of one request for all of them."""
-        columns = sorted(set(self._columns_of.values())) if field is None else [self._columns_of[field]]
-        table = self._take(opened, list(indices), columns)
+        columns = {each.column for each in self._plan.fields if field in {None, each.name}}
+        table = self._take(opened, indices, sorted(columns))
         rows = {index: row for row, index in enumerate(indices)}
-        reader = TableReader(self._plan.fields, lambda name: table.column(name).chunks, self._image_files)
-        return reader, rows.__getitem__
+        return self.make_reader(lambda name, _: table.column(name).chunks), rows.__getitem__
 
-    def read_key_column(self, opened: Any, key: tuple[str, ...]) -> Sequence[str]:
+    def read_key_column(self, opened: lance.LanceDataset, key: tuple[str, ...]) -> Sequence[str]:
         """The keys; the column is read once."""
-        column, *path = key
-        name = ".".join(key)
-        table = self._call(lambda: opened.to_table(columns={"key": f"`{column}`" if not path else name}))
+        with self._calling():
+            table = opened.to_table(columns={"key": ".".join(key) if len(key) > 1 else f"`{key[0]}`"})
         return ColumnKeys(TextColumn(table.column("key").chunks))
 
-    def read_column(self, opened: Any, field: str) -> Array | list[Any]:
+    def read_column(self, opened: lance.LanceDataset, field: str) -> Array | list[object]:
         """A column, without an object for each number."""
-        planned = next(each for each in self._plan.fields if each.name == field)
-        table = self._call(lambda: opened.to_table(columns=[planned.column]))
-        reader = make_reader(planned, lambda name, _: table.column(name).chunks, self._image_files)
-        return make_column_values(reader, self.schema[field].kind, len(self))
+        with self._calling():
+            table = opened.to_table(columns=[each.column for each in self._plan.fields if each.name == field])
+        return self.make_reader(lambda name, _: table.column(name).chunks).read_column(field, len(self), None)
 
     def fingerprint(self) -> str:
         """Of sizes, and of the first and last bytes, of the files with the records; and of the options."""
@@ -147,28 +146,24 @@ class LanceStore(ColumnarStore[Any]):
             self._fingerprint = fingerprint_files(files, f"{stated}\0{len(self)}")
         return self._fingerprint
 
-    def _take(self, dataset: Any, numbers: list[int], columns: list[str]) -> Any:
+    def _take(self, dataset: lance.LanceDataset, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
         import pyarrow as pa
 
+        numbers = list(rows)
         plain = [name for name in columns if not self._is_blob[name]]
-        table = self._call(lambda: dataset.take(numbers, columns=plain)) if plain else None
-        for name in columns:
-            if self._is_blob[name]:
-                contents = self._call(lambda name=name: _read_blobs(dataset, name, numbers))  # type: ignore[misc]
-                blobs = pa.array(contents, pa.large_binary())
-                table = pa.table({name: blobs}) if table is None else table.append_column(name, blobs)
-        if table is None:
-            return pa.table({})
-        if len(table) != len(numbers):
+        with self._calling():
+            table = dataset.take(numbers, columns=plain) if plain else pa.table({})
+            for name in columns:
+                if self._is_blob[name]:
+                    blobs = pa.array(_read_blobs(dataset, name, numbers), pa.large_binary())
+                    table = table.append_column(name, blobs) if table.num_columns else pa.table({name: blobs})
+        if columns and len(table) != len(numbers):
             raise CorruptRecordError(f"Lance gave {len(table)} rows of {len(numbers)}", store=str(self._folder))
         return table
 
-    def _find_binary(self, schema: Any) -> list[str]:
-        """The columns whose content decides what they are."""
-        return [each.name for each in schema if self._is_blob[each.name] or "binary" in str(each.type)]
-
-    def _call(self, function: Callable[[], T_result]) -> T_result:
-        """What a function of Lance returns; whatever it raises becomes an error of this store."""
+    @contextlib.contextmanager
+    def _calling(self) -> Iterator[None]:
+        """Raise what functions of Lance raise as errors of this store."""
         if forks.used_before_fork("Lance"):
             raise StoreError(
                 "Lance does not support fork, and this process was forked after Lance was used; start worker processes "
@@ -177,25 +172,26 @@ class LanceStore(ColumnarStore[Any]):
             )
         forks.note_use("Lance")
         try:
-            return function()
+            yield
         except PenstockError:
             raise
-        except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:
-            raise CorruptRecordError(f"Lance cannot read the dataset: {error}", store=str(self._folder)) from error
         except BaseException as error:
-            if type(error).__name__ != "PanicException":  # a fault in Lance's own code, such as a damaged file causes
+            # PanicException is a fault in Lance's own code, such as a damaged file causes
+            if not isinstance(error, _LANCE_ERRORS) and type(error).__name__ != "PanicException":
                 raise
-            raise CorruptRecordError(f"Lance failed on the dataset: {error}", store=str(self._folder)) from error
+            raise CorruptRecordError(f"Lance cannot read the dataset: {error}", store=str(self._folder)) from error
 
-    def _open_dataset(self, where: str) -> Any:
-        lance = require("lance", extra="lance", purpose="to read Lance datasets")
+    def _open_dataset(self, where: str) -> lance.LanceDataset:
+        library = require("lance", extra="lance", purpose="to read Lance datasets")
         try:
-            return self._call(lambda: lance.dataset(str(self._folder), version=self._version))
+            with self._calling():
+                dataset: lance.LanceDataset = library.dataset(str(self._folder), version=self._version)
         except CorruptRecordError as error:
             raise StoreFormatError(f"the dataset cannot be opened: {error.__cause__}", store=where) from error
+        return dataset
 
 
-def _list_files(dataset: Any, folder: Path) -> list[Path]:
+def _list_files(dataset: lance.LanceDataset, folder: Path) -> list[Path]:
     """The files that hold the rows of the dataset."""
     names = [entry.path for fragment in dataset.get_fragments() for entry in fragment.data_files()]
     if any(Path(name).is_absolute() or ".." in Path(name).parts for name in names):
@@ -203,13 +199,13 @@ def _list_files(dataset: Any, folder: Path) -> list[Path]:
     return [folder / "data" / name for name in names]
 
 
-def _is_lance_blob(field: Any) -> bool:
+def _is_lance_blob(field: pa.Field) -> bool:
     """Whether a column is in Lance's encoding for large values, of version 1 (metadata) or 2 (an extension type)."""
     is_marked = (field.metadata or {}).get(b"lance-encoding:blob") == b"true"
     return is_marked or str(getattr(field.type, "extension_name", "")).startswith("lance.blob")
 
 
-def _with_plain_blobs(schema: Any, is_blob: Mapping[str, bool]) -> Any:
+def _with_plain_blobs(schema: pa.Schema, is_blob: Mapping[str, bool]) -> pa.Schema:
     """The schema of what :meth:`LanceStore._take` returns."""
     import pyarrow as pa
 
@@ -217,7 +213,7 @@ def _with_plain_blobs(schema: Any, is_blob: Mapping[str, bool]) -> Any:
     return pa.schema(plain, schema.metadata)
 
 
-def _read_blobs(dataset: Any, name: str, numbers: list[int]) -> list[bytes | None]:
+def _read_blobs(dataset: lance.LanceDataset, name: str, numbers: list[int]) -> list[bytes | None]:
     """The values of a column in Lance's encoding for large values; older versions leave out null rows."""
     blobs = dataset.take_blobs(name, indices=numbers)
     if len(blobs) != len(numbers):

@@ -13,20 +13,20 @@ image. A page has about a megabyte, and a page that is not compressed (``dataset
 from __future__ import annotations
 
 import contextlib
-from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from penstock.errors import ArgumentError, PenstockError
 from penstock.sample import Schema
 from penstock.stores.arrow.columnar import ColumnarStore, takes_columns
-from penstock.stores.arrow.fields import ColumnField
 from penstock.stores.arrow.parquet_files import find_parquet_files, holds_parquet, read_footers
-from penstock.stores.arrow.parquet_reader import ParquetReader
+from penstock.stores.arrow.parquet_reader import ParquetChunks, ParquetReader
 from penstock.stores.base import Indices, PathLike
 from penstock.stores.location import Location
 from penstock.stores.writing import CommittedRecords, Writer
 from penstock.wording import counted
+
+if TYPE_CHECKING:
+    from penstock.stores.arrow.parquet_writer import Prepared
 
 __all__ = ["ParquetStore"]
 
@@ -89,7 +89,7 @@ class ParquetStore(ColumnarStore[ParquetReader]):
         allow_paths: bool = False,
         memory_nbytes: int = _MEMORY_NBYTES,
         check: bool = True,
-        **columns: Any,
+        **columns: object,
     ) -> None:
         if memory_nbytes < 0:
             raise ArgumentError(f"memory_nbytes must be at least 0, got {memory_nbytes}")
@@ -102,15 +102,13 @@ class ParquetStore(ColumnarStore[ParquetReader]):
         super().__init__(location, files=files, columns=columns, folder=folder, allow_paths=allow_paths, **given)
         self._memory_nbytes, self._check = memory_nbytes, check
         self._index = read_footers(files)
-        self._starts: list[int] = self._index.starts.tolist()
-        self._group_files: list[int] = self._index.files.tolist()
-        planner = self._make_reader(())
-        self._set_plan(self._index.schema, planner.peek, self._starts[-1])
+        self._starts, self._file_of = self._index.starts, self._index.files
+        self._set_plan(self._index.schema, self._starts[-1], self.open_files())
 
     @property
     def description(self) -> str:
         """What was found."""
-        groups, count = counted(len(self._group_files), "row group"), counted(len(self._files), "file")
+        groups, count = counted(len(self._index.groups), "row group"), counted(len(self._files), "file")
         return f"parquet: {counted(len(self), 'row')} in {groups} of {count}, {self._plan.describe()}"
 
     @classmethod
@@ -128,7 +126,7 @@ class ParquetStore(ColumnarStore[ParquetReader]):
         overwrite: bool = False,
         row_group_records: int = 100,
         shard_records: int | None = None,
-    ) -> Writer[Any]:
+    ) -> Writer[Prepared]:
         """Begin or resume a Parquet file, or a folder of them if ``shard_records`` is given.
 
         Parameters
@@ -163,26 +161,15 @@ class ParquetStore(ColumnarStore[ParquetReader]):
 
     def open_files(self) -> ParquetReader:
         """Map the files."""
-        return self._make_reader(self._plan.fields)
+        chunks = ParquetChunks(self._files, self._index, memory_nbytes=self._memory_nbytes, check=self._check)
+        return ParquetReader(chunks, self._plan.fields, self._image_files)
 
     def close_files(self, opened: ParquetReader) -> None:
         """Let go of unpacked pages; views stay readable."""
         opened.close()
-
-    def files_of(self, indices: Sequence[int]) -> Iterable[int]:
-        """The files of the row groups that have these records."""
-        if len(self._files) == 1:
-            return (0,)
-        starts, files = self._starts, self._group_files
-        return {files[bisect_right(starts, index) - 1] for index in indices}
 
     def prefetch(self, indices: Indices) -> None:
         """Let the system begin to read the pages of the images of some records; returns at once."""
         if not self._closed:
             with contextlib.suppress(PenstockError, OSError, ValueError):  # reading the records raises what is wrong
                 self._opened.get().prefetch([int(index) for index in indices])
-
-    def _make_reader(self, fields: Sequence[ColumnField]) -> ParquetReader:
-        return ParquetReader(
-            self._files, self._index, fields, self._image_files, memory_nbytes=self._memory_nbytes, check=self._check
-        )

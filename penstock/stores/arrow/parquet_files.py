@@ -13,19 +13,20 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Final
 
 from penstock.errors import ArgumentError, StoreFormatError, StoreNotFoundError
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.registry import require
-from penstock.stores.arrow.thrift_compact import Shape, get_whole, read_struct
-from penstock.stores.common.regular_file import open_regular
+from penstock.stores.arrow.thrift_compact import Struct, get_struct, get_structs, get_whole, read_struct
+from penstock.stores.common.regular_file import has_magic, open_regular
 from penstock.stores.fields.record_names import make_natural_key, quote_names
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import parquet as pq
 
 __all__ = ["LeafColumn", "ParquetIndex", "find_parquet_files", "holds_parquet", "open_parquet", "read_footers"]
 
@@ -34,25 +35,22 @@ _SPLIT: Final = re.compile(
     r"(?i)(?:^|[-_. ])(train|training|test|testing|eval|evaluation|validation|valid|val|dev)(?:$|[-_. 0-9])"
 )
 _SPLIT_NAMES: Final = {"training": "train", "testing": "test", "eval": "test", "evaluation": "test"}
-_FOOTER: Final[Shape] = {4: ({1: ({3: dict.fromkeys((4, 6, 7, 9, 11))},), 3: None},)}
-"""Of a footer: row groups; of these, column chunks and number of rows; of these, compression, sizes and offsets."""
-_COMPRESSIONS: Final = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")
 _MAX_ROWS: Final = 1 << 40
 _MAGIC: Final = b"PAR1"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LeafColumn:
-    """A column of bytes without lists: where its chunks are, one for each row group, and what its values are."""
+    """A column of bytes without lists: what its values are, and where its chunks are, one for each row group."""
 
     max_definition: int
     value_nbytes: int
-    begins: NDArray[np.int64]
-    nbytes: NDArray[np.int64]
-    compressions: tuple[str, ...]
+    begins: list[int] = field(default_factory=list)
+    nbytes: list[int] = field(default_factory=list)
+    codecs: list[int] = field(default_factory=list)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ParquetIndex:
     """The row groups of some files.
 
@@ -60,33 +58,29 @@ class ParquetIndex:
     ----------
     schema : pyarrow.Schema
         That of all files.
-    starts : int64 array
-        First row of each row group, and the number of all rows.
-    files, groups : int32 array
-        For each row group the number of its file, and its number there.
+    unpacked_nbytes : dict
+        For each leaf column, by its dotted path, its bytes when unpacked, as the footers say.
     leaves : dict
         The columns of bytes, by their dotted paths.
-    unpacked_nbytes : dict
-        For each leaf column its bytes when unpacked, as the footers say.
+    starts : list of int
+        First row of each row group, and the number of all rows.
+    files, groups : list of int
+        For each row group the number of its file, and its number there.
     """
 
-    schema: Any
-    starts: NDArray[np.int64]
-    files: NDArray[np.int32]
-    groups: NDArray[np.int32]
-    leaves: dict[str, LeafColumn]
+    schema: pa.Schema
     unpacked_nbytes: dict[str, int]
+    leaves: dict[str, LeafColumn]
+    starts: list[int] = field(default_factory=lambda: [0])
+    files: list[int] = field(default_factory=list)
+    groups: list[int] = field(default_factory=list)
 
 
 def holds_parquet(path: str) -> bool:
     """Whether a path is a Parquet file, or a folder of them that is no folder of images."""
     where = Path(path)
     if not where.is_dir():
-        try:
-            with os.fdopen(open_regular(where), "rb") as file:
-                return file.read(4) == _MAGIC
-        except OSError:
-            return False
+        return has_magic(where, _MAGIC)
     try:
         with os.scandir(where) as entries:
             shown = [(entry.name, entry.is_dir()) for entry in entries if not entry.name.startswith(".")]
@@ -127,8 +121,8 @@ def find_parquet_files(paths: Sequence[Path], split: str | None) -> list[Path]:
     return found
 
 
-def open_parquet(path: Path, *, check: bool = False, metadata: Any = None) -> Any:
-    """A ``pyarrow.parquet.ParquetFile``; the caller closes it.
+def open_parquet(path: Path, *, check: bool = False, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+    """An open file; the caller closes it.
 
     Raises
     ------
@@ -155,89 +149,59 @@ def read_footers(paths: Sequence[Path]) -> ParquetIndex:
     StoreFormatError
         If a file is damaged, or the columns of two files differ.
     """
-    footers = _Footers()
+    index: ParquetIndex | None = None
     for number, path in enumerate(paths):
         with open_parquet(path) as file:
             try:
-                footers.add(number, path, file)
+                if index is None:
+                    index = _begin_index(file)
+                elif not file.schema_arrow.equals(index.schema):
+                    raise ValueError("its columns differ from those of the first file")  # noqa: TRY301  # one handler
+                for group, entry in enumerate(_read_row_groups(path)):
+                    _add_row_group(index, entry, number, group)
             except ValueError as error:
                 raise StoreFormatError(
                     f"{path.name} cannot be read with the others: {error}", store=str(path)
                 ) from error
-    return footers.to_index()
+    assert index is not None, "a container has at least one file"
+    return index
 
 
-class _Footers:
-    """Collects the footers of files."""
+def _begin_index(file: pq.ParquetFile) -> ParquetIndex:
+    """The columns of a file."""
+    columns = [file.schema.column(number) for number in range(len(file.schema))]
+    index = ParquetIndex(file.schema_arrow, {column.path: 0 for column in columns}, {})
+    for column in columns:
+        if column.physical_type in {"BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"} and not column.max_repetition_level:
+            nbytes = max(0, column.length) if column.physical_type != "BYTE_ARRAY" else 0
+            index.leaves[column.path] = LeafColumn(column.max_definition_level, nbytes)
+    return index
 
-    def __init__(self) -> None:
-        self._schema: Any = None
-        self._names: list[str] = []  # of the leaf columns
-        self._levels: dict[str, tuple[int, int]] = {}  # of the columns of bytes: largest level, bytes of a value
-        self._rows = 0
-        self._groups: list[tuple[int, int, int]] = []  # rows, file, number in the file
-        self._places: dict[str, list[tuple[int, int, str]]] = {}
-        self._unpacked: dict[str, int] = {}
 
-    def add(self, number: int, path: Path, file: Any) -> None:
-        """Add a file; raises ValueError."""
-        if self._schema is None:
-            self._begin(file)
-        elif not file.schema_arrow.equals(self._schema):
-            raise ValueError("its columns differ from those of the first file")
-        for group, entry in enumerate(_read_row_groups(path)):
-            rows, chunks = get_whole(entry, 3), entry.get(1, [])
-            self._rows += rows
-            if self._rows > _MAX_ROWS:
-                raise ValueError(f"row groups 0 to {group} have {self._rows} rows; there may be {_MAX_ROWS}")
-            if len(chunks) != len(self._names):
-                raise ValueError(f"row group {group} has {len(chunks)} columns, and the schema {len(self._names)}")
-            if rows:
-                self._groups.append((rows, number, group))
-                for name, chunk in zip(self._names, chunks, strict=True):
-                    self._add_chunk(name, chunk.get(3, {}))
-
-    def to_index(self) -> ParquetIndex:
-        """What was found."""
-        rows, files, groups = (np.array([entry[i] for entry in self._groups], np.int64) for i in range(3))
-        leaves = {
-            name: LeafColumn(
-                *self._levels[name],
-                np.array([place[0] for place in places], np.int64),
-                np.array([place[1] for place in places], np.int64),
-                tuple(place[2] for place in places),
-            )
-            for name, places in self._places.items()
-        }
-        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(rows)])
-        return ParquetIndex(
-            self._schema, starts, files.astype(np.int32), groups.astype(np.int32), leaves, self._unpacked
-        )
-
-    def _add_chunk(self, name: str, chunk: dict[int, Any]) -> None:
-        """Note where a column chunk begins in its file, its number of bytes, and its compression."""
-        self._unpacked[name] += get_whole(chunk, 6)
-        if name in self._places:
+def _add_row_group(index: ParquetIndex, entry: Struct, number: int, group: int) -> None:
+    """Note the rows of a row group, and where its column chunks are: their first bytes, sizes and compressions."""
+    rows, chunks = index.starts[-1] + get_whole(entry, 3), get_structs(entry, 1)
+    if rows > _MAX_ROWS:
+        raise ValueError(f"row groups 0 to {group} have {rows} rows; there may be {_MAX_ROWS}")
+    if len(chunks) != len(index.unpacked_nbytes):
+        raise ValueError(f"row group {group} has {len(chunks)} columns, and the schema {len(index.unpacked_nbytes)}")
+    if rows == index.starts[-1]:
+        return
+    index.starts.append(rows)
+    index.files.append(number)
+    index.groups.append(group)
+    for name, column in zip(index.unpacked_nbytes, chunks, strict=True):
+        chunk = get_struct(column, 3)
+        index.unpacked_nbytes[name] += get_whole(chunk, 6)
+        if (leaf := index.leaves.get(name)) is not None:
             begin, dictionary = get_whole(chunk, 9), chunk.get(11)
-            if type(dictionary) is int and 0 < dictionary < begin:
-                begin = dictionary
-            codec = get_whole(chunk, 4)
-            compression = _COMPRESSIONS[codec] if codec < len(_COMPRESSIONS) else str(codec)
-            self._places[name].append((begin, get_whole(chunk, 7), compression))
-
-    def _begin(self, file: Any) -> None:
-        self._schema = file.schema_arrow
-        for number in range(len(file.schema)):
-            leaf = file.schema.column(number)
-            self._names.append(leaf.path)
-            self._unpacked[leaf.path] = 0
-            is_fixed = leaf.physical_type == "FIXED_LEN_BYTE_ARRAY"
-            if (is_fixed or leaf.physical_type == "BYTE_ARRAY") and not leaf.max_repetition_level:
-                self._levels[leaf.path] = leaf.max_definition_level, max(0, leaf.length) if is_fixed else 0
-                self._places[leaf.path] = []
+            has_dictionary = type(dictionary) is int and 0 < dictionary < begin
+            leaf.begins.append(get_whole(chunk, 11) if has_dictionary else begin)
+            leaf.nbytes.append(get_whole(chunk, 7))
+            leaf.codecs.append(get_whole(chunk, 4))
 
 
-def _read_row_groups(path: Path) -> list[dict[int, Any]]:
+def _read_row_groups(path: Path) -> list[Struct]:
     """The row groups in the footer of a file.
 
     pyarrow has read the footer already. Its accessors of column chunks are not used: they end the process where the
@@ -251,11 +215,10 @@ def _read_row_groups(path: Path) -> list[dict[int, Any]]:
             raise ValueError(f"its footer has {nbytes} bytes, and the file {end}")
         file.seek(end - nbytes)
         try:
-            footer, _ = read_struct(file.read(nbytes), 0, _FOOTER)
+            footer, _ = read_struct(file.read(nbytes), 0)
         except IndexError as error:
             raise ValueError("its footer ends too early") from error
-    groups: list[dict[int, Any]] = footer.get(4, [])
-    return groups
+    return get_structs(footer, 4)
 
 
 def _choose_split(found: Sequence[Path], split: str | None, *, is_folder: bool) -> list[Path]:

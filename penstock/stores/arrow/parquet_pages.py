@@ -17,25 +17,18 @@ import zlib
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from penstock.errors import ArgumentError
 from penstock.sample import Array
-from penstock.stores.arrow.thrift_compact import Shape, get_whole, read_struct, read_varint
+from penstock.stores.arrow.thrift_compact import Struct, get_struct, get_whole, read_struct, read_varint
 
-__all__ = ["ChunkPages", "ColumnLayout", "PageValues", "UnsupportedPageError"]
+__all__ = ["ChunkPages", "PageValues", "UnsupportedPageError"]
 
 _DATA, _INDEX, _DICTIONARY, _DATA_V2 = range(4)
 _PLAIN, _PLAIN_DICTIONARY, _RLE, _RLE_DICTIONARY = 0, 2, 3, 8
-_HEADER: Final[Shape] = {
-    **dict.fromkeys((1, 2, 3, 4)),
-    5: dict.fromkeys((1, 2, 3)),
-    7: dict.fromkeys((1, 2)),
-    8: dict.fromkeys((1, 4, 5, 6, 7)),
-}
-"""Of a page header: type, sizes, checksum; of a data page, a dictionary, a data page of version 2: their own parts."""
 _MAX_PAGE_NBYTES: Final = 1 << 30
 _MAX_VALUES: Final = 1 << 26
 
@@ -45,14 +38,6 @@ Decompress = Callable[[memoryview, int], memoryview]
 
 class UnsupportedPageError(ArgumentError):
     """A page in a form that is left to pyarrow; never reaches a user."""
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnLayout:
-    """The largest definition level of a column chunk, and the bytes of a value of fixed length (0: of any length)."""
-
-    max_definition: int
-    value_nbytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,31 +62,18 @@ class PageValues:
     ----------
     content : memoryview
         The bytes of the values.
-    begins, lengths : memoryview of int64
-        Where each value begins, and its number of bytes.
-    slots : memoryview of int32 or None
-        For each row the number of its value, -1 for a null; None where no row is null.
+    begins, ends : memoryview of int64
+        For each row where its value begins and ends; -1 for a null.
     """
 
     content: memoryview
     begins: memoryview
-    lengths: memoryview
-    slots: memoryview | None = None
+    ends: memoryview
 
     def get(self, row: int) -> memoryview | None:
         """The bytes of a row of the page."""
-        if self.slots is not None:
-            row = self.slots[row]
-            if row < 0:
-                return None
         begin = self.begins[row]
-        return self.content[begin : begin + self.lengths[row]]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory, if the content is no mapped file."""
-        slots = 0 if self.slots is None else self.slots.nbytes
-        return self.content.nbytes + self.begins.nbytes + self.lengths.nbytes + slots
+        return None if begin < 0 else self.content[begin : self.ends[row]]
 
 
 class ChunkPages:
@@ -113,10 +85,10 @@ class ChunkPages:
         All bytes of the column chunk.
     rows : int
         Number of rows of the row group.
-    layout : ColumnLayout
-        What its values are.
+    max_definition, value_nbytes : int
+        The largest definition level, and the bytes of a value of fixed length (0: of any length).
     decompress : callable or None
-        Unpacks a page; None if pages are not compressed.
+        Unpacks a page; None if pages are not compressed: values are then views of the chunk's own bytes.
     check : bool
         Whether the checksums of pages that have one are compared.
 
@@ -129,9 +101,17 @@ class ChunkPages:
     """
 
     def __init__(
-        self, chunk: memoryview, rows: int, layout: ColumnLayout, decompress: Decompress | None, *, check: bool
+        self,
+        chunk: memoryview,
+        rows: int,
+        max_definition: int,
+        value_nbytes: int,
+        decompress: Decompress | None,
+        *,
+        check: bool,
     ) -> None:
-        self._chunk, self._layout, self._decompress, self._check = chunk, layout, decompress, check
+        self._chunk, self._decompress, self._check = chunk, decompress, check
+        self._max_definition, self._value_nbytes = max_definition, value_nbytes
         self._dictionary: _Page | None = None
         self._pages: list[_Page] = []
         self._firsts: list[int] = []
@@ -142,18 +122,13 @@ class ChunkPages:
         page = self._pages[number]
         return page.begin, page.nbytes
 
-    @property
-    def is_mapped(self) -> bool:
-        """Whether values are views of the chunk's own bytes."""
-        return self._decompress is None
-
     def find(self, row: int) -> tuple[int, int]:
         """The number of the page that has a row of the row group, and the row in it."""
         number = bisect_right(self._firsts, row) - 1
         return number, row - self._firsts[number]
 
-    def read(self, number: int) -> PageValues:
-        """The values of a page.
+    def read(self, number: int) -> tuple[PageValues, int]:
+        """The values of a page, and the bytes of memory that they take.
 
         Raises
         ------
@@ -163,26 +138,31 @@ class ChunkPages:
             If pyarrow must read it.
         """
         page = self._pages[number]
-        body, at, slots = self._open_page(page)
-        count = page.count if slots is None else int((slots >= 0).sum())
+        body, present = self._open_page(page)
+        count = page.count if present is None else int(present.sum())
+        content = body
         if page.encoding == _PLAIN:
-            begins, lengths = _find_values(body, at, count, self._layout.value_nbytes)
-            content = body
+            begins, ends = _find_values(body, count, self._value_nbytes)
         elif page.encoding in {_PLAIN_DICTIONARY, _RLE_DICTIONARY}:
-            content, known, sizes = self._read_dictionary()
-            numbers = _decode_runs(body, at + 1, len(body), body[at] if count else 0, count)
-            if count and not (int(numbers.min()) >= 0 and int(numbers.max()) < len(known)):
-                raise ValueError(f"a number in a page is outside the dictionary of {len(known)} values")
-            begins, lengths = known[numbers], sizes[numbers]
+            content, begins, ends = self._read_dictionary()
+            numbers = _decode_runs(body[1:], body[0] if count else 0, count)
+            if count and int(numbers.max()) >= len(begins):
+                raise ValueError(f"a number in a page is outside the dictionary of {len(begins)} values")
+            begins, ends = begins[numbers], ends[numbers]
         else:
             raise UnsupportedPageError(f"a page has encoding {page.encoding}")
-        return PageValues(content, begins.data, lengths.data, None if slots is None else slots.data)
+        if present is not None:
+            spread = np.full((2, page.count), -1, np.int64)
+            spread[:, present] = begins, ends
+            begins, ends = spread
+        nbytes = 2 * begins.nbytes + (0 if self._decompress is None else len(content))
+        return PageValues(content, begins.data, ends.data), nbytes
 
     def _walk(self, rows: int) -> None:
         """Find the pages by their headers."""
         at, first, end = 0, 0, len(self._chunk)
         while first < rows:
-            header, begin = read_struct(self._chunk, at, _HEADER)
+            header, begin = read_struct(self._chunk, at)
             kind, nbytes = header.get(1), get_whole(header, 3)
             if begin + nbytes > end:
                 raise ValueError(f"a page of {nbytes} bytes at {begin} ends behind its column chunk of {end}")
@@ -201,17 +181,13 @@ class ChunkPages:
                 raise ValueError(f"a page has the unexpected type {kind!r}")
             at = begin + nbytes
 
-    def _make_page(self, header: dict[int, Any], begin: int) -> _Page:
-        kind = header[1]
-        entry = header.get({_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}[kind])
-        if not isinstance(entry, dict):
-            raise ValueError(  # noqa: TRY004  # of the file, not of an argument
-                f"the header of a page of type {kind} has no part for its type"
-            )
+    def _make_page(self, header: Struct, begin: int) -> _Page:
+        kind = get_whole(header, 1)
+        entry = get_struct(header, {_DATA: 5, _DICTIONARY: 7, _DATA_V2: 8}[kind])
         is_second = kind == _DATA_V2
         if is_second and get_whole(entry, 6):
             raise ValueError("a page has repetition levels, and its column has no lists")
-        if kind == _DATA and self._layout.max_definition and entry.get(3) != _RLE:
+        if kind == _DATA and self._max_definition and entry.get(3) != _RLE:
             raise UnsupportedPageError("the levels of a page are not run lengths")
         checksum = header.get(4)
         return _Page(
@@ -225,26 +201,22 @@ class ChunkPages:
             checksum if type(checksum) is int else None,
         )
 
-    def _open_page(self, page: _Page) -> tuple[memoryview, int, Array | None]:
-        """The unpacked bytes of a data page, where its values begin, and the slots of the rows."""
-        body = self._take(page)
-        maximum = self._layout.max_definition
-        if page.levels_nbytes >= 0:
-            nbytes = page.levels_nbytes
-            if nbytes > len(body):
-                raise ValueError(f"the levels of a page have {nbytes} bytes, and the page has {len(body)}")
-            levels, body = body[:nbytes], body[nbytes:]
-            if page.is_packed and len(body):
-                body = self._unpack(body, page.unpacked_nbytes - nbytes)
-            return body, 0, _find_slots(levels, maximum, page.count) if maximum else None
-        if page.is_packed:
-            body = self._unpack(body, page.unpacked_nbytes)
-        if not maximum:
-            return body, 0, None
-        nbytes = int.from_bytes(body[:4], "little")
-        if nbytes > len(body) - 4:  # also where fewer than four bytes are there
+    def _open_page(self, page: _Page) -> tuple[memoryview, Array | None]:
+        """The unpacked values of a data page, and which rows have one (None: all)."""
+        body, maximum = self._take(page), self._max_definition
+        begin, nbytes = 0, page.levels_nbytes
+        is_first = nbytes < 0  # levels are packed with the values, behind their number of bytes
+        if is_first:
+            if page.is_packed:
+                body = self._unpack(body, page.unpacked_nbytes)
+            begin, nbytes = (4, int.from_bytes(body[:4], "little")) if maximum else (0, 0)
+        if begin + nbytes > len(body):
             raise ValueError(f"the levels of a page have {nbytes} bytes, and the page has {len(body)}")
-        return body, 4 + nbytes, _find_slots(body[4 : 4 + nbytes], maximum, page.count)
+        levels, body = body[begin : begin + nbytes], body[begin + nbytes :]
+        if page.is_packed and not is_first and len(body):
+            body = self._unpack(body, page.unpacked_nbytes - nbytes)
+        present = _decode_runs(levels, maximum.bit_length(), page.count) == maximum
+        return body, None if present.all() else present
 
     def _read_dictionary(self) -> tuple[memoryview, Array, Array]:
         """The bytes of the dictionary, and where its values are."""
@@ -258,8 +230,7 @@ class ChunkPages:
         content = self._take(page)
         if page.is_packed:
             content = self._unpack(content, page.unpacked_nbytes)
-        begins, lengths = _find_values(content, 0, page.count, self._layout.value_nbytes)
-        return content, begins, lengths
+        return content, *_find_values(content, page.count, self._value_nbytes)
 
     def _take(self, page: _Page) -> memoryview:
         content = self._chunk[page.begin : page.begin + page.nbytes]
@@ -277,63 +248,47 @@ class ChunkPages:
         return unpacked
 
 
-def _find_values(body: memoryview, at: int, count: int, value_nbytes: int) -> tuple[Array, Array]:
-    """Where each of ``count`` PLAIN values begins, and its number of bytes."""
-    end = len(body)
-    if count < 0 or count * (value_nbytes or 4) > end - at:
-        raise ValueError(f"a page of {end} bytes cannot hold {count} values")
+def _find_values(body: memoryview, count: int, value_nbytes: int) -> tuple[Array, Array]:
+    """Where each of ``count`` PLAIN values begins and ends."""
+    if count * (value_nbytes or 4) > len(body):
+        raise ValueError(f"a page of {len(body)} bytes cannot hold {count} values")
     if value_nbytes:
-        begins = np.arange(at, at + count * value_nbytes, value_nbytes, dtype=np.int64)
-        return begins, np.full(count, value_nbytes, np.int64)
-    begins, lengths = np.empty(count, np.int64), np.empty(count, np.int64)
-    starts, sizes = begins.data, lengths.data
+        begins = np.arange(count, dtype=np.int64) * value_nbytes
+        return begins, begins + value_nbytes
+    begins, ends = np.empty(count, np.int64), np.empty(count, np.int64)
+    starts, stops = begins.data, ends.data
     read = struct.Struct("<I").unpack_from
+    at = 0
     for number in range(count):
-        if at + 4 > end:
-            raise ValueError(f"a page of {end} bytes ends before value {number} of {count}")
-        (nbytes,) = read(body, at)
-        at += 4
-        starts[number], sizes[number] = at, nbytes
-        at += nbytes
-    if at > end:
-        raise ValueError(f"the values of a page need {at} bytes, and it has {end}")
-    return begins, lengths
+        if at + 4 > len(body):
+            raise ValueError(f"a page of {len(body)} bytes ends before value {number} of {count}")
+        starts[number] = at + 4
+        at += 4 + read(body, at)[0]
+        stops[number] = at
+    if at > len(body):
+        raise ValueError(f"the values of a page need {at} bytes, and it has {len(body)}")
+    return begins, ends
 
 
-def _find_slots(levels: memoryview, maximum: int, count: int) -> Array | None:
-    """For each row the number of its value, -1 for a null; None where no row is null."""
-    width = maximum.bit_length()
-    present = _decode_runs(levels, 0, len(levels), width, count) == maximum
-    if present.all():
-        return None
-    slots = np.cumsum(present, dtype=np.int32) - 1
-    slots[~present] = -1
-    return slots.astype(np.int32, copy=False)
-
-
-def _decode_runs(body: memoryview, at: int, end: int, width: int, count: int) -> Array:
+def _decode_runs(body: memoryview, width: int, count: int) -> Array:
     """``count`` numbers of ``width`` bits, in runs and packed groups of eight (the RLE encoding)."""
     if width > 32:
         raise ValueError(f"numbers in a page have {width} bits")
     numbers = np.zeros(count, np.int64)
-    filled = 0
+    filled = at = 0
     while filled < count and width:
         header, at = read_varint(body, at)
-        if header & 1:
-            groups = min(header >> 1, (count - filled + 7) // 8)  # the last group of a page may be cut off
-            nbytes = groups * width
-            if not groups or at + nbytes > end:
-                raise ValueError("packed numbers end behind their page")
+        is_packed, left = header & 1, count - filled
+        groups = min(header >> 1, (left + 7) // 8)  # the last group of a page may be cut off
+        nbytes = groups * width if is_packed else (width + 7) // 8
+        taken = min(8 * groups if is_packed else header >> 1, left)
+        if not taken or at + nbytes > len(body):
+            raise ValueError("a run of numbers ends behind its page")
+        if is_packed:
             bits = np.unpackbits(np.frombuffer(body[at : at + nbytes], np.uint8), bitorder="little")
-            packed = bits.reshape(-1, width) @ (1 << np.arange(width, dtype=np.int64))
-            taken = min(len(packed), count - filled)
-            numbers[filled : filled + taken] = packed[:taken]
-            at += nbytes
+            numbers[filled : filled + taken] = (bits.reshape(-1, width) @ (1 << np.arange(width)))[:taken]
         else:
-            taken, nbytes = min(header >> 1, count - filled), (width + 7) // 8
-            if not taken or at + nbytes > end:
-                raise ValueError("a run of numbers ends behind its page")
             numbers[filled : filled + taken] = int.from_bytes(body[at : at + nbytes], "little")
-            at += nbytes
+        at += nbytes
         filled += taken
     return numbers

@@ -2,9 +2,9 @@
 
 ::
 
-    get_reader("image") ──> PagedColumn ──> ChunkPages of the row group ──> PageValues ──> view
+    open_field("image") ──> pages of the column chunk of a row group (ChunkPages) ──> PageValues ──> view
                                 └ UnsupportedPageError ──> the column of the row group, decoded by pyarrow
-    get_reader("label") ──> an ArrowColumn over the whole column, or row group by row group where it is large
+    open_field("label") ──> the whole column, or row group by row group where it is large
 
 Unpacked bytes are kept up to a number of bytes, those that were used last. Several threads may call everything.
 """
@@ -12,33 +12,38 @@ Unpacked bytes are kept up to a number of bytes, those that were used last. Seve
 from __future__ import annotations
 
 import contextlib
+import functools
 import mmap
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from penstock.sample import Field
 from penstock.stores.arrow.columns import BinaryColumn
 from penstock.stores.arrow.fields import ColumnField
-from penstock.stores.arrow.parquet_files import LeafColumn, ParquetIndex, open_parquet
-from penstock.stores.arrow.parquet_pages import ChunkPages, ColumnLayout, Decompress, PageValues, UnsupportedPageError
-from penstock.stores.arrow.table import ColumnarReader, FieldReader, ImageFiles, make_reader
+from penstock.stores.arrow.parquet_files import ParquetIndex, open_parquet
+from penstock.stores.arrow.parquet_pages import ChunkPages, Decompress, UnsupportedPageError
+from penstock.stores.arrow.table import ColumnarReader, GetBytes, GetValue, ImageFiles
 from penstock.stores.common.mapped_files import MappedFiles
 
-__all__ = ["ParquetReader"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import parquet as pq
 
-_CODECS: Final = {"SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli", "ZSTD": "zstd", "LZ4_RAW": "lz4_raw"}
+__all__ = ["ParquetChunks", "ParquetReader"]
+
+T_value = TypeVar("T_value")
+_CODECS: Final = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
+"""Names in pyarrow of the codecs of Parquet; 0 is none."""
 _MAX_RESIDENT_NBYTES: Final = 1 << 28
 """Small columns of more bytes are read row group by row group."""
 _MAX_ADVISED_NBYTES: Final = 1 << 25
-_PEEKED_ROWS: Final = 64
 
 
-class ParquetReader(ColumnarReader):
-    """Reads the fields of rows.
+class ParquetChunks:
+    """The column chunks of some files, and what was unpacked of them. Several threads may call everything.
 
     Parameters
     ----------
@@ -46,73 +51,90 @@ class ParquetReader(ColumnarReader):
         The files.
     index : ParquetIndex
         Their row groups.
-    fields : sequence of ColumnField
-        The fields.
-    image_files : ImageFiles
-        For images that are stored as their paths.
     memory_nbytes : int
         Bytes of unpacked pages and row groups to keep.
     check : bool
         Whether the checksums of pages are compared.
     """
 
-    def __init__(
-        self,
-        paths: Sequence[Path],
-        index: ParquetIndex,
-        fields: Sequence[ColumnField],
-        image_files: ImageFiles,
-        *,
-        memory_nbytes: int,
-        check: bool,
-    ) -> None:
-        super().__init__(fields, image_files)
-        self.index, self.check = index, check
-        self.starts: list[int] = index.starts.tolist()
+    def __init__(self, paths: Sequence[Path], index: ParquetIndex, *, memory_nbytes: int, check: bool) -> None:
+        self.index, self._check = index, check
         self.cache = _UnpackedCache(memory_nbytes)
-        self.mapped = MappedFiles(paths)
+        self._mapped = MappedFiles(paths)
         self._paths = tuple(paths)
-        self._paged: list[PagedColumn] = []
-        self._metadata: dict[int, Any] = {}
+        self._metadata: dict[int, pq.FileMetaData] = {}
 
-    def get_chunks(self, column: str, path: Sequence[str]) -> list[Any]:
-        """A column of all files; of a struct only the child at ``path``."""
-        name = ".".join([column, *path])
-        wanted = name if any(_is_below(leaf, name) for leaf in self.index.unpacked_nbytes) else column
-        chunks = []
-        for path_of_file in self._paths:
-            with open_parquet(path_of_file, check=self.check) as file, _damage_as_value_error():
-                chunks += file.read(columns=[wanted], use_threads=False).column(column).chunks
-        if sum(map(len, chunks)) != self.starts[-1]:
-            raise ValueError(
-                f"column {column!r} has {sum(map(len, chunks))} rows, and the footers say {self.starts[-1]}"
-            )
+    def find(self, row: int) -> tuple[int, int]:
+        """The row group of a row, and its number there."""
+        group = bisect_right(self.index.starts, row) - 1
+        return group, row - self.index.starts[group]
+
+    def decode(self, column: str, path: Sequence[str], group: int | None = None) -> list[pa.Array]:
+        """A column of one row group, or of all, decoded by pyarrow; of a struct only the child at ``path``."""
+        index, name = self.index, ".".join([column, *path])
+        wanted = [name if any(_is_below(leaf, name) for leaf in index.unpacked_nbytes) else column]
+        begin, end = (0, len(index.groups)) if group is None else (group, group + 1)
+        chunks: list[pa.Array] = []
+        for number in range(len(self._paths)) if group is None else index.files[begin:end]:
+            metadata = self._metadata.get(number)
+            with open_parquet(self._paths[number], check=self._check, metadata=metadata) as file, _naming_damage():
+                if group is None:
+                    table = file.read(columns=wanted, use_threads=False)
+                else:
+                    self._metadata[number] = file.metadata
+                    table = file.read_row_group(index.groups[group], columns=wanted, use_threads=False)
+            chunks += table.column(column).chunks
+        count, expected = sum(map(len, chunks)), index.starts[end] - index.starts[begin]
+        if count != expected:
+            raise ValueError(f"column {column!r} has {count} rows, and the footers say {expected}")
         return chunks
 
-    def read_group(self, group: int, column: str, path: Sequence[str]) -> tuple[list[Any], int]:
-        """A column of one row group, decoded by pyarrow, and its bytes."""
-        name = ".".join([column, *path])
-        wanted = name if any(_is_below(leaf, name) for leaf in self.index.unpacked_nbytes) else column
-        number = int(self.index.files[group])
-        with open_parquet(self._paths[number], check=self.check, metadata=self._metadata.get(number)) as file:
-            self._metadata[number] = file.metadata
-            with _damage_as_value_error():
-                table = file.read_row_group(int(self.index.groups[group]), columns=[wanted], use_threads=False)
-        rows = self.starts[group + 1] - self.starts[group]
-        if len(table) != rows:
-            raise ValueError(f"row group {group} has {len(table)} rows, and the footer says {rows}")
-        return table.column(column).chunks, table.nbytes
-
-    def peek(self, column: str, path: Sequence[str]) -> bytes | None:
-        """The first bytes of the first value of a column of bytes that is not null, among the first rows."""
-        if len(self.starts) < 2:
+    def open(self, name: str, group: int) -> ChunkPages | None:
+        """The pages of a column chunk; None if pyarrow must decode it."""
+        leaf, starts = self.index.leaves[name], self.index.starts
+        view = self._mapped.view(self.index.files[group], leaf.begins[group], leaf.nbytes[group])
+        rows = starts[group + 1] - starts[group]
+        try:
+            decompress = _make_decompress(leaf.codecs[group])
+            return ChunkPages(view, rows, leaf.max_definition, leaf.value_nbytes, decompress, check=self._check)
+        except UnsupportedPageError:
             return None
-        paged = PagedColumn(self, ColumnField("", Field("bytes"), column, tuple(path)))
-        for row in range(min(_PEEKED_ROWS, self.starts[-1])):
-            value = paged.get(row)
-            if value is not None:
-                return bytes(value[:64])
-        return None
+
+    def advise(self, name: str, group: int, span: tuple[int, int] | None) -> None:
+        """Let the system begin to read a page of a column chunk, or the whole chunk."""
+        leaf, whole = self.index.leaves[name], self._mapped.whole(self.index.files[group])
+        begin, nbytes = span or (0, leaf.nbytes[group])
+        begin += leaf.begins[group]
+        end = min(begin + min(nbytes, _MAX_ADVISED_NBYTES), len(whole))
+        begin -= begin % mmap.PAGESIZE
+        if isinstance(whole.obj, mmap.mmap) and 0 <= begin < end:
+            whole.obj.madvise(mmap.MADV_WILLNEED, begin, end - begin)
+
+
+class ParquetReader(ColumnarReader):
+    """Reads the fields of rows.
+
+    Parameters
+    ----------
+    chunks : ParquetChunks
+        The files.
+    fields : sequence of ColumnField
+        The fields.
+    image_files : ImageFiles
+        For images that are stored as their paths.
+    """
+
+    def __init__(self, chunks: ParquetChunks, fields: Sequence[ColumnField], image_files: ImageFiles) -> None:
+        super().__init__(fields, chunks.decode, image_files)
+        self._chunks = chunks
+        self._paged: list[_PagedColumn] = []
+
+    def open_bytes(self, column: str, path: Sequence[str]) -> GetBytes:
+        """What gives the values of a column of bytes: page by page, where it is no list."""
+        if ".".join([column, *path]) not in self._chunks.index.leaves:
+            return super().open_bytes(column, path)
+        self._paged.append(_PagedColumn(self._chunks, column, path))
+        return self._paged[-1].get
 
     def prefetch(self, rows: Sequence[int]) -> None:
         """Let the system read the pages of large fields ahead."""
@@ -121,141 +143,80 @@ class ParquetReader(ColumnarReader):
 
     def close(self) -> None:
         """Let go of unpacked pages and of the maps. Views stay readable, and reads that are under way go on."""
-        self.cache.clear()
-        self._readers.clear()  # which refer to this reader
-        self._getters = None
+        self._chunks.cache.clear()
+        self._getters.clear()
+        self._all = None
         self._paged.clear()
 
-    def _make_reader(self, field: ColumnField) -> FieldReader:
-        name = ".".join([field.column, *field.path])
-        if field.form in {"bytes", "pixels"} and name in self.index.leaves:
-            paged = PagedColumn(self, field)
-            self._paged.append(paged)
-            return make_reader(field, self.get_chunks, self._files, paged)
-        size = sum(nbytes for leaf, nbytes in self.index.unpacked_nbytes.items() if _is_below(leaf, field.column))
-        if size > _MAX_RESIDENT_NBYTES:
-            return _GroupedColumn(self, field, self._files)
-        return super()._make_reader(field)
+    def _open_field(self, field: ColumnField) -> GetValue:
+        index, name = self._chunks.index, ".".join([field.column, *field.path])
+        is_paged = field.field.is_blob and name in index.leaves
+        size = sum(nbytes for leaf, nbytes in index.unpacked_nbytes.items() if _is_below(leaf, field.column))
+        if is_paged or size <= _MAX_RESIDENT_NBYTES:
+            return super()._open_field(field)
+        files = self._files
+
+        def open_group(chunks: Sequence[pa.Array]) -> GetValue:
+            return ColumnarReader([field], lambda _name, _path: chunks, files).open_field(field.name)
+
+        return functools.partial(_read_from_group, self._chunks, field.column, (), open_group)
 
 
-class PagedColumn:
-    """A column of bytes that is read page by page.
+def _read_from_group(
+    chunks: ParquetChunks,
+    column: str,
+    path: Sequence[str],
+    open_group: Callable[[Sequence[pa.Array]], Callable[[int], T_value]],
+    row: int,
+) -> T_value:
+    """The value of a row of a column that pyarrow decodes a row group at a time."""
+    group, place = chunks.find(row)
 
-    Parameters
-    ----------
-    reader : ParquetReader
-        The files and the cache.
-    field : ColumnField
-        Which column.
-    """
+    def decode() -> tuple[Callable[[int], T_value], int]:
+        decoded = chunks.decode(column, path, group)
+        return open_group(decoded), sum(chunk.nbytes for chunk in decoded)
 
-    def __init__(self, reader: ParquetReader, field: ColumnField) -> None:
-        self._reader, self._field = reader, field
-        self._name = ".".join([field.column, *field.path])
-        self._leaf: LeafColumn = reader.index.leaves[self._name]
-        self._starts = reader.starts
-        self._chunks: dict[int, ChunkPages | None] = {}
-        self._mapped: dict[tuple[int, int], PageValues] = {}
+    return chunks.cache.get((open_group, group), decode)(place)
+
+
+class _PagedColumn:
+    """A column of bytes that is read page by page; row groups with pages in other forms are decoded by pyarrow."""
+
+    def __init__(self, chunks: ParquetChunks, column: str, path: Sequence[str]) -> None:
+        self._chunks, self._name = chunks, ".".join([column, *path])
+        self._pages: dict[int, ChunkPages | None] = {}
+        self._column, self._path = column, path
 
     def get(self, row: int) -> memoryview | None:
         """The bytes of a row; None if it has none."""
-        group = bisect_right(self._starts, row) - 1
-        row -= self._starts[group]
-        try:
-            chunk = self._chunks[group]
-        except KeyError:
-            chunk = self._open_chunk(group)
-        if chunk is None:
-            return self._read_decoded(group, row)
-        number, row_of_page = chunk.find(row)
-        values = self._mapped.get((group, number)) or self._load_page(chunk, group, number)
-        return self._read_decoded(group, row) if values is None else values.get(row_of_page)
+        group, place = self._chunks.find(row)
+        pages = self._pages[group] if group in self._pages else self._open(group)
+        if pages is not None:
+            number, place = pages.find(place)
+            read = functools.partial(pages.read, number)
+            try:
+                return self._chunks.cache.get((self._name, group, number), read).get(place)
+            except UnsupportedPageError:
+                self._pages[group] = None
+        return _read_from_group(self._chunks, self._column, self._path, self._open_group, row)
 
     def prefetch(self, rows: Sequence[int]) -> None:
         """Let the system read the pages of some rows ahead: the whole chunk of a row group that was not read yet."""
-        spans: set[tuple[int, int, int]] = set()
+        spans: set[tuple[int, tuple[int, int] | None]] = set()
         for row in rows:
-            if not 0 <= row < self._starts[-1]:
-                continue
-            group = bisect_right(self._starts, row) - 1
-            file, begin, nbytes = self._find_chunk(group)
-            chunk = self._chunks.get(group)
-            if chunk is not None:
-                offset, nbytes = chunk.get_span(chunk.find(row - self._starts[group])[0])
-                begin += offset
-            spans.add((file, begin, nbytes))
-        for file, begin, nbytes in sorted(spans):
-            _advise(self._reader.mapped, file, begin, nbytes)
+            if 0 <= row < self._chunks.index.starts[-1]:
+                group, place = self._chunks.find(row)
+                pages = self._pages.get(group)
+                spans.add((group, None if pages is None else pages.get_span(pages.find(place)[0])))
+        for group, span in spans:
+            self._chunks.advise(self._name, group, span)
 
-    def _find_chunk(self, group: int) -> tuple[int, int, int]:
-        """The file of a row group, where the chunk of this column begins there, and its number of bytes."""
-        leaf = self._leaf
-        return int(self._reader.index.files[group]), int(leaf.begins[group]), int(leaf.nbytes[group])
+    def _open(self, group: int) -> ChunkPages | None:
+        pages = self._pages[group] = self._chunks.open(self._name, group)
+        return pages
 
-    def _open_chunk(self, group: int) -> ChunkPages | None:
-        """The pages of a row group; None if pyarrow must decode it."""
-        leaf, reader = self._leaf, self._reader
-        chunk: ChunkPages | None = None
-        try:
-            decompress = _make_decompress(leaf.compressions[group])
-            view = reader.mapped.view(*self._find_chunk(group))
-            rows = self._starts[group + 1] - self._starts[group]
-            layout = ColumnLayout(leaf.max_definition, leaf.value_nbytes)
-            chunk = ChunkPages(view, rows, layout, decompress, check=reader.check)
-        except UnsupportedPageError:
-            pass
-        self._chunks[group] = chunk
-        return chunk
-
-    def _load_page(self, chunk: ChunkPages, group: int, number: int) -> PageValues | None:
-        """The values of a page, unpacked if it is packed; None if pyarrow must decode its row group."""
-        if chunk.is_mapped:
-            try:
-                values = self._mapped[group, number] = chunk.read(number)
-            except UnsupportedPageError:
-                self._chunks[group] = None
-                return None
-            return values
-        key = (self._name, group, number)
-        found: PageValues | None = self._reader.cache.get(key)
-        if found is None:
-            try:
-                found = chunk.read(number)
-            except UnsupportedPageError:
-                self._chunks[group] = None
-                return None
-            self._reader.cache.put(key, found, found.nbytes)
-        return found
-
-    def _read_decoded(self, group: int, row: int) -> memoryview | None:
-        """The bytes of a row of a row group that pyarrow decodes."""
-        key = (self._name, group)
-        found: BinaryColumn | None = self._reader.cache.get(key)
-        if found is None:
-            chunks, nbytes = self._reader.read_group(group, self._field.column, self._field.path)
-            found = BinaryColumn(chunks, self._field.path)
-            self._reader.cache.put(key, found, nbytes)
-        value: memoryview | None = found.get(row)
-        return value
-
-
-class _GroupedColumn:
-    """A small field whose column is too large to be kept: read row group by row group."""
-
-    def __init__(self, reader: ParquetReader, field: ColumnField, image_files: ImageFiles) -> None:
-        self._reader, self._field, self._image_files = reader, field, image_files
-
-    def get(self, row: int) -> Any:
-        """The value of a row."""
-        starts = self._reader.starts
-        group = bisect_right(starts, row) - 1
-        key = ("field", self._field.name, group)
-        found: FieldReader | None = self._reader.cache.get(key)
-        if found is None:
-            chunks, nbytes = self._reader.read_group(group, self._field.column, ())
-            found = make_reader(self._field, lambda _column, _path: chunks, self._image_files)
-            self._reader.cache.put(key, found, nbytes)
-        return found.get(row - starts[group])
+    def _open_group(self, decoded: Sequence[pa.Array]) -> Callable[[int], memoryview | None]:
+        return BinaryColumn(decoded, self._path).get
 
 
 class _UnpackedCache:
@@ -264,17 +225,25 @@ class _UnpackedCache:
     def __init__(self, nbytes: int) -> None:
         self._limit = nbytes
         self._nbytes = 0
-        self._entries: OrderedDict[object, tuple[Any, int]] = OrderedDict()
+        self._entries: OrderedDict[object, tuple[object, int]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: object) -> Any:
-        """The object under a key, or None."""
+    def get(self, key: object, make: Callable[[], tuple[T_value, int]]) -> T_value:
+        """The object under a key; ``make`` gives it, and its bytes, where it is not kept."""
         with self._lock:
             entry = self._entries.get(key)
-            if entry is None:
-                return None
-            self._entries.move_to_end(key)
-            return entry[0]
+            if entry is not None:
+                self._entries.move_to_end(key)
+                return cast("T_value", entry[0])
+        value, nbytes = make()
+        with self._lock:
+            _, before = self._entries.pop(key, (None, 0))
+            self._entries[key] = value, nbytes
+            self._nbytes += nbytes - before
+            while self._nbytes > self._limit and len(self._entries) > 1:
+                _, (_, dropped) = self._entries.popitem(last=False)
+                self._nbytes -= dropped
+        return value
 
     def clear(self) -> None:
         """Forget all objects."""
@@ -282,18 +251,8 @@ class _UnpackedCache:
             self._entries.clear()
             self._nbytes = 0
 
-    def put(self, key: object, value: Any, nbytes: int) -> None:
-        """Keep an object, in place of those that were not used for longest."""
-        with self._lock:
-            _, before = self._entries.pop(key, (None, 0))
-            self._entries[key] = (value, nbytes)
-            self._nbytes += nbytes - before
-            while self._nbytes > self._limit and len(self._entries) > 1:
-                _, (_, dropped) = self._entries.popitem(last=False)
-                self._nbytes -= dropped
 
-
-def _make_decompress(compression: str) -> Decompress | None:
+def _make_decompress(codec: int) -> Decompress | None:
     """What unpacks the pages of a column chunk; None if they are not compressed.
 
     Raises
@@ -301,28 +260,24 @@ def _make_decompress(compression: str) -> Decompress | None:
     UnsupportedPageError
         If the compression is left to pyarrow.
     """
-    if compression == "UNCOMPRESSED":
+    if codec == 0:
         return None
-    if compression not in _CODECS:
-        raise UnsupportedPageError(f"pages are compressed with {compression}")
     import pyarrow as pa
 
-    name = _CODECS[compression]
-    if not pa.Codec.is_available(name):
-        raise UnsupportedPageError(f"this pyarrow has no {name}")
+    name = _CODECS.get(codec)
+    if name is None or not pa.Codec.is_available(name):
+        raise UnsupportedPageError(f"pages are compressed with codec {codec}")
 
     def decompress(content: memoryview, nbytes: int) -> memoryview:
-        try:
+        with _naming_damage():
             unpacked = pa.Codec(name).decompress(pa.py_buffer(content), nbytes)
-        except (pa.ArrowException, OSError) as error:  # damaged bytes are an error of the file system in Arrow
-            raise ValueError(f"a page cannot be unpacked ({name}): {error}") from error
         return memoryview(unpacked).toreadonly().cast("B")  # of signed bytes in Arrow
 
     return decompress
 
 
 @contextlib.contextmanager
-def _damage_as_value_error() -> Iterator[None]:
+def _naming_damage() -> Iterator[None]:
     """Raise ValueError where pyarrow finds damage: its own errors are of many classes, OSError without a number too."""
     import pyarrow as pa
 
@@ -332,14 +287,6 @@ def _damage_as_value_error() -> Iterator[None]:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         raise ValueError(f"pyarrow cannot decode it: {' '.join(str(error).split())}") from error
-
-
-def _advise(mapped: MappedFiles, file: int, begin: int, nbytes: int) -> None:
-    whole = mapped.whole(file)
-    end = min(begin + min(nbytes, _MAX_ADVISED_NBYTES), len(whole))
-    begin -= begin % mmap.PAGESIZE
-    if isinstance(whole.obj, mmap.mmap) and 0 <= begin < end:
-        whole.obj.madvise(mmap.MADV_WILLNEED, begin, end - begin)
 
 
 def _is_below(leaf: str, name: str) -> bool:

@@ -71,36 +71,40 @@ class ParquetShardsWriter(Writer[Prepared]):
         self._shard_source = f"{source} shard_records={shard_records}"
         self._shard_records, self._group_records = shard_records, row_group_records
         self._folder = Path(f"{location.local_path}.partial")
-        self._done: list[CommittedRecords] = []
-        self._writer: ParquetWriter | None = None
-        self._is_finished = False
-        self._begin(overwrite=overwrite)
+        if overwrite:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for path in self._folder.glob(f"{SHARD_PREFIX}-*-of-*.parquet"):  # a writer was killed while it gave them names
+            path.rename(self._shard_path(int(path.name.split("-")[1])))
+        self._done = self._find_done()
+        self._writer = self._open_shard()
 
     @property
     def committed(self) -> CommittedRecords:
         """What is on disk: finished shards, and what is committed of the current one."""
-        current = CommittedRecords() if self._writer is None else self._writer.committed
-        return sum(self._done, CommittedRecords()) + current
+        return sum(self._done, CommittedRecords()) + self._writer.committed
 
     def prepare(self, key: str, fields: Mapping[str, object]) -> Prepared:
         """Check the values of a record; thread-safe."""
-        return self._get_writer().prepare(key, fields)
+        return self._writer.prepare(key, fields)
 
     def append(self, prepared: Prepared) -> None:
         """Add the next record; the shard is finished before it if it is complete."""
-        if self._get_writer().records == self._shard_records:
-            self._finish_shard()
-        self._get_writer().append(prepared)
+        if self._writer.records == self._shard_records:
+            self._writer.finish()
+            self._done.append(self._writer.committed)
+            self._writer = self._open_shard()
+        self._writer.append(prepared)
 
     def skip(self, skipped: Skipped) -> None:
         """Note a record that is left out."""
-        self._get_writer().skip(skipped)
+        self._writer.skip(skipped)
 
     def finish(self, problems: Sequence[Skipped] = ()) -> None:
         """Finish the last shard, and give all of them their names."""
         del problems  # they are in the report; the format has no place for them
-        self._finish_shard(is_last=True)
-        count = len(self._done)
+        self._writer.finish()
+        count = len(self._done) + 1
         folder = self._location.local_path
         try:
             for number in range(count):
@@ -108,7 +112,8 @@ class ParquetShardsWriter(Writer[Prepared]):
             content = fingerprint_files(list_written(self._folder))
             write_origin(Location.from_path("parquet", self._folder), content, Origin.from_text(self._source))
             if folder.exists():
-                _remove_shards(folder)
+                _refuse_other_files(folder)
+                shutil.rmtree(folder)
             self._folder.rename(folder)
             for sidecar in folder.glob("*.parquet.source"):
                 sidecar.unlink()
@@ -116,27 +121,20 @@ class ParquetShardsWriter(Writer[Prepared]):
             raise StoreError(
                 f"the store cannot be written: {error.strerror or error}", store=str(self._location)
             ) from error
-        self._is_finished = True
 
     def close(self) -> None:
         """Stop writing; what is committed is resumed by a writer of the same origin."""
-        if self._writer is not None:
-            self._writer.close()
+        self._writer.close()
 
     def discard(self) -> None:
         """Remove what was written."""
         self.close()
-        if not self._is_finished:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self._folder, ignore_errors=True)  # gone, if it is finished
 
-    def _begin(self, *, overwrite: bool) -> None:
-        """Find the shards that an earlier writer finished, and continue with the next one."""
-        if overwrite:
-            shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder.mkdir(parents=True, exist_ok=True)
-        for path in self._folder.glob(f"{SHARD_PREFIX}-*-of-*.parquet"):  # a writer was killed while it gave them names
-            path.rename(self._shard_path(int(path.name.split("-")[1])))
-        while (path := self._shard_path(len(self._done))).exists():
+    def _find_done(self) -> list[CommittedRecords]:
+        """What the shards hold that an earlier writer finished."""
+        done: list[CommittedRecords] = []
+        while (path := self._shard_path(len(done))).exists():
             found = read_written(Location.from_path("parquet", path), self._schema, self._shard_source)
             if found is None:
                 raise StoreError(
@@ -144,42 +142,24 @@ class ParquetShardsWriter(Writer[Prepared]):
                     "them, or with overwrite=True (--overwrite) to start anew",
                     store=str(self._location),
                 )
-            self._done.append(found)
-        self._writer = self._open_shard()
+            done.append(found)
+        return done
 
     def _open_shard(self) -> ParquetWriter:
         location = Location.from_path("parquet", self._shard_path(len(self._done)))
         return ParquetWriter(location, self._schema, self._shard_source, row_group_records=self._group_records)
-
-    def _finish_shard(self, *, is_last: bool = False) -> None:
-        writer = self._get_writer()
-        writer.finish()
-        writer.close()
-        self._done.append(writer.committed)
-        self._writer = None if is_last else self._open_shard()
-
-    def _get_writer(self) -> ParquetWriter:
-        assert self._writer is not None, "nothing is written after finish"
-        return self._writer
 
     def _shard_path(self, number: int) -> Path:
         return self._folder / f"{number:05d}.parquet"
 
 
 def _refuse_other_files(folder: Path) -> None:
-    """Raise ArgumentError unless a folder that is to be replaced has nothing but shards."""
-    others = [folder.name] if not folder.is_dir() else [path.name for path in folder.iterdir() if not _is_shard(path)]
+    """Raise ArgumentError unless what is to be replaced is a folder with nothing but shards."""
+    others = [path.name for path in folder.iterdir() if not _is_shard(path)] if folder.is_dir() else [folder.name]
     if others:
         raise ArgumentError(
             f"a folder of shards replaces only a folder of shards; {folder} has also {quote_names(sorted(others))}"
         )
-
-
-def _remove_shards(folder: Path) -> None:
-    _refuse_other_files(folder)
-    for path in folder.iterdir():
-        path.unlink()
-    folder.rmdir()
 
 
 def _is_shard(path: Path) -> bool:

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import numpy as np
 
@@ -25,27 +25,27 @@ from penstock.registry import require
 from penstock.sample import ArrayKind, Field, Schema
 from penstock.stores.arrow.fields import METADATA_KEY
 from penstock.stores.arrow.parquet_files import open_parquet
-from penstock.stores.arrow.thrift_compact import Shape, add_to_numbers
+from penstock.stores.arrow.thrift_compact import Spans, Struct, add_to_numbers, get_struct, get_structs, read_struct
 from penstock.stores.common.file_writer import FileWriter
 from penstock.stores.container import fingerprint_files
-from penstock.stores.fields.small_fields import check_pixels, check_text, pack_small
+from penstock.stores.fields.small_fields import check_pixels, check_small, check_text
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_origin
 from penstock.stores.writing import CommittedRecords
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyarrow import parquet as pq
+
 __all__ = ["SHARD_PREFIX", "ParquetWriter", "Prepared", "list_written", "read_written"]
 
-Prepared = tuple[str, list[Any], int]
-"""A record whose values were checked: its key, its values, the number of bytes of its blobs."""
+Prepared = tuple[dict[str, object], int]
+"""A record whose values were checked, as a row of the table; the number of bytes of its blobs."""
 
 SHARD_PREFIX: Final = "train"
 """How the names of the files in a folder of shards begin."""
 
 _MAGIC: Final = b"PAR1"
-_OFFSETS: Final[Shape] = {
-    4: ({1: ({2: None, 3: dict.fromkeys((9, 10, 11, 14)), 4: None, 6: None},), 5: None},),
-}
-"""The numbers in a footer that are offsets in the file: of row groups, column chunks, their pages and indexes."""
 _KEY_COLUMN: Final = "__key__"
 _GROUP_NBYTES: Final = 1 << 20
 _MAX_GROUP_NBYTES: Final = 64 << 20
@@ -73,8 +73,8 @@ class ParquetWriter(FileWriter[Prepared]):
         self._group_records = row_group_records
         self._key = _choose_key(schema)
         self._arrow_schema = _make_schema(schema, self._key)
-        self._part: tuple[Any, int] | None = None  # its writer, and where it begins
-        self._rows: list[tuple[str, list[Any]]] = []
+        self._part: tuple[pq.ParquetWriter, int] | None = None  # its writer, and where it begins
+        self._rows: list[dict[str, object]] = []
         self._rows_nbytes = 0
         super().__init__(
             location, schema, source, overwrite=overwrite, options={"row_group_records": row_group_records}
@@ -83,24 +83,28 @@ class ParquetWriter(FileWriter[Prepared]):
 
     def prepare(self, key: str, fields: Mapping[str, object]) -> Prepared:
         """Check the values of a record; thread-safe."""
-        values: list[Any] = []
+        check_text("key", key)
+        row: dict[str, object] = {_KEY_COLUMN: key} if self._key == (_KEY_COLUMN,) else {}
         nbytes = 0
         for name, field in self.schema.fields.items():
-            value = _prepare_value(name, field, fields[name])
-            if field.is_blob and value is not None:
-                nbytes += len(value[0] if isinstance(value, tuple) else value)
-            values.append(value)
-        check_text("key", key)
+            value = fields[name]
+            stored = None if value is None else _prepare_value(name, field, value)
+            content = stored.get("bytes") if isinstance(stored, dict) else stored
+            nbytes += len(content) if isinstance(content, bytes) else 0
+            if field.kind in {"image", "mask"}:
+                path = key if self._key == (name, "path") else None
+                stored = None if stored is None and path is None else {"bytes": stored, "path": path}
+            row[name] = stored
         if nbytes > _MAX_BLOB_NBYTES:
             raise PackError(f"a record must have at most {_MAX_BLOB_NBYTES} bytes, got {nbytes}")
-        return key, values, nbytes
+        return row, nbytes
 
     def write_record(self, prepared: Prepared) -> int:
         """Add a row; writes a row group if it is complete."""
-        key, values, nbytes = prepared
+        row, nbytes = prepared
         if self._rows and self._rows_nbytes + nbytes > _MAX_GROUP_NBYTES:
             self._write_group()
-        self._rows.append((key, values))
+        self._rows.append(row)
         self._rows_nbytes += nbytes
         is_large = self._rows_nbytes >= _GROUP_NBYTES and len(self._rows) >= self._group_records
         if is_large or len(self._rows) >= max(_MAX_GROUP_RECORDS, self._group_records):
@@ -149,22 +153,13 @@ class ParquetWriter(FileWriter[Prepared]):
         from pyarrow import Table
         from pyarrow import parquet as pq
 
-        columns: dict[str, Any] = {}
-        keys = [key for key, _ in self._rows]
-        if self._key == (_KEY_COLUMN,):
-            columns[_KEY_COLUMN] = _make_array(keys, self._arrow_schema.field(_KEY_COLUMN).type)
-        for number, (name, field) in enumerate(self.schema.fields.items()):
-            values = [row[number] for _, row in self._rows]
-            arrow_type = self._arrow_schema.field(name).type
-            names = keys if self._key[0] == name else [None] * len(keys)
-            columns[name] = _make_column(values, field, arrow_type, names)
         if self._part is None:
             begin = self.files[0].tell()
-            self._part = pq.ParquetWriter(_Sink(self.files[0]), self._arrow_schema, **self._options_of_writer()), begin
-        self._part[0].write_table(Table.from_pydict(columns, self._arrow_schema), row_group_size=len(keys))
+            self._part = pq.ParquetWriter(self.files[0], self._arrow_schema, **self._options_of_writer()), begin
+        self._part[0].write_table(Table.from_pylist(self._rows, self._arrow_schema), row_group_size=len(self._rows))
         self._rows, self._rows_nbytes = [], 0
 
-    def _options_of_writer(self) -> dict[str, Any]:
+    def _options_of_writer(self) -> dict[str, object]:
         small = [name for name, field in self.schema.fields.items() if not field.is_blob and field.array is None]
         leaves = dict.fromkeys([*small, *([_KEY_COLUMN] if self._key == (_KEY_COLUMN,) else [])], "snappy")
         return {
@@ -174,25 +169,6 @@ class ParquetWriter(FileWriter[Prepared]):
             "write_page_index": True,
             "write_page_checksum": True,
         }
-
-
-class _Sink:
-    """A file that pyarrow writes a part to, and does not close."""
-
-    closed = False
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    def write(self, content: bytes) -> int:
-        """Append bytes."""
-        return self._file.write(content)
-
-    def flush(self) -> None:
-        """Nothing: the file is flushed at the commit."""
-
-    def close(self) -> None:
-        """Nothing: the file goes on."""
 
 
 def read_written(location: Location, schema: Schema, source: str) -> CommittedRecords | None:
@@ -218,7 +194,7 @@ def list_written(path: Path) -> list[Path]:
     return sorted(path.glob(f"{SHARD_PREFIX}-*.parquet")) if path.is_dir() else [path]
 
 
-def _read_footer(file: BinaryIO, begin: int, end: int) -> Any:
+def _read_footer(file: BinaryIO, begin: int, end: int) -> pq.FileMetaData:
     """The metadata of a part, with offsets in the whole file."""
     from pyarrow import BufferReader
     from pyarrow import parquet as pq
@@ -229,8 +205,20 @@ def _read_footer(file: BinaryIO, begin: int, end: int) -> Any:
     if nbytes > end - begin - tail:
         raise StoreFormatError("the unfinished file is damaged; write with overwrite=True (--overwrite) to start anew")
     file.seek(end - tail - nbytes)
-    footer = add_to_numbers(file.read(nbytes), _OFFSETS, begin)
-    return pq.read_metadata(BufferReader(b"".join([_MAGIC, footer, len(footer).to_bytes(4, "little"), _MAGIC])))
+    content = file.read(nbytes)
+    spans: Spans = {}
+    footer, _ = read_struct(content, 0, spans=spans)
+    content = add_to_numbers(content, spans, _list_offsets(footer), begin)
+    return pq.read_metadata(BufferReader(b"".join([_MAGIC, content, len(content).to_bytes(4, "little"), _MAGIC])))
+
+
+def _list_offsets(footer: Struct) -> Iterator[tuple[Struct, int]]:
+    """The numbers in a footer that are offsets in the file: of row groups, column chunks, their pages and indexes."""
+    for group in get_structs(footer, 4):
+        yield group, 5
+        for chunk in get_structs(group, 1):
+            yield from ((chunk, number) for number in (2, 4, 6))
+            yield from ((get_struct(chunk, 3), number) for number in (9, 10, 11, 14))
 
 
 def _choose_key(schema: Schema) -> tuple[str, ...]:
@@ -239,7 +227,7 @@ def _choose_key(schema: Schema) -> tuple[str, ...]:
     return (_KEY_COLUMN,) if image is None else (image, "path")
 
 
-def _make_schema(schema: Schema, key: tuple[str, ...], written: Mapping[str, object] | None = None) -> Any:
+def _make_schema(schema: Schema, key: tuple[str, ...], written: Mapping[str, object] | None = None) -> pa.Schema:
     """The Arrow schema, with the features that ``datasets`` reads and the schema that penstock reads."""
     import pyarrow as pa
 
@@ -253,7 +241,7 @@ def _make_schema(schema: Schema, key: tuple[str, ...], written: Mapping[str, obj
     return pa.schema(columns, metadata)
 
 
-def _describe_field(field: Field) -> tuple[Any, object]:
+def _describe_field(field: Field) -> tuple[pa.DataType, object]:
     """The Arrow type of a field, and its feature."""
     import pyarrow as pa
 
@@ -283,43 +271,15 @@ def _list_lengths(kind: ArrayKind) -> tuple[str, ...]:
     return ("height", "width") if kind.axes[2] else ("height", "width", "channels")
 
 
-def _prepare_value(name: str, field: Field, value: Any) -> Any:
-    """The value of a field as :func:`_make_column` takes it: bytes, a number, text, an array; None for no value."""
-    if value is None:
-        return None
+def _prepare_value(name: str, field: Field, value: object) -> object:
+    """The value of a field as Arrow takes it: bytes, a struct, a number, text, nested lists."""
     if field.pixels is not None:
         pixels = check_pixels(name, field.pixels, value)
-        return pixels.tobytes(), *pixels.shape
-    if field.is_blob:
-        return bytes(value)
-    packed = pack_small(name, field, value)
-    if field.array is None:
-        return packed
-    assert isinstance(packed, list), "an array is packed as its shape and bytes"
-    return np.frombuffer(packed[1], field.array.dtype.newbyteorder("<")).reshape(packed[0])
-
-
-def _make_column(values: Sequence[Any], field: Field, arrow_type: Any, names: Sequence[str | None]) -> Any:
-    import pyarrow as pa
-
-    if field.pixels is not None:
-        contents = [None if value is None else value[0] for value in values]
         if field.pixels.shape is not None:
-            return _make_array(contents, arrow_type)
-        names = _list_lengths(field.pixels)
-        sizes = [[None if value is None else value[1 + axis] for value in values] for axis in range(len(names))]
-        children = [_make_array(contents, pa.binary()), *(_make_array(each, pa.int32()) for each in sizes)]
-        return pa.StructArray.from_arrays(children, names=["bytes", *names])
-    if field.kind in {"image", "mask"}:
-        children = [_make_array(values, pa.binary()), _make_array(names, pa.string())]
-        nulls = [value is None and name is None for value, name in zip(values, names, strict=True)]
-        return pa.StructArray.from_arrays(children, names=["bytes", "path"], mask=pa.array(nulls, pa.bool_()))
-    if field.array is not None:
-        return _make_array([None if value is None else value.tolist() for value in values], arrow_type)
-    return _make_array(values, arrow_type)
-
-
-def _make_array(values: Sequence[Any], arrow_type: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.array(values, arrow_type)
+            return pixels.tobytes()
+        return {"bytes": pixels.tobytes(), **dict(zip(_list_lengths(field.pixels), pixels.shape, strict=False))}
+    if field.is_blob:
+        assert isinstance(value, bytes | bytearray | memoryview), "so records hold blobs"
+        return bytes(value)
+    small = check_small(name, field, value)
+    return small.tolist() if isinstance(small, np.ndarray) else small

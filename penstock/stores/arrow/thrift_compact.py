@@ -1,33 +1,32 @@
 """Reads structs in Thrift's compact protocol: the footers of Parquet files and the headers of their pages.
 
-Format: https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md. A caller names the fields
-that it wants by their numbers; all others are skipped. Bytes may be hostile: nesting and lengths are limited, and a
-read outside the bytes is an IndexError.
+Format: https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md. Bytes may be hostile: nesting
+and lengths are limited, and a read outside the bytes is an IndexError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Final
 
-__all__ = ["Shape", "add_to_numbers", "get_whole", "read_struct", "read_varint"]
+__all__ = ["Spans", "Struct", "add_to_numbers", "get_struct", "get_structs", "get_whole", "read_struct", "read_varint"]
 
-Shape = Mapping[int, Any]
-"""The wanted fields of a struct by their numbers: None for a number or bool, a Shape for a struct, a tuple of one Shape
-for a list of structs. A field of another type than the wanted one is skipped."""
+Struct = Mapping[int, object]
+"""The fields of a struct by their numbers: numbers, bools, bytes, structs and lists of these."""
 
-Span = tuple[int, int, int]
-"""Where a number begins and ends, and the number."""
+Spans = dict[tuple[int, int], tuple[int, int]]
+"""Where the numbers of some structs begin and end, by the ``id`` of the struct and the number of the field."""
 
 _MAX_DEPTH: Final = 12
 _MAX_VARINT_NBYTES: Final = 10
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
+_SIZES: Final = {_TRUE: 1, _FALSE: 1, _BYTE: 1, _DOUBLE: 8}
 
 
 def read_struct(
-    view: memoryview | bytes, at: int, shape: Shape, depth: int = 0, spans: list[Span] | None = None
-) -> tuple[dict[int, Any], int]:
-    """The wanted fields of the struct at a position, and the position behind it.
+    view: memoryview | bytes, at: int, depth: int = 0, spans: Spans | None = None
+) -> tuple[dict[int, object], int]:
+    """The struct at a position, and the position behind it.
 
     Parameters
     ----------
@@ -35,12 +34,10 @@ def read_struct(
         The bytes.
     at : int
         Where the struct begins.
-    shape : Shape
-        The wanted fields.
     depth : int
         How deep the struct is nested.
-    spans : list, optional
-        Is extended by where each wanted number is, and the number.
+    spans : dict, optional
+        Is extended by where each number of the struct, and of those in it, is.
 
     Raises
     ------
@@ -49,50 +46,43 @@ def read_struct(
     """
     if depth > _MAX_DEPTH:
         raise ValueError("a Thrift struct is nested too deeply")
-    found: dict[int, Any] = {}
+    found: dict[int, object] = {}
     number = 0
-    while True:
-        byte = view[at]
-        at += 1
-        if not byte:
-            return found, at
+    while byte := view[at]:
         kind, delta = byte & 15, byte >> 4
-        if delta:
-            number += delta
-        else:
-            number, at = _read_signed(view, at)
-        wanted = shape.get(number, 0)
-        if wanted is None and kind in {_I16, _I32, _I64}:
+        number, at = (number + delta, at + 1) if delta else _read_signed(view, at + 1)
+        if _I16 <= kind <= _I64:
             begin = at
             found[number], at = _read_signed(view, at)
             if spans is not None:
-                spans.append((begin, at, found[number]))
-        elif kind in {_TRUE, _FALSE}:
-            if wanted is None:
-                found[number] = kind == _TRUE
-        elif kind == _STRUCT and isinstance(wanted, dict):
-            found[number], at = read_struct(view, at, wanted, depth + 1, spans)
-        elif kind == _LIST and isinstance(wanted, tuple):
-            found[number], at = _read_structs(view, at, wanted[0], depth + 1, spans)
+                spans[id(found), number] = begin, at
+        elif _TRUE <= kind <= _FALSE:
+            found[number] = kind == _TRUE
         else:
-            at = _skip(view, at, kind, depth)
+            found[number], at = _read_value(view, at, kind, depth, spans)
+    return found, at + 1
 
 
-def add_to_numbers(struct: bytes, shape: Shape, delta: int) -> bytes:
-    """A struct with a number added to each wanted number; all other bytes are as they are.
+def add_to_numbers(content: bytes, spans: Spans, places: Iterable[tuple[Struct, int]], delta: int) -> bytes:
+    """A struct with a number added to some of its numbers; all other bytes are as they are.
 
-    Raises
-    ------
-    ValueError, IndexError
-        If the bytes are no struct.
+    Parameters
+    ----------
+    content : bytes
+        The struct.
+    spans : dict
+        Where its numbers are, as :func:`read_struct` found it.
+    places : iterable of struct and int
+        The structs and the numbers of their fields; fields that a struct has not are left out.
+    delta : int
+        What is added.
     """
-    spans: list[Span] = []
-    read_struct(struct, 0, shape, spans=spans)
+    found = [(*spans[id(struct), number], get_whole(struct, number)) for struct, number in places if number in struct]
     parts, at = [], 0
-    for begin, end, number in spans:
-        parts += [struct[at:begin], _pack_signed(number + delta)]
+    for begin, end, number in sorted(found):
+        parts += [content[at:begin], _pack_varint(number + delta << 1)]
         at = end
-    return b"".join([*parts, struct[at:]])
+    return b"".join([*parts, content[at:]])
 
 
 def read_varint(view: memoryview | bytes, at: int) -> tuple[int, int]:
@@ -113,62 +103,58 @@ def read_varint(view: memoryview | bytes, at: int) -> tuple[int, int]:
     raise ValueError("a Thrift number has more than 64 bits")
 
 
-def get_whole(entry: Mapping[int, Any], number: int) -> int:
+def get_whole(struct: Struct, number: int) -> int:
     """A field of a struct that must be a number of at least 0."""
-    value = entry.get(number)
+    value = struct.get(number)
     if type(value) is not int or value < 0:
         raise ValueError(f"field {number} of a Thrift struct must be a number of at least 0, got {value!r:.40}")
     return value
 
 
-def _read_structs(
-    view: memoryview | bytes, at: int, shape: Shape, depth: int, spans: list[Span] | None
-) -> tuple[list[dict[int, Any]], int]:
-    kind, count, at = _read_list_head(view, at)
-    if kind != _STRUCT and count:
-        raise ValueError("a Thrift list must hold structs")
+def get_struct(struct: Struct, number: int) -> Struct:
+    """A field of a struct that must be a struct."""
+    value = struct.get(number)
+    if not isinstance(value, dict):
+        raise ValueError(f"field {number} of a Thrift struct must be a struct, got {value!r:.40}")  # noqa: TRY004  # of the file
+    return value
+
+
+def get_structs(struct: Struct, number: int) -> list[Struct]:
+    """A field of a struct that must be a list of structs; an empty one where there is none."""
+    values = struct.get(number, [])
+    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+        raise ValueError(f"field {number} of a Thrift struct must be a list of structs")
+    return values
+
+
+def _read_value(view: memoryview | bytes, at: int, kind: int, depth: int, spans: Spans | None) -> tuple[object, int]:
+    """The value of a type at a position, and the position behind it."""
+    if _I16 <= kind <= _I64:
+        return _read_signed(view, at)
+    if kind == _STRUCT:
+        return read_struct(view, at, depth + 1, spans)
+    if kind in {_LIST, _SET}:
+        return _read_list(view, at, depth + 1, spans)
+    nbytes, at = read_varint(view, at) if kind == _BINARY else (_SIZES.get(kind, 0), at)
+    if kind != _BINARY and not nbytes:
+        raise ValueError(f"a Thrift struct has a field of the unknown type {kind}")
+    if at + nbytes > len(view):
+        raise ValueError("a Thrift struct ends behind its bytes")
+    return bytes(view[at : at + nbytes]), at + nbytes
+
+
+def _read_list(view: memoryview | bytes, at: int, depth: int, spans: Spans | None) -> tuple[list[object], int]:
+    if depth > _MAX_DEPTH:
+        raise ValueError("a Thrift list is nested too deeply")
+    kind, count = view[at] & 15, view[at] >> 4
+    count, at = read_varint(view, at + 1) if count == 15 else (count, at + 1)
     if count > len(view) - at:
-        raise ValueError(f"a Thrift list says that it has {count} structs, and {len(view) - at} bytes are left")
+        raise ValueError(f"a Thrift list says that it has {count} values, and {len(view) - at} bytes are left")
     found = []
     for _ in range(count):
-        entry, at = read_struct(view, at, shape, depth, spans)
-        found.append(entry)
+        value, at = _read_value(view, at, kind, depth, spans)
+        found.append(value)
     return found, at
-
-
-def _skip(view: memoryview | bytes, at: int, kind: int, depth: int) -> int:
-    """The position behind a value."""
-    if depth > _MAX_DEPTH:
-        raise ValueError("a Thrift struct is nested too deeply")
-    if kind in {_I16, _I32, _I64}:
-        _, at = read_varint(view, at)
-    elif kind == _BINARY:
-        nbytes, at = read_varint(view, at)
-        at += nbytes
-    elif kind == _STRUCT:
-        _, at = read_struct(view, at, {}, depth + 1)
-    elif kind in {_LIST, _SET}:
-        element, count, at = _read_list_head(view, at)
-        if count > len(view) - at:
-            raise ValueError(f"a Thrift list says that it has {count} values, and {len(view) - at} bytes are left")
-        for _ in range(count):
-            at = _skip(view, at, element, depth + 1)
-    elif kind in {_TRUE, _FALSE, _BYTE}:
-        at += 1
-    elif kind == _DOUBLE:
-        at += 8
-    else:
-        raise ValueError(f"a Thrift struct has a field of the unknown type {kind}")
-    if at > len(view):
-        raise ValueError("a Thrift struct ends behind its bytes")
-    return at
-
-
-def _read_list_head(view: memoryview | bytes, at: int) -> tuple[int, int, int]:
-    """The type of a list's elements, their number, and the position of the first one."""
-    byte = view[at]
-    count, at = read_varint(view, at + 1) if byte >> 4 == 15 else (byte >> 4, at + 1)
-    return byte & 15, count, at
 
 
 def _read_signed(view: memoryview | bytes, at: int) -> tuple[int, int]:
@@ -176,11 +162,9 @@ def _read_signed(view: memoryview | bytes, at: int) -> tuple[int, int]:
     return (value >> 1) ^ -(value & 1), at
 
 
-def _pack_signed(number: int) -> bytes:
-    rest = number << 1 if number >= 0 else (-number << 1) - 1
+def _pack_varint(number: int) -> bytes:
     packed = bytearray()
-    while rest > 127:
-        packed.append(rest & 127 | 128)
-        rest >>= 7
-    packed.append(rest)
-    return bytes(packed)
+    while number > 127:
+        packed.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*packed, number])

@@ -27,10 +27,6 @@ PROGRAMS: Final = {"gz": "gzip", "bz2": "bzip2"}
 
 _READ_NBYTES: Final = 1 << 20
 _SIGNATURES: Final = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ\0": "xz"}
-_STREAMS: Final[dict[str, Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]]] = {
-    "bz2": bz2.BZ2Decompressor,
-    "xz": lzma.LZMADecompressor,
-}
 _ARROW_NAMES: Final = {"zstd": "zstd", "br": "brotli"}
 
 
@@ -108,9 +104,7 @@ def decompress_chunks(file: BinaryIO, codec: str, nbytes: int | None = None) -> 
     OptionalPackageError
         If the compression needs pyarrow.
     """
-    if codec in {"gz", "zlib"}:
-        yield from _inflate(file)
-    elif codec in _STREAMS:
+    if codec in _STREAMS:
         yield from _decompress_streams(file, _STREAMS[codec])
     elif codec in _ARROW_NAMES:
         yield from _decompress_with_arrow(file, _ARROW_NAMES[codec])
@@ -119,42 +113,34 @@ def decompress_chunks(file: BinaryIO, codec: str, nbytes: int | None = None) -> 
         yield _unsnap(file, nbytes)
 
 
-def _inflate(file: BinaryIO) -> Iterator[bytes]:
-    """Of gzip, whose members follow one another, or zlib."""
-    piece = file.read(_READ_NBYTES)
-    if not piece:
-        raise EOFError("it is empty")
-    while piece:
-        inflater = zlib.decompressobj(zlib.MAX_WBITS | 32)
-        while True:
-            try:
-                yield inflater.decompress(piece, _READ_NBYTES)
-            except zlib.error as error:
-                raise ValueError(str(error)) from error
-            if inflater.eof:
-                break
-            piece = inflater.unconsumed_tail or file.read(_READ_NBYTES)
-            if not piece:
-                yield _finish(inflater)
-                break
-        piece = (inflater.unused_data or file.read(_READ_NBYTES)).lstrip(b"\0")  # padding behind a member is allowed
+class _Inflater:
+    """gzip and zlib as :mod:`bz2` and :mod:`lzma` have their decompressors."""
+
+    def __init__(self) -> None:
+        self._inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
+        self.needs_input = True
+
+    eof = property(lambda self: self._inflate.eof)
+    unused_data = property(lambda self: self._inflate.unused_data)
+
+    def decompress(self, piece: bytes, most_nbytes: int) -> bytes:
+        """Some bytes, at most so many."""
+        found = self._inflate.decompress(self._inflate.unconsumed_tail + piece, most_nbytes)
+        self.needs_input = len(found) < most_nbytes
+        return found
 
 
-def _finish(inflater: zlib._Decompress) -> bytes:
-    """What is left when all compressed bytes were read."""
-    try:
-        rest = inflater.flush()
-    except zlib.error as error:
-        raise ValueError(str(error)) from error
-    if not inflater.eof:
-        raise EOFError("its end is missing")
-    return rest
+_Decompressor = _Inflater | bz2.BZ2Decompressor | lzma.LZMADecompressor
+_STREAMS: Final[dict[str, Callable[[], _Decompressor]]] = {
+    "gz": _Inflater,
+    "zlib": _Inflater,
+    "bz2": bz2.BZ2Decompressor,
+    "xz": lzma.LZMADecompressor,
+}
 
 
-def _decompress_streams(
-    file: BinaryIO, make: Callable[[], bz2.BZ2Decompressor | lzma.LZMADecompressor]
-) -> Iterator[bytes]:
-    """Of bzip2 or xz, whose streams follow one another."""
+def _decompress_streams(file: BinaryIO, make: Callable[[], _Decompressor]) -> Iterator[bytes]:
+    """Of streams that follow one another, as members of gzip do."""
     piece = file.read(_READ_NBYTES)
     if not piece:
         raise EOFError("it is empty")
@@ -163,14 +149,15 @@ def _decompress_streams(
         while True:
             try:
                 yield decompressor.decompress(piece, _READ_NBYTES)
-            except (OSError, lzma.LZMAError) as error:  # bz2 raises OSError for wrong bytes
+            except (OSError, zlib.error, lzma.LZMAError) as error:  # bz2 raises OSError for wrong bytes
                 raise ValueError(str(error)) from error
             if decompressor.eof:
                 break
             piece = file.read(_READ_NBYTES) if decompressor.needs_input else b""
             if decompressor.needs_input and not piece:
                 raise EOFError("its end is missing")
-        piece = (decompressor.unused_data or file.read(_READ_NBYTES)).lstrip(b"\0")  # padding of xz
+        # padding behind a stream is allowed
+        piece = (decompressor.unused_data or file.read(_READ_NBYTES)).lstrip(b"\0")
 
 
 def _decompress_with_arrow(file: BinaryIO, codec: str) -> Iterator[bytes]:

@@ -18,14 +18,13 @@ import hashlib
 import logging
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from penstock.errors import ArgumentError, CorruptRecordError, StoreError
 from penstock.stores.common.compression import decompress_chunks
-from penstock.stores.common.regular_file import open_regular
+from penstock.stores.common.regular_file import open_regular, replacing_file
 from penstock.stores.location import cache_folder
 
 __all__ = ["DecompressedCopies", "Expand", "select_cache_options"]
@@ -121,9 +120,8 @@ class DecompressedCopies:
             failure: OSError | None = None
             for folder, prefix in places:
                 try:
-                    free = _make_folder(folder)
-                    pieces = _limited(source, file, codec, expand, limit, nbytes)
-                    return _write(file, folder, prefix, name, _keep_free(pieces, free))
+                    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    return _write(file, folder, prefix, name, _limited(source, file, codec, expand, limit, nbytes))
                 except StoreError:
                     raise
                 except OSError as error:
@@ -159,22 +157,6 @@ class DecompressedCopies:
         return self._most_nbytes - used
 
 
-def _make_folder(folder: Path) -> int:
-    """Make the folder of copies if it is missing; how many bytes may be written to its disk."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    disk = shutil.disk_usage(folder)
-    return disk.free - min(_FREE_NBYTES, disk.total // 16)
-
-
-def _keep_free(pieces: Iterator[bytes], free: int) -> Iterator[bytes]:
-    """The pieces; more than ``free`` bytes are an error of the disk."""
-    for piece in pieces:
-        free -= len(piece)
-        if free < 0:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        yield piece
-
-
 def _limited(
     source: Path, file: BinaryIO, codec: str, expand: Expand | None, allowed: int, nbytes: int | None
 ) -> Iterator[bytes]:
@@ -208,18 +190,16 @@ def _find_most(nbytes: int) -> int:
 
 def _write(file: BinaryIO, folder: Path, prefix: str, name: str, pieces: Iterator[bytes]) -> Path:
     """Write the pieces to a file that then gets its name in one step, and delete older ones; raises OSError."""
-    descriptor, partial = tempfile.mkstemp(prefix=prefix, suffix=".partial", dir=folder)
-    try:
-        with os.fdopen(descriptor, "wb") as out:
-            for piece in pieces:
-                out.write(piece)
-            os.fchmod(descriptor, os.fstat(file.fileno()).st_mode & 0o666)  # who may read the one may read the other
-        path = folder / f"{prefix}{name}"
-        Path(partial).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(partial).unlink()
-        raise
+    disk = shutil.disk_usage(folder)
+    free = disk.free - min(_FREE_NBYTES, disk.total // 16)
+    path = folder / f"{prefix}{name}"
+    with replacing_file(path, prefix) as out:
+        for piece in pieces:
+            free -= len(piece)
+            if free < 0:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            out.write(piece)
+        os.fchmod(out.fileno(), os.fstat(file.fileno()).st_mode & 0o666)  # who may read the one may read the other
     for other in folder.iterdir():
         if other.name.startswith(prefix) and other.name.endswith(_SUFFIX) and other != path:
             with contextlib.suppress(OSError):

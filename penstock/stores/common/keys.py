@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import operator
-from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import overload
 
 import numpy as np
@@ -15,15 +14,32 @@ __all__ = ["KeyList", "LazyKeys", "RowKeys", "make_keys"]
 
 
 class LazyKeys(Sequence[str]):
-    """Keys that are made when they are asked for. A subclass gives ``__len__`` and :meth:`get`."""
+    """Keys that are made when they are asked for.
 
-    @abstractmethod
+    Parameters
+    ----------
+    get : callable
+        The key of record ``number``, in [0, count).
+    count : int
+        Number of records.
+    list_all : callable, optional
+        All keys at once, where that is cheaper than one by one; they are kept.
+    """
+
+    _list_all: Callable[[], Sequence[str]] | None = None
+    _all: Sequence[str] | None = None
+
+    def __init__(
+        self, get: Callable[[int], str], count: int, list_all: Callable[[], Sequence[str]] | None = None
+    ) -> None:
+        self._get, self._count, self._list_all = get, count, list_all
+
+    def __len__(self) -> int:
+        return self._count
+
     def get(self, number: int) -> str:
         """The key of record ``number``, in [0, len)."""
-
-    def get_several(self, numbers: range) -> list[str]:
-        """The keys of a slice of the records."""
-        return [self.get(number) for number in numbers]
+        return self._get(number) if self._all is None else self._all[number]
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -31,17 +47,23 @@ class LazyKeys(Sequence[str]):
     def __getitem__(self, index: slice) -> list[str]: ...
     def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
-            return self.get_several(range(*index.indices(len(self))))
+            self._load_all()
+            return [self.get(number) for number in range(*index.indices(len(self)))]
         number, count = operator.index(index), len(self)
         if not -count <= number < count:
             raise IndexError(f"index {index} is outside this list of {counted(count, 'name')}")
         return self.get(number if number >= 0 else number + count)
 
     def __iter__(self) -> Iterator[str]:
-        return map(self.get, range(len(self)))
+        self._load_all()
+        return map(self.get, range(len(self))) if self._all is None else iter(self._all)
 
     def __repr__(self) -> str:
         return f"<{counted(len(self), 'name')}>"
+
+    def _load_all(self) -> None:
+        if self._all is None and self._list_all is not None:
+            self._all = self._list_all()
 
 
 class KeyList(LazyKeys):
@@ -56,19 +78,13 @@ class KeyList(LazyKeys):
     def __init__(self, joined: bytes) -> None:
         self.joined = joined
         ends = np.flatnonzero(np.frombuffer(joined, np.uint8) == 0)
-        self._begins = np.append(0, ends + 1).data  # one more than there are names
+        begins = np.append(0, ends + 1).data  # one more than there are names
+        super().__init__(lambda number: joined[begins[number] : begins[number + 1] - 1].decode(), len(begins) - 1)
 
     @classmethod
     def from_names(cls, names: Iterable[str]) -> KeyList:
         """A list of these names; none may contain a zero character."""
         return cls("".join(f"{name}\0" for name in names).encode())
-
-    def __len__(self) -> int:
-        return len(self._begins) - 1
-
-    def get(self, number: int) -> str:
-        """The name of record ``number``."""
-        return self.joined[self._begins[number] : self._begins[number + 1] - 1].decode()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.joined.decode().split("\0")[:-1])
@@ -87,18 +103,11 @@ class RowKeys(LazyKeys):
     """
 
     def __init__(self, count: int) -> None:
-        self._rows = range(count)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def get(self, number: int) -> str:
-        """The number as text."""
-        return str(number)
+        super().__init__(str, count)
 
     def __contains__(self, key: object) -> bool:
         is_number = isinstance(key, str) and key.isascii() and key.isdigit() and len(key) < 20
-        return is_number and key == str(int(str(key))) and int(str(key)) in self._rows
+        return is_number and key == str(int(str(key))) and int(str(key)) < len(self)
 
 
 def make_keys(names: Iterable[str]) -> Sequence[str]:

@@ -1,21 +1,27 @@
-"""Objects that a store opens once in each process: files, environments, clients.
+"""Objects that a store opens once in each process: files, environments, clients. Locks for those of one thread.
 
 A forked child must not use what its parent opened: the library's locks, positions and sockets are shared. The child
-opens its own at its first use, and leaves the inherited object alone.
+opens its own at its first use, and leaves the inherited object alone. Where a library allows one thread at a time, each
+method of a store that reads holds the lock of the store.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from contextlib import AbstractContextManager
+from typing import Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar
 
 from penstock import forks
 
-__all__ = ["PerProcess"]
+__all__ = ["PerProcess", "lock_methods"]
 
 T = TypeVar("T")
+_LOCKED_METHODS: Final = ("read", "blobs", "pixels", "rows", "column", "ragged_column", "keys")
+_P = ParamSpec("_P")
+_StoreT = TypeVar("_StoreT", bound="_HasLock")
 
 
 class PerProcess(Generic[T]):
@@ -62,3 +68,25 @@ class PerProcess(Generic[T]):
     def renew_in_child(self) -> None:
         """In a forked child: replace the lock, which a thread of the parent may hold."""
         self._lock = threading.Lock()
+
+
+class _HasLock(Protocol):
+    @property
+    def _read_lock(self) -> AbstractContextManager[object]: ...
+
+
+def lock_methods(cls: type[_HasLock]) -> None:
+    """Let one thread at a time call what reads; inherited methods too, whose class may read concurrently."""
+    for name in _LOCKED_METHODS:
+        setattr(cls, name, _lock_method(getattr(cls, name)))
+
+
+def _lock_method(method: Callable[Concatenate[_StoreT, _P], T]) -> Callable[Concatenate[_StoreT, _P], T]:
+    """The method of a store, called by one thread at a time."""
+
+    @functools.wraps(method)
+    def locked(self: _StoreT, /, *args: _P.args, **kwargs: _P.kwargs) -> T:
+        with self._read_lock:  # the store's own method
+            return method(self, *args, **kwargs)
+
+    return locked

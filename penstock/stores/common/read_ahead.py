@@ -15,18 +15,19 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final, Generic, TypeVar
 
 from penstock import forks
 
 __all__ = ["ReadAhead"]
 
 _logger = logging.getLogger(__name__)
+T_record = TypeVar("T_record")
 _MAX_WAITING: Final = 64
 _MAX_UNUSED: Final = 16
 
 
-class ReadAhead:
+class ReadAhead(Generic[T_record]):
     """Loaded records by index. Thread-safe; a forked child begins with none.
 
     Parameters
@@ -42,8 +43,8 @@ class ReadAhead:
 
     def __init__(
         self,
-        load: Callable[[Sequence[int]], Mapping[int, Any]],
-        measure: Callable[[Any], int],
+        load: Callable[[Sequence[int]], Mapping[int, T_record]],
+        measure: Callable[[T_record], int],
         max_nbytes: int,
     ) -> None:
         self._load = weakref.WeakMethod(load)
@@ -52,7 +53,7 @@ class ReadAhead:
         self._changed = threading.Condition()
         self._waiting: deque[list[int]] = deque()
         self._loading: set[int] = set()
-        self._loaded: dict[int, Any] = {}
+        self._loaded: dict[int, T_record] = {}
         self._nbytes = self._unused = 0
         self._is_running = False
         forks.watch(self)
@@ -74,7 +75,7 @@ class ReadAhead:
                     self._forget()
             self._start()
 
-    def take(self, indices: Sequence[int]) -> dict[int, Any]:
+    def take(self, indices: Sequence[int]) -> dict[int, T_record]:
         """The announced records among ``indices`` that are loaded, or are being loaded; they are forgotten here."""
         with self._changed:
             if not (self._loaded or self._loading or self._waiting):
@@ -119,7 +120,7 @@ class ReadAhead:
                 return False
             batch = self._waiting.popleft()
             self._loading = set(batch)
-        loaded: Mapping[int, Any] = {}
+        loaded: Mapping[int, T_record] = {}
         try:
             loaded = load(batch)
         except Exception:  # whatever it is: reading the records raises it again, if they are read
@@ -132,7 +133,7 @@ class ReadAhead:
                 self._changed.notify_all()
         return True
 
-    def _keep(self, loaded: Mapping[int, Any]) -> None:
+    def _keep(self, loaded: Mapping[int, T_record]) -> None:
         for index, record in loaded.items():
             if index not in self._loaded:
                 self._loaded[index] = record
@@ -155,6 +156,6 @@ class ReadAhead:
         self._nbytes = self._unused = 0
 
 
-def _run(reference: weakref.ref[ReadAhead]) -> None:
+def _run(reference: weakref.ref[ReadAhead[T_record]]) -> None:
     while (reader := reference()) is not None and reader.load_next():
         del reader

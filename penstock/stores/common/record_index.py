@@ -16,7 +16,6 @@ import contextlib
 import hashlib
 import logging
 import os
-import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,7 +24,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from penstock.sample import Array
-from penstock.stores.common.regular_file import open_regular
+from penstock.stores.common.regular_file import open_regular, replacing_file
 from penstock.stores.location import Location, cache_folder
 
 __all__ = ["load_or_scan"]
@@ -81,17 +80,11 @@ def _load(path: Path, digest: str) -> dict[str, Array] | None:
 
 
 def _save(path: Path, digest: str, arrays: Mapping[str, Array]) -> bool:
-    partial = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, partial = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)
-        with os.fdopen(descriptor, "wb") as file:
+        with replacing_file(path) as file:
             np.savez(file, allow_pickle=False, **{_FILES: np.array(digest)}, **arrays)
-        Path(partial).replace(path)
     except OSError as error:
         _logger.debug("the index %s is not kept: %s", path, error)
-        if partial:
-            with contextlib.suppress(OSError):
-                Path(partial).unlink()
         return False
     return True

@@ -6,17 +6,19 @@ for a writer, and reading a device may never end. Every file of a store is there
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import stat
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple
 
 from penstock.stores.common.mirrors import find_mirror
 
-__all__ = ["FileIdentity", "has_magic", "identify", "open_regular", "read_json", "replace_json"]
+__all__ = ["FileIdentity", "has_magic", "identify", "open_regular", "read_json", "replace_json", "replacing_file"]
 
 _MAX_JSON_NBYTES: Final = 256 << 20
 
@@ -86,6 +88,23 @@ def read_json(path: Path) -> Any:
         return json.loads(content)
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
+
+
+@contextlib.contextmanager
+def replacing_file(path: Path, prefix: str = "") -> Iterator[BinaryIO]:
+    """A new file that takes the place of ``path`` in one step when it is complete; raises OSError.
+
+    Its name begins with ``prefix`` until then; by default with the name of the file.
+    """
+    descriptor, partial = tempfile.mkstemp(prefix=prefix or f"{path.name}.", suffix=".partial", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+        Path(partial).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(partial).unlink()
+        raise
 
 
 def replace_json(path: Path, entry: Mapping[str, object], *, sync: bool = True) -> None:

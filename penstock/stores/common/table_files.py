@@ -126,15 +126,12 @@ def _read_json_lines(path: Path) -> Iterator[TableRow]:
             if len(text) >= _MAX_ROW_NBYTES:
                 raise StoreFormatError(f"line {line} of {path.name} has more than {_MAX_ROW_NBYTES} characters")
             if text.strip():
-                yield TableRow(line, _parse_object(text, f"line {line} of {path.name}"))
-
-
-def _parse_object(text: str, where: str) -> Mapping[str, Any]:
-    try:
-        parsed = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise StoreFormatError(f"{where} must be a JSON object: {error}") from error
-    return _check_object(parsed, where)
+                where = f"line {line} of {path.name}"
+                try:
+                    parsed = json.loads(text)
+                except (ValueError, RecursionError) as error:
+                    raise StoreFormatError(f"{where} must be a JSON object: {error}") from error
+                yield TableRow(line, _check_object(parsed, where))
 
 
 def _check_object(parsed: object, where: str) -> Mapping[str, Any]:
@@ -154,9 +151,8 @@ def _read_json_array(path: Path) -> Iterator[TableRow]:
         while text.peek() != "]":
             if number and text.take() != ",":
                 raise StoreFormatError(f"{path.name}: there must be a comma behind row {number - 1}")
-            yield TableRow(
-                number, _check_object(text.decode(f"row {number} of {path.name}"), f"row {number} of {path.name}")
-            )
+            where = f"row {number} of {path.name}"
+            yield TableRow(number, _check_object(text.decode(where), where))
             number += 1
 
 

@@ -9,7 +9,7 @@ Called for containers that store annotations as bare numbers.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -73,7 +73,7 @@ class BoxColumns:
             self.fields["classes"] = Field("int64[*]", classes)
         self.fields |= {name: Field("float64[*]") for name in self._others}
 
-    def convert(self, rows: Array | None, image: memoryview) -> dict[str, Any]:
+    def convert(self, rows: Array | None, image: memoryview) -> dict[str, object]:
         """The fields of one record.
 
         Parameters
@@ -92,7 +92,7 @@ class BoxColumns:
             return dict.fromkeys(self.fields)
         table = rows.astype(np.float64, copy=False)
         size = find_image_size(image) if self._is_relative and len(table) else None
-        found: dict[str, Any] = {"boxes": to_corners(table[:, self._box], self._corners, size)}
+        found: dict[str, object] = {"boxes": to_corners(table[:, self._box], self._corners, size)}
         if self._class >= 0:
             found["classes"] = _to_whole(table[:, self._class])
         return found | {name: np.ascontiguousarray(table[:, at]) for name, at in self._others.items()}

@@ -15,7 +15,7 @@ from penstock.sample import Array, Field
 __all__ = ["find_array_kind", "read_array"]
 
 _MAX_ARRAY_AXES: Final = 31
-_ARRAY_MAGIC: Final = b"\x93NUMPY"
+_STARTS: Final = tuple(b"\x93NUMPY" + bytes([version, 0]) for version in (1, 2, 3))
 _ARRAY_HEADER: Final = re.compile(
     rb"\{'descr': '([<>|=][a-z][0-9]{1,2})', 'fortran_order': (False|True), 'shape': \(([0-9, ]{0,400})\),? ?\}\s*"
 )
@@ -85,7 +85,7 @@ def _parse_array_header(content: Content) -> tuple[np.dtype[Any], bool, tuple[in
     width = 2 if head[6:7] == b"\1" else 4
     begin = 8 + width + int.from_bytes(head[8 : 8 + width], "little")
     match = _ARRAY_HEADER.fullmatch(bytes(content[8 + width : min(begin, 1024)]))
-    if head[:6] != _ARRAY_MAGIC or len(head) < 12 or begin > len(content) or match is None:
+    if head[:8] not in _STARTS or len(head) < 12 or begin > len(content) or match is None:
         raise ValueError("its bytes are not those of an array of numbers (.npy)")
     try:
         dtype = np.dtype(match[1].decode())

@@ -15,7 +15,7 @@ from penstock.errors import ArgumentError
 from penstock.pixel_rows import to_rgb
 from penstock.sample import Array, ArrayKind
 
-__all__ = ["CHANNEL_COUNTS", "PIXEL_DTYPES", "PixelLayout", "check_shape"]
+__all__ = ["CHANNELS", "CHANNEL_COUNTS", "PIXEL_DTYPES", "PixelLayout", "check_shape"]
 
 CHANNELS: Final = ("RGB", "BGR")
 AXES: Final = ("HWC", "CHW")

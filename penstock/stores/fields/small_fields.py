@@ -121,14 +121,17 @@ class ArrayReader:
                 f"the {len(content)} bytes of its field {self.name!r} are not those of shape {tuple(shape)}"
             ) from error
 
-    def _check_shape(self, shape: list[Any]) -> list[int]:
+    def _check_shape(self, shape: list[object]) -> list[int]:
         if shape == [0] and self._empty is not None:
             return list(self._empty)
         axes = self._kind.axes
         if len(shape) == len(axes):
-            for length, lengths in zip(shape, axes, strict=True):
-                if type(length) is not int or length < 0 or not (lengths is None or length in lengths):
-                    break
-            else:
-                return shape
+            pairs = zip(shape, axes, strict=True)
+            found = [
+                length
+                for length, lengths in pairs
+                if type(length) is int and length >= 0 and (lengths is None or length in lengths)
+            ]
+            if len(found) == len(axes):
+                return found
         raise ValueError(f"its field {self.name!r} has shape {tuple(shape)!s:.200}; the schema says {self._kind}")

@@ -11,7 +11,7 @@ import math
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -180,8 +180,7 @@ def find_kind(values: Iterable[object]) -> str:
         kind = f"{first.dtype.name}[{','.join('*' * first.ndim)}]"
         Field(kind)
         return kind
-    contents: list[Any] = listed
-    return "image" if are_images(contents) else "bytes"
+    return "image" if are_images(each for each in listed if isinstance(each, bytes | memoryview)) else "bytes"
 
 
 def find_pixels_kind(values: Iterable[Array]) -> str:

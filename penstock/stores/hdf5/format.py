@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -119,7 +119,7 @@ class Hdf5Layout:
             If it is no layout, or of another version.
         """
         try:
-            entry: dict[str, Any] = json.loads(text)
+            entry = json.loads(text)
             if entry["version"] != _VERSION:
                 raise StoreFormatError(
                     f"the version of the layout must be {_VERSION}, got {entry['version']!r:.50}; install the version "
@@ -144,7 +144,7 @@ class Hdf5Layout:
         StoreFormatError
             If a dataset is missing, or is not what the layout says.
         """
-        key = self._get(survey, self.key, "text", None, ())
+        key = self._get(survey, self.key, "text", None)
         fields = {
             name: self._assign_field(survey, name, field, key.count) for name, field in self.schema.fields.items()
         }
@@ -155,7 +155,7 @@ class Hdf5Layout:
         shape = row_shape(field)
         form = "text" if field.kind in {"text", "json"} else "ragged" if shape is None else "array"
         dtype = None if form == "text" else element_dtype(field)
-        found = self._get(survey, dataset, form, dtype, () if form != "array" else shape, count)
+        found = self._get(survey, dataset, form, dtype, shape or (), count)
         shapes = missing = None
         if needs_shapes(field):
             kind = array_kind(field)
@@ -163,7 +163,7 @@ class Hdf5Layout:
             axes = (len(kind.axes),)
             shapes = self._get(survey, f"{dataset}.shape", "array", np.dtype(np.int64), axes, count)
         if name in self.missing:
-            missing = self._get(survey, f"{dataset}.missing", "array", np.dtype(np.int64), ())
+            missing = self._get(survey, f"{dataset}.missing", "array", np.dtype(np.int64))
         axes_of = "NHWC" if field.pixels is not None and shape is not None else ""
         return FieldSource(field, found, axes_of, shapes=shapes, missing=missing)
 
@@ -173,17 +173,12 @@ class Hdf5Layout:
         name: str,
         form: str,
         dtype: DType | None,
-        shape: tuple[int, ...] | None,
+        shape: tuple[int, ...] = (),
         count: int | None = None,
     ) -> FoundDataset:
         found = survey.datasets.get(name)
-        if (
-            found is None
-            or found.form != form
-            or (dtype is not None and found.dtype != dtype)
-            or found.shape[1:] != shape
-            or (count is not None and found.count != count)
-        ):
+        expected_shape = (found.count if found is not None and count is None else count, *shape)
+        if found is None or (found.form, found.dtype, found.shape) != (form, dtype or found.dtype, expected_shape):
             expected = f"{form} {dtype or ''}".strip()
             got = "none" if found is None else found.describe()
             raise StoreFormatError(f"dataset {name!r} must be {expected} of the layout's shape, got {got}")

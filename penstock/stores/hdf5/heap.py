@@ -28,7 +28,6 @@ REFERENCE: Final[DType] = np.dtype([("length", "<u4"), ("address", "<u8"), ("num
 
 _COLLECTION: Final = struct.Struct("<4sB3xQ")
 _OBJECT: Final = struct.Struct("<H6xQ")
-_FEW: Final = 12
 _MAX_OBJECTS: Final = 0xFFFF  # a number has 16 bits, and occurs once
 _KEPT_TABLES: Final = 1024
 
@@ -49,67 +48,37 @@ class Heap:
     def find(self, address: int, number: int, nbytes: int) -> memoryview:
         """The first ``nbytes`` bytes of an object in the collection at ``address``: a view of the mapped file.
 
-        The first few objects are tried one by one. For others, where each object of the collection begins is found
-        once: small values share large collections.
-
         Raises
         ------
         ValueError
             If there is no collection, or no such object, or the object is shorter.
         """
-        file = self._file
         if nbytes == 0:
-            return file[:0]
-        end = _find_end(file, address)
-        at = address + 16
-        unpack = _OBJECT.unpack_from
-        for _ in range(_FEW):
-            if at + 16 > end:
-                raise _make_error(address, number, nbytes)
-            found, size = unpack(file, at)
-            if found == number:
-                break
-            if found == 0:
-                raise _make_error(address, number, nbytes)
-            at += 16 + (size + 7 & ~7)
-        else:
-            offsets = self._list_offsets(address)
-            at = offsets[number] if number < len(offsets) else 0
-            if not at:
-                raise _make_error(address, number, nbytes)
-            _, size = unpack(file, at)
-        if not nbytes <= size <= end - at - 16:
-            raise _make_error(address, number, nbytes)
-        return file[at + 16 : at + 16 + nbytes]
-
-
-def _find_end(file: memoryview, address: int) -> int:
-    """The byte behind the collection at ``address``."""
-    if address + 16 > len(file):
-        raise ValueError(f"its heap is at byte {address}, and the file has {len(file)}")
-    magic, version, size = _COLLECTION.unpack_from(file, address)
-    if magic != b"GCOL" or version != 1 or size > len(file) - address:
-        raise ValueError(f"there is no heap at byte {address}, or it is cut")
-    end: int = address + size
-    return end
+            return self._file[:0]
+        offsets = self._list_offsets(address)
+        at = offsets[number] if number < len(offsets) else 0
+        if not at or _OBJECT.unpack_from(self._file, at)[1] < nbytes:
+            raise ValueError(f"the heap at byte {address} has no value {number} of {nbytes} bytes")
+        return self._file[at + 16 : at + 16 + nbytes]
 
 
 def _list_offsets(file: memoryview, address: int) -> array.array[int]:
     """Where each object of a collection begins, by number; 0 where there is none."""
-    at, end = address + 16, _find_end(file, address)
-    offsets = array.array("q", bytes(8 * min(_MAX_OBJECTS + 1, (end - address) // 16 + 1)))
+    if address + 16 > len(file):
+        raise ValueError(f"its heap is at byte {address}, and the file has {len(file)}")
+    magic, version, nbytes = _COLLECTION.unpack_from(file, address)
+    if magic != b"GCOL" or version != 1 or nbytes > len(file) - address:
+        raise ValueError(f"there is no heap at byte {address}, or it is cut")
+    at, end = address + 16, address + nbytes
+    offsets = array.array("q", [0])
     for _ in range(_MAX_OBJECTS):
         if at + 16 > end:
             break
         number, size = _OBJECT.unpack_from(file, at)
-        if number == 0:
+        if number == 0 or size > end - at - 16:
             break
         if number >= len(offsets):
             offsets.extend([0] * (number + 1 - len(offsets)))
         offsets[number] = at
         at += 16 + (size + 7 & ~7)
     return offsets
-
-
-def _make_error(address: int, number: int, nbytes: int) -> ValueError:
-    return ValueError(f"the heap at byte {address} has no value {number} of {nbytes} bytes")

@@ -44,7 +44,7 @@ class Options:
     image: str | None = None
     label: str | None = None
     key: str | None = None
-    group: str = ""
+    group: str | None = None
     fields: Mapping[str, str] | None = None
     axes: str | None = None
     channels: str | None = None
@@ -112,7 +112,7 @@ def assign_roles(survey: Survey, options: Options) -> Roles:
     StoreFormatError
         If no dataset has records.
     """
-    group = options.group.strip("/")
+    group = (options.group or "").strip("/")
     datasets = {name: d for name, d in survey.datasets.items() if not group or name.startswith(f"{group}/")}
     if not datasets:
         within = f" in the group {group!r}" if group else ""

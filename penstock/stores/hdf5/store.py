@@ -14,7 +14,8 @@ needed to open a file; most datasets are then read from the mapped file, without
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final, TypeVar
+from dataclasses import asdict
+from typing import ClassVar, Final, TypeVar
 
 import xxhash
 
@@ -23,11 +24,12 @@ from penstock.sample import Array, Record, Schema
 from penstock.stores.base import Indices, PathLike
 from penstock.stores.common.regular_file import has_magic, identify
 from penstock.stores.container import ContainerStore
-from penstock.stores.hdf5.files import Hdf5Files, OpenHdf5Files
+from penstock.stores.hdf5.files import Hdf5Files
 from penstock.stores.hdf5.format import LAYOUT, Hdf5Layout
 from penstock.stores.hdf5.roles import Options, Roles, assign_roles
+from penstock.stores.hdf5.rows import LibraryFiles
 from penstock.stores.hdf5.survey import LIBRARY_ERRORS, cut_growing, join_surveys
-from penstock.stores.hdf5.values import DatasetReader, NumberReader, make_reader, read_texts
+from penstock.stores.hdf5.values import DatasetReader, make_reader, read_texts
 from penstock.stores.indices import list_indices
 from penstock.stores.location import Location
 from penstock.stores.writing import Skipped, Writer
@@ -40,7 +42,7 @@ _SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 _USER_BLOCKS: Final = (0, 512, 1024, 2048, 4096)
 
 
-class Hdf5Store(ContainerStore[OpenHdf5Files]):
+class Hdf5Store(ContainerStore[LibraryFiles]):
     """Records in HDF5 files.
 
     Parameters
@@ -107,13 +109,11 @@ class Hdf5Store(ContainerStore[OpenHdf5Files]):
         swmr: bool | None = None,
         count: int | None = None,
     ) -> None:
-        stated = Options(image, label, key, group or "", fields, axes, channels)
         named = None if fields is None else dict(fields)
-        given: dict[str, Any] = {
-            "image": image, "label": label, "key": key, "group": group, "fields": named, "axes": axes,
-            "channels": channels, "missing_label": missing_label, "swmr": swmr, "count": count,
-        }  # fmt: skip
-        super().__init__(path, **{name: value for name, value in given.items() if value is not None})
+        stated = Options(image, label, key, group, named, axes, channels)
+        others = {"missing_label": missing_label, "swmr": swmr, "count": count}
+        given = {name: value for name, value in {**asdict(stated), **others}.items() if value is not None}
+        super().__init__(path, files=None, **given)
         self._missing_label = missing_label
         self._hdf5 = Hdf5Files(self._files, self.url, swmr=swmr)
         self._written: Hdf5Layout | None = None
@@ -141,27 +141,27 @@ class Hdf5Store(ContainerStore[OpenHdf5Files]):
     def __len__(self) -> int:
         return self._count
 
-    def open_files(self) -> OpenHdf5Files:
+    def open_files(self) -> LibraryFiles:
         """Open nothing yet: h5py is needed for columns and for unusual datasets only."""
-        return self._hdf5.open()
+        return LibraryFiles(self._files, self.url, swmr=self._hdf5.is_swmr)
 
-    def close_files(self, opened: OpenHdf5Files) -> None:
+    def close_files(self, opened: LibraryFiles) -> None:
         """Close the files that h5py has opened; mapped files stay readable."""
         opened.close()
 
-    def read_record(self, opened: OpenHdf5Files, index: int) -> Record:
+    def read_record(self, opened: LibraryFiles, index: int) -> Record:
         """One record; see :meth:`ContainerStore.read_record`."""
         fields = {name: self._get_reader(name).read(index, opened) for name in self._roles.fields}
         return Record(index, self.keys()[index], fields)
 
-    def make_blob_reader(self, opened: OpenHdf5Files, field: str, indices: Sequence[int]) -> Callable[[int], Any]:
+    def make_blob_reader(self, opened: LibraryFiles, field: str, indices: Sequence[int]) -> Callable[[int], object]:
         """What gives one field, without the others."""
         del indices
         read = self._get_reader(field).read
         return lambda index: read(index, opened)
 
     def _read_each(
-        self, indices: Indices, make_reader: Callable[[OpenHdf5Files, Sequence[int]], Callable[[int], T_read]]
+        self, indices: Indices, make_reader: Callable[[LibraryFiles, Sequence[int]], Callable[[int], T_read]]
     ) -> list[T_read]:
         """In the order of the file: records of one chunk are inflated once."""
         numbers = list_indices(indices)
@@ -176,9 +176,9 @@ class Hdf5Store(ContainerStore[OpenHdf5Files]):
         if source is None or not source.is_number:
             return super().column(field)
         self.get_opened()
-        reader = self._get_reader(field)
-        assert isinstance(reader, NumberReader), "the field is a number"
-        return reader.column[: self._count]
+        column = self._get_reader(field).column
+        assert column is not None, "the field is a number"
+        return column[: self._count]
 
     def close(self) -> None:
         """Close the files; see :meth:`Store.close`. What was read stays readable."""
@@ -202,7 +202,7 @@ class Hdf5Store(ContainerStore[OpenHdf5Files]):
     @classmethod
     def writer(  # type: ignore[override]  # its one option is named
         cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False, compression: str = "none"
-    ) -> Writer[Any]:
+    ) -> Writer[tuple[bytes, int]]:
         """Begin or resume a file; see :class:`.hdf5.writer.Hdf5Writer`."""
         from penstock.stores.hdf5.writer import Hdf5Writer  # readers need not load it
 

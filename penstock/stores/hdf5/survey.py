@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -23,19 +23,18 @@ from penstock.stores.container import DAMAGE
 from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.writing import Skipped
 
+if TYPE_CHECKING:
+    import h5py
+
 __all__ = [
     "LIBRARY_ERRORS",
     "FoundDataset",
-    "LibraryFile",
     "Survey",
     "cut_growing",
     "join_surveys",
     "open_library_file",
     "survey_file",
 ]
-
-LibraryFile = Any
-"""An ``h5py.File``; the package has no types."""
 
 LIBRARY_ERRORS: Final = (OSError, RuntimeError, MemoryError, *DAMAGE)
 """What h5py raises for wrong bytes."""
@@ -114,8 +113,8 @@ class Survey:
     layout: str = ""
 
 
-def open_library_file(path: Path, url: str, *, swmr: bool) -> LibraryFile:
-    """Open a file with h5py for reading.
+def open_library_file(path: Path, url: str, *, swmr: bool, kept_nbytes: int = 1 << 20) -> h5py.File:
+    """Open a file with h5py for reading, which keeps so many bytes of the chunks of a dataset (HDF5's default: 1 MiB).
 
     Raises
     ------
@@ -130,7 +129,8 @@ def open_library_file(path: Path, url: str, *, swmr: bool) -> LibraryFile:
     except OSError as error:
         raise StoreError(f"{path.name} cannot be read: {error.strerror or error}", store=url) from error
     try:
-        return h5py.File(path, "r", swmr=swmr, locking="best-effort")  # some file systems have no locks
+        # some file systems have no locks
+        return h5py.File(path, "r", swmr=swmr, locking="best-effort", rdcc_nbytes=kept_nbytes)
     except LIBRARY_ERRORS as error:
         if _LOCKED.search(str(error)):
             raise StoreError(
@@ -141,24 +141,24 @@ def open_library_file(path: Path, url: str, *, swmr: bool) -> LibraryFile:
         raise StoreFormatError(f"{path.name} is damaged, or no HDF5 file: {error}", store=url) from error
 
 
-def survey_file(file: LibraryFile, number: int, layout_name: str) -> Survey:
+def survey_file(file: h5py.File, number: int, layout_name: str) -> Survey:
     """The datasets of an open file; raises one of :data:`LIBRARY_ERRORS` for wrong bytes."""
-    h5py = require("h5py", extra="hdf5")
+    library = require("h5py")
     datasets: dict[str, FoundDataset] = {}
     problems: list[Skipped] = []
     classes: list[tuple[str, ...]] = []
     layout: list[str] = []
     seen = 0
 
-    def visit(name: str | bytes, found: Any) -> bool | None:
+    def visit(name: str | bytes, found: h5py.Group | h5py.Dataset) -> bool | None:
         nonlocal seen
         seen += 1
         if isinstance(name, bytes):
             problems.append(Skipped(ascii(name), "its name is no UTF-8"))
-        elif isinstance(found, h5py.Dataset) and name == layout_name and found.shape == ():
+        elif isinstance(found, library.Dataset) and name == layout_name and found.shape == ():
             layout.append(_text(found[()]))
-        elif isinstance(found, h5py.Dataset) and found.shape:
-            dataset = _find_form(h5py, name, found, number)
+        elif isinstance(found, library.Dataset) and found.shape:
+            dataset = _find_form(name, found, number)
             reason = _why_unreadable(found, dataset)
             if reason:
                 problems.append(Skipped(name, reason))
@@ -207,8 +207,7 @@ def cut_growing(survey: Survey) -> Survey:
 
     A writer in SWMR mode appends to one dataset after another.
     """
-    growing = [found.count for found in survey.datasets.values() if found.grows]
-    count = min(growing, default=0)
+    count = min((found.count for found in survey.datasets.values() if found.grows), default=0)
     cut = {
         name: replace(found, shape=(count, *found.shape[1:]), counts=(count,))
         if found.grows and len(found.files) == 1
@@ -235,15 +234,16 @@ def _concatenate(datasets: Sequence[FoundDataset], names: Sequence[str]) -> Foun
     )
 
 
-def _find_form(h5py: Any, name: str, found: Any, number: int) -> FoundDataset:
+def _find_form(name: str, found: h5py.Dataset, number: int) -> FoundDataset:
+    library = require("h5py")
     if found.file.swmr_mode:
         found.refresh()  # the library may have the headers from an earlier opening in this process
     dtype = found.dtype
     form = "other"
     classes = _stated_classes(found.attrs)
-    enumerated = h5py.check_enum_dtype(dtype)
-    base = h5py.check_vlen_dtype(dtype)
-    text = h5py.check_string_dtype(dtype)
+    enumerated = library.check_enum_dtype(dtype)
+    base = library.check_vlen_dtype(dtype)
+    text = library.check_string_dtype(dtype)
     if enumerated and sorted(enumerated.values()) == list(range(len(enumerated))):
         classes = classes or tuple(sorted(enumerated, key=enumerated.__getitem__))
     if text is not None:
@@ -266,7 +266,7 @@ def _find_form(h5py: Any, name: str, found: Any, number: int) -> FoundDataset:
     return FoundDataset(name, form, dtype, shape, (number,), (shape[0],), classes, channels, grows, is_matlab)
 
 
-def _holds_images(found: Any) -> bool:
+def _holds_images(found: h5py.Dataset) -> bool:
     """Whether a column of byte strings of one length begins with an image: NumPy makes such a column of a list."""
     if found.dtype.kind != "S" or len(found.shape) != 1 or not found.shape[0]:
         return False
@@ -278,7 +278,7 @@ def _holds_images(found: Any) -> bool:
         return False
 
 
-def _why_unreadable(found: Any, dataset: FoundDataset) -> str:
+def _why_unreadable(found: h5py.Dataset, dataset: FoundDataset) -> str:
     """Why a dataset is not read; empty if it is."""
     if dataset.form == "other":
         return f"its type {dataset.dtype} is not read"
@@ -296,7 +296,7 @@ def _text(value: object) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-def _read_attribute(attributes: Any, name: str) -> Any:
+def _read_attribute(attributes: h5py.AttributeManager, name: str) -> object:
     """The value of an attribute; None if there is none, or it cannot be read."""
     try:
         return attributes[name] if name in attributes else None  # noqa: SIM401  # h5py's get reads it twice
@@ -308,7 +308,7 @@ def _class_texts(values: Array) -> tuple[str, ...]:
     return tuple(_text(value) for value in np.asarray(values).ravel())
 
 
-def _stated_classes(attributes: Any) -> tuple[str, ...]:
+def _stated_classes(attributes: h5py.AttributeManager) -> tuple[str, ...]:
     for name in _CLASS_NAMES:
         values = _read_attribute(attributes, name)
         if isinstance(values, np.ndarray) and values.ndim == 1 and len(values) and values.dtype.kind in "OSU":
@@ -318,7 +318,7 @@ def _stated_classes(attributes: Any) -> tuple[str, ...]:
     return ()
 
 
-def _stated_channels(attributes: Any) -> str:
+def _stated_channels(attributes: h5py.AttributeManager) -> str:
     for name in _ORDER_ATTRIBUTES:
         value = _read_attribute(attributes, name)
         if isinstance(value, str | bytes) and _text(value).strip("\0 ").upper() in _ORDERS:

@@ -10,121 +10,51 @@ Numbers and texts are columns, read once; of other fields one record is read at 
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Final
 
 import numpy as np
 
 from penstock.sample import Array, ArrayKind
 from penstock.stores.common.keys import KeyList
+from penstock.stores.fields.pixels import PixelLayout
 from penstock.stores.hdf5.files import Hdf5Files
 from penstock.stores.hdf5.format import array_kind
 from penstock.stores.hdf5.roles import FieldSource
-from penstock.stores.hdf5.rows import LibraryFiles, RowReader
+from penstock.stores.hdf5.rows import LibraryFiles, ReadRow
 
-__all__ = ["DatasetReader", "NumberReader", "make_reader", "read_texts"]
+__all__ = ["DatasetReader", "make_reader", "read_texts"]
 
 _LARGEST: Final = 2**63 - 1
-_ORDERS: Final = {"NCHW": (1, 2, 0), "NCWH": (2, 1, 0), "NWH": (1, 0, 2)}
-_Convert = Callable[[Any], Any]
+_ORDERS: Final = {"NCHW": (1, 2, 0), "NCWH": (2, 1, 0), "NWH": (1, 0)}
 
 
-class DatasetReader(Protocol):
-    """Reads one field of records."""
-
-    def read(self, row: int, files: LibraryFiles) -> Any:
-        """The value of a record; None if it has none. ValueError if it is damaged."""
-        ...
-
-
-class NumberReader:
-    """The numbers of all records, and which records have none.
+class DatasetReader:
+    """Reads one field of records.
 
     Parameters
     ----------
-    values : ndarray, shape (n,)
-        The numbers as stored.
-    is_float : bool
-        Whether they are floats; else 64-bit integers.
-    missing_value : int, optional
-        What stands where a record has none.
+    read : callable
+        Gives the value of a row; ValueError if it is damaged.
     missing : ndarray of bool, optional
         Whether each record has none.
-
-    Raises
-    ------
-    ValueError
-        If a number needs more than 64 bits.
+    column : ndarray, optional
+        Of a field of numbers: those of all records.
     """
 
     def __init__(
-        self, values: Array, *, is_float: bool, missing_value: int | None = None, missing: Array | None = None
+        self, read: Callable[[int, LibraryFiles], object], missing: Array | None, column: Array | None = None
     ) -> None:
-        if not is_float and values.dtype == np.uint64 and len(values) and int(values.max()) > _LARGEST:
-            raise ValueError(f"integers must be at most {_LARGEST}, got {int(values.max())}")
-        column = np.array(values, np.float64 if is_float else np.int64)
-        is_missing = np.zeros(len(column), np.bool_) if missing is None else missing
-        if missing_value is not None:
-            is_missing = is_missing | (values == missing_value)
-        column[is_missing] = np.nan if is_float else -1
-        column.flags.writeable = False
-        self.column = column
-        self._values = column.data
-        self._is_missing = is_missing.data if is_missing.any() else None
+        self._read, self.column = read, column
+        self._is_missing = missing.data if missing is not None and missing.any() else None
 
-    def read(self, row: int, files: LibraryFiles) -> int | float | None:  # noqa: ARG002  # it is read already
-        """See :class:`DatasetReader`."""
+    def read(self, row: int, files: LibraryFiles) -> object:
+        """The value of a record; None if it has none."""
         if self._is_missing is not None and self._is_missing[row]:
             return None
-        value: int | float = self._values[row]
-        return value
-
-
-class _TextReader:
-    """The texts of all records, parsed where they are JSON."""
-
-    def __init__(self, texts: KeyList, missing: Array | None, *, is_json: bool) -> None:
-        self._texts, self._is_json = texts, is_json
-        self._is_missing = None if missing is None else missing.data
-
-    def read(self, row: int, files: LibraryFiles) -> Any:  # noqa: ARG002  # they are read already
-        """See :class:`DatasetReader`."""
-        if self._is_missing is not None and self._is_missing[row]:
-            return None
-        return json.loads(self._texts[row]) if self._is_json else self._texts[row]
-
-
-class _ArrayReader:
-    """Images and small arrays: one record is read at a time."""
-
-    def __init__(self, rows: RowReader, convert: _Convert | None, missing: Array | None) -> None:
-        self._rows, self._convert = rows, convert
-        self._is_missing = None if missing is None else missing.data
-
-    def read(self, row: int, files: LibraryFiles) -> Any:
-        """See :class:`DatasetReader`."""
-        if self._is_missing is not None and self._is_missing[row]:
-            return None
-        value = self._rows.read(row, files)
-        return value if self._convert is None else self._convert(value)
-
-
-class _ShapedReader:
-    """Arrays whose shapes are stored beside them."""
-
-    def __init__(self, rows: RowReader, kind: ArrayKind, shapes: Array, missing: Array | None) -> None:
-        self._rows, self._kind, self._shapes = rows, kind, shapes
-        self._is_missing = None if missing is None else missing.data
-
-    def read(self, row: int, files: LibraryFiles) -> Array | None:
-        """See :class:`DatasetReader`."""
-        if self._is_missing is not None and self._is_missing[row]:
-            return None
-        shape = tuple(self._shapes[row].tolist())
-        if min(shape) < 0 or not self._kind.allows(shape):
-            raise ValueError(f"its shape {shape} must be that of {self._kind}")
-        return _freeze(np.asarray(self._rows.read(row, files)).astype(self._kind.dtype, copy=False).reshape(shape))
+        return self._read(row, files)
 
 
 def make_reader(source: FieldSource, files: Hdf5Files, count: int, missing_label: int | None) -> DatasetReader:
@@ -149,18 +79,30 @@ def make_reader(source: FieldSource, files: Hdf5Files, count: int, missing_label
     missing = None if source.missing is None else _flag_rows(files.read_all(source.missing), count)
     if source.is_number:
         values = files.read_all(source.dataset)[:count].reshape(-1)
-        return NumberReader(values, is_float=source.field.kind == "float", missing_value=missing_label, missing=missing)
+        if missing_label is not None:
+            missing = (values == missing_label) if missing is None else missing | (values == missing_label)
+        column = _make_column(values, missing, is_float=source.field.kind == "float")
+        return DatasetReader(lambda row, _: column.item(row), missing, column)
     if source.is_text:
         texts = read_texts(files.read_all(source.dataset)[:count])
-        return _TextReader(texts, missing, is_json=source.field.kind == "json")
-    rows = files.open_rows(source.dataset)
-    kind = array_kind(source.field)
+        parse = json.loads if source.field.kind == "json" else str
+        return DatasetReader(lambda row, _: parse(texts[row]), missing)
+    read = files.open_rows(source.dataset)
     if source.shapes is not None:
-        assert kind is not None, "only arrays have shapes"
-        return _ShapedReader(rows, kind, files.read_all(source.shapes), missing)
-    if source.axes:
-        return _ArrayReader(rows, _make_pixel_converter(source), missing)
-    return _ArrayReader(rows, _view_bytes if kind is None else _make_array_converter(source, kind), missing)
+        return DatasetReader(_shape_values(read, source, files.read_all(source.shapes)), missing)
+    convert = _make_converter(source)
+    return DatasetReader(read if convert is None else lambda row, opened: convert(read(row, opened)), missing)
+
+
+def _make_column(values: Array, missing: Array | None, *, is_float: bool) -> Array:
+    """Numbers in 64 bits, those of records without one as NaN or -1."""
+    if not is_float and values.dtype == np.uint64 and len(values) and int(values.max()) > _LARGEST:
+        raise ValueError(f"integers must be at most {_LARGEST}, got {int(values.max())}")
+    column = np.array(values, np.float64 if is_float else np.int64)
+    if missing is not None:
+        column[missing] = np.nan if is_float else -1
+    column.flags.writeable = False
+    return column
 
 
 def read_texts(values: Array) -> KeyList:
@@ -183,46 +125,48 @@ def _flag_rows(rows: Array, count: int) -> Array:
     return flags
 
 
-def _view_bytes(value: Any) -> bytes | memoryview:
+def _shape_values(read: ReadRow, source: FieldSource, shapes: Array) -> Callable[[int, LibraryFiles], Array]:
+    """What reads arrays whose shapes are stored beside them."""
+    kind = array_kind(source.field)
+    assert kind is not None, "only arrays have shapes"
+
+    def read_array(row: int, files: LibraryFiles) -> Array:
+        shape = tuple(shapes[row].tolist())
+        if min(shape) < 0 or not kind.allows(shape):
+            raise ValueError(f"its shape {shape} must be that of {kind}")
+        return _to_shape(read(row, files), kind, shape)
+
+    return read_array
+
+
+def _make_converter(source: FieldSource) -> Callable[..., object] | None:
+    """What makes a value of the field of a stored one; None where it is stored so."""
+    kind, dtype = array_kind(source.field), source.dataset.dtype
+    if source.axes:
+        return _make_pixel_converter(source)
+    if kind is None:
+        return _view_bytes
+    rest = tuple(-1 if lengths is None else lengths[0] for lengths in kind.axes)
+    is_fixed = kind.shape is not None
+    if dtype == kind.dtype and dtype.isnative and dtype != np.uint8 and (is_fixed or len(rest) == 1):
+        return None
+    return functools.partial(_to_shape, kind=kind, shape=rest if is_fixed else (-1, *rest[1:]))
+
+
+def _view_bytes(value: bytes | memoryview | Array) -> bytes | memoryview:
     """The bytes of an encoded image; h5py gives an array."""
     return value.data if isinstance(value, np.ndarray) else value
 
 
-def _freeze(array: Array) -> Array:
+def _to_shape(value: object, kind: ArrayKind, shape: tuple[int, ...]) -> Array:
+    array = np.asarray(value).astype(kind.dtype, copy=False).reshape(shape)
     array.flags.writeable = False
     return array
 
 
-def _make_array_converter(source: FieldSource, kind: ArrayKind) -> _Convert | None:
-    """Numbers to the shape and dtype of the field; None where they have them."""
-    dtype = kind.dtype
-    rest = tuple(-1 if lengths is None else lengths[0] for lengths in kind.axes)
-    is_fixed = kind.shape is not None
-    shape = rest if is_fixed else (-1, *rest[1:])
-    is_same = source.dataset.dtype == dtype and source.dataset.dtype.isnative and dtype != np.uint8
-    if is_same and (is_fixed or len(shape) == 1):
-        return None
-    return lambda value: _freeze(np.asarray(value).astype(dtype, copy=False).reshape(shape))
-
-
-def _make_pixel_converter(source: FieldSource) -> _Convert | None:
+def _make_pixel_converter(source: FieldSource) -> Callable[[Array], Array] | None:
     """Pixels to HWC, three channels RGB, in native byte order; None where the file has them so."""
-    axes, is_bgr = source.axes, source.is_bgr
-    native = source.dataset.dtype.newbyteorder("=")
-    if axes == "NHWC" and not is_bgr and source.dataset.dtype.isnative:
+    if source.axes == "NHWC" and not source.is_bgr and source.dataset.dtype.isnative:
         return None
-
-    order = _ORDERS.get(axes)
-
-    def convert(stored: Array) -> Array:
-        pixels = stored if "C" in axes else stored[:, :, None]
-        if order is not None:
-            pixels = pixels.transpose(order)
-        if not is_bgr:
-            return _freeze(np.ascontiguousarray(pixels, native))
-        ordered = np.empty(pixels.shape, native)
-        for channel, other in ((0, 2), (1, 1), (2, 0), (3, 3))[: pixels.shape[2]]:
-            ordered[..., channel] = pixels[..., other]
-        return _freeze(ordered)
-
-    return convert
+    layout, order = PixelLayout("BGR" if source.is_bgr else "RGB"), _ORDERS.get(source.axes)
+    return lambda stored: layout.convert(stored if order is None else stored.transpose(order))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import msgpack  # type: ignore[import-untyped]  # ships no types
 import numpy as np
@@ -28,9 +28,15 @@ from penstock.stores.fields.small_fields import check_pixels, check_text, pack_s
 from penstock.stores.hdf5.format import LAYOUT, Hdf5Layout, array_kind, element_dtype, needs_shapes, row_shape
 from penstock.stores.location import Location
 
+if TYPE_CHECKING:
+    import h5py
+
 __all__ = ["COMPRESSIONS", "Hdf5Writer"]
 
 COMPRESSIONS: Final = ("none", "gzip")
+
+_Row = tuple[str, list[object]]
+"""The key of a record, and its values as msgpack holds them."""
 
 _ROWS: Final = 1024
 _BATCH_NBYTES: Final = 32 << 20
@@ -81,8 +87,8 @@ class Hdf5Writer(FileWriter[tuple[bytes, int]]):
                 raise PackError(f"the record has no field {name!r}", key=key)
             value = fields[name]
             packed = None if value is None else _pack_value(name, field, value, key)
-            if field.is_blob and packed is not None:
-                nbytes += len(packed[1] if isinstance(packed, list) else packed)
+            content = packed[1] if isinstance(packed, list) else packed
+            nbytes += len(content) if field.is_blob and isinstance(content, bytes) else 0
             values.append(packed)
         record: bytes = msgpack.packb([key, values])
         if len(record) > _MAX_RECORD_NBYTES:
@@ -97,9 +103,8 @@ class Hdf5Writer(FileWriter[tuple[bytes, int]]):
 
     def place_files(self, partials: Sequence[Path], finals: Sequence[Path]) -> None:
         """Make the HDF5 file of the records, and move it to its place."""
-        h5py = require("h5py", extra="hdf5")
-        with h5py.File(self._building, "w", track_order=False) as file:
-            _FileBuilder(h5py, file, self.schema, self.records, self._compression).build(
+        with require("h5py").File(self._building, "w", track_order=False) as file:
+            _FileBuilder(file, self.schema, self.records, self._compression).build(
                 _read_records(partials[0]), Hdf5Layout(self.schema, self.journal.nbytes, tuple(self.skipped))
             )
         with self._building.open("rb+") as written:
@@ -116,14 +121,14 @@ class Hdf5Writer(FileWriter[tuple[bytes, int]]):
 class _FileBuilder:
     """Writes the datasets of one file, some records at a time."""
 
-    def __init__(self, h5py: Any, file: Any, schema: Schema, count: int, compression: str) -> None:
-        self._h5py, self._file, self._schema, self._count = h5py, file, schema, count
-        self._compression = compression
+    def __init__(self, file: h5py.File, schema: Schema, count: int, compression: str) -> None:
+        self._library = require("h5py")
+        self._file, self._schema, self._count, self._compression = file, schema, count, compression
         self._missing: dict[str, list[int]] = {name: [] for name in schema.fields}
 
-    def build(self, records: Iterator[tuple[str, list[Any]]], layout: Hdf5Layout) -> None:
+    def build(self, records: Iterator[_Row], layout: Hdf5Layout) -> None:
         """Write everything."""
-        text = self._h5py.string_dtype("utf-8")
+        text = self._library.string_dtype("utf-8")
         keys = self._file.create_dataset(layout.key, (self._count,), text)
         datasets = {name: self._create(layout.name_dataset(name), field) for name, field in self._schema.fields.items()}
         shapes = {
@@ -138,33 +143,33 @@ class _FileBuilder:
                 values = [values[column] for _, values in batch]
                 self._missing[name] += [begin + i for i, value in enumerate(values) if value is None]
                 if row_shape(field) is None and field.kind not in {"text", "json"}:
-                    self._write_ragged(datasets[name], begin, _list_arrays(field, values))
+                    self._write_ragged(datasets[name], begin, [_list_numbers(field, value) for value in values])
                 else:
                     datasets[name][begin:end] = _stack(field, values)
                 if name in shapes:
                     empty = [0] * _axes(field)
-                    shapes[name][begin:end] = [empty if value is None else value[0] for value in values]
+                    shapes[name][begin:end] = [value[0] if isinstance(value, list) else empty for value in values]
         missing = {name: rows for name, rows in self._missing.items() if rows}
         for name, rows in missing.items():
             self._file.create_dataset(f"{layout.name_dataset(name)}.missing", data=np.array(rows, np.int64))
         layout.missing = frozenset(missing)
         self._file.create_dataset(LAYOUT, data=layout.to_text(), dtype=text)
 
-    def _write_ragged(self, dataset: Any, begin: int, arrays: Sequence[Array]) -> None:
+    def _write_ragged(self, dataset: h5py.Dataset, begin: int, arrays: Sequence[Array]) -> None:
         """Write values of variable length; ``dataset[begin:end] =`` would make one array of those of equal lengths."""
-        values = np.empty(len(arrays), self._h5py.vlen_dtype(arrays[0].dtype))
+        values = np.empty(len(arrays), self._library.vlen_dtype(arrays[0].dtype))
         for position, array in enumerate(arrays):
             values[position] = array
         target = dataset.id.get_space()
         target.select_hyperslab((begin,), (len(arrays),))
-        dataset.id.write(self._h5py.h5s.create_simple((len(arrays),)), target, values)
+        dataset.id.write(self._library.h5s.create_simple((len(arrays),)), target, values)
 
-    def _create(self, name: str, field: Field) -> Any:
+    def _create(self, name: str, field: Field) -> h5py.Dataset:
         shape, dtype = row_shape(field), element_dtype(field)
         if field.kind in {"text", "json"}:
-            return self._file.create_dataset(name, (self._count,), self._h5py.string_dtype("utf-8"))
+            return self._file.create_dataset(name, (self._count,), self._library.string_dtype("utf-8"))
         if shape is None:
-            return self._file.create_dataset(name, (self._count,), self._h5py.vlen_dtype(dtype))
+            return self._file.create_dataset(name, (self._count,), self._library.vlen_dtype(dtype))
         options: dict[str, object] = {}
         if field.pixels is not None and self._compression != "none" and self._count:
             rows = max(1, _CHUNK_NBYTES // (int(np.prod(shape)) * dtype.itemsize))
@@ -183,12 +188,13 @@ def _axes(field: Field) -> int:
     return len(kind.axes)
 
 
-def _pack_value(name: str, field: Field, value: Any, key: str) -> Any:
+def _pack_value(name: str, field: Field, value: object, key: str) -> object:
     """A value as msgpack holds it; arrays are their shape and bytes."""
     if field.pixels is not None:
         pixels = check_pixels(name, field.pixels, value)
         return [list(pixels.shape), pixels.tobytes()]
     if field.is_blob:
+        assert isinstance(value, bytes | bytearray | memoryview), "so records hold blobs"
         return bytes(value)
     packed = pack_small(name, field, value)
     if isinstance(packed, str):
@@ -202,39 +208,36 @@ def _refuse_text(what: str, text: str, key: str) -> None:
         raise PackError(f"{what} must not contain the character of number 0, which HDF5 cannot store", key=ascii(key))
 
 
-def _stack(field: Field, values: Sequence[Any]) -> Array | list[str]:
+def _stack(field: Field, values: Sequence[object]) -> Array | list[object]:
     """The values of some records as h5py takes them; a record without one has -1, NaN, or nothing."""
     if field.kind in {"text", "json"}:
         return ["" if value is None else value for value in values]
-    if field.kind in {"label", "int"}:
-        return np.array([-1 if value is None else value for value in values], np.int64)
-    if field.kind == "float":
-        return np.array([np.nan if value is None else value for value in values], np.float64)
-    shape = row_shape(field)
-    assert shape is not None, "values of variable length are written otherwise"
-    stacked = np.zeros((len(values), *shape), element_dtype(field))
-    for position, array in enumerate(_list_arrays(field, values)):
-        if len(array):
-            stacked[position] = array.reshape(shape)
+    shape, dtype = row_shape(field), element_dtype(field)
+    if not shape:
+        return np.array([{"i": -1, "f": np.nan}[dtype.kind] if value is None else value for value in values], dtype)
+    stacked = np.zeros((len(values), *shape), dtype)
+    for position, value in enumerate(values):
+        if value is not None:
+            stacked[position] = _list_numbers(field, value).reshape(shape)
     return stacked
 
 
-def _list_arrays(field: Field, values: Sequence[Any]) -> list[Array]:
-    """The elements of each value; a record without one has none."""
-    dtype = element_dtype(field)
-    contents = [b"" if value is None else value[1] if isinstance(value, list) else value for value in values]
-    return [np.frombuffer(content, dtype) for content in contents]
+def _list_numbers(field: Field, value: object) -> Array:
+    """The elements of a value; a record without one has none."""
+    content = value[1] if isinstance(value, list) else value
+    assert content is None or isinstance(content, bytes), "as it was packed"
+    return np.frombuffer(content or b"", element_dtype(field))
 
 
-def _read_records(path: Path) -> Iterator[tuple[str, list[Any]]]:
+def _read_records(path: Path) -> Iterator[_Row]:
     with path.open("rb") as file:
         yield from map(tuple, msgpack.Unpacker(file, max_buffer_size=_MAX_RECORD_NBYTES))
 
 
-def _in_batches(records: Iterator[tuple[str, list[Any]]]) -> Iterator[tuple[int, list[tuple[str, list[Any]]]]]:
+def _in_batches(records: Iterator[_Row]) -> Iterator[tuple[int, list[_Row]]]:
     """The records in lists of a thousand or some megabytes, each with the number of its first record."""
     begin, nbytes = 0, 0
-    batch: list[tuple[str, list[Any]]] = []
+    batch: list[_Row] = []
     for record in records:
         batch.append(record)
         nbytes += sum(len(value[1]) if isinstance(value, list) else len(value) if isinstance(value, bytes) else 8

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 import stat
-import zlib
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -44,7 +43,7 @@ from penstock.stores.images.folder_checks import (
 from penstock.stores.writing import Skipped
 from penstock.wording import counted
 
-__all__ = ["CompressedListing", "Listing", "describe_file_type", "is_system_folder", "list_folder"]
+__all__ = ["Listing", "describe_file_type", "is_system_folder", "list_folder"]
 
 _SYSTEM_FOLDERS: Final = frozenset(
     {"__MACOSX", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found", "__pycache__"}
@@ -59,17 +58,6 @@ _FILE_TYPES: Final = {
     stat.S_IFBLK: "a device",
     stat.S_IFCHR: "a device",
 }
-
-CompressedListing = tuple[
-    bytes,
-    tuple[list[int], list[int]],
-    tuple[str, bytes],
-    tuple[str, ...],
-    tuple[Skipped, ...],
-    tuple[Skipped, ...],
-    str,
-]
-"""What :meth:`Listing.compress` returns: keys, runs of labels, sizes, and the other attributes as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,29 +87,6 @@ class Listing:
     problems: tuple[Skipped, ...]
     unreadable: tuple[Skipped, ...]
     digest: str
-
-    def compress(self) -> CompressedListing:
-        """A form for pickles of some eight bytes a file; :meth:`decompress` is the inverse."""
-        starts = np.flatnonzero(np.diff(self.labels, prepend=-1))
-        runs = self.labels[starts].tolist(), np.diff(starts, append=len(self.labels)).tolist()
-        dtype = "<u4" if self.sizes.max(initial=0) < 1 << 32 else "<i8"
-        sizes = dtype, zlib.compress(self.sizes.astype(dtype).tobytes(), 1)
-        names = zlib.compress(self.keys.joined, 1)
-        return names, runs, sizes, self.classes, self.problems, self.unreadable, self.digest
-
-    @classmethod
-    def decompress(cls, compressed: CompressedListing) -> Listing:
-        """The listing whose :meth:`compress` returned ``compressed``."""
-        names, (labels, counts), (dtype, sizes), classes, problems, unreadable, digest = compressed
-        return cls(
-            KeyList(zlib.decompress(names)),
-            _make_read_only(np.repeat(np.array(labels, np.int64), counts)),
-            _make_read_only(np.frombuffer(zlib.decompress(sizes), dtype).astype(np.int64)),
-            classes,
-            problems,
-            unreadable,
-            digest,
-        )
 
 
 def is_system_folder(name: str) -> bool:
@@ -159,7 +124,7 @@ def list_folder(root: Path, url: str, classes: tuple[str, ...] | None = None) ->
         if len(scan.keys) > before:
             found[folder] = len(scan.keys) - before
         elif folder not in scan.cycles and folder not in scan.unlisted:
-            scan.ignore(f"{folder}/", _NO_IMAGE)
+            scan.note(f"{folder}/", _NO_IMAGE)
     scan.close()
     if loose and found:
         raise StoreFormatError(
@@ -253,17 +218,17 @@ class _FolderScan:
         try:
             seen = path.stat()
             if (seen.st_dev, seen.st_ino) in ancestors:
-                self.ignore(f"{folder}/", "a symbolic link to a folder that contains it")
+                self.note(f"{folder}/", "a symbolic link to a folder that contains it")
                 self.cycles.add(folder)
                 return folders
             with os.scandir(path) as entries:
-                ordered = sorted((each for each in entries if self._is_listed(each, folder)), key=_entry_sort_key)
+                listed = [each for each in entries if self._is_listed(each, folder)]
+            listed.sort(key=lambda entry: make_natural_key(entry.name))
         except OSError as error:
-            self.unlisted[folder] = f"a folder that cannot be listed: {error.strerror}"
-            self._refuse(f"{folder}/", self.unlisted[folder])
+            self.note(f"{folder}/", f"a folder that cannot be listed: {error.strerror}", may_be_folder=True)
             return folders
         ancestors = (*ancestors, (seen.st_dev, seen.st_ino))
-        for entry in ordered:
+        for entry in listed:
             key = f"{folder}/{entry.name}" if folder else entry.name
             if self._is_folder(entry, key):
                 folders.append((key, ancestors))
@@ -285,16 +250,15 @@ class _FolderScan:
         """Note a file that is no image by its name; of a suffix, at most 1,000 files are named."""
         self.suffixes[suffix] += 1
         if self.suffixes[suffix] <= _MAX_IGNORED_NAMES:
-            self.ignore(key, "not an image by its name")
+            self.note(key, "not an image by its name")
 
-    def ignore(self, key: str, reason: str) -> None:
-        """Note an entry that is no image and contains none."""
+    def note(self, key: str, reason: str, *, may_be_image: bool = False, may_be_folder: bool = False) -> None:
+        """Note an entry that is no record: whether it may be an image, or a folder that contains some."""
         self.problems.append(Skipped(key, reason))
-
-    def _refuse(self, key: str, reason: str) -> None:
-        """Note an entry that may be an image, or contain some."""
-        self.problems.append(Skipped(key, reason))
-        self.unreadable.append(self.problems[-1])
+        if may_be_image or may_be_folder:
+            self.unreadable.append(self.problems[-1])
+        if may_be_folder:
+            self.unlisted[key.removesuffix("/")] = reason
 
     def _is_listed(self, entry: os.DirEntry[str], folder: str) -> bool:
         """Whether an entry is not hidden, or a class that was named; others of the top are kept in ``hidden``."""
@@ -312,26 +276,26 @@ class _FolderScan:
             is_folder = entry.is_dir()
             entry.name.encode()
             if not is_folder and suffix in UNREAD_SUFFIXES and entry.is_file():
-                self._refuse(key, f"an image of a format that cannot be decoded ({suffix}); convert it to PNG or JPEG")
+                reason = f"an image of a format that cannot be decoded ({suffix}); convert it to PNG or JPEG"
+                self.note(key, reason, may_be_image=True)
             elif not is_folder and not is_image and entry.is_file():
                 self.ignore_by_name(key, suffix if suffix.startswith(".") else "")
             elif not is_folder:
                 self._add_record(entry, key, is_image=is_image)
             elif entry.name in _SYSTEM_FOLDERS:
-                self.ignore(f"{key}/", "a folder that an operating system or a tool created")
+                self.note(f"{key}/", "a folder that an operating system or a tool created")
                 return False
         except UnicodeEncodeError:
-            if is_folder or is_image:
-                self._refuse_unlisted(_escape_name(key), "a name that is not UTF-8", is_image=not is_folder)
-            else:
-                self.ignore(_escape_name(key), "a name that is not UTF-8")
+            shown = key.encode(errors="backslashreplace").decode()
+            self.note(shown, "a name that is not UTF-8", may_be_image=is_image, may_be_folder=is_folder)
             return False
         except FileNotFoundError:
             reason = "a broken symbolic link" if entry.is_symlink() else "it vanished during listing"
-            self._refuse_unlisted(key, reason, is_image=is_image)
+            self.note(key, reason, may_be_image=is_image, may_be_folder=not is_image)
             return False
         except OSError as error:
-            self._refuse_unlisted(key, f"cannot be looked at: {error.strerror}", is_image=is_image)
+            reason = f"cannot be looked at: {error.strerror}"
+            self.note(key, reason, may_be_image=is_image, may_be_folder=not is_image)
             return False
         return is_folder
 
@@ -344,17 +308,4 @@ class _FolderScan:
             self.times.append(seen.st_mtime_ns)
         else:
             reason = f"{describe_file_type(seen.st_mode)}, which is never opened"
-            (self._refuse if is_image else self.ignore)(key, reason)
-
-    def _refuse_unlisted(self, key: str, reason: str, *, is_image: bool) -> None:
-        self._refuse(key, reason)
-        if not is_image:
-            self.unlisted[key] = reason
-
-
-def _escape_name(key: str) -> str:
-    return key.encode(errors="backslashreplace").decode()
-
-
-def _entry_sort_key(entry: os.DirEntry[str]) -> tuple[tuple[str | int, ...], str]:
-    return make_natural_key(entry.name)
+            self.note(key, reason, may_be_image=is_image)

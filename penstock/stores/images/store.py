@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import stat
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import xxhash
 
@@ -28,10 +30,13 @@ from penstock.errors import ArgumentError, IncompleteStoreError, StoreError, Sto
 from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.fields.record_names import check_classes
-from penstock.stores.images.listing import CompressedListing, Listing, describe_file_type, list_folder
+from penstock.stores.images.listing import Listing, describe_file_type, list_folder
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_finished
-from penstock.stores.writing import UNFINISHED, CommittedRecords, Writer
+from penstock.stores.writing import UNFINISHED, CommittedRecords
+
+if TYPE_CHECKING:
+    from penstock.stores.images.writer import FilesWriter
 
 __all__ = ["FilesStore"]
 
@@ -95,7 +100,7 @@ class FilesStore(Store):
         return Schema(fields)
 
     @classmethod
-    def stored_key(cls, key: str, fields: Mapping[str, Any], schema: Schema) -> str:
+    def stored_key(cls, key: str, fields: Mapping[str, object], schema: Schema) -> str:
         """The path of the file: see :func:`penstock.stores.images.writer.file_name`."""
         from penstock.stores.images.writer import file_name  # readers need not load it
 
@@ -104,7 +109,7 @@ class FilesStore(Store):
     @classmethod
     def writer(  # type: ignore[override]  # it has no options
         cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False
-    ) -> Writer[Any]:
+    ) -> FilesWriter:
         """Begin or resume a folder; see :class:`.images.writer.FilesWriter`."""
         from penstock.stores.images.writer import FilesWriter  # readers need not load it
 
@@ -128,7 +133,7 @@ class FilesStore(Store):
         self._keys, self._labels, self._sizes = listing.keys, listing.labels, listing.sizes.data
         self._schema = Schema({"image": Field("image"), "label": Field("label", listing.classes)})
         self._problems, self._unreadable = listing.problems, listing.unreadable
-        self._compressed: CompressedListing | None = None
+        self._compressed: bytes | None = None
         self._fingerprint = ""
 
     @property
@@ -178,7 +183,7 @@ class FilesStore(Store):
     def __reduce__(self) -> tuple[object, ...]:
         self._refuse_closed()
         if self._compressed is None:  # once, however many workers there are
-            self._compressed = self._listing.compress()
+            self._compressed = zlib.compress(pickle.dumps(self._listing, 5), 1)
         return _reopen, (type(self), self.location, self._options, self._compressed)
 
     def _refuse_missing(self) -> None:
@@ -200,14 +205,13 @@ class FilesStore(Store):
         return Record(index, key, {"image": content, "label": int(self._labels[index])})
 
 
-def _reopen(
-    cls: type[FilesStore], location: Location, options: Mapping[str, Any], compressed: CompressedListing
-) -> FilesStore:
+def _reopen(cls: type[FilesStore], location: Location, options: Mapping[str, Any], compressed: bytes) -> FilesStore:
     """Open a pickled store with the listing that it carries."""
     store = cls.__new__(cls)
     Store.__init__(store, location, **options)
     store._refuse_missing()  # noqa: SLF001  # a constructor of the class
-    store._set_listing(Listing.decompress(compressed))  # noqa: SLF001  # a constructor of the class
+    listing = pickle.loads(zlib.decompress(compressed))  # noqa: S301  # a part of the pickle that is being read
+    store._set_listing(listing)  # noqa: SLF001  # a constructor of the class
     return store
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from penstock.errors import ArgumentError, PackError, StoreError
 from penstock.paths import IMAGE_SUFFIXES
@@ -38,7 +38,7 @@ PreparedFile = tuple[str, bytes | memoryview]
 """The path of a file below the folder, and its bytes."""
 
 
-def file_name(key: str, fields: Mapping[str, Any], schema: Schema) -> str:
+def file_name(key: str, fields: Mapping[str, object], schema: Schema) -> str:
     """The path of a record's file below the folder.
 
     Raises
@@ -50,7 +50,7 @@ def file_name(key: str, fields: Mapping[str, Any], schema: Schema) -> str:
     if ".." in parts or not parts or "\0" in key:
         raise PackError(f"a file name cannot be made of the key {key!r:.200}", key=key)
     if not parts[-1].lower().endswith(tuple(IMAGE_SUFFIXES)):
-        parts[-1] += _find_suffix(fields["image"], key)
+        parts[-1] += _find_suffix(cast("bytes", fields["image"]), key)
     folder = _class_folder(fields, schema, key)
     if len(parts) < 2 or parts[0] != folder:
         parts.insert(0, folder)
@@ -69,7 +69,7 @@ def _visible(part: str) -> str:
     return f"_{part}" if part.startswith(".") and part not in {".", ".."} else part
 
 
-def _class_folder(fields: Mapping[str, Any], schema: Schema, key: str) -> str:
+def _class_folder(fields: Mapping[str, object], schema: Schema, key: str) -> str:
     if "label" not in schema:
         return _UNLABELLED
     classes, label = schema["label"].classes, fields["label"]

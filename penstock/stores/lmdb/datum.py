@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from penstock.errors import PenstockError, StoreFormatError
-from penstock.sample import Array, ArrayKind, Field, Record, Schema
+from penstock.sample import Array, ArrayKind, Blob, Field, Record, Schema
 from penstock.stores.base import PathLike
 from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.pixels import CHANNEL_COUNTS, PixelLayout
-from penstock.stores.fields.record_names import check_classes
 from penstock.stores.lmdb.datum_message import Datum, parse_datum
 from penstock.stores.lmdb.entries import LmdbEntries, ValuePlaces
-from penstock.stores.lmdb.entry_keys import EntryKeys
+from penstock.stores.lmdb.entry_keys import list_entry_keys
 from penstock.stores.lmdb.layout import LmdbLayoutStore, list_sampled
 from penstock.wording import counted
 
@@ -89,11 +88,11 @@ class LmdbDatumStore(LmdbLayoutStore):
         datum = parse_datum(self._values.read(opened, index))
         return Record(index, self._keys[index], {"image": self._convert(datum), "label": datum.label})
 
-    def read_image(self, opened: memoryview, index: int) -> Any:
+    def read_image(self, opened: memoryview, index: int) -> Blob:
         """Parse one message, and convert its pixels."""
         return self._convert(parse_datum(self._values.read(opened, index)))
 
-    def _convert(self, datum: Datum) -> Any:
+    def _convert(self, datum: Datum) -> Blob:
         """The encoded image of a message, or its pixels."""
         if datum.is_encoded != (self._kind is None):
             raise ValueError(
@@ -114,7 +113,7 @@ class LmdbDatumStore(LmdbLayoutStore):
     def _arrange(self) -> None:
         entries = self._entries
         self._values = ValuePlaces(entries)
-        self._keys = EntryKeys(entries)
+        self._keys = list_entry_keys(entries)
         if not len(entries):
             raise StoreFormatError("it has no records (layout datum)", store=self.url)
         stated = self._stated
@@ -126,8 +125,7 @@ class LmdbDatumStore(LmdbLayoutStore):
             raise
         except ValueError as error:
             raise self.make_damage_error(0, error) from error
-        classes: Any = stated.get("classes")
-        fields = {"image": Field(kind), "label": Field("label", check_classes(classes) if classes is not None else ())}
+        fields = {"image": Field(kind), "label": Field("label", self._class_names)}
         self._kind = fields["image"].pixels
         self._schema = Schema(fields)
 

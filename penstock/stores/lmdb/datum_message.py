@@ -32,13 +32,13 @@ _MAX_AXIS: Final = 1 << 31
 class Datum:
     """What a message says; None for what it does not say."""
 
-    channels: int = 0
-    height: int = 0
-    width: int = 0
-    content: memoryview | None = None
-    label: int | None = None
-    floats: NDArray[np.float32] | None = None
-    encoded: bool = False
+    channels: int
+    height: int
+    width: int
+    content: memoryview | None
+    label: int | None
+    floats: NDArray[np.float32] | None
+    encoded: bool
 
     @property
     def is_encoded(self) -> bool:
@@ -78,7 +78,8 @@ def parse_datum(content: memoryview) -> Datum:
     ValueError
         If it is damaged.
     """
-    datum = Datum()
+    numbers: dict[int, int] = {}
+    image: memoryview | None = None
     at, end = 0, len(content)
     parts: list[NDArray[np.float32]] = []
     while at < end:
@@ -88,14 +89,13 @@ def parse_datum(content: memoryview) -> Datum:
             tag, at = _read_varint(content, at - 1)
         number, wire = tag >> 3, tag & 7
         if wire == _VARINT:
-            value, at = _read_varint(content, at)
-            _set_number(datum, number, value)
+            numbers[number], at = _read_varint(content, at)
         elif wire == _BYTES:
             nbytes, at = _read_varint(content, at)
             if nbytes > end - at:
                 raise ValueError(f"its message is truncated: a field of {nbytes} bytes at byte {at} of {end}")
             if number == 4:
-                datum.content = content[at : at + nbytes]
+                image = content[at : at + nbytes]
             elif number == 6:
                 parts.append(_read_packed(content[at : at + nbytes]))
             at += nbytes
@@ -106,29 +106,12 @@ def parse_datum(content: memoryview) -> Datum:
             at += 4 if wire == _FIXED32 else 8
         else:
             raise ValueError(f"its message is damaged: wire type {wire} at byte {at}")
-    if at != end or not _has_valid_axes(datum):
+    channels, height, width = (numbers.get(axis, 0) for axis in (1, 2, 3))
+    if at != end or max(channels, height, width) >= _MAX_AXIS:
         raise ValueError(f"its message is truncated at byte {end}")
-    if parts:
-        datum.floats = parts[0] if len(parts) == 1 else np.concatenate(parts)
-    return datum
-
-
-def _has_valid_axes(datum: Datum) -> bool:
-    return datum.channels < _MAX_AXIS and datum.height < _MAX_AXIS and datum.width < _MAX_AXIS  # none is negative
-
-
-def _set_number(datum: Datum, number: int, value: int) -> None:
-    if number == 1:
-        datum.channels = value
-    elif number == 2:
-        datum.height = value
-    elif number == 3:
-        datum.width = value
-    elif number == 5:
-        low = value & 0xFFFFFFFF
-        datum.label = low - (1 << 32) if low >= 1 << 31 else low
-    elif number == 7:
-        datum.encoded = bool(value)
+    label = (numbers[5] + (1 << 31) & 0xFFFFFFFF) - (1 << 31) if 5 in numbers else None  # an int32
+    joined = np.concatenate(parts) if len(parts) > 1 else next(iter(parts), None)
+    return Datum(channels, height, width, image, label, joined, bool(numbers.get(7)))
 
 
 def _read_varint(content: memoryview, at: int) -> tuple[int, int]:

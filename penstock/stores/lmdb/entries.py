@@ -15,16 +15,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import StoreFormatError
 from penstock.stores.common.mapped_files import MappedFiles
-from penstock.stores.lmdb.files import FILE, looks_like_lmdb
 from penstock.stores.lmdb.nodes import LeafEntries, PageBlock, count_pages, is_value_page
-from penstock.stores.lmdb.pages import PageFile
+from penstock.stores.lmdb.pages import FILE, PageFile, looks_like_lmdb
 from penstock.wording import counted
 
 __all__ = ["MAX_KEY_NBYTES", "LmdbEntries", "ValuePlaces", "find_environment_file", "peek_entries", "scan_entries"]
@@ -71,12 +70,10 @@ class LmdbEntries:
         begin = int(self.key_offsets[row])
         return bytes(self.whole[begin : begin + int(self.key_sizes[row])])
 
-    def iterate_keys(self, rows: Rows | None = None) -> Iterator[bytes]:
-        """The keys of some entries, by default of all."""
-        begins = (self.key_offsets if rows is None else self.key_offsets[rows]).tolist()
-        sizes = (self.key_sizes if rows is None else self.key_sizes[rows]).tolist()
+    def iterate_keys(self) -> Iterator[bytes]:
+        """All keys."""
         whole = self.whole
-        for begin, size in zip(begins, sizes, strict=True):
+        for begin, size in zip(self.key_offsets.tolist(), self.key_sizes.tolist(), strict=True):
             yield bytes(whole[begin : begin + size])
 
     def value(self, row: int) -> memoryview:
@@ -140,7 +137,7 @@ class ValuePlaces:
     __slots__ = ("_begins", "_pages", "_sizes")
 
     def __init__(self, entries: LmdbEntries, rows: Rows | None = None) -> None:
-        chosen: Any = slice(None) if rows is None else rows
+        chosen = np.arange(len(entries)) if rows is None else rows
         self._begins = entries.value_offsets[chosen].data
         self._sizes = entries.value_sizes[chosen].data
         self._pages = entries.overflow_pages[chosen].data

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,9 @@ __all__ = [
     "COUNT",
     "IMAGE_KEY_SUFFIXES",
     "KEYS",
-    "EntryKeys",
-    "NumberKeys",
+    "LAYOUT_FILE",
     "decode_key",
+    "list_entry_keys",
     "name_numbers",
     "split_suffix",
 ]
@@ -27,6 +27,8 @@ __all__ = [
 ARRAY_SUFFIX: Final = b".txt"
 """Ending of the key of an array, in the layout ``names``."""
 IMAGE_KEY_SUFFIXES: Final = frozenset(suffix.encode() for suffix in IMAGE_SUFFIXES)
+LAYOUT_FILE: Final = "layout"
+"""Purpose of the file beside an environment that says how it was written; see :meth:`Location.sidecar`."""
 KEYS: Final = b"__keys__"
 COUNT: Final = b"__len__"
 """The entries of the layout ``pickle-index`` that are no records."""
@@ -45,58 +47,24 @@ def split_suffix(key: bytes) -> tuple[bytes, bytes]:
     return stem, b"." + suffix.lower()
 
 
-class EntryKeys(LazyKeys):
-    """The keys of some entries as names, decoded when they are asked for."""
-
-    def __init__(self, entries: LmdbEntries, rows: NDArray[np.int64] | None = None) -> None:
-        chosen: Any = slice(None) if rows is None else rows
-        self._whole = entries.whole
-        self._begins, self._sizes = entries.key_offsets[chosen].data, entries.key_sizes[chosen].data
-
-    def __len__(self) -> int:
-        return len(self._begins)
-
-    def get(self, number: int) -> str:
-        """The key of the entry as text."""
-        begin = self._begins[number]
-        return decode_key(bytes(self._whole[begin : begin + self._sizes[number]]))
-
-
-class NumberKeys(LazyKeys):
-    """Keys that are numbers in decimal.
-
-    Parameters
-    ----------
-    numbers : ndarray of int64, (n,)
-        The numbers.
-    width : int
-        Digits to which all are padded with zeros; 0 for none.
-    """
-
-    def __init__(self, numbers: NDArray[np.int64], width: int = 0) -> None:
-        self._numbers = numbers.data
-        self._format: Callable[[int], str] = f"{{:0{width}d}}".format if width else str
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def get(self, number: int) -> str:
-        """The number in decimal."""
-        return self._format(self._numbers[number])
-
-    def __iter__(self) -> Iterator[str]:
-        return map(self._format, self._numbers)
+def list_entry_keys(entries: LmdbEntries, rows: NDArray[np.int64] | None = None) -> LazyKeys:
+    """The keys of some entries, by default of all, as names that are decoded when they are asked for."""
+    begins, sizes = entries.key_offsets, entries.key_sizes
+    if rows is not None:
+        begins, sizes = begins[rows], sizes[rows]
+    whole, starts, lengths = entries.whole, begins.data, sizes.data
+    return LazyKeys(lambda number: decode_key(bytes(whole[starts[number] :][: lengths[number]])), len(begins))
 
 
 def name_numbers(numbers: NDArray[np.int64], digits: NDArray[np.int64]) -> Sequence[str]:
     """The keys of some records: numbers, of which each is stored with a count of digits."""
-    if not len(numbers):
-        return NumberKeys(numbers)
     least = np.ones(len(numbers), np.int64)
     for exponent in range(1, 18):
         least += numbers >= 10**exponent
+    values = numbers.data
     if (digits == least).all():
-        return NumberKeys(numbers)
+        return LazyKeys(lambda row: str(values[row]), len(values))
     if (digits == digits[0]).all():
-        return NumberKeys(numbers, int(digits[0]))
+        name = f"{{:0{digits[0]}d}}".format
+        return LazyKeys(lambda row: name(values[row]), len(values))
     return KeyList.from_names(f"{number:0{width}d}" for number, width in zip(numbers, digits, strict=True))

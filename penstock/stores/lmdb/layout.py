@@ -14,30 +14,31 @@ from __future__ import annotations
 import functools
 import os
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from penstock.errors import ArgumentError, PenstockError, StoreError
-from penstock.sample import Schema
+from penstock.errors import ArgumentError, PenstockError, StoreError, StoreFormatError
+from penstock.sample import Blob, Schema
 from penstock.stores.base import PathLike, Skipped
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.regular_file import read_json
 from penstock.stores.container import ContainerStore, fingerprint_files
+from penstock.stores.fields.record_names import check_classes, quote_names
 from penstock.stores.lmdb.entries import LmdbEntries, find_environment_file, peek_entries, scan_entries
+from penstock.stores.lmdb.entry_keys import LAYOUT_FILE, decode_key
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_origin
-from penstock.stores.writing import CommittedRecords
+from penstock.stores.writing import CommittedRecords, Writer
+
+if TYPE_CHECKING:
+    from penstock.stores.lmdb.layout_writer import EncodedEntries, LmdbLayoutWriter
 
 __all__ = [
-    "LAYOUT_FILE",
     "LmdbLayoutStore",
     "describe_environment",
     "list_sampled",
 ]
-
-LAYOUT_FILE: Final = "layout"
-"""Purpose of the file beside an environment that says how it was written; see :meth:`Location.sidecar`."""
 
 _WRITTEN_OPTIONS: Final = frozenset(
     {"shape", "channels", "dtype", "columns", "units", "classes", "expected_count"}
@@ -47,12 +48,6 @@ _LAYOUTS: Final = (
     "pickle-index: __keys__ or __len__, and pickled values; pairs: keys i (pixels) and i_ (text); names: keys NAME.jpg "
     "and NAME.txt, or images alone; datum: messages of Caffe"
 )
-
-
-def refuse_other(name: str, value: object, allowed: Sequence[str]) -> None:
-    """Raise ArgumentError if an option was given and is none of the allowed values."""
-    if value is not None and (type(value) is not str or value not in allowed):
-        raise ArgumentError(f"{name} must be one of {', '.join(allowed)}, got {value!r:.80}")
 
 
 def list_sampled(count: int) -> list[int]:
@@ -89,6 +84,10 @@ class LmdbLayoutStore(ContainerStore[memoryview]):
         If it is truncated, damaged, or has another layout.
     """
 
+    choices: ClassVar[Mapping[str, Sequence[str]]] = {}
+    """What options may be, of those that are one of a few texts."""
+    written_by: ClassVar[str] = ""
+    """The writer of this layout, in :mod:`.lmdb.written_entries`; empty: there is none."""
     looked_up: ClassVar[tuple[bytes, ...]] = ()
     """Keys that :meth:`fits` must see, wherever they are."""
 
@@ -101,6 +100,10 @@ class LmdbLayoutStore(ContainerStore[memoryview]):
         written = _read_layout(location, self.layout, file)
         self._skipped = CommittedRecords.from_json(written).skipped if written else ()
         self._stated: Mapping[str, Any] = {**written.get("options", {}), **self.options}
+        for name, allowed in self.choices.items():
+            value = self._stated.get(name)
+            if value is not None and (type(value) is not str or value not in allowed):
+                raise ArgumentError(f"{name} must be one of {', '.join(allowed)}, got {value!r:.80}")
         self._entries = scan_entries(file, self.get_opened(), self.url)
         self._problems: list[Skipped] = []
         self._keys: Sequence[str] = ()
@@ -114,6 +117,18 @@ class LmdbLayoutStore(ContainerStore[memoryview]):
     @abstractmethod
     def _arrange(self) -> None:
         """Find the records among the entries; set what the other methods need."""
+
+    def _refuse_missing(self, found: str, names: Sequence[str], reason: str) -> None:
+        """Refuse records of which an entry is missing, or note them as problems with ``missing="skip"``."""
+        if self._stated.get("missing") != "skip":
+            raise StoreFormatError(
+                f'{found}: {quote_names(names)}; missing="skip" leaves such records out', store=self.url
+            )
+        self._problems += [Skipped(name, reason) for name in names]
+
+    def _note_problems(self, rows: Iterable[int], reason: str) -> None:
+        """Note entries that are no records."""
+        self._problems += [Skipped(decode_key(self._entries.key(row)), reason) for row in rows]
 
     @classmethod
     @abstractmethod
@@ -130,15 +145,16 @@ class LmdbLayoutStore(ContainerStore[memoryview]):
             return False
 
     @property
-    def entries(self) -> LmdbEntries:
-        """The entries of the environment."""
-        return self._entries
+    def _class_names(self) -> tuple[str, ...]:
+        """The classes that are stated."""
+        classes = self._stated.get("classes")
+        return () if classes is None else check_classes(classes)
 
     @abstractmethod
-    def read_image(self, opened: memoryview, index: int) -> Any:
+    def read_image(self, opened: memoryview, index: int) -> Blob:
         """The image of a record, as :meth:`read_record` gives it."""
 
-    def make_blob_reader(self, opened: memoryview, field: str, indices: Sequence[int]) -> Callable[[int], Any]:
+    def make_blob_reader(self, opened: memoryview, field: str, indices: Sequence[int]) -> Callable[[int], Blob]:
         """What gives images without labels and keys."""
         if field != "image":
             return super().make_blob_reader(opened, field, indices)
@@ -156,6 +172,28 @@ class LmdbLayoutStore(ContainerStore[memoryview]):
         super().close()
         self._entries = LmdbEntries(memoryview(b""))
         self._keys = ()
+
+    @classmethod
+    def storable(cls, schema: Schema) -> Schema:
+        """What the writer of the layout has a place for."""
+        return cls._find_writer().choose(schema) if cls.written_by else super().storable(schema)
+
+    @classmethod
+    def writer(
+        cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False, **options: object
+    ) -> Writer[EncodedEntries]:
+        """Begin or resume such an environment; see :class:`.lmdb.layout_writer.LmdbLayoutWriter`."""
+        if not cls.written_by:
+            return super().writer(location, schema, source, overwrite=overwrite, **options)
+        begin: Callable[..., LmdbLayoutWriter] = cls._find_writer()
+        return begin(location, schema, source, overwrite=overwrite, **options)
+
+    @classmethod
+    def _find_writer(cls) -> type[LmdbLayoutWriter]:
+        from penstock.stores.lmdb import written_entries  # readers need not load it
+
+        found: type[LmdbLayoutWriter] = getattr(written_entries, cls.written_by)
+        return found
 
     @classmethod
     def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:

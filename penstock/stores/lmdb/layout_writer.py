@@ -20,22 +20,21 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import lmdb
 
 from penstock.errors import PackError, StoreFormatError
 from penstock.sample import Schema
-from penstock.stores.common.journal import Journal, JournaledWriter, open_locked, refuse_existing
+from penstock.stores.common.journal import Journal, open_locked, refuse_existing
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.regular_file import read_json, replace_json
 from penstock.stores.common.seek_table_file import seek_table_path
 from penstock.stores.container import fingerprint_files
-from penstock.stores.lmdb.commit_limits import CommitLimits
 from penstock.stores.lmdb.entries import find_environment_file, scan_entries
-from penstock.stores.lmdb.files import FILE, HASHES, LOCK, looks_like_lmdb
-from penstock.stores.lmdb.layout import LAYOUT_FILE
-from penstock.stores.lmdb.pages import fsync_path, newest_meta
+from penstock.stores.lmdb.entry_keys import LAYOUT_FILE
+from penstock.stores.lmdb.environment_writer import CommitLimits, EnvironmentWriter
+from penstock.stores.lmdb.pages import FILE, HASHES, LOCK, fsync_path, looks_like_lmdb, newest_meta
 from penstock.stores.location import Location
 from penstock.stores.origin import ORIGIN_FILE, Origin, write_origin
 from penstock.stores.writing import Skipped
@@ -57,7 +56,7 @@ class EncodedEntries:
     nbytes: int
 
 
-class LmdbLayoutWriter(JournaledWriter[EncodedEntries]):
+class LmdbLayoutWriter(EnvironmentWriter[EncodedEntries]):
     """Writes one environment, as a folder.
 
     Parameters
@@ -86,6 +85,8 @@ class LmdbLayoutWriter(JournaledWriter[EncodedEntries]):
     """
 
     layout: ClassVar[str]
+    is_numbered: ClassVar[bool] = True
+    """Whether the keys of a record begin with its number."""
 
     def __init__(
         self,
@@ -98,19 +99,15 @@ class LmdbLayoutWriter(JournaledWriter[EncodedEntries]):
         limits: CommitLimits | None = None,
     ) -> None:
         self.location, self.schema = location, self.choose(schema)
-        self._url = str(location)
+        self._url, self._path = str(location), location.local_path
         fixed = {"version": _VERSION, "layout": self.layout, "written with": dict(options or {})}
-        self.journal = Journal(self._url, "environment", source, self.schema, fixed)
-        self._path = location.local_path
-        self._folder = Path(f"{self._path}.partial")
-        self._limits = limits or CommitLimits()
-        self._map_nbytes = self._limits.map_nbytes
+        journal = Journal(self._url, "environment", source, self.schema, fixed)
+        super().__init__(Path(f"{self._path}.partial"), journal, limits)
         self._pending: list[tuple[bytes, bytes]] = []
         self._pending_nbytes = self._pending_records = 0
-        self._environment: Any = None
         self._is_complete = False
         self._refuse_existing(overwrite=overwrite)
-        self._lock = open_locked(self._folder / LOCK, self._url)
+        self.lock = open_locked(self.folder / LOCK, self._url)
         try:
             if overwrite:
                 self._remove_partial()
@@ -131,14 +128,6 @@ class LmdbLayoutWriter(JournaledWriter[EncodedEntries]):
         """
 
     @abstractmethod
-    def encode(self, key: str, fields: Mapping[str, object]) -> EncodedEntries:
-        """The entries of a record; thread-safe."""
-
-    @abstractmethod
-    def name_entry(self, index: int, end: bytes) -> bytes:
-        """The key of an entry of record ``index``."""
-
-    @abstractmethod
     def describe_reading(self) -> dict[str, object]:
         """The options with which the environment is read, as JSON can hold them."""
 
@@ -146,46 +135,34 @@ class LmdbLayoutWriter(JournaledWriter[EncodedEntries]):
         """What is put behind the last record; by default nothing."""
         return []
 
-    def prepare(self, key: str, fields: Mapping[str, object]) -> EncodedEntries:
-        """Encode a record; thread-safe."""
-        return self.encode(key, fields)
-
     def append(self, prepared: EncodedEntries) -> None:
         """Add the next record; commit if enough is pending."""
+        number = b"%d" % self.records if self.is_numbered else b""
         for end, value in prepared.entries:
-            self._pending.append((self.name_entry(self.records, end), value))
+            self._pending.append((number + end, value))
             self._pending_nbytes += len(value)
         self.journal.append(prepared.nbytes)
         self._pending_records += 1
-        if self._limits.is_due(self._pending_records, self._pending_nbytes, self.committed.nbytes):
-            self._commit(_JOURNAL)
+        if self.limits.is_due(self._pending_records, self._pending_nbytes, self.committed.nbytes):
+            self._commit()
 
     def finish(self, problems: Sequence[Skipped] = ()) -> None:
         """Commit what is pending and move the environment to its place."""
         self.journal.skipped += problems
         with self.journal.writing():
             if not self._is_complete:
-                replace_json(self._folder / _FINISHED, self.journal.to_json())
+                replace_json(self.folder / _FINISHED, self.journal.to_json())
                 self._pending += self.list_last_entries()
-                self._commit(None)
-            self._close_environment()
+                self._commit(is_last=True)
             self._move()
         self.close()
 
-    def close(self) -> None:
-        """Release the environment and the lock. What was committed stays."""
-        self._close_environment()
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
-
     def discard(self) -> None:
         """Remove what was written."""
-        self._close_environment()
         try:
             self._remove_partial()
-            (self._folder / LOCK).unlink(missing_ok=True)
-            self._folder.rmdir()
+            (self.folder / LOCK).unlink(missing_ok=True)
+            self.folder.rmdir()
         except OSError as error:
             _logger.warning("%s: what was written cannot be removed: %s", self._url, error)
         finally:
@@ -205,77 +182,57 @@ class LmdbLayoutWriter(JournaledWriter[EncodedEntries]):
 
     def _resume(self) -> None:
         """Continue after the last commit of an earlier run, if there is one."""
-        file = self._folder / FILE
+        file = self.folder / FILE
         if not file.exists() or not newest_meta(file, self._url).transaction:
             self._remove_partial()
             return
         entries = scan_entries(file, MappedFiles([file]).whole(0), self._url)
         row = entries.find(_JOURNAL)
-        name = f"the journal in {self._folder.name}"
+        name = f"the journal in {self.folder.name}"
         with self.journal.reading(name):
-            entry = read_json(self._folder / _FINISHED) if row is None else json.loads(bytes(entries.value(row)))
+            entry = read_json(self.folder / _FINISHED) if row is None else json.loads(bytes(entries.value(row)))
         self.journal.resume(entry, name)
-        self._map_nbytes = max(self._map_nbytes, newest_meta(file, self._url).map_nbytes)
+        self.map_nbytes = max(self.map_nbytes, newest_meta(file, self._url).map_nbytes)
         self._is_complete = row is None
 
-    def _commit(self, journal: bytes | None) -> None:
-        while True:
-            try:
-                self._transact(journal)
-                break
-            except lmdb.MapFullError:
-                self._map_nbytes *= 2
-                self._environment.set_mapsize(self._map_nbytes)
-            except lmdb.Error as error:
-                raise self.journal.make_write_error(OSError(str(error))) from error
+    def _commit(self, *, is_last: bool = False) -> None:
+        """Commit what is pending, and the journal, which the last commit deletes."""
+
+        def put(_: lmdb.Environment, transaction: lmdb.Transaction) -> None:
+            for key, value in self._pending:
+                if not transaction.put(key, value, overwrite=False):
+                    raise PackError("two records have this key; keys must be unique", key=key.decode(errors="replace"))
+            if is_last:
+                transaction.delete(_JOURNAL)
+            else:
+                transaction.put(_JOURNAL, json.dumps(self.journal.to_json()).encode())
+
+        self.transact(put, self._pending_nbytes)
         self.journal.commit()
         self._pending.clear()
         self._pending_nbytes = self._pending_records = 0
 
-    def _transact(self, journal: bytes | None) -> None:
-        if self._environment is None:
-            self._environment = lmdb.open(
-                str(self._folder), map_size=self._map_nbytes, lock=False, metasync=False, meminit=True
-            )
-        with self._environment.begin(write=True) as transaction:
-            for key, value in self._pending:
-                if not transaction.put(key, value, overwrite=False):
-                    raise PackError("two records have this key; keys must be unique", key=key.decode(errors="replace"))
-            if journal is None:
-                transaction.delete(_JOURNAL)
-            else:
-                transaction.put(journal, json.dumps(self.journal.to_json()).encode())
-
     def _move(self) -> None:
         """Move the file to its place, and write what belongs beside it."""
-        file = self._folder / FILE
-        want = newest_meta(file, self._url).nbytes
-        with file.open("r+b") as opened:
-            if os.fstat(opened.fileno()).st_size < want:  # LMDB leaves free pages at the end unwritten
-                opened.truncate(want)
-            os.fsync(opened.fileno())
+        with self.open_complete() as file:
+            os.fsync(file.fileno())
         if self._path.is_file():
             self._path.unlink()
         self._path.mkdir(parents=True, exist_ok=True)
         stale = (_LOCK_OF_LMDB, LOCK, HASHES, ORIGIN_FILE, seek_table_path(self.location, "image").name)
         for name in stale:
             (self._path / name).unlink(missing_ok=True)
-        file.replace(self._path / FILE)
+        (self.folder / FILE).replace(self._path / FILE)
         content = fingerprint_files([find_environment_file(self._path)])
         described = self.journal.to_json() | {"content": content, "options": self.describe_reading()}
         replace_json(self.location.sidecar(LAYOUT_FILE), described)
         write_origin(self.location, content, Origin.from_text(self.journal.source))
         fsync_path(self._path)
         self._remove_partial()
-        (self._folder / LOCK).unlink(missing_ok=True)
-        self._folder.rmdir()
+        (self.folder / LOCK).unlink(missing_ok=True)
+        self.folder.rmdir()
         self.journal.commit()
 
     def _remove_partial(self) -> None:
         for name in (FILE, _LOCK_OF_LMDB, _FINISHED):
-            (self._folder / name).unlink(missing_ok=True)
-
-    def _close_environment(self) -> None:
-        if self._environment is not None:
-            self._environment.close()
-            self._environment = None
+            (self.folder / name).unlink(missing_ok=True)

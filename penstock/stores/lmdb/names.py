@@ -13,25 +13,22 @@ keys, which is LMDB's own. Without arrays, images alone are a container of this 
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final, Self
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, StoreFormatError
-from penstock.sample import Array, Field, Record, Schema
+from penstock.sample import Array, Field, Record, Sample, Schema
 from penstock.stores.base import PathLike, Skipped
 from penstock.stores.fields.box_columns import BoxColumns
 from penstock.stores.fields.image_signatures import looks_like_image
-from penstock.stores.fields.record_names import check_classes
 from penstock.stores.lmdb.entries import LmdbEntries, ValuePlaces
-from penstock.stores.lmdb.entry_keys import ARRAY_SUFFIX, IMAGE_KEY_SUFFIXES, EntryKeys, decode_key, split_suffix
-from penstock.stores.lmdb.layout import LmdbLayoutStore, refuse_other
+from penstock.stores.lmdb.entry_keys import ARRAY_SUFFIX, IMAGE_KEY_SUFFIXES, decode_key, list_entry_keys, split_suffix
+from penstock.stores.lmdb.layout import LmdbLayoutStore
 from penstock.stores.lmdb.pair_texts import NUMERIC, parse_numbers, plan_text_labels, quote_text
-from penstock.stores.location import Location
-from penstock.stores.writing import Writer
 from penstock.wording import counted
 
 __all__ = ["LmdbNamesStore"]
@@ -80,6 +77,8 @@ class LmdbNamesStore(LmdbLayoutStore):
     kind: ClassVar[str] = "lmdb-names"
     layout: ClassVar[str] = "names"
     keeps_order: ClassVar[bool] = False
+    choices: ClassVar[Mapping[str, Sequence[str]]] = {"dtype": _DTYPES}
+    written_by: ClassVar[str] = "NamesWriter"
 
     def __init__(
         self,
@@ -124,7 +123,7 @@ class LmdbNamesStore(LmdbLayoutStore):
     def read_record(self, opened: memoryview, index: int) -> Record:
         """An image and its array."""
         image = self._images.read(opened, index)
-        fields: dict[str, Any] = {"image": image}
+        fields: dict[str, object] = {"image": image}
         row = self._partners[index]
         if self._boxes is not None:
             stored = None if row < 0 else self._read_array(opened, row)
@@ -139,32 +138,15 @@ class LmdbNamesStore(LmdbLayoutStore):
         return self._images.read(opened, index)
 
     @classmethod
-    def storable(cls, schema: Schema) -> Schema:
-        """The image; boxes and their classes, or the label."""
-        from penstock.stores.lmdb.written_entries import NamesWriter
-
-        return NamesWriter.choose(schema)
-
-    @classmethod
-    def stored_key(cls, key: str, fields: Mapping[str, Any], schema: Schema) -> str:
+    def stored_key(cls, key: str, fields: Mapping[str, Sample], schema: Schema) -> str:
         """The name of the image: an ending is appended to a key without one."""
         del schema
         from penstock.stores.lmdb.written_entries import make_image_name
 
         return make_image_name(key, bytes(fields["image"][:8])).decode()
 
-    @classmethod
-    def writer(  # type: ignore[override]  # it has no options
-        cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False
-    ) -> Writer[Any]:
-        """Begin or resume such an environment; see :class:`.lmdb.written_entries.NamesWriter`."""
-        from penstock.stores.lmdb.written_entries import NamesWriter
-
-        return NamesWriter(location, schema, source, overwrite=overwrite)
-
     def _arrange(self) -> None:
         entries = self._entries
-        refuse_other("dtype", self._stated.get("dtype"), _DTYPES)
         images, partners = self._find_images(entries)
         if not len(images):
             pair = self._stated.get("pair")
@@ -173,7 +155,7 @@ class LmdbNamesStore(LmdbLayoutStore):
         self._array_count = int((partners >= 0).sum())
         self._partners = partners.data
         self._images, self._arrays = ValuePlaces(entries, images), ValuePlaces(entries)
-        self._keys = EntryKeys(entries, images)
+        self._keys = list_entry_keys(entries, images)
         fields = {"image": Field("image")}
         if self._array_count or self._stated.get("shape") is not None:
             fields |= self._arrange_arrays()
@@ -182,9 +164,9 @@ class LmdbNamesStore(LmdbLayoutStore):
     def _find_images(self, entries: LmdbEntries) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Rows of the images, and of their arrays (-1: none)."""
         keys = list(entries.iterate_keys())
-        image_pattern, array_pattern = KeyPattern.parse_pair(self._stated.get("pair") or _PAIR)
-        arrays = {part: row for row, part in enumerate(map(array_pattern.find, keys)) if part is not None}
-        named = _find_named(keys, image_pattern, set(arrays.values()))
+        pair = self._stated.get("pair") or _PAIR
+        arrays = _find_arrays(keys, pair)
+        named = _find_named(keys, pair, set(arrays.values()))
         images, partners = [*named], [arrays.get(part, -1) for part in named.values()]
         others = sorted(set(range(len(keys))).difference(images, partners))
         paired = len(keys) - len(images) - len(others)
@@ -224,7 +206,7 @@ class LmdbNamesStore(LmdbLayoutStore):
         self._shape = _check_array_shape(shape)
         if not self._is_text:
             self._refuse_texts(samples)
-        names = check_classes(stated["classes"]) if stated.get("classes") is not None else ()
+        names = self._class_names
         if columns is not None:
             if len(self._shape) != 2:
                 raise ArgumentError(f"shape must be (-1, number of columns) with columns, got {tuple(shape)}")
@@ -284,51 +266,44 @@ class LmdbNamesStore(LmdbLayoutStore):
             )
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPattern:
-    """A pattern of keys: what is before and after ``*``."""
+def _parse_pair(pair: object) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
+    """The patterns of an image and of its array, with a group for the part that ``*`` stands for.
 
-    before: bytes
-    after: bytes
-
-    @classmethod
-    def parse_pair(cls, pair: object) -> tuple[Self, Self]:
-        """The patterns of an image and of its array.
-
-        Raises
-        ------
-        ArgumentError
-            If it is not two patterns between spaces, each with one ``*``.
-        """
-        patterns = pair.encode().split() if isinstance(pair, str) else []
-        if [pattern.count(b"*") for pattern in patterns] != [1, 1] or patterns[0] == patterns[1]:
-            raise ArgumentError(
-                "pair must be the keys of an image and of its array, with * for the part that both have, such as "
-                f'"images/* labels/*.txt", got {pair!r:.200}'
-            )
-        image, array = (cls(*pattern.split(b"*")) for pattern in patterns)
-        return image, array
-
-    def find(self, key: bytes) -> bytes | None:
-        """The part of a key that ``*`` stands for; None for a key of another form. Endings have no case."""
-        end = len(key) - len(self.after)
-        if end < len(self.before) or not key.startswith(self.before):
-            return None
-        if not key.endswith(self.after) and key[end:].lower() != self.after.lower():
-            return None
-        return key[len(self.before) : end]
+    Raises
+    ------
+    ArgumentError
+        If it is not two patterns between spaces, each with one ``*``.
+    """
+    patterns = pair.encode().split() if isinstance(pair, str) else []
+    if [pattern.count(b"*") for pattern in patterns] != [1, 1] or patterns[0] == patterns[1]:
+        raise ArgumentError(
+            "pair must be the keys of an image and of its array, with * for the part that both have, such as "
+            f'"images/* labels/*.txt", got {pair!r:.200}'
+        )
+    image, array = (
+        re.compile(b"%s(.*)(?i:%s)" % tuple(map(re.escape, pattern.split(b"*"))), re.DOTALL)  # endings have no case
+        for pattern in patterns
+    )
+    return image, array
 
 
-def _find_named(keys: Sequence[bytes], pattern: KeyPattern, arrays: set[int]) -> dict[int, bytes]:
+def _find_arrays(keys: Sequence[bytes], pair: str) -> dict[bytes, int]:
+    """The row of each array, by the part of its key that its image has too."""
+    _, array = _parse_pair(pair)
+    return {match[1]: row for row, key in enumerate(keys) if (match := array.fullmatch(key))}
+
+
+def _find_named(keys: Sequence[bytes], pair: str, arrays: set[int]) -> dict[int, bytes]:
     """Rows of the images, with the part of their keys that arrays have too."""
     split = [split_suffix(key) for key in keys]
-    has_ending = split_suffix(b"*" + pattern.after)[1] in IMAGE_KEY_SUFFIXES
+    image, _ = _parse_pair(pair)
+    has_ending = split_suffix(pair.split(maxsplit=1)[0].encode())[1] in IMAGE_KEY_SUFFIXES
     images = [row for row, (_, suffix) in enumerate(split) if suffix in IMAGE_KEY_SUFFIXES and row not in arrays]
     if images:
         names = {row: keys[row] if has_ending else split[row][0] for row in images}
     else:  # names without endings
         names = {row: key for row, key in enumerate(keys) if row not in arrays}
-    return {row: part for row, name in names.items() if (part := pattern.find(name)) is not None}
+    return {row: match[1] for row, name in names.items() if (match := image.fullmatch(name))}
 
 
 def _describe_unpaired(keys: Sequence[bytes], image_rows: Sequence[int], other_rows: Sequence[int], paired: int) -> str:
@@ -368,9 +343,8 @@ def _list_parts(stem: bytes) -> Iterable[bytes]:
 
 
 def _count_pairs(pair: str, keys: Sequence[bytes]) -> int:
-    image_pattern, array_pattern = KeyPattern.parse_pair(pair)
-    arrays = {part: row for row, part in enumerate(map(array_pattern.find, keys)) if part is not None}
-    return len(arrays.keys() & set(_find_named(keys, image_pattern, set(arrays.values())).values()))
+    arrays = _find_arrays(keys, pair)
+    return len(arrays.keys() & set(_find_named(keys, pair, set(arrays.values())).values()))
 
 
 def _check_array_shape(shape: object) -> tuple[int, ...]:

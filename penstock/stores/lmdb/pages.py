@@ -6,9 +6,9 @@
                 │  meta  │  meta  │ branch, leaf, overflow
 
 LMDB's library maps its file and trusts it: a truncated file kills the process, a damaged one gives wrong records. This
-module therefore reads the file itself and checks all bounds: before the file is opened (:func:`measure`), to find the
-offsets of records (:meth:`PageFile.leaf`), and to verify it (:meth:`PageFile.leaves`). :mod:`.lmdb.nodes` parses each
-page. Nothing is written. :mod:`penstock.stores.pack.page_hashes` compares pages with their hashes.
+module therefore reads the file itself and checks all bounds: when the file is opened, to find the offsets of records
+(:meth:`PageFile.leaf`), and to verify it (:meth:`PageFile.nodes`). :mod:`.lmdb.nodes` parses each page. Nothing is
+written. :mod:`penstock.stores.pack.page_hashes` compares pages with their hashes.
 
 The format is that of LMDB 0.9 on little-endian 64-bit machines: ``mdb.c``, structures MDB_page, MDB_meta, MDB_db,
 MDB_node (openldap.org/software/repo/openldap.git, libraries/liblmdb).
@@ -22,35 +22,44 @@ import mmap
 import os
 import struct
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol, Self
+from typing import BinaryIO, Final, NamedTuple, Self
 
 import numpy as np
 
 from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.common.mirrors import find_mirror
-from penstock.stores.common.regular_file import identify, open_regular
-from penstock.stores.lmdb.files import MAGIC
+from penstock.stores.common.regular_file import has_magic, identify, open_regular
 from penstock.stores.lmdb.nodes import PageBlock, count_pages
 
 __all__ = [
+    "FILE",
+    "HASHES",
+    "LOCK",
     "BTree",
-    "Extent",
     "MetaPage",
     "Node",
-    "PageChecker",
     "PageFile",
     "fsync_path",
     "is_page_size",
-    "measure",
+    "looks_like_lmdb",
     "newest_meta",
 ]
 
-_META = struct.Struct("<IIQQ")  # magic, version, address, map size; then two trees, last page, transaction
+FILE: Final = "data.mdb"
+LOCK: Final = "pack.lock"
+"""The lock file in the folder of an unfinished pack; it contains the text of the origin."""
+HASHES: Final = "pages.xxh3"
+"""The hashes of the pages of a finished pack."""
+_MAGIC: Final = 0xBEEFC0DE
+"""The number in the first bytes of a meta page, after the header of the page."""
+_MAGIC_OFFSET: Final = 16
+_META = struct.Struct("<16xII8xQ I92x QQ")
+"""Magic, version, map size; the page size, in the tree of free pages; last page, transaction."""
+_MAIN_AT: Final = 88
 _TREE = struct.Struct("<IHHQQQQQ")  # pad, flags, depth, branch pages, leaf pages, overflow pages, entries, root
-_TAIL = struct.Struct("<QQ")
 
 _DATA_VERSION = 1
 _NO_PAGE: Final = 0xFFFFFFFFFFFFFFFF
@@ -77,16 +86,24 @@ class BTree:
         return cls(root, depth, entries)
 
 
-@dataclass(frozen=True, slots=True)
-class MetaPage:
+class MetaPage(NamedTuple):
     """The newest of a file's two meta pages."""
 
     page_nbytes: int
     last_page: int
     transaction: int
     map_nbytes: int
-    free: BTree
     main: BTree
+
+    @classmethod
+    def parse(cls, page: bytes) -> MetaPage | None:
+        """Parse a meta page; None if it is none, or incomplete."""
+        if len(page) < _META.size:
+            return None
+        magic, version, map_nbytes, page_nbytes, last_page, transaction = _META.unpack_from(page)
+        if (magic, version) != (_MAGIC, _DATA_VERSION) or not is_page_size(page_nbytes):
+            return None
+        return cls(page_nbytes, last_page, transaction, map_nbytes, BTree.parse(page, _MAIN_AT))
 
     @property
     def nbytes(self) -> int:
@@ -94,72 +111,53 @@ class MetaPage:
         return (self.last_page + 1) * self.page_nbytes
 
 
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """The position of a value: byte offset and length in the file, first page and number of pages.
+class Node(NamedTuple):
+    """One entry of a leaf page.
 
-    ``inline``: whether the value is inside a leaf page, and not in overflow pages.
+    Its value is at a byte offset in the file, with a length, in some pages from the first one on; ``inline``: in its
+    leaf page, and not in overflow pages.
     """
 
+    key: bytes
     offset: int
     nbytes: int
     page: int
     pages: int
     inline: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One entry of a leaf page."""
-
-    key: bytes
-    extent: Extent
     is_tree: bool
 
 
-def measure(path: Path, url: str) -> MetaPage:
-    """Read the meta pages and compare the size that they require with the size of the file, before it is mapped.
+def looks_like_lmdb(path: str | Path) -> bool:
+    """Whether the file begins with an LMDB meta page."""
+    return has_magic(path, _MAGIC.to_bytes(4, "little"), (_MAGIC_OFFSET,))
+
+
+def newest_meta(path: Path, url: str) -> MetaPage:
+    """The newer meta page, without a check of the size of the file.
 
     Raises
     ------
     StoreNotFoundError
         If there is no such file.
     StoreFormatError
-        If it is no LMDB file, or shorter than its meta page requires; the message has both sizes.
+        If it is no LMDB file, or ends before the end of its second meta page.
     StoreError
         If it cannot be read.
     """
-    newest = newest_meta(path, url)
-    have = path.stat().st_size
-    if have < newest.nbytes:
-        raise StoreFormatError(
-            f"{path} is truncated: it has {have} bytes of {newest.nbytes} ({newest.nbytes - have} are missing); "
-            "copy it again, or pack the source again",
-            store=url,
-        )
-    return newest
-
-
-def newest_meta(path: Path, url: str) -> MetaPage:
-    """The newer meta page, without a check of the size of the file; raises as :func:`measure`."""
-    head_nbytes = 16 + _META.size + 2 * _TREE.size + _TAIL.size
     try:
         have = identify(path).nbytes
         with _open_file(path) as file:
-            head = file.read(head_nbytes)
-            page_nbytes = _page_nbytes(head)
-            if page_nbytes is None:
-                raise StoreFormatError(f"{path} ({have} bytes) does not begin with an LMDB meta page", store=url)
-            file.seek(page_nbytes)
-            second = file.read(head_nbytes)
+            head = file.read(_META.size)
+            first = MetaPage.parse(head)
+            file.seek(first.page_nbytes if first else 0)
+            other = MetaPage.parse(file.read(_META.size))
     except FileNotFoundError as error:
         raise StoreNotFoundError(f"there is no file {path}", store=url) from error
-    except StoreError:
-        raise
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror}", store=url) from error
-    first, other = _parse_meta(head, page_nbytes), _parse_meta(second, page_nbytes)
-    if first is None or other is None:
+    if not head.startswith(_MAGIC.to_bytes(4, "little"), _MAGIC_OFFSET):
+        raise StoreFormatError(f"{path} ({have} bytes) does not begin with an LMDB meta page", store=url)
+    if first is None or other is None or first.page_nbytes != other.page_nbytes:
         raise StoreFormatError(
             f"{path} ({have} bytes) is truncated or damaged: it ends before, or within, its second meta page", store=url
         )
@@ -172,35 +170,9 @@ def _open_file(path: Path) -> BinaryIO:
     return os.fdopen(open_regular(path), "rb")
 
 
-def _page_nbytes(head: bytes) -> int | None:
-    if len(head) < 16 + _META.size + 4 or _META.unpack_from(head, 16)[:2] != (MAGIC, _DATA_VERSION):
-        return None
-    size: int = struct.unpack_from("<I", head, 16 + _META.size)[0]  # md_pad of the free tree holds the page size
-    return size if is_page_size(size) else None
-
-
 def is_page_size(nbytes: int) -> bool:
     """Whether LMDB writes files with pages of this size."""
     return 512 <= nbytes <= 1 << 16 and nbytes & (nbytes - 1) == 0
-
-
-def _parse_meta(page: bytes, page_nbytes: int) -> MetaPage | None:
-    if _page_nbytes(page) != page_nbytes or len(page) < 16 + _META.size + 2 * _TREE.size + _TAIL.size:
-        return None
-    at = 16 + _META.size
-    last_page, transaction = _TAIL.unpack_from(page, at + 2 * _TREE.size)
-    map_nbytes = _META.unpack_from(page, 16)[3]
-    return MetaPage(
-        page_nbytes, last_page, transaction, map_nbytes, BTree.parse(page, at), BTree.parse(page, at + _TREE.size)
-    )
-
-
-class PageChecker(Protocol):
-    """What :class:`PageFile` calls for each branch and leaf page that it reads."""
-
-    def matches(self, number: int, page: bytes) -> bool:
-        """Whether page ``number`` is the one that was written."""
-        ...
 
 
 class PageFile:
@@ -212,8 +184,8 @@ class PageFile:
         The file ``data.mdb``.
     url : str
         The store, for errors.
-    hashes : PageChecker, optional
-        If given, each branch and leaf page is compared with its hash when it is read.
+    matches : callable, optional
+        Whether a branch or leaf page, given by number and bytes, is the one that was written; asked when it is read.
     may_lack_pages : bool, optional
         True: pages at the end that no tree has may be missing from the file.
 
@@ -223,19 +195,25 @@ class PageFile:
     """
 
     def __init__(
-        self, path: Path, url: str, hashes: PageChecker | None = None, *, may_lack_pages: bool = False
+        self, path: Path, url: str, matches: Callable[[int, bytes], bool] | None = None, *, may_lack_pages: bool = False
     ) -> None:
         self.path = path
-        self.meta = newest_meta(path, url) if may_lack_pages else measure(path, url)
+        self.meta = newest_meta(path, url)
         self.page_nbytes = self.meta.page_nbytes
-        self._hashes = hashes
+        self._matches = matches
         try:
             self._file = open_regular(path, whole=False)
         except OSError as error:
             raise StoreError(f"{path} cannot be read: {error.strerror}", store=url) from error
         self._close = weakref.finalize(self, os.close, self._file)
         self.mirror = find_mirror(path)
-        self.nbytes = os.fstat(self._file).st_size
+        self.nbytes = have = os.fstat(self._file).st_size
+        if have < (want := self.meta.nbytes) and not may_lack_pages:
+            raise StoreFormatError(
+                f"{path} is truncated: it has {have} bytes of {want} ({want - have} are missing); copy it again, or "
+                "pack the source again",
+                store=url,
+            )
         self.pages = -(-self.nbytes // self.page_nbytes)
 
     def __enter__(self) -> Self:
@@ -250,9 +228,9 @@ class PageFile:
             raise ValueError(f"page {first} is outside the file of {self.pages} pages")
         return self._read_bytes(first * self.page_nbytes, count * self.page_nbytes)
 
-    def value(self, extent: Extent) -> bytes:
+    def value(self, node: Node) -> bytes:
         """The bytes of a value."""
-        return self._read_bytes(extent.offset, extent.nbytes)
+        return self._read_bytes(node.offset, node.nbytes)
 
     def _read_bytes(self, offset: int, nbytes: int) -> bytes:
         if self.mirror is not None:
@@ -261,9 +239,9 @@ class PageFile:
 
     def numbers(self, node: Node) -> list[int]:
         """The value of an entry of numbers of records, 8 bytes each; ValueError if it has another size."""
-        if not node.extent.nbytes or node.extent.nbytes % 8:
-            raise ValueError(f"the value of {node.key!r:.200} must have 8 bytes a record, got {node.extent.nbytes}")
-        return list(struct.unpack(f">{node.extent.nbytes // 8}Q", self.value(node.extent)))
+        if not node.nbytes or node.nbytes % 8:
+            raise ValueError(f"the value of {node.key!r:.200} must have 8 bytes a record, got {node.nbytes}")
+        return list(struct.unpack(f">{node.nbytes // 8}Q", self.value(node)))
 
     def map(self) -> memoryview:
         """Map the whole file for reading; it stays mapped as long as a view of it is referenced."""
@@ -272,33 +250,22 @@ class PageFile:
     def trees(self) -> dict[bytes, BTree]:
         """The named databases."""
         found = {}
-        for number, nodes in self.leaves(self.meta.main):
-            for node in nodes:
-                if node.is_tree:
-                    if node.extent.nbytes != _TREE.size:
-                        raise ValueError(
-                            f"page {number}: the entry of a database must have {_TREE.size} bytes, "
-                            f"got {node.extent.nbytes}"
-                        )
-                    found[node.key] = BTree.parse(self.value(node.extent))
+        for number, node in self.nodes(self.meta.main):
+            if node.is_tree:
+                if node.nbytes != _TREE.size:
+                    raise ValueError(
+                        f"page {number}: the entry of a database must have {_TREE.size} bytes, got {node.nbytes}"
+                    )
+                found[node.key] = BTree.parse(self.value(node))
         return found
 
-    def leaves(self, tree: BTree, structure: list[int] | None = None) -> Iterator[tuple[int, list[Node]]]:
-        """Page number and entries of each leaf, in order of keys.
+    def nodes(self, tree: BTree | None) -> Iterator[tuple[int, Node]]:
+        """Each entry with the number of its leaf page, in order of keys."""
+        for _, number in self.leaf_numbers(tree or BTree.empty()):
+            for node in self.leaf(number):
+                yield number, node
 
-        Parameters
-        ----------
-        tree : BTree
-            The tree.
-        structure : list of int, optional
-            The number of each branch and leaf page is appended to it before the page is parsed.
-        """
-        for _, number in self.leaf_numbers(tree, structure):
-            if structure is not None:
-                structure.append(number)
-            yield number, self.leaf(number)
-
-    def leaf_numbers(self, tree: BTree, structure: list[int] | None = None) -> Iterator[tuple[bytes, int]]:
+    def leaf_numbers(self, tree: BTree) -> Iterator[tuple[bytes, int]]:
         """First possible key and page number of each leaf, in order; reads the branch pages alone."""
         pending = [] if tree.root == _NO_PAGE else [(tree.root, 1, b"")]
         visited = len(pending)
@@ -309,8 +276,6 @@ class PageFile:
             if depth == tree.depth:
                 yield key, number
                 continue
-            if structure is not None:
-                structure.append(number)
             children = self._children(number)
             visited += len(children)  # each page has one parent: counted before memory is allocated for them
             if visited > self.pages:
@@ -328,31 +293,31 @@ class PageFile:
 
     def leaf(self, number: int) -> list[Node]:
         """The entries of one leaf page."""
-        page = self._read_node_page(number)
+        page = self.read_node_page(number)
         found = PageBlock(page, self.page_nbytes, self.pages, number).parse_leaves(np.array([number]))
         begin = number * self.page_nbytes
-        nodes = []
         columns = (*found, count_pages(found.value_sizes, self.page_nbytes))
-        for key, key_nbytes, at, nbytes, first, is_tree, pages in zip(
+        nodes = []
+        for at, key_nbytes, offset, nbytes, first, is_tree, pages in zip(
             *(each.tolist() for each in columns), strict=True
         ):
-            extent = Extent(at, nbytes, first or number, pages if first else 1, inline=not first)
-            nodes.append(Node(page[key - begin : key - begin + key_nbytes], extent, is_tree))
+            key = page[at - begin : at - begin + key_nbytes]
+            nodes.append(Node(key, offset, nbytes, first or number, pages if first else 1, not first, is_tree))
         return nodes
 
     def _children(self, number: int) -> list[tuple[int, bytes]]:
-        page = self._read_node_page(number)
+        page = self.read_node_page(number)
         children = PageBlock(page, self.page_nbytes, self.pages, number).find_children(number)
         if not children:
             raise ValueError(f"page {number}: a branch page must have entries")
         return children
 
-    def _read_node_page(self, number: int) -> bytes:
+    def read_node_page(self, number: int) -> bytes:
         """A branch or leaf page, compared with its hash."""
         page = self.read(number)
         if len(page) < self.page_nbytes:
             raise ValueError(f"page {number}: the file ends within it")
-        if self._hashes is not None and not self._hashes.matches(number, page):
+        if self._matches is not None and not self._matches(number, page):
             raise ValueError(f"page {number}: its checksum does not match")
         return page
 

@@ -11,7 +11,7 @@ Called by :mod:`.lmdb.pairs`, and by :mod:`.lmdb.names` for arrays that are writ
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -84,27 +84,13 @@ def _parse_floats(text: bytes) -> Array:
         raise ValueError(f"a number does not fit into a float32: {error}") from error
 
 
-def parse_labels(whole: NDArray[np.uint8], starts: Rows, counts: Rows) -> list[int | None]:
+def parse_labels(whole: memoryview, starts: Rows, counts: Rows) -> Iterator[int | None]:
     """The number before the first comma of each text."""
-    labels = np.zeros(len(starts), np.int64)
-    has_digit, is_open = np.zeros(len(starts), bool), counts > 0
-    is_negative = is_open & (whole[np.where(is_open, starts, 0)] == ord("-"))
-    is_plain = np.ones(len(starts), bool)
-    for position in range(11):
-        at = starts + is_negative + position
-        inside = is_open & (is_negative + position < counts)
-        characters = whole[np.where(inside, at, 0)].astype(np.int64)
-        digit = inside & (characters >= ord("0")) & (characters <= ord("9"))
-        is_plain &= ~inside | digit | (characters == ord(","))
-        labels = np.where(digit, labels * 10 + characters - ord("0"), labels)
-        has_digit |= digit
-        is_open &= digit
-    is_plain &= has_digit & ~is_open
-    found: list[int | None] = np.where(is_negative, -labels, labels).tolist()
-    for row in np.flatnonzero(~is_plain).tolist():
-        text = bytes(whole[starts[row] : starts[row] + counts[row]])
-        found[row] = parse_text(text)[0]
-    return found
+    for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
+        text = bytes(whole[start : start + count])
+        first, comma, _ = text.partition(b",")
+        is_plain = comma and first.isdigit() and b";" not in text and len(first) < 19
+        yield int(first) if is_plain else parse_text(text)[0]
 
 
 def plan_text_labels(texts: Sequence[bytes], classes: Sequence[str]) -> tuple[str, Callable[[bytes], object]]:

@@ -12,31 +12,31 @@ Box and landmarks are given as they are stored, unless ``units`` says what they 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, StoreFormatError
-from penstock.sample import Array, Field, Record, Schema
+from penstock.sample import Array, Blob, Field, Record, Schema
 from penstock.stores.base import Indices, PathLike, Skipped
 from penstock.stores.fields.box_corners import to_corners
 from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.pixels import PIXEL_DTYPES, PixelLayout
-from penstock.stores.fields.record_names import check_classes, quote_names
 from penstock.stores.lmdb.entries import LmdbEntries, ValuePlaces
 from penstock.stores.lmdb.entry_keys import decode_key, name_numbers
-from penstock.stores.lmdb.layout import LmdbLayoutStore, refuse_other
+from penstock.stores.lmdb.layout import LmdbLayoutStore
 from penstock.stores.lmdb.pair_texts import parse_labels, parse_text
 from penstock.stores.location import Location
 from penstock.stores.writing import Writer
 from penstock.wording import counted
 
+if TYPE_CHECKING:
+    from penstock.stores.lmdb.layout_writer import EncodedEntries
+
 __all__ = ["LmdbPairsStore"]
 
-_UNITS: Final = ("offsets", "relative", "pixels")
-_MISSING: Final = ("raise", "skip")
 _PAIRS: Final = ("* *_", "*_ *")
 _MARK: Final = ord("_")
 _SAMPLED: Final = 64
@@ -86,6 +86,13 @@ class LmdbPairsStore(LmdbLayoutStore):
 
     kind: ClassVar[str] = "lmdb-pairs"
     layout: ClassVar[str] = "pairs"
+    choices: ClassVar[Mapping[str, Sequence[str]]] = {
+        "dtype": sorted(PIXEL_DTYPES),
+        "units": ("offsets", "relative", "pixels"),
+        "missing": ("raise", "skip"),
+        "pair": _PAIRS,
+    }
+    written_by: ClassVar[str] = "PairsWriter"
 
     def __init__(
         self,
@@ -138,7 +145,7 @@ class LmdbPairsStore(LmdbLayoutStore):
     def read_record(self, opened: memoryview, index: int) -> Record:
         """The pixels and the parsed text of one record."""
         label, box, landmarks, more = parse_text(bytes(self._texts.read(opened, index)))
-        fields: dict[str, Any] = {"image": self.read_image(opened, index), "label": label}
+        fields: dict[str, object] = {"image": self.read_image(opened, index), "label": label}
         if self._stated.get("units"):
             height, width = self._height_and_width
             fields["boxes"] = self._scale_box(box, width, height)
@@ -151,7 +158,7 @@ class LmdbPairsStore(LmdbLayoutStore):
             raise ValueError("its text has a fourth field, which the first records do not have")
         return Record(index, self._keys[index], fields)
 
-    def read_image(self, opened: memoryview, index: int) -> Any:
+    def read_image(self, opened: memoryview, index: int) -> Blob:
         """The pixels of one record, or its encoded image."""
         value = self._images.read(opened, index)
         if self._is_encoded:
@@ -159,7 +166,7 @@ class LmdbPairsStore(LmdbLayoutStore):
         assert self._pixels.shape is not None, "needed for pixels"
         return self._pixels.convert(np.frombuffer(value, self._dtype).reshape(self._pixels.shape))
 
-    def blobs(self, field: str, indices: Indices) -> list[Any]:
+    def blobs(self, field: str, indices: Indices) -> Sequence[Blob]:
         """Pixels of small patches are gathered at once; see :meth:`Store.blobs`."""
         if field != "image" or self._gathered is None:
             return super().blobs(field, indices)
@@ -174,43 +181,26 @@ class LmdbPairsStore(LmdbLayoutStore):
         """Labels without the rest of the texts."""
         if field != "label":
             return super().read_column(opened, field)
-        return parse_labels(np.frombuffer(opened, np.uint8), self._texts.begins, self._texts.sizes)
-
-    @classmethod
-    def storable(cls, schema: Schema) -> Schema:
-        """Pixels of one shape, label, box and landmarks."""
-        from penstock.stores.lmdb.written_entries import PairsWriter
-
-        return PairsWriter.choose(schema)
+        return parse_labels(opened, self._texts.begins, self._texts.sizes)
 
     @classmethod
     def writer(  # type: ignore[override]  # its option is named
         cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False, channels: str = "BGR"
-    ) -> Writer[Any]:
+    ) -> Writer[EncodedEntries]:
         """Begin or resume such an environment; see :class:`.lmdb.written_entries.PairsWriter`."""
-        from penstock.stores.lmdb.written_entries import PairsWriter
-
-        return PairsWriter(location, schema, source, overwrite=overwrite, channels=channels)
+        return super().writer(location, schema, source, overwrite=overwrite, channels=channels)
 
     def _arrange(self) -> None:
         stated = self._stated
-        for name, allowed in (
-            ("dtype", sorted(PIXEL_DTYPES)),
-            ("units", _UNITS),
-            ("missing", _MISSING),
-            ("pair", _PAIRS),
-        ):
-            refuse_other(name, stated.get(name), allowed)
         images, texts = self._find_pairs(self._entries)
         if stated.get("pair") == _PAIRS[1]:
             images, texts = texts, images
         self._images, self._texts = (ValuePlaces(self._entries, rows) for rows in (images, texts))
         self._refuse_count(stated.get("expected_count"))
         self._refuse_swapped()
-        classes = stated.get("classes")
         kind = self._arrange_pixels()
         self._has_more = self._find_more()
-        fields = {"image": Field(kind), "label": Field("label", check_classes(classes) if classes is not None else ())}
+        fields = {"image": Field(kind), "label": Field("label", self._class_names)}
         if stated.get("units"):
             fields |= {"boxes": Field("boxes"), "keypoints": Field("keypoints")}
         else:
@@ -223,10 +213,7 @@ class LmdbPairsStore(LmdbLayoutStore):
         """Rows of pixels and of texts, in order of the numbers; sets the keys."""
         marked = entries.last_bytes() == _MARK
         numbers, digits = entries.parse_numbers(marked.astype(np.int64))
-        self._problems += [
-            Skipped(decode_key(entries.key(row)), "it is neither a number nor a number with _")
-            for row in np.flatnonzero(numbers < 0).tolist()
-        ]
+        self._note_problems(np.flatnonzero(numbers < 0).tolist(), "it is neither a number nor a number with _")
         images = self._sort(numbers, np.flatnonzero((numbers >= 0) & ~marked))
         texts = self._sort(numbers, np.flatnonzero((numbers >= 0) & marked))
         if not len(images) and not len(texts):
@@ -234,7 +221,9 @@ class LmdbPairsStore(LmdbLayoutStore):
         if not np.array_equal(numbers[images], numbers[texts]):
             without_text = np.setdiff1d(numbers[images], numbers[texts])
             without_image = np.setdiff1d(numbers[texts], numbers[images])
-            self._refuse_missing([*(f"{each}_" for each in without_text), *(f"{each}" for each in without_image)])
+            missing = [*(f"{each}_" for each in without_text), *(f"{each}" for each in without_image)]
+            found = f"{len(missing)} {'key is' if len(missing) == 1 else 'keys are'} missing whose partner is there"
+            self._refuse_missing(found, missing, "it is missing, and its partner is there")
             images = images[~np.isin(numbers[images], without_text)]
             texts = texts[~np.isin(numbers[texts], without_image)]
         self._note_gaps(numbers[images])
@@ -249,16 +238,6 @@ class LmdbPairsStore(LmdbLayoutStore):
             named = " and ".join(repr(decode_key(self._entries.key(int(row)))) for row in (first, other))
             raise StoreFormatError(f"the keys {named} are the same number", store=self.url)
         return rows
-
-    def _refuse_missing(self, missing: Sequence[str]) -> None:
-        if self._stated.get("missing") != "skip":
-            keys = "key is" if len(missing) == 1 else "keys are"
-            raise StoreFormatError(
-                f"{len(missing)} {keys} missing whose partner is there: {quote_names(missing)}; "
-                'missing="skip" leaves such records out',
-                store=self.url,
-            )
-        self._problems += [Skipped(key, "it is missing, and its partner is there") for key in missing]
 
     def _note_gaps(self, numbers: Rows) -> None:
         """Report numbers that are left out; a set may begin with 0 or 1."""

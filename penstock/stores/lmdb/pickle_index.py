@@ -15,33 +15,30 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError
-from penstock.sample import Field, Record, Schema
-from penstock.stores.base import PathLike, Skipped
+from penstock.sample import Blob, Field, Record, Schema
+from penstock.stores.base import PathLike
 from penstock.stores.common.keys import KeyList
 from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.pixels import PixelLayout
-from penstock.stores.fields.record_names import check_classes, quote_names
+from penstock.stores.fields.record_names import quote_names
 from penstock.stores.lmdb.entries import LmdbEntries, ValuePlaces
-from penstock.stores.lmdb.entry_keys import COUNT, KEYS, EntryKeys, decode_key, name_numbers
-from penstock.stores.lmdb.layout import LmdbLayoutStore, list_sampled, refuse_other
-from penstock.stores.location import Location
+from penstock.stores.lmdb.entry_keys import COUNT, KEYS, decode_key, list_entry_keys, name_numbers
+from penstock.stores.lmdb.layout import LmdbLayoutStore, list_sampled
 from penstock.stores.pickles.fields import ValueReader, describe_value, infer_field, name_values
 from penstock.stores.pickles.templates import PickleReader
 from penstock.stores.pickles.unpickler import is_pickle, restricted_loads
-from penstock.stores.writing import Writer
 from penstock.wording import counted
 
 __all__ = ["LmdbPickleIndexStore"]
 
 _MOST_MISSING: Final = 1_000_000  # a number in a file allocates no more
 _SCALARS: Final = frozenset({int, float, bool, str, type(None)})
-_MISSING: Final = ("raise", "skip")
 
 Rows = NDArray[np.int64]
 
@@ -77,6 +74,8 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
 
     kind: ClassVar[str] = "lmdb-pickle-index"
     layout: ClassVar[str] = "pickle-index"
+    choices: ClassVar[Mapping[str, Sequence[str]]] = {"missing": ("raise", "skip")}
+    written_by: ClassVar[str] = "PickleIndexWriter"
     looked_up: ClassVar[tuple[bytes, ...]] = (KEYS, COUNT)
 
     def __init__(
@@ -90,7 +89,7 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
         classes: Sequence[str] | None = None,
         missing: str | None = None,
     ) -> None:
-        self._load: Callable[[memoryview], Any] = PickleReader().load
+        self._load: Callable[[memoryview], object] = PickleReader().load
         self._order = ""
         self._is_pair = False
         self._form = ""
@@ -125,16 +124,7 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
 
     def read_record(self, opened: memoryview, index: int) -> Record:
         """Unpickle one value."""
-        value = self._load(self._values.read(opened, index))
-        if self._is_pair and type(value) is tuple and len(value) == 2:
-            image, label = value
-            (_, read_image), (_, read_label) = self._converters
-            fields = {
-                "image": None if image is None else read_image(image),
-                "label": None if label is None else read_label(label),
-            }
-            return Record(index, self._keys[index], fields)
-        named = name_values(value, self._names)
+        named = self._name_values(self._load(self._values.read(opened, index)))
         fields = {}
         for name, convert in self._converters:
             item = named.pop(name, None)
@@ -143,43 +133,27 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
             raise ValueError(f"it has values that other records do not have: {quote_names([*named])}")
         return Record(index, self._keys[index], fields)
 
-    def read_image(self, opened: memoryview, index: int) -> Any:
+    def read_image(self, opened: memoryview, index: int) -> Blob:
         """Unpickle one value, and convert its image."""
-        value = self._load(self._values.read(opened, index))
-        is_pair = self._is_pair and type(value) is tuple and len(value) == 2
-        image = value[0] if is_pair else name_values(value, self._names)["image"]
+        image = self._name_values(self._load(self._values.read(opened, index)))["image"]
         return None if image is None else dict(self._converters)["image"](image)
 
     def read_column(self, opened: memoryview, field: str) -> Iterable[object]:
         """A field of all records; images are not converted."""
         convert = dict(self._converters)[field]
-        read, load, names = self._values.read, self._load, self._names
         for index in range(len(self)):
-            value = load(read(opened, index))
-            is_pair = self._is_pair and type(value) is tuple and len(value) == 2
-            item = value[1] if is_pair else name_values(value, names).get(field)
+            item = self._name_values(self._load(self._values.read(opened, index))).get(field)
             yield None if item is None else convert(item)
 
-    @classmethod
-    def storable(cls, schema: Schema) -> Schema:
-        """Image and label."""
-        from penstock.stores.lmdb.written_entries import PickleIndexWriter
-
-        return PickleIndexWriter.choose(schema)
-
-    @classmethod
-    def writer(  # type: ignore[override]  # it has no options
-        cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False
-    ) -> Writer[Any]:
-        """Begin or resume such an environment; see :class:`.lmdb.written_entries.PickleIndexWriter`."""
-        from penstock.stores.lmdb.written_entries import PickleIndexWriter
-
-        return PickleIndexWriter(location, schema, source, overwrite=overwrite)
+    def _name_values(self, value: object) -> dict[str, object]:
+        """The values of a record by the names of their fields; those of the usual pair at once."""
+        if self._is_pair and type(value) is tuple and len(value) == 2:
+            return {"image": value[0], "label": value[1]}
+        return name_values(value, self._names)
 
     def _arrange(self) -> None:
         stated = self._stated
         entries = self._entries
-        refuse_other("missing", stated.get("missing"), _MISSING)
         names = stated.get("fields")
         self._names = None if names is None else tuple(map(str, names))
         try:
@@ -211,7 +185,7 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
         others = np.setdiff1d(np.arange(len(entries)), list(special.values()))
         if not (numbers >= 0).any() and np.array_equal(_parse_binary(entries, others), np.arange(count or len(others))):
             self._order = "big-endian number"
-            self._keys = EntryKeys(entries, others)
+            self._keys = list_entry_keys(entries, others)
             return others
         return self._find_numbered(numbers, digits, count, set(special.values()))
 
@@ -229,8 +203,9 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
             raise ValueError(f"it must have {counted(total, 'record')}, and has {len(found)}")
         outside = found >= total
         if len(found) - int(outside.sum()) != total:
-            self._refuse_missing(np.setdiff1d(np.arange(total), found).tolist())
-        self._note_others([*rows[outside].tolist(), *np.flatnonzero(numbers < 0).tolist()], special)
+            self._leave_out([*map(str, np.setdiff1d(np.arange(total), found).tolist())])
+        others = {*rows[outside].tolist(), *np.flatnonzero(numbers < 0).tolist()} - special
+        self._note_problems(sorted(others), f"it is not in {self._order}")
         rows = rows[~outside]
         self._keys = name_numbers(numbers[rows], digits[rows])
         return rows
@@ -242,41 +217,30 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
         if len(set(rows) - {-1}) != len(rows) - rows.count(-1):
             raise ValueError("__keys__ has a key twice")
         if -1 in rows:
-            self._refuse_missing([decode_key(key) for key, row in zip(wanted, rows, strict=True) if row < 0])
+            self._leave_out([decode_key(key) for key, row in zip(wanted, rows, strict=True) if row < 0])
         held = [(key, row) for key, row in zip(wanted, rows, strict=True) if row >= 0]
         self._keys = KeyList.from_names(decode_key(key).replace("\0", "\\x00") for key, _ in held)
         if len(held) + len(special) < len(entries):
-            self._note_others(sorted(set(range(len(entries))) - {row for _, row in held}), special)
+            others = set(range(len(entries))) - {row for _, row in held} - special
+            self._note_problems(sorted(others), f"it is not in {self._order}")
         return np.array([row for _, row in held], np.int64)
 
-    def _refuse_missing(self, names: Sequence[object]) -> None:
-        texts = list(map(str, names))
-        if self._stated.get("missing") != "skip":
-            raise StoreFormatError(
-                f"{counted(len(texts), 'record')} of {self._order} {'has' if len(texts) == 1 else 'have'} no entry: "
-                f'{quote_names(texts)}; missing="skip" leaves such records out',
-                store=self.url,
-            )
-        self._problems += [Skipped(text, f"it is in {self._order} and has no entry") for text in texts]
-
-    def _note_others(self, rows: Sequence[int], special: set[int]) -> None:
-        self._problems += [
-            Skipped(decode_key(self._entries.key(row)), f"it is not in {self._order}")
-            for row in rows
-            if row not in special
-        ]
+    def _leave_out(self, names: Sequence[str]) -> None:
+        """Refuse names of records without an entry, or note them."""
+        has = "has" if len(names) == 1 else "have"
+        found = f"{counted(len(names), 'record')} of {self._order} {has} no entry"
+        self._refuse_missing(found, names, f"it is in {self._order} and has no entry")
 
     def _infer(self, pixels: PixelLayout) -> Schema:
         """The fields, from some of the records; one that cannot be read says so when it is read."""
         samples = self._read_samples()
         self._form = describe_value(samples[0])
         self._names = self._names or _find_names(samples)
-        found: dict[str, list[Any]] = {}
+        found: dict[str, list[object]] = {}
         for sample in samples:
             for name, item in name_values(sample, self._names).items():
                 found.setdefault(name, []).append(item)
-        classes = self._stated.get("classes")
-        names = check_classes(classes) if classes is not None else ()
+        names = self._class_names
         try:
             inferred = {name: infer_field(name, items, pixels, names) for name, items in found.items()}
         except PenstockError:
@@ -300,7 +264,7 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
                 f"encoded image, got {self._names or tuple(found)!r}"
             )
 
-    def _read_samples(self) -> list[Any]:
+    def _read_samples(self) -> list[object]:
         """The values of the first records, one in the middle and the last one, as far as they can be read."""
         count = len(self)
         if not count:
@@ -342,7 +306,7 @@ def _give(value: memoryview) -> memoryview:
     return value
 
 
-def _find_names(samples: Sequence[Any]) -> tuple[str, str] | None:
+def _find_names(samples: Sequence[object]) -> tuple[str, str] | None:
     """The names of the two items of each value, where the first one cannot be an image and the second one can."""
     for sample in samples:
         if not isinstance(sample, tuple | list) or len(sample) != 2 or type(sample[0]) not in _SCALARS:

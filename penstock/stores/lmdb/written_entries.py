@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final, SupportsInt, cast
 
 import numpy as np
 
 from penstock.errors import ArgumentError, PackError
-from penstock.sample import Field, Schema
+from penstock.sample import Blob, Field, Schema
 from penstock.stores.fields.box_corners import find_image_size
 from penstock.stores.fields.pixels import CHANNELS
 from penstock.stores.fields.small_fields import check_pixels
 from penstock.stores.lmdb.entries import MAX_KEY_NBYTES
 from penstock.stores.lmdb.entry_keys import ARRAY_SUFFIX, COUNT, IMAGE_KEY_SUFFIXES, KEYS, split_suffix
+from penstock.stores.lmdb.environment_writer import CommitLimits
 from penstock.stores.lmdb.layout_writer import EncodedEntries, LmdbLayoutWriter
 from penstock.stores.location import Location
 
@@ -56,20 +57,16 @@ class PickleIndexWriter(LmdbLayoutWriter):
             fields[_LABEL] = Field("label")  # of None: readers expect a tuple
         return Schema(fields)
 
-    def encode(self, key: str, fields: Mapping[str, object]) -> EncodedEntries:
+    def prepare(self, key: str, fields: Mapping[str, object]) -> EncodedEntries:
         """The pickle of one record."""
         del key
         pixels = self.schema[_IMAGE].pixels
-        image: Any = fields[_IMAGE]
+        image, label = fields[_IMAGE], _to_plain(fields.get(_LABEL))
         if image is None and _LABEL in self.schema:  # a tuple has a place for it
-            return EncodedEntries(((b"", _dump((None, _to_plain(fields.get(_LABEL))))),), 0)
-        stored: Any = _copy_encoded(image) if pixels is None else check_pixels(_IMAGE, pixels, image)
-        value = (stored, _to_plain(fields.get(_LABEL))) if _LABEL in self.schema else stored
+            return EncodedEntries(((b"", _dump((None, label))),), 0)
+        stored: Blob = _copy_encoded(image) if pixels is None else check_pixels(_IMAGE, pixels, image)
+        value = (stored, label) if _LABEL in self.schema else stored
         return EncodedEntries(((b"", _dump(value)),), memoryview(stored).nbytes)
-
-    def name_entry(self, index: int, end: bytes) -> bytes:
-        """The number of the record."""
-        return b"%d%s" % (index, end)
 
     def list_last_entries(self) -> list[tuple[bytes, bytes]]:
         """Order and number of the records."""
@@ -94,12 +91,20 @@ class PairsWriter(LmdbLayoutWriter):
     layout: ClassVar[str] = "pairs"
 
     def __init__(
-        self, location: Location, schema: Schema, source: str, *, channels: str = "BGR", **options: Any
+        self,
+        location: Location,
+        schema: Schema,
+        source: str,
+        *,
+        overwrite: bool = False,
+        channels: str = "BGR",
+        limits: CommitLimits | None = None,
     ) -> None:
         if channels not in CHANNELS:
             raise ArgumentError(f"channels must be one of {', '.join(CHANNELS)}, got {channels!r}")
         self._channels = channels
-        super().__init__(location, schema, source, options={"channels": channels}, **options)
+        options = {"channels": channels}
+        super().__init__(location, schema, source, overwrite=overwrite, options=options, limits=limits)
 
     @classmethod
     def choose(cls, schema: Schema) -> Schema:
@@ -121,7 +126,7 @@ class PairsWriter(LmdbLayoutWriter):
             fields["more"] = Field("float32[*]")
         return Schema(fields)
 
-    def encode(self, key: str, fields: Mapping[str, object]) -> EncodedEntries:
+    def prepare(self, key: str, fields: Mapping[str, object]) -> EncodedEntries:
         """The pixels and the text of one record."""
         del key
         kind = self.schema[_IMAGE].pixels
@@ -132,10 +137,6 @@ class PairsWriter(LmdbLayoutWriter):
         content = pixels.tobytes()
         return EncodedEntries(((b"", content), (b"_", self._make_text(fields))), len(content))
 
-    def name_entry(self, index: int, end: bytes) -> bytes:
-        """The number of the record, with ``_`` for the text."""
-        return b"%d%s" % (index, end)
-
     def describe_reading(self) -> dict[str, object]:
         """Shape, order of channels, dtype, and the names of the classes."""
         options = _describe_pixels(self.schema, self._channels)
@@ -145,7 +146,7 @@ class PairsWriter(LmdbLayoutWriter):
         return options | {"expected_count": self.records} | _describe_classes(self.schema, _LABEL)
 
     def _make_text(self, fields: Mapping[str, object]) -> bytes:
-        label: Any = fields.get(_LABEL) if self.schema[_LABEL].kind == "label" else None
+        label = cast("SupportsInt | None", fields.get(_LABEL))
         names = [name for name in ("box", "landmarks", "more") if name in self.schema]
         numbers = [" ".join(map(str, _to_floats(name, fields.get(name)))) for name in names]
         return ",".join(["" if label is None else str(int(label)), *numbers]).encode()
@@ -160,6 +161,7 @@ class NamesWriter(LmdbLayoutWriter):
     """
 
     layout: ClassVar[str] = "names"
+    is_numbered: ClassVar[bool] = False
 
     @classmethod
     def choose(cls, schema: Schema) -> Schema:
@@ -177,21 +179,15 @@ class NamesWriter(LmdbLayoutWriter):
             fields[_LABEL] = Field("float") if label.kind == "float" else Field("label", label.classes)
         return Schema(fields)
 
-    def encode(self, key: str, fields: Mapping[str, object]) -> EncodedEntries:
+    def prepare(self, key: str, fields: Mapping[str, object]) -> EncodedEntries:
         """The image and the array of one record."""
-        image: Any = fields[_IMAGE]
-        content = _copy_encoded(image)
+        content = _copy_encoded(fields[_IMAGE])
         name = make_image_name(key, content)
         entries = [(name, content)]
         stored = self._make_array(fields, content)
         if stored is not None:
             entries.append((split_suffix(name)[0] + ARRAY_SUFFIX, stored))
         return EncodedEntries(tuple(entries), len(content))
-
-    def name_entry(self, index: int, end: bytes) -> bytes:
-        """The name of the record."""
-        del index
-        return end
 
     def describe_reading(self) -> dict[str, object]:
         """Shape, dtype and columns of the arrays, and the names of the classes."""
@@ -206,13 +202,13 @@ class NamesWriter(LmdbLayoutWriter):
 
     def _make_array(self, fields: Mapping[str, object], image: bytes) -> bytes | None:
         if _LABEL in self.schema:
-            label: Any = fields.get(_LABEL)
+            label = fields.get(_LABEL)
             dtype = "<f8" if self.schema[_LABEL].kind == "float" else "<i8"
             return None if label is None else np.array(label, dtype).tobytes()
-        boxes: Any = fields.get("boxes")
+        boxes = fields.get("boxes")
         if "boxes" not in self.schema or boxes is None:
             return None
-        corners = np.asarray(boxes, np.float64).reshape(-1, 4)
+        corners = np.asarray(boxes).astype(np.float64).reshape(-1, 4)
         if not len(corners):
             return b""
         try:
@@ -221,7 +217,7 @@ class NamesWriter(LmdbLayoutWriter):
             raise PackError(f"boxes are stored as fractions of the image: {error}") from error
         columns = [(corners[:, :2] + corners[:, 2:]) / 2 / size, (corners[:, 2:] - corners[:, :2]) / size]
         if "classes" in self.schema:
-            classes = np.asarray(() if fields.get("classes") is None else fields["classes"], np.float64)
+            classes = np.asarray(() if fields.get("classes") is None else fields["classes"]).astype(np.float64)
             if classes.shape != (len(corners),):
                 raise PackError(f"it has {len(corners)} boxes and {classes.size} classes")
             columns.insert(0, classes[:, None])
@@ -240,10 +236,10 @@ def _is_vector(field: Field) -> bool:
     return field.array is not None and len(field.array.axes) == 1 and field.array.dtype.kind in "fiu"
 
 
-def _copy_encoded(image: Any) -> bytes:
+def _copy_encoded(image: object) -> bytes:
     """The bytes of an encoded image."""
     try:
-        return bytes(memoryview(image))  # not of the image itself: bytes(3) are three zeros
+        return bytes(memoryview(image))  # type: ignore[arg-type]  # or a TypeError; not of the image itself: bytes(3) are three zeros
     except TypeError:
         raise PackError(f"field 'image' must hold encoded bytes, got {type(image).__name__}") from None
 
@@ -273,14 +269,14 @@ def _dump(value: object) -> bytes:
     return content
 
 
-def _to_plain(value: Any) -> object:
+def _to_plain(value: object) -> object:
     """A label without NumPy where it is a number: a pickle of it is read by any version."""
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _to_floats(name: str, value: Any) -> list[Any]:
+def _to_floats(name: str, value: object) -> list[object]:
     """Numbers of which the shortest text gives the same float32 again."""
-    numbers = np.asarray(() if value is None else value, np.float32)
+    numbers = np.asarray(() if value is None else value).astype(np.float32)
     if numbers.ndim != 1:
         raise PackError(f"field {name!r} must have one axis, got shape {numbers.shape}")
     return list(numbers)

@@ -18,15 +18,24 @@ import os
 import time
 import weakref
 from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeVar
+from types import ModuleType
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import parse_qsl, unquote_plus
 
 from penstock.errors import ArgumentError, StoreError
 from penstock.registry import require
 from penstock.stores.common.per_process import PerProcess
 from penstock.stores.location import Location
+from penstock.stores.mongo.fields import Document
 
-__all__ = ["RECONNECT_TIMEOUT_S", "Database", "MongoConnection", "import_bson"]
+if TYPE_CHECKING:
+    from pymongo import MongoClient, collection, database
+
+    Client = MongoClient[Document]
+    Collection = collection.Collection[Document]
+    Database = database.Database[Document]
+
+__all__ = ["RECONNECT_TIMEOUT_S", "MongoConnection", "import_bson"]
 
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
@@ -42,19 +51,7 @@ _TRANSIENT_CODES: Final = frozenset({6, 7, 43, 89, 91, 189, 262, 9001, 10107, 11
 """Answers of a server that restarts or hands over to another one, and of cursors that ended with it."""
 _MAX_REASON: Final = 300
 
-_inherited: list[Any] = []  # clients of a parent process: never closed here, and never collected, which would warn
-
-
-class Database(Protocol):
-    """What is used of pymongo's database."""
-
-    def __getitem__(self, name: str, /) -> Any: ...
-
-    def drop_collection(self, name: str, /) -> object:
-        """Drop a collection, if it is there."""
-
-    def list_collection_names(self, *, filter: dict[str, str]) -> list[str]:  # noqa: A002  # pymongo's name
-        """The names of those that a filter finds."""
+_inherited: list[Client] = []  # clients of a parent process: never closed here, and never collected, which would warn
 
 
 class MongoConnection:
@@ -85,7 +82,7 @@ class MongoConnection:
             raise ArgumentError(f"reconnect_timeout must be a number of seconds from 0 on, got {reconnect_timeout!r}")
         self.database, self.collection = unquote_plus(database), unquote_plus(collection)
         self._timeout_s = float(reconnect_timeout)
-        self._clients: PerProcess[Any] = PerProcess(self._open_client, _close_client)
+        self._clients: PerProcess[Client] = PerProcess(self._open_client, lambda client: client.close())
         self._is_closed = self._is_away = False
 
     def run(self, work: Callable[[Database], T]) -> T:
@@ -137,7 +134,7 @@ class MongoConnection:
         if self._is_closed:
             raise StoreError("this store is closed; open it again", store=self.url)
 
-    def _open_client(self) -> Any:
+    def _open_client(self) -> Client:
         pymongo = require("pymongo", extra="mongo", purpose="to read MongoDB")
         where = self.location
         scheme = "mongodb+srv" if where.scheme.endswith("+srv") else "mongodb"
@@ -154,7 +151,7 @@ class MongoConnection:
         path = where.path.strip("/").partition("/")[0]  # also the database of the user, unless `authSource` is given
         url = f"{scheme}://{user}{where.host}/{path}{'?' if where.query else ''}{where.query}"
         try:
-            client = pymongo.MongoClient(url, connect=False, tz_aware=True, **options)
+            client: Client = pymongo.MongoClient(url, connect=False, tz_aware=True, **options)
         except (ValueError, TypeError) as error:  # pymongo's errors in URLs and options are, or are not, PyMongoErrors
             if isinstance(error, pymongo.errors.PyMongoError):
                 raise
@@ -165,7 +162,7 @@ class MongoConnection:
             return client
         raise failure from cause
 
-    def _make_error(self, error: Exception, errors: Any) -> StoreError:
+    def _make_error(self, error: Exception, errors: ModuleType) -> StoreError:
         what = (
             f"{self.location.host} did not answer for {self._timeout_s:g} s"
             if _is_transient(error, errors)
@@ -206,12 +203,13 @@ class MongoConnection:
         return sorted(found, key=len, reverse=True)
 
 
-def import_bson() -> Any:
+def import_bson() -> ModuleType:
     """The package ``bson``, which is a part of pymongo."""
-    return require("bson", extra="mongo", purpose="to read MongoDB")
+    bson: ModuleType = require("bson", extra="mongo", purpose="to read MongoDB")
+    return bson
 
 
-def _is_transient(error: Exception, errors: Any) -> bool:
+def _is_transient(error: Exception, errors: ModuleType) -> bool:
     """Whether the same call may succeed later."""
     if isinstance(error, errors.ConnectionFailure | errors.CursorNotFound):
         return True
@@ -220,11 +218,7 @@ def _is_transient(error: Exception, errors: Any) -> bool:
     return isinstance(error, errors.OperationFailure) and error.code in _TRANSIENT_CODES
 
 
-def _close_client(client: Any) -> None:
-    client.close()
-
-
-def _close_in_process(client: Any, process: int) -> None:
+def _close_in_process(client: Client, process: int) -> None:
     """Close a client whose connection object is gone, if this process opened it; an inherited one is left alone."""
     if process == os.getpid():
         client.close()

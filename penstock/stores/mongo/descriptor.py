@@ -13,13 +13,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import ArgumentError, IncompleteStoreError, StoreFormatError
 from penstock.sample import Schema
-from penstock.stores.mongo.connection import Database
 from penstock.stores.writing import CommittedRecords, Skipped
 from penstock.wording import counted
+
+if TYPE_CHECKING:
+    from penstock.stores.mongo.connection import Database
 
 __all__ = ["Descriptor", "name_descriptors", "read_descriptor"]
 
@@ -98,7 +100,7 @@ def read_descriptor(database: Database, collection: str, url: str) -> Descriptor
     StoreFormatError
         If the description is damaged, or of a later version.
     """
-    document = database[name_descriptors(collection)].find_one({"_id": _ID})
+    document: Mapping[str, Any] | None = database[name_descriptors(collection)].find_one({"_id": _ID})
     if document is None:
         return None
     try:

@@ -12,8 +12,8 @@ kind ``json``. Called once, when a store of documents or of GridFS files is open
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, TypeGuard
 
 import numpy as np
 
@@ -28,7 +28,7 @@ __all__ = ["CONTENT", "Document", "DocumentLayout", "find_layout", "get_value", 
 CONTENT: Final = "$content"
 """The path of the bytes of a GridFS file; no document has such a name."""
 
-Document = Mapping[str, Any]
+Document = dict[str, object]
 """A document, as pymongo decodes it."""
 
 _MAX_DEPTH: Final = 8
@@ -46,14 +46,14 @@ class DocumentLayout:
         Where each field is in a document.
     key : str
         The path of the key; ``"_id"`` if documents have no name.
-    text_labels : tuple of str
-        Labels that are stored as names of their classes.
+    has_class_names : bool
+        Whether ``label`` is stored as the name of a class.
     """
 
     schema: Schema
     paths: Mapping[str, str]
     key: str = "_id"
-    text_labels: tuple[str, ...] = field(default=())
+    has_class_names: bool = False
 
     def describe(self) -> str:
         """Which path gives which field, in words."""
@@ -112,17 +112,14 @@ def find_layout(
     if not paths:
         raise StoreFormatError("the documents have no fields beside their names")
     kinds = {name: _find_kind(name, values[path]) for name, path in paths.items()}
-    text_labels = tuple(name for name, kind in kinds.items() if name == "label" and kind == "text")
-    schema = {
-        name: Field("label", tuple(classes) if name == "label" else ())
-        if kind == "label" or name in text_labels
-        else Field(kind)
-        for name, kind in kinds.items()
-    }
-    return DocumentLayout(Schema(schema), paths, key, text_labels)
+    has_class_names = kinds.get("label") == "text"
+    schema = {name: Field(kind) for name, kind in kinds.items()}
+    if has_class_names or kinds.get("label") == "label":
+        schema["label"] = Field("label", tuple(classes))
+    return DocumentLayout(Schema(schema), paths, key, has_class_names)
 
 
-def get_value(document: Any, path: Sequence[str]) -> Any:
+def get_value(document: object, path: Sequence[str]) -> object:
     """The value at a path; None if there is none. A number in a path is a place in a list."""
     for part in path:
         if isinstance(document, dict):
@@ -134,9 +131,9 @@ def get_value(document: Any, path: Sequence[str]) -> Any:
     return document
 
 
-def _collect(documents: Sequence[Document], divided: Sequence[str]) -> dict[str, list[Any]]:
+def _collect(documents: Sequence[Document], divided: Sequence[str]) -> dict[str, list[object]]:
     """The values of the documents by path, None left out, in the order of their first occurrence."""
-    values: dict[str, list[Any]] = {}
+    values: dict[str, list[object]] = {}
     paths = {path for each in documents for path in _find_divided(each, "", 0)} | set(divided)
     for document in documents:
         for path, value in _walk(document, "", paths):
@@ -157,7 +154,7 @@ def _find_divided(document: Document, prefix: str, depth: int) -> Iterator[str]:
                 yield from within
 
 
-def _walk(document: Document, prefix: str, divided: set[str]) -> Iterator[tuple[str, Any]]:
+def _walk(document: Document, prefix: str, divided: set[str]) -> Iterator[tuple[str, object]]:
     for name, value in document.items():
         path = f"{prefix}{name}"
         if path in divided and isinstance(value, dict):
@@ -166,7 +163,7 @@ def _walk(document: Document, prefix: str, divided: set[str]) -> Iterator[tuple[
             yield path, value
 
 
-def _values_at(documents: Sequence[Document], path: str) -> list[Any]:
+def _values_at(documents: Sequence[Document], path: str) -> list[object]:
     parts = path.split(".")
     found = (get_value(document, parts) for document in documents)
     return [value for value in found if value is not None]
@@ -249,12 +246,12 @@ def _find_kind(name: str, values: Sequence[object]) -> str:
     return "json" if has_parts else "text"  # texts, and what is shown as one: ObjectId, UUID, Decimal128, a time
 
 
-def is_shaped(value: object) -> bool:
+def is_shaped(value: object) -> TypeGuard[dict[str, Any]]:
     """Whether a value is an array as its shape and values, as penstock writes those of several axes."""
     return isinstance(value, dict) and value.keys() == {"shape", "values"}
 
 
-def _find_array_kind(name: str, values: Sequence[Any]) -> str:
+def _find_array_kind(name: str, values: Sequence[object]) -> str:
     arrays = []
     for value in values:
         try:

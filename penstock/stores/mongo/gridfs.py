@@ -7,7 +7,7 @@
 
 The chunks of all files of a batch are read by one query. Lengths and numbers of chunks are compared with what the file
 says, and its MD5 where it has one. A writer inserts the chunks first: a file's document shows that its content is
-there. Any library of GridFS reads the files. All else is as in :mod:`.mongo.store` and
+there. Every library of GridFS reads the files. All else is as in :mod:`.mongo.store` and
 :mod:`.mongo.writer`.
 """
 
@@ -17,22 +17,22 @@ import datetime as dt
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Final
-
-import numpy as np
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from penstock.errors import ArgumentError, PackError
 from penstock.sample import Schema
 from penstock.stores.fields.small_fields import check_pixels
 from penstock.stores.location import Location
-from penstock.stores.mongo.connection import Database, MongoConnection, import_bson
-from penstock.stores.mongo.fields import CONTENT
+from penstock.stores.mongo.connection import MongoConnection, import_bson
+from penstock.stores.mongo.fields import CONTENT, Document
 from penstock.stores.mongo.listing import to_hashable
 from penstock.stores.mongo.opening import CollectionContents, Selection, look_at_collection
 from penstock.stores.mongo.store import MongoStore
 from penstock.stores.mongo.values import PIXELS, SHAPE
-from penstock.stores.mongo.writer import PreparedDocument, ServerWriter, add_id
-from penstock.stores.writing import Writer
+from penstock.stores.mongo.writer import DocumentWriter, PreparedDocument, add_id
+
+if TYPE_CHECKING:
+    from penstock.stores.mongo.connection import Collection, Database
 
 __all__ = ["FileContentWriter", "GridFsStore"]
 
@@ -67,9 +67,10 @@ class GridFsStore(MongoStore):
     def look(cls, connection: MongoConnection, selection: Selection) -> CollectionContents:
         """What the records are; the first chunk of the first files shows whether they are images."""
 
-        def complete(database: Database, documents: list[dict[str, Any]]) -> None:
+        def complete(database: Database, documents: list[Document]) -> None:
+            chunks = database[f"{connection.collection}.chunks"]
             for document in documents:
-                chunk = database[_name_chunks(connection)].find_one({"files_id": document["_id"], "n": 0})
+                chunk = chunks.find_one({"files_id": document["_id"], "n": 0})
                 data = None if chunk is None else chunk.get("data")
                 document[CONTENT] = data if isinstance(data, bytes) else None
             if documents and all(document[CONTENT] is None for document in documents):
@@ -82,7 +83,7 @@ class GridFsStore(MongoStore):
         return look_at_collection(
             connection,
             selection,
-            _name_files(connection),
+            f"{connection.collection}.files",
             complete=complete,
             divided=("metadata",),
             ignored=_NOT_FIELDS,
@@ -91,27 +92,28 @@ class GridFsStore(MongoStore):
     @classmethod
     def writer(
         cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False, **options: object
-    ) -> Writer[Any]:
+    ) -> FileContentWriter:
         """Begin or resume a bucket; see :class:`FileContentWriter`."""
         assert not options, "there are none"
         return FileContentWriter(location, schema, source, overwrite=overwrite)
 
-    def fetch(self, database: Database, ids: list[Any], field: str | None) -> Iterable[dict[str, Any]]:
+    def fetch(self, database: Database, ids: list[object], field: str | None) -> Iterable[Document]:
         """The documents of some files, with their content where it is asked for."""
         projection = self._projections[field]
         needs_content = CONTENT in projection
         asked = {name: 1 for name in projection if name != CONTENT} | _OF_FILES
-        files = database[_name_files(self._connection)]
+        files = database[f"{self._connection.collection}.files"]
         documents = list(files.find({"_id": {"$in": ids}}, asked, batch_size=len(ids) + 1))
         if needs_content:
-            chunks = _read_chunks(database[_name_chunks(self._connection)], ids)
+            chunks = _read_chunks(database[f"{self._connection.collection}.chunks"], ids)
             for document in documents:
                 content = _join_chunks(document, chunks.get(to_hashable(document["_id"]), {}))
-                document[CONTENT] = {SHAPE: document[SHAPE], PIXELS: content} if SHAPE in document else content
+                is_pixels = SHAPE in document and isinstance(content, bytes)
+                document[CONTENT] = {SHAPE: document[SHAPE], PIXELS: content} if is_pixels else content
         return documents
 
 
-class FileContentWriter(ServerWriter):
+class FileContentWriter(DocumentWriter):
     """Writes one file a record: the image, or else the first encoded field. The other fields are its metadata.
 
     Raises
@@ -141,19 +143,20 @@ class FileContentWriter(ServerWriter):
             name: CONTENT if name == self._content_field else f"metadata.{stored}" for name, stored in names.items()
         }
 
-    def make_document(self, key: str, fields: Mapping[str, Any], hashes: Sequence[Any]) -> tuple[dict[str, Any], bytes]:
+    def make_document(self, key: str, fields: Mapping[str, object], hashes: Sequence[object]) -> tuple[Document, bytes]:
         """The document of a file, and its content."""
         value = fields[self._content_field]
         kind = self.schema[self._content_field].pixels
         if value is None:
             raise PackError(f"field {self._content_field!r} is the content of a file, got none", key=key)
-        content = bytes(value) if kind is None else check_pixels(self._content_field, kind, value).tobytes()
+        pixels = None if kind is None else check_pixels(self._content_field, kind, value)
+        content = bytes(cast("bytes", value)) if pixels is None else pixels.tobytes()
         document = {
             "filename": key,
             "length": import_bson().Int64(len(content)),
             "chunkSize": _CHUNK_NBYTES,
             "xxh3": list(hashes),
-            **({} if kind is None else {SHAPE: list(np.shape(value))}),
+            **({} if pixels is None else {SHAPE: list(pixels.shape)}),
             "metadata": self.make_values(fields, without=self._content_field),
         }
         return document, content
@@ -178,29 +181,24 @@ class FileContentWriter(ServerWriter):
         database[files].create_index([("filename", 1), ("uploadDate", 1)])
 
 
-def _name_files(connection: MongoConnection) -> str:
-    return f"{connection.collection}.files"
-
-
-def _name_chunks(connection: MongoConnection) -> str:
-    return f"{connection.collection}.chunks"
-
-
-def _read_chunks(collection: Any, ids: list[Any]) -> dict[Any, dict[int, Any]]:
+def _read_chunks(collection: Collection, ids: list[object]) -> dict[object, dict[object, object]]:
     """The chunks of some files: by file, and by number."""
-    chunks: dict[Any, dict[int, Any]] = {}
+    chunks: dict[object, dict[object, object]] = {}
     for chunk in collection.find({"files_id": {"$in": ids}}, {"files_id": 1, "n": 1, "data": 1, "_id": 0}):
         chunks.setdefault(to_hashable(chunk["files_id"]), {})[chunk.get("n")] = chunk.get("data")
     return chunks
 
 
-def _join_chunks(file: Mapping[str, Any], chunks: Mapping[int, Any]) -> Any:
+def _join_chunks(file: Document, chunks: Mapping[object, object]) -> bytes | ValueError:
     """The content of a file; a :class:`ValueError`, to be raised where the record is made, if it is not complete."""
     length = file.get("length")
-    missing = next((number for number in range(len(chunks)) if not isinstance(chunks.get(number), bytes)), None)
-    if missing is not None:
-        return ValueError(f"chunk {missing} of the file is missing")
-    content = chunks[0] if len(chunks) == 1 else b"".join(chunks[number] for number in range(len(chunks)))
+    pieces = []
+    for number in range(len(chunks)):
+        piece = chunks.get(number)
+        if not isinstance(piece, bytes):
+            return ValueError(f"chunk {number} of the file is missing")
+        pieces.append(piece)
+    content = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     if len(content) != length:
         size = file.get("chunkSize")
         where = f"; chunk {len(content) // size} is missing or short" if isinstance(size, int) and size > 0 else ""
@@ -213,7 +211,7 @@ def _join_chunks(file: Mapping[str, Any], chunks: Mapping[int, Any]) -> Any:
     return content
 
 
-def _split_chunks(number: int, content: bytes) -> Iterator[dict[str, Any]]:
+def _split_chunks(number: int, content: bytes) -> Iterator[Document]:
     file = import_bson().Int64(number)
     for n, begin in enumerate(range(0, len(content), _CHUNK_NBYTES)):
         yield {"files_id": file, "n": n, "data": content[begin : begin + _CHUNK_NBYTES]}

@@ -13,10 +13,11 @@ deleted is an error that names it.
 from __future__ import annotations
 
 import itertools
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, overload
+from typing import TYPE_CHECKING, Final, cast, overload
 
 import numpy as np
 import xxhash
@@ -32,23 +33,27 @@ from penstock.stores.mongo.values import make_projection, to_text
 from penstock.stores.writing import Skipped
 from penstock.wording import counted
 
+if TYPE_CHECKING:
+    from bson import ObjectId
+
+    from penstock.stores.mongo.connection import Collection
+
 __all__ = [
     "DocumentIds",
     "DocumentListing",
     "IdKeys",
     "expand_ids",
-    "list_by_id",
-    "list_by_name",
     "list_by_query",
+    "list_selected",
     "to_hashable",
 ]
 
 _BATCH: Final = 5000
-_OBJECT_ID_NBYTES: Final = 12
+_OBJECT_ID: Final = "V12"
 _HASHES: Final = "xxh3"
 
 
-class DocumentIds(Sequence[Any]):
+class DocumentIds(Sequence[object]):
     """Ids of documents: ObjectIds in 12 bytes each, integers in 8, texts in one block of memory, others as they are.
 
     Parameters
@@ -57,34 +62,32 @@ class DocumentIds(Sequence[Any]):
         The ids, of any type that MongoDB allows.
     """
 
-    def __init__(self, ids: Iterable[Any]) -> None:
-        self._object_id = import_bson().ObjectId
+    def __init__(self, ids: Iterable[object]) -> None:
         iterator = iter(ids)
         parts = []
         while chunk := list(itertools.islice(iterator, _BATCH)):
-            kind = _find_id_kind(chunk, self._object_id)
-            parts.append((kind, _pack_ids(chunk, kind)))
-        kinds = {kind for kind, _ in parts}
-        self._kind = kinds.pop() if len(kinds) == 1 else "other"
-        self._values: Any
-        if self._kind in {"object_id", "int"}:
-            self._values = np.concatenate([packed for _, packed in parts])
-        elif self._kind == "text":
-            self._values = KeyList(b"".join(packed.joined for _, packed in parts))
+            parts.append(_pack_ids(chunk))
+        arrays = [each for each in parts if isinstance(each, np.ndarray)]
+        texts = [each for each in parts if isinstance(each, KeyList)]
+        self._values: Array | KeyList | list[object]
+        if parts and len(arrays) == len(parts) and len({each.dtype for each in arrays}) == 1:
+            self._values = np.concatenate(arrays)
+        elif parts and len(texts) == len(parts):
+            self._values = KeyList(b"".join(each.joined for each in texts))
         else:  # also ids of several types
-            self._values = [self._unpack(kind, value) for kind, packed in parts for value in packed]
+            self._values = [_unpack_id(value) for packed in parts for value in packed]
 
     def __len__(self) -> int:
         return len(self._values)
 
     @overload
-    def __getitem__(self, index: int) -> Any: ...
+    def __getitem__(self, index: int) -> object: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Any]: ...
-    def __getitem__(self, index: int | slice) -> Any:
+    def __getitem__(self, index: slice) -> list[object]: ...
+    def __getitem__(self, index: int | slice) -> object:
         if isinstance(index, slice):
             return [self[number] for number in range(*index.indices(len(self)))]
-        return self._unpack(self._kind, self._values[index])
+        return _unpack_id(self._values[index])
 
     def to_bytes(self) -> bytes:
         """All ids, for a digest."""
@@ -92,41 +95,25 @@ class DocumentIds(Sequence[Any]):
             return self._values.tobytes()
         if isinstance(self._values, KeyList):
             return self._values.joined
-        encode = import_bson().encode
-        return b"".join(encode({"": each}) for each in self._values)
+        return b"".join(map(_encode_id, self._values))
 
     def __repr__(self) -> str:
         return f"<{counted(len(self), 'id')}>"
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_kind": self._kind, "_values": self._values}
 
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self._kind, self._values = state["_kind"], state["_values"]
-        self._object_id = import_bson().ObjectId
-
-    def _unpack(self, kind: str, value: Any) -> Any:
-        if kind == "object_id":
-            return self._object_id(value.tobytes())
-        return int(value) if kind == "int" else value
-
-
-def _find_id_kind(ids: Sequence[Any], object_id: type) -> str:
-    if all(type(each) is object_id for each in ids):
-        return "object_id"
+def _pack_ids(ids: list[object]) -> Array | KeyList | list[object]:
+    if {*map(type, ids)} == {import_bson().ObjectId}:
+        return np.frombuffer(b"".join(each.binary for each in cast("list[ObjectId]", ids)), _OBJECT_ID)
     if all(isinstance(each, int) and not isinstance(each, bool) for each in ids):
-        return "int"
-    if all(type(each) is str and "\0" not in each for each in ids):
-        return "text"
-    return "other"
-
-
-def _pack_ids(ids: Sequence[Any], kind: str) -> Any:
-    if kind == "object_id":
-        return np.frombuffer(b"".join(each.binary for each in ids), np.uint8).reshape(-1, _OBJECT_ID_NBYTES)
-    if kind == "int":
         return np.array(ids, np.int64)
-    return KeyList.from_names(ids) if kind == "text" else list(ids)
+    names = [each for each in ids if type(each) is str and "\0" not in each]
+    return KeyList.from_names(names) if len(names) == len(ids) else ids
+
+
+def _unpack_id(value: object) -> object:
+    if isinstance(value, np.void):
+        return import_bson().ObjectId(value.tobytes())
+    return int(value) if isinstance(value, np.integer) else value
 
 
 class IdKeys(LazyKeys):
@@ -183,7 +170,7 @@ class DocumentListing:
 
 
 def list_by_query(
-    collection: Any, query: Document, sort: Sequence[tuple[str, int]], key: str, blobs: int | None
+    collection: Collection, query: Mapping[str, object], sort: Sequence[tuple[str, int]], key: str, blobs: int | None
 ) -> DocumentListing:
     """The documents that a query finds, in the order of ``sort`` and then of their ids.
 
@@ -203,125 +190,103 @@ def list_by_query(
     order = [*sort] if any(path == "_id" for path, _ in sort) else [*sort, ("_id", 1)]
     paths = [path for path in (key, _HASHES if blobs is not None else "_id") if path != "_id"]
     cursor = collection.find(dict(query), make_projection(paths), batch_size=_BATCH).sort(order)
-    names, hashes = list[KeyList](), list[Array]()
-    parts = key.split(".")
+    names, hashes, parts = bytearray(), array("q"), key.split(".")
 
-    def collect() -> Iterator[Any]:
-        while chunk := list(itertools.islice(cursor, _BATCH)):
+    def collect() -> Iterator[object]:
+        for document in cursor:
             if key != "_id":
-                names.append(_join_names(chunk, parts))
+                names.extend(_to_name(get_value(document, parts), document).encode() + b"\0")
             if blobs is not None:
-                hashes.append(_join_hashes(chunk, blobs))
-            yield from (each["_id"] for each in chunk)
+                hashes.extend(_get_hashes(document, blobs))
+            yield document["_id"]
 
     ids = DocumentIds(collect())
     return DocumentListing(
         ids,
-        KeyList(b"".join(each.joined for each in names)) if key != "_id" else None,
-        np.concatenate(hashes) if hashes else None,
+        KeyList(bytes(names)) if key != "_id" else None,
+        np.array(hashes, np.int64).reshape(len(ids), blobs) if blobs is not None else None,
     )
 
 
-def list_by_id(collection: Any, ids: Sequence[Any], key: str) -> DocumentListing:
-    """The documents of some ids, in their order. An ObjectId may be given as text.
-
-    Raises
-    ------
-    ArgumentError
-        If an id is given twice.
-    """
-    object_id = import_bson().ObjectId
-    _refuse_repeated([to_text(each) for each in ids], "ids")
-    found: dict[Any, Any] = {}
-    parts = key.split(".")
-    for chunk in _split(ids):
-        asked = expand_ids(chunk)
-        for document in collection.find({"_id": {"$in": asked}}, make_projection([key]), batch_size=len(asked)):
-            found[to_hashable(document["_id"])] = (document["_id"], _to_name(get_value(document, parts), document))
-    records, problems = [], []
-    for each in ids:
-        entry = found.get(to_hashable(each))
-        if entry is None and type(each) is str and object_id.is_valid(each):
-            entry = found.get(object_id(each))
-        if entry is None:
-            problems.append(Skipped(to_text(each), "there is no document with this _id"))
-        else:
-            records.append(entry)
-    names = None if key == "_id" else KeyList.from_names(name for _, name in records)
-    return DocumentListing(DocumentIds(each for each, _ in records), names, None, {}, tuple(problems))
-
-
-def list_by_name(
-    collection: Any, names: Sequence[str], path: str, *, has_index: bool
+def list_selected(
+    collection: Collection, wanted: Sequence[object], path: str, key: str, *, is_text: bool, has_index: bool
 ) -> tuple[DocumentListing, list[int]]:
-    """The documents whose value at ``path`` is one of some names, in the order of the names.
+    """The documents whose value at ``path`` is one of some values, in the order of these.
+
+    Parameters
+    ----------
+    collection : pymongo's Collection
+        The documents.
+    wanted : sequence
+        The ids, or the names in a manifest.
+    path, key : str
+        The path of these values, and that of the keys.
+    is_text : bool
+        Whether values are compared as texts, as names are; else an ObjectId may be given as text.
+    has_index : bool
+        False: the whole collection is read, once.
 
     Returns
     -------
     tuple of DocumentListing and list of int
-        The records, and their positions in ``names``. A name without a document, or of several, is a problem.
+        The records, and their positions in ``wanted``. A value without a document, or of several, is a problem.
 
     Raises
     ------
     ArgumentError
-        If a name is given twice.
+        If a value is given twice.
     """
-    _refuse_repeated(names, "the manifest")
-    found: dict[str, list[Any]] = {}
-    wanted = set(names)
-    parts = path.split(".")
-    for chunk in _split(names) if has_index else [None]:  # without an index, each query would read the whole collection
-        query = {} if chunk is None else {path: {"$in": [*chunk, *_find_numbers(chunk)]}}
-        for document in collection.find(query, make_projection([path]), batch_size=_BATCH):
-            name = to_text(get_value(document, parts))
-            if name in wanted:
-                found.setdefault(name, []).append(document["_id"])
-    rows, problems = [], []
-    for row, name in enumerate(names):
-        ids = found.get(name, ())
-        if len(ids) == 1:
+    names = [to_text(each) for each in wanted]
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+        raise ArgumentError(
+            f"{'the manifest' if is_text else 'ids'} must name each document once, got {len(repeated)} twice or more: "
+            f"{quote_names(repeated)}"
+        )
+    expand, identify = (_expand_names, to_text) if is_text else (expand_ids, to_hashable)
+    allowed = {identify(each) for each in expand(wanted)}
+    found: dict[object, list[tuple[object, str]]] = {}
+    value_path, key_path = path.split("."), key.split(".")
+    for begin in range(0, len(wanted) if has_index else 1, _BATCH):
+        query = {path: {"$in": expand(wanted[begin : begin + _BATCH])}} if has_index else {}
+        for document in collection.find(query, make_projection([path, key]), batch_size=_BATCH):
+            value = identify(get_value(document, value_path))
+            if value in allowed:
+                found.setdefault(value, []).append((document["_id"], _to_name(get_value(document, key_path), document)))
+    rows, records, problems = [], [], []
+    for row, (each, name) in enumerate(zip(wanted, names, strict=True)):
+        documents = next((found[value] for value in map(identify, expand([each])) if value in found), [])
+        if len(documents) == 1:
             rows.append(row)
+            records += documents
         else:
-            reason = f"{len(ids)} documents have this {path}" if ids else f"no document has this {path}"
+            reason = f"{len(documents)} documents have this {path}" if documents else f"no document has this {path}"
             problems.append(Skipped(name, reason))
-    listing = DocumentListing(
-        DocumentIds(found[names[row]][0] for row in rows),
-        KeyList.from_names(names[row] for row in rows),
-        problems=tuple(problems),
-    )
-    return listing, rows
+    keys = None if key == "_id" else KeyList.from_names(name for _, name in records)
+    return DocumentListing(DocumentIds(each for each, _ in records), keys, problems=tuple(problems)), rows
 
 
-def expand_ids(ids: Sequence[Any]) -> list[Any]:
+def expand_ids(ids: Sequence[object]) -> list[object]:
     """Some ids, and those that are the text of an ObjectId also as one."""
     object_id = import_bson().ObjectId
     return [*ids, *(object_id(each) for each in ids if type(each) is str and object_id.is_valid(each))]
 
 
-def to_hashable(value: Any) -> Any:
+def to_hashable(value: object) -> object:
     """An id as a key of a dictionary: a document as its bytes."""
-    return import_bson().encode({"": value}) if isinstance(value, dict) else value
+    return _encode_id(value) if isinstance(value, dict) else value
 
 
-def _split(values: Sequence[Any]) -> Iterator[list[Any]]:
-    for begin in range(0, len(values), _BATCH):
-        yield list(values[begin : begin + _BATCH])
+def _encode_id(value: object) -> bytes:
+    bson = import_bson()
+    options = bson.codec_options.CodecOptions(uuid_representation=bson.binary.UuidRepresentation.STANDARD)
+    encoded: bytes = bson.encode({"": value}, codec_options=options)
+    return encoded
 
 
-def _find_numbers(names: Sequence[str]) -> list[int]:
-    """The integers that some names are the texts of: a column of numbers is joined with numbers."""
-    return [
-        int(each)
-        for each in names
-        if len(each) < 19 and each.isascii() and str(each).isdecimal() and str(int(each)) == each
-    ]
-
-
-def _refuse_repeated(names: Sequence[str], what: str) -> None:
-    if repeated := [name for name, count in Counter(names).items() if count > 1]:
-        raise ArgumentError(
-            f"{what} must name each document once, got {len(repeated)} twice or more: {quote_names(repeated)}"
-        )
+def _expand_names(names: Sequence[object]) -> list[object]:
+    """Some names, and the integers that some of them are the texts of: a column of numbers is joined with numbers."""
+    texts = [each for each in names if isinstance(each, str) and len(each) < 19 and each.isascii()]
+    return [*names, *(int(each) for each in texts if each.isdecimal() and str(int(each)) == each)]
 
 
 def _to_name(value: object, document: Document) -> str:
@@ -331,15 +296,11 @@ def _to_name(value: object, document: Document) -> str:
     return name
 
 
-def _join_names(documents: Sequence[Document], path: Sequence[str]) -> KeyList:
-    return KeyList.from_names(_to_name(get_value(each, path), each) for each in documents)
-
-
-def _join_hashes(documents: Sequence[Document], blobs: int) -> Array:
-    try:
-        return np.array([each[_HASHES] for each in documents], np.int64).reshape(len(documents), blobs)
-    except (KeyError, ValueError, TypeError, OverflowError) as error:
-        raise StoreFormatError(
-            f"the documents must have {blobs} hashes each in {_HASHES!r}, as penstock writes them; the collection was "
-            "changed by another program"
-        ) from error
+def _get_hashes(document: Document, blobs: int) -> list[int]:
+    hashes = document.get(_HASHES)
+    if isinstance(hashes, list) and len(hashes) == blobs and all(isinstance(each, int) for each in hashes):
+        return hashes
+    raise StoreFormatError(
+        f"the documents must have {blobs} hashes each in {_HASHES!r}, as penstock writes them; the collection was "
+        "changed by another program"
+    )

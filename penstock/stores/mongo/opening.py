@@ -13,25 +13,27 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError, StoreNotFoundError
 from penstock.sample import Field, Schema
 from penstock.stores.fields.record_names import check_classes, quote_names
 from penstock.stores.joined_manifest import read_manifest
-from penstock.stores.mongo.connection import Database, MongoConnection
+from penstock.stores.mongo.connection import MongoConnection
 from penstock.stores.mongo.descriptor import Descriptor, read_descriptor
-from penstock.stores.mongo.fields import DocumentLayout, find_layout
+from penstock.stores.mongo.fields import Document, DocumentLayout, find_layout
 from penstock.stores.mongo.listing import (
     DocumentIds,
     DocumentListing,
     expand_ids,
-    list_by_id,
-    list_by_name,
     list_by_query,
+    list_selected,
 )
 from penstock.stores.mongo.values import count_bytes
 from penstock.wording import counted
+
+if TYPE_CHECKING:
+    from penstock.stores.mongo.connection import Collection, Database
 
 __all__ = ["CollectionContents", "Selection", "look_at_collection", "make_selection"]
 
@@ -47,8 +49,8 @@ class Selection:
 
     fields: Mapping[str, str] | None = None
     key: str | None = None
-    ids: Sequence[Any] | None = None
-    query: Mapping[str, Any] = field(default_factory=dict)
+    ids: Sequence[object] | None = None
+    query: Mapping[str, object] = field(default_factory=dict)
     sort: tuple[tuple[str, int], ...] = ()
     manifest: str = ""
     join: tuple[str, str] = (_DEFAULT_JOIN, _DEFAULT_JOIN)
@@ -80,7 +82,7 @@ class CollectionContents:
     blobs: Mapping[str, int]
 
 
-def make_selection(**given: Any) -> tuple[Selection, dict[str, object]]:
+def make_selection(**given: object) -> tuple[Selection, dict[str, object]]:
     """The options of a store, checked, and those that were given, as a pickle has them.
 
     Raises
@@ -96,24 +98,11 @@ def make_selection(**given: Any) -> tuple[Selection, dict[str, object]]:
         raise ArgumentError(f"sort is for documents of a query; {chosen[0]} has an order of its own")
     if "join" in options and "manifest" not in options:
         raise ArgumentError("join is the column of a manifest; give manifest= too")
-    values = dict(options)
-    if "fields" in options:
-        values["fields"] = _check_fields(options["fields"])
-    if "query" in options and not isinstance(options["query"], Mapping):
-        raise ArgumentError(f"query must be a filter, a mapping, got {options['query']!r:.200}")
-    if "key" in options and not (isinstance(options["key"], str) and options["key"]):
-        raise ArgumentError(f"key must be the path of a value, got {options['key']!r:.200}")
+    values = {name: _CHECKS[name](value) for name, value in options.items()}
     if "ids" in options:
-        values["ids"] = _check_ids(options["ids"])
         options["ids"] = DocumentIds(values["ids"])  # it is pickled: a list takes much more
-    if "sort" in options:
-        values["sort"] = _check_sort(options["sort"])
     if "manifest" in options:
-        options["manifest"] = values["manifest"] = os.fspath(options["manifest"])
-    if "join" in options:
-        values["join"] = _check_join(options["join"])
-    if "classes" in options:
-        values["classes"] = check_classes(options["classes"])
+        options["manifest"] = values["manifest"]
     return Selection(**values), options
 
 
@@ -122,7 +111,7 @@ def look_at_collection(
     selection: Selection,
     documents_name: str,
     *,
-    complete: Callable[[Database, list[dict[str, Any]]], None] | None = None,
+    complete: Callable[[Database, list[Document]], None] | None = None,
     divided: Sequence[str] = (),
     ignored: Sequence[str] = (),
 ) -> CollectionContents:
@@ -181,11 +170,11 @@ def _sample(
     database: Database,
     name: str,
     selection: Selection,
-    complete: Callable[[Database, list[dict[str, Any]]], None] | None,
-) -> list[dict[str, Any]]:
+    complete: Callable[[Database, list[Document]], None] | None,
+) -> list[Document]:
     """The first documents, whole; fewer if they are large."""
     query = {"_id": {"$in": expand_ids(selection.ids[:_SAMPLED])}} if selection.ids else dict(selection.query)
-    documents: list[dict[str, Any]] = []
+    documents: list[Document] = []
     nbytes = 0
     with database[name].find(query, batch_size=4).sort([*selection.sort, ("_id", 1)]).limit(_SAMPLED) as cursor:
         for document in cursor:
@@ -203,7 +192,9 @@ def _list_records(
 ) -> tuple[DocumentLayout, DocumentListing]:
     if selection.ids is not None:
         ids = selection.ids
-        listing = connection.run(lambda db: list_by_id(db[name], ids, layout.key))
+        listing, _ = connection.run(
+            lambda db: list_selected(db[name], ids, "_id", layout.key, is_text=False, has_index=True)
+        )
         _warn_of_problems(listing, len(ids))
         return layout, listing
     if not selection.manifest:
@@ -219,7 +210,9 @@ def _list_records(
             f"read; make one with create_index({path!r})",
             stacklevel=8,
         )
-    listing, rows = connection.run(lambda db: list_by_name(db[name], manifest.names, path, has_index=has_index))
+    listing, rows = connection.run(
+        lambda db: list_selected(db[name], manifest.names, path, path, is_text=True, has_index=has_index)
+    )
     _warn_of_problems(listing, len(manifest.names))
     columns = {name: values.select(rows) for name, values in manifest.columns.items()}
     return _without_fields(replace(layout, key=path), columns), replace(listing, columns=columns)
@@ -236,7 +229,7 @@ def _without_fields(layout: DocumentLayout, names: Mapping[str, object]) -> Docu
         layout,
         schema=Schema(kept),
         paths={name: path for name, path in layout.paths.items() if name in kept},
-        text_labels=tuple(name for name in layout.text_labels if name in kept),
+        has_class_names=layout.has_class_names and "label" in kept,
     )
 
 
@@ -244,20 +237,17 @@ def _name_classes(
     connection: MongoConnection, name: str, selection: Selection, layout: DocumentLayout
 ) -> DocumentLayout:
     """The layout with the names of classes, where labels are stored as texts."""
-    kinds = dict(layout.schema.fields)
-    for label in layout.text_labels:
-        if kinds[label].classes:
-            continue
-        path = layout.paths[label]
-        found = connection.run(lambda db, path=path: db[name].distinct(path, dict(selection.query)))  # type: ignore[misc]  # a default binds the path of this turn
-        texts = sorted({text for text in found if isinstance(text, str)})
-        if len(texts) > _MAX_CLASSES:
-            raise ArgumentError(f"{path!r} has {len(texts)} texts: too many for classes; give fields= without it")
-        kinds[label] = Field("label", tuple(texts))
-    return replace(layout, schema=Schema(kinds))
+    if not layout.has_class_names or layout.schema["label"].classes:
+        return layout
+    path = layout.paths["label"]
+    found = connection.run(lambda db: db[name].distinct(path, dict(selection.query)))
+    texts = sorted({text for text in found if isinstance(text, str)})
+    if len(texts) > _MAX_CLASSES:
+        raise ArgumentError(f"{path!r} has {len(texts)} texts: too many for classes; give fields= without it")
+    return replace(layout, schema=Schema({**layout.schema.fields, "label": Field("label", tuple(texts))}))
 
 
-def _has_index(collection: Any, path: str) -> bool:
+def _has_index(collection: Collection, path: str) -> bool:
     indexes = (next(iter(index["key"].items()), ("", 0))[0] for index in collection.list_indexes())
     return path == "_id" or path in indexes
 
@@ -299,7 +289,19 @@ def _check_fields(fields: object) -> dict[str, str]:
     return {str(name): path for name, path in fields.items()}
 
 
-def _check_ids(ids: object) -> list[Any]:
+def _check_query(query: object) -> Mapping[str, object]:
+    if not isinstance(query, Mapping):
+        raise ArgumentError(f"query must be a filter, a mapping, got {query!r:.200}")
+    return query
+
+
+def _check_key(key: object) -> str:
+    if not isinstance(key, str) or not key:
+        raise ArgumentError(f"key must be the path of a value, got {key!r:.200}")
+    return key
+
+
+def _check_ids(ids: object) -> list[object]:
     if isinstance(ids, str | bytes | Mapping) or not hasattr(ids, "__iter__"):
         raise ArgumentError(f"ids must be a sequence of _id values, got {ids!r:.200}")
     found = [each.item() if hasattr(each, "dtype") else each for each in ids]
@@ -327,3 +329,16 @@ def _check_join(join: object) -> tuple[str, str]:
         if isinstance(column, str) and isinstance(path, str) and path:
             return column, path
     raise ArgumentError(f"join must be a column, or one column and its path, {{'file': 'img_name'}}, got {join!r:.200}")
+
+
+_CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "fields": _check_fields,
+    "key": _check_key,
+    "ids": _check_ids,
+    "query": _check_query,
+    "sort": _check_sort,
+    "manifest": os.fspath,
+    "join": _check_join,
+    "classes": check_classes,
+}
+"""What each option of a store must pass, and becomes."""

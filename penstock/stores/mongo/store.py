@@ -14,25 +14,29 @@ is changed in a document is read as it is then. Images that penstock wrote have 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Final, TypeVar
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import xxhash
 
-from penstock.errors import StoreError
+from penstock.errors import CorruptRecordError, StoreError
 from penstock.sample import Array, Record, Schema
 from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.common.read_ahead import ReadAhead
 from penstock.stores.container import load_column
 from penstock.stores.location import Location
-from penstock.stores.mongo.connection import RECONNECT_TIMEOUT_S, Database, MongoConnection
+from penstock.stores.mongo.connection import RECONNECT_TIMEOUT_S, MongoConnection
 from penstock.stores.mongo.descriptor import read_descriptor
+from penstock.stores.mongo.fields import Document, get_value
 from penstock.stores.mongo.listing import to_hashable
 from penstock.stores.mongo.opening import CollectionContents, Selection, look_at_collection, make_selection
-from penstock.stores.mongo.records import RecordMaker
-from penstock.stores.mongo.values import count_bytes, make_projection
-from penstock.stores.writing import CommittedRecords, Writer
+from penstock.stores.mongo.values import DocumentReader, count_bytes, hash_blob, make_projection, to_text
+from penstock.stores.writing import CommittedRecords
 from penstock.wording import counted
+
+if TYPE_CHECKING:
+    from penstock.stores.mongo.connection import Database
+    from penstock.stores.mongo.writer import DocumentWriter
 
 __all__ = ["MongoStore"]
 
@@ -105,8 +109,8 @@ class MongoStore(Store):
         *,
         fields: Mapping[str, str] | None = None,
         key: str | None = None,
-        ids: Sequence[Any] | None = None,
-        query: Mapping[str, Any] | None = None,
+        ids: Sequence[object] | None = None,
+        query: Mapping[str, object] | None = None,
         sort: str | Sequence[tuple[str, int]] | None = None,
         manifest: str | os.PathLike[str] | None = None,
         join: str | Mapping[str, str] | None = None,
@@ -150,15 +154,15 @@ class MongoStore(Store):
         """The records at ``indices``, with one query; see :meth:`Store.read`."""
         numbers = self._check_indices(indices)
         documents = self._get_documents(numbers, None)
-        made = {number: self._records.make(number, document) for number, document in documents.items()}
+        made = {number: self._make_record(number, document) for number, document in documents.items()}
         return [made[number] for number in numbers]
 
-    def blobs(self, field: str, indices: Indices) -> list[Any]:
+    def blobs(self, field: str, indices: Indices) -> list[object]:
         """One encoded field of the records at ``indices``; only that one is sent. See :meth:`Store.blobs`."""
         self.schema.refuse_small(field)
         numbers = self._check_indices(indices)
         documents = self._get_documents(numbers, field)
-        return [self._records.read_field(field, number, documents[number]) for number in numbers]
+        return [self._read_field(field, number, documents[number]) for number in numbers]
 
     def prefetch(self, indices: Indices) -> None:
         """Begin to read records in a thread of this process; see :meth:`Store.prefetch`."""
@@ -173,7 +177,7 @@ class MongoStore(Store):
             self._columns[field] = load_column(field, self.schema[field], lambda: self._read_column(field), self.url)
         return self._columns[field]
 
-    def _iter_values(self, field: str) -> Iterator[Any]:
+    def _iter_values(self, field: str) -> Iterator[object]:
         """Only this field is sent."""
         return iter(self._read_column(field))
 
@@ -189,7 +193,7 @@ class MongoStore(Store):
     @classmethod
     def writer(
         cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False, **options: object
-    ) -> Writer[Any]:
+    ) -> DocumentWriter:
         """Begin or resume a collection; see :class:`~penstock.stores.mongo.writer.DocumentWriter`."""
         from penstock.stores.mongo.writer import DocumentWriter
 
@@ -220,15 +224,13 @@ class MongoStore(Store):
         self._refuse_closed()
         return _restore, (type(self), self.location, self._options, self._contents)
 
-    def fetch(self, database: Database, ids: list[Any], field: str | None) -> Iterable[dict[str, Any]]:
+    def fetch(self, database: Database, ids: list[object], field: str | None) -> Iterable[Document]:
         """The documents of some ids, in any order, with the values of one field, or of all.
 
         Called again if the server did not answer.
         """
-        query = {"_id": {"$in": ids}}
         collection = database[self._connection.collection]
-        found: Iterable[dict[str, Any]] = collection.find(query, self._projections[field], batch_size=len(ids) + 1)
-        return found
+        return collection.find({"_id": {"$in": ids}}, self._projections[field], batch_size=len(ids) + 1)
 
     def _begin(self, connection: MongoConnection, contents: CollectionContents) -> None:
         self._connection, self._contents = connection, contents
@@ -237,7 +239,7 @@ class MongoStore(Store):
         if contents.descriptor is not None:
             self._skipped = contents.descriptor.committed.skipped
         self._columns: dict[str, Array] = {}
-        self._records = RecordMaker(contents, self.url)
+        self._reader = DocumentReader(contents.layout)
         paths = contents.layout.paths
         self._projections = {
             name: make_projection([contents.layout.key, *((paths[name],) if name is not None else paths.values())])
@@ -255,7 +257,7 @@ class MongoStore(Store):
         self._refuse_closed()
         return super()._check_indices(indices)
 
-    def _get_documents(self, numbers: Sequence[int], field: str | None) -> dict[int, dict[str, Any]]:
+    def _get_documents(self, numbers: Sequence[int], field: str | None) -> dict[int, Document]:
         """The documents of some records, those that were read ahead included."""
         self._wanted = field
         taken = self._ahead.take(numbers)
@@ -265,23 +267,29 @@ class MongoStore(Store):
             documents.update(self._load_all(missing, field))
         return documents
 
-    def _load_all(self, numbers: Sequence[int], field: str | None) -> dict[int, dict[str, Any]]:
+    def _load_all(self, numbers: Sequence[int], field: str | None) -> dict[int, Document]:
         documents = self._load(numbers, field)
         for number in numbers:
             if number not in documents:
-                raise self._records.make_absence_error(number)
+                raise StoreError(
+                    f"the document with _id {self._contents.listing.ids[number]!r} is not there; it was deleted since "
+                    "this store was opened",
+                    store=self.url,
+                    key=self._keys[number],
+                    index=number,
+                )
         return documents
 
-    def _load_ahead(self, numbers: Sequence[int]) -> dict[int, tuple[str | None, dict[str, Any]]]:
+    def _load_ahead(self, numbers: Sequence[int]) -> dict[int, tuple[str | None, Document]]:
         wanted = self._wanted
         return {number: (wanted, document) for number, document in self._load(numbers, wanted).items()}
 
-    def _load(self, numbers: Sequence[int], field: str | None) -> dict[int, dict[str, Any]]:
+    def _load(self, numbers: Sequence[int], field: str | None) -> dict[int, Document]:
         ids = self._contents.listing.ids
         asked = {to_hashable(ids[number]): number for number in numbers}
         values = [ids[number] for number in numbers]
 
-        def load(database: Database) -> dict[int, dict[str, Any]]:
+        def load(database: Database) -> dict[int, Document]:
             found = self.fetch(database, values, field)
             return {asked[to_hashable(document["_id"])]: document for document in found}
 
@@ -290,8 +298,46 @@ class MongoStore(Store):
         except StoreError as error:
             error.locate(key=self._keys[numbers[0]], index=numbers[0])
             raise
-        self._records.refuse_others(documents)
+        key = self._contents.layout.key
+        if key != "_id":
+            for number, document in documents.items():
+                found = get_value(document, key.split("."))
+                if found is not None and to_text(found) != self._keys[number]:
+                    raise self._make_damage_error(number, f"its {key} is now {to_text(found)!r:.200}")
         return documents
+
+    def _make_record(self, number: int, document: Document) -> Record:
+        """The record of a document; CorruptRecordError if a value is not of the kind of its field."""
+        contents = self._contents
+        fields = self._read_fields(number, document, contents.layout.paths)
+        if contents.listing.columns:
+            fields |= {name: column.get(number) for name, column in contents.listing.columns.items()}
+            fields = {name: fields[name] for name in contents.schema.fields}
+        return Record(number, self._keys[number], fields)
+
+    def _read_field(self, name: str, number: int, document: Document) -> object:
+        """One field of a record; raises as :meth:`_make_record`."""
+        return self._read_fields(number, document, (name,))[name]
+
+    def _read_fields(self, number: int, document: Document, names: Collection[str]) -> dict[str, Any]:
+        try:
+            fields = self._reader.read(document, names)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise self._make_damage_error(number, str(error)) from error
+        hashes = self._contents.listing.hashes
+        if hashes is not None:
+            for name, place in self._contents.blobs.items():
+                if name in fields and hash_blob(fields[name]) != hashes[number, place]:
+                    raise self._make_damage_error(number, f"the checksum of its field {name!r} does not match")
+        return fields
+
+    def _make_damage_error(self, number: int, reason: str) -> CorruptRecordError:
+        return CorruptRecordError(
+            f"record {number} is damaged, or was changed: {reason}",
+            store=self.url,
+            key=self._keys[number],
+            index=number,
+        )
 
     def _run(self, work: Callable[[Database], T]) -> T:
         if self._checked_process != os.getpid():
@@ -311,7 +357,7 @@ class MongoStore(Store):
                 store=self.url,
             )
 
-    def _read_column(self, field: str) -> Iterable[Any]:
+    def _read_column(self, field: str) -> Iterable[object]:
         column = self._contents.listing.columns.get(field)
         if column is not None:
             yield from map(column.get, range(len(self)))
@@ -319,10 +365,10 @@ class MongoStore(Store):
         for begin in range(0, len(self), _COLUMN_BATCH):
             numbers = range(begin, min(begin + _COLUMN_BATCH, len(self)))
             documents = self._load_all(numbers, field)
-            yield from (self._records.read_field(field, number, documents[number]) for number in numbers)
+            yield from (self._read_field(field, number, documents[number]) for number in numbers)
 
 
-def _measure(loaded: tuple[str | None, Mapping[str, Any]]) -> int:
+def _measure(loaded: tuple[str | None, Document]) -> int:
     """The bytes of a document that was read ahead, about."""
     return 200 + count_bytes(loaded[1])
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, cast
 
 import numpy as np
 import xxhash
 
-from penstock.sample import ArrayKind, Field
+from penstock.sample import Array, ArrayKind, DType, Field
 from penstock.stores.mongo.fields import Document, DocumentLayout, get_value
 
 __all__ = [
@@ -39,30 +39,47 @@ PIXELS: Final = "pixels"
 
 _MAX_LISTED: Final = 5
 _MAX_DEPTH: Final = 64
-Convert = Callable[[object], object]
 
 
 class DocumentReader:
     """Makes the fields of records of one layout. It holds constants only."""
 
     def __init__(self, layout: DocumentLayout) -> None:
-        schema = layout.schema
-        self._converts = {
-            name: (path.split("."), _make_converter(name, schema[name], name in layout.text_labels))
-            for name, path in layout.paths.items()
-        }
+        self._fields = [(name, path.split("."), layout.schema[name]) for name, path in layout.paths.items()]
+        names = layout.schema["label"].classes if layout.has_class_names else ()
+        self._numbers = {name: number for number, name in enumerate(names)}
 
-    def read(self, document: Document) -> dict[str, Any]:
-        """All fields; ValueError or TypeError if a value is not of the kind of its field."""
-        return {
-            name: convert(document.get(path[0]) if len(path) == 1 else get_value(document, path))
-            for name, (path, convert) in self._converts.items()
-        }
+    def read(self, document: Document, names: Iterable[str] | None = None) -> dict[str, Any]:
+        """Some fields, by default all; ValueError or TypeError if a value is not of the kind of its field."""
+        chosen = (each for each in self._fields if names is None or each[0] in names)
+        return {name: self._convert(name, field, get_value(document, path)) for name, path, field in chosen}
 
-    def read_field(self, name: str, document: Document) -> object:
-        """One field; raises as :meth:`read`."""
-        path, convert = self._converts[name]
-        return convert(document.get(path[0]) if len(path) == 1 else get_value(document, path))
+    def _convert(self, name: str, field: Field, value: object) -> object:
+        if isinstance(value, ValueError):  # why a GridFS file has no content
+            raise ValueError(*value.args)  # noqa: TRY004  # the error of a file
+        if field.kind == "json":
+            return _to_json(value)
+        if field.pixels is not None:
+            return _to_pixels(name, field.pixels, value)
+        if value is None and field.kind != "image":
+            return None
+        if field.is_blob and isinstance(value, bytes):
+            return value if type(value) is bytes else bytes(value)  # a Binary of another subtype
+        if field.array is not None:
+            return _to_array(name, field.array, value)
+        return self._to_scalar(name, field.kind, value)
+
+    def _to_scalar(self, name: str, kind: str, value: object) -> object:
+        if name == "label" and self._numbers:
+            return _to_number(name, self._numbers, value)
+        if kind == "text" and not isinstance(value, dict | list | bytes):
+            return to_text(value)
+        if kind == "float" and isinstance(value, int | float):
+            return float(value)
+        if kind in {"label", "int"} and isinstance(value, int):
+            return int(value)
+        kind = "bytes" if kind in {"image", "mask"} else kind
+        raise ValueError(f"its field {name!r} must be {kind}, got {_describe(value)}")
 
 
 def to_text(value: object) -> str:
@@ -90,106 +107,59 @@ def count_bytes(value: object) -> int:
     return len(value) if isinstance(value, bytes) else 0
 
 
-def hash_blob(blob: Any) -> int:
+def hash_blob(blob: object) -> int:
     """The hash of an encoded field, as a signed number, which is what BSON has; 0 where there is no value."""
     if blob is None:
         return 0
     if isinstance(blob, np.ndarray):  # as it is stored: little-endian, in order of rows
         blob = np.ascontiguousarray(blob, blob.dtype.newbyteorder("<"))
-    number = xxhash.xxh3_64_intdigest(blob)
+    number = xxhash.xxh3_64_intdigest(cast("bytes", blob))  # any buffer, or a TypeError
     return number - (1 << 64) if number >> 63 else number
 
 
-def _make_converter(name: str, field: Field, is_text_label: bool) -> Convert:
-    if field.pixels is not None:
-        return _make_pixels_converter(name, field.pixels)
-    if field.is_blob:
-        return _make_bytes_converter(name, is_needed=field.kind == "image")
-    if field.array is not None:
-        return _make_array_converter(name, field)
-    if is_text_label:
-        return _make_class_converter(name, field.classes)
-    return _make_scalar_converter(name, field.kind)
+def _to_pixels(name: str, kind: ArrayKind, value: object) -> Array:
+    if not isinstance(value, dict) or not isinstance(value.get(PIXELS), bytes):
+        raise ValueError(f"its field {name!r} must be shape and pixels, got {_describe(value)}")  # noqa: TRY004  # damage
+    shape = _check_shape(name, kind, value.get(SHAPE))
+    if len(value[PIXELS]) != math.prod(shape) * kind.dtype.itemsize:
+        raise ValueError(f"its field {name!r} must have the bytes of shape {shape}, got {len(value[PIXELS])}")
+    return np.frombuffer(value[PIXELS], kind.dtype.newbyteorder("<")).reshape(shape)
 
 
-def _make_bytes_converter(name: str, *, is_needed: bool) -> Convert:
-    def convert(value: object) -> object:
-        if type(value) is bytes:
-            return value
-        if isinstance(value, bytes):  # a Binary of another subtype
-            return bytes(value)
-        if value is None and not is_needed:
-            return None
-        if isinstance(value, ValueError):  # why a GridFS file has no content
-            raise ValueError(*value.args)  # noqa: TRY004  # the error of a file
-        raise ValueError(f"its field {name!r} must be bytes, got {_describe(value)}")
-
-    return convert
+def _to_number(name: str, numbers: Mapping[str, int], value: object) -> int:
+    """The number of a class of which a document has the name."""
+    if type(value) is not str or value not in numbers:
+        shown = ", ".join(map(repr, [*numbers][:_MAX_LISTED]))
+        raise ValueError(
+            f"its field {name!r} must be one of the {len(numbers)} classes ({shown} ...), got {value!r:.200}"
+        )
+    return numbers[value]
 
 
-def _make_pixels_converter(name: str, kind: ArrayKind) -> Convert:
-    def convert(value: object) -> object:
-        if isinstance(value, dict) and isinstance(value.get(PIXELS), ValueError):  # why a GridFS file has no content
-            raise ValueError(*value[PIXELS].args)  # noqa: TRY004  # the error of a file
-        if not isinstance(value, dict) or not isinstance(value.get(PIXELS), bytes):
-            raise ValueError(f"its field {name!r} must be shape and pixels, got {_describe(value)}")  # noqa: TRY004  # damage
-        shape = _check_shape(name, kind, value.get(SHAPE))
-        if len(value[PIXELS]) != math.prod(shape) * kind.dtype.itemsize:
-            raise ValueError(f"its field {name!r} must have the bytes of shape {shape}, got {len(value[PIXELS])}")
-        return np.frombuffer(value[PIXELS], kind.dtype.newbyteorder("<")).reshape(shape)
-
-    return convert
-
-
-def _make_class_converter(name: str, classes: Sequence[str]) -> Convert:
-    numbers = {text: number for number, text in enumerate(classes)}
-
-    def convert(value: object) -> object:
-        if value is None:
-            return None
-        number = numbers.get(value) if type(value) is str else None
-        if number is None:
-            shown = ", ".join(map(repr, classes[:_MAX_LISTED]))
-            raise ValueError(
-                f"its field {name!r} must be one of the {len(classes)} classes ({shown} ...), got {value!r:.200}"
-            )
-        return number
-
-    return convert
+def _to_array(name: str, kind: ArrayKind, value: object) -> Array:
+    shape = None
+    if isinstance(value, dict):
+        shape, value = _check_shape(name, kind, value.get(SHAPE)), value.get(VALUES)
+    if not isinstance(value, list):
+        raise ValueError(f"its field {name!r} must be a list of numbers, got {_describe(value)}")  # noqa: TRY004  # damage
+    try:
+        array = np.array(value)
+    except ValueError as error:  # lists of different lengths
+        raise ValueError(f"its field {name!r} must be {kind}: {error}") from error
+    if shape is not None and math.prod(shape) != array.size:
+        raise ValueError(f"its field {name!r} must have {math.prod(shape)} values, got {array.size}")
+    if array.size == 0:
+        array = np.empty(kind.empty_shape or (0,) if shape is None else shape, kind.dtype)
+    elif shape is not None:
+        array = array.reshape(shape)
+    if not kind.allows(array.shape) or not _is_number_kind(array.dtype, kind.dtype):
+        raise ValueError(f"its field {name!r} must be {kind}, got {array.dtype} of shape {array.shape}")
+    array = array.astype(kind.dtype, copy=False)
+    array.flags.writeable = False
+    return array
 
 
-def _make_array_converter(name: str, field: Field) -> Convert:
-    kind = field.array
-    assert kind is not None, "an array"
-
-    def convert(value: object) -> object:
-        if value is None:
-            return None
-        shape = None
-        if isinstance(value, dict):
-            shape, value = _check_shape(name, kind, value.get(SHAPE)), value.get(VALUES)
-        if not isinstance(value, list):
-            raise ValueError(f"its field {name!r} must be a list of numbers, got {_describe(value)}")  # noqa: TRY004  # damage
-        try:
-            array = np.array(value)
-        except ValueError as error:  # lists of different lengths
-            raise ValueError(f"its field {name!r} must be {kind}: {error}") from error
-        if shape is not None and math.prod(shape) != array.size:
-            raise ValueError(f"its field {name!r} must have {math.prod(shape)} values, got {array.size}")
-        if array.size == 0:
-            array = np.empty(kind.empty_shape or (0,) if shape is None else shape, kind.dtype)
-        elif shape is not None:
-            array = array.reshape(shape)
-        if not kind.allows(array.shape) or not _is_number_kind(array.dtype, kind.dtype):
-            raise ValueError(f"its field {name!r} must be {kind}, got {array.dtype} of shape {array.shape}")
-        array = array.astype(kind.dtype, copy=False)
-        array.flags.writeable = False
-        return array
-
-    return convert
-
-
-def _is_number_kind(found: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+def _is_number_kind(found: DType, wanted: DType) -> bool:
     """Whether numbers of one dtype may stand for those of another: no text, no float for an integer."""
     if wanted.kind == "f":
         return found.kind in "iufb"
@@ -202,33 +172,6 @@ def _check_shape(name: str, kind: ArrayKind, shape: object) -> list[int]:
         if kind.allows(numbers):
             return numbers
     raise ValueError(f"its field {name!r} must be {kind}, got shape {shape!r:.200}")
-
-
-def _make_scalar_converter(name: str, kind: str) -> Convert:
-    if kind == "json":
-        return _to_json
-    if kind == "text":
-        return lambda value: value if value is None or type(value) is str else _to_scalar_text(name, value)
-    return _make_number_converter(name, kind)
-
-
-def _make_number_converter(name: str, kind: str) -> Convert:
-    def convert(value: object) -> object:
-        if value is None:
-            return None
-        if kind == "float" and isinstance(value, int | float):
-            return float(value)
-        if kind != "float" and isinstance(value, int):
-            return int(value)
-        raise ValueError(f"its field {name!r} must be {kind}, got {_describe(value)}")
-
-    return convert
-
-
-def _to_scalar_text(name: str, value: object) -> str:
-    if isinstance(value, dict | list | bytes):
-        raise ValueError(f"its field {name!r} must be text, got {_describe(value)}")  # noqa: TRY004  # damage, not a mistake
-    return to_text(value)
 
 
 def _to_json(value: object, depth: int = 0) -> object:

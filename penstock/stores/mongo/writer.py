@@ -5,18 +5,16 @@
     append, append, ... ──16 MB or 1000 documents──> insert_many (_id = number of the record), then the description
     resumed             documents from the last description on are deleted, and written again
 
-:class:`ServerWriter` is what this kind and GridFS (:mod:`.mongo.gridfs`) share. What is written of a record: ``_id``,
-``key``, ``xxh3`` (of each encoded field), and its fields under their names.
+What is written of a record: ``_id``, ``key``, ``xxh3`` (of each encoded field), and its fields under their names.
 """
 
 from __future__ import annotations
 
 import json
 import struct
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 import xxhash
@@ -25,15 +23,21 @@ from penstock.errors import ArgumentError, PackError, StoreFormatError
 from penstock.registry import require
 from penstock.sample import Field, Schema
 from penstock.stores.common.journal import Journal, JournaledWriter
-from penstock.stores.fields.small_fields import check_pixels, pack_small
+from penstock.stores.fields.small_fields import check_pixels, check_small
 from penstock.stores.location import Location
-from penstock.stores.mongo.connection import Database, MongoConnection, import_bson
+from penstock.stores.mongo.connection import MongoConnection, import_bson
 from penstock.stores.mongo.descriptor import Descriptor, name_descriptors, read_descriptor
+from penstock.stores.mongo.fields import Document
 from penstock.stores.mongo.values import PIXELS, SHAPE, VALUES, hash_blob
 from penstock.stores.writing import Skipped
 from penstock.wording import counted
 
-__all__ = ["MAX_DOCUMENT_NBYTES", "DocumentWriter", "PreparedDocument", "ServerWriter", "to_document_value"]
+if TYPE_CHECKING:
+    from bson.raw_bson import RawBSONDocument
+
+    from penstock.stores.mongo.connection import Database
+
+__all__ = ["MAX_DOCUMENT_NBYTES", "DocumentWriter", "PreparedDocument", "to_document_value"]
 
 MAX_DOCUMENT_NBYTES: Final = 16 << 20
 """MongoDB's own limit."""
@@ -51,8 +55,8 @@ class PreparedDocument:
     nbytes: int
 
 
-class ServerWriter(JournaledWriter[PreparedDocument]):
-    """Writes records to collections of a database.
+class DocumentWriter(JournaledWriter[PreparedDocument]):
+    """Writes one document a record; GridFS (:mod:`.mongo.gridfs`) writes files in the same way.
 
     Parameters
     ----------
@@ -99,28 +103,29 @@ class ServerWriter(JournaledWriter[PreparedDocument]):
         """The name of the collection, or of the bucket."""
         return self._connection.collection
 
-    @abstractmethod
-    def make_paths(self, names: Mapping[str, str]) -> dict[str, str]:
-        """The path of each field in a document, from the names of their values."""
-
     @property
-    @abstractmethod
     def collections(self) -> Sequence[tuple[str, str]]:
         """The collections that are written, the documents first; and the value of each that numbers the records."""
+        return ((self.bucket, "_id"),)
 
-    @abstractmethod
-    def insert(self, database: Database, first: int, records: Sequence[PreparedDocument]) -> None:
-        """Send records; the first one has number ``first``."""
+    def make_paths(self, names: Mapping[str, str]) -> dict[str, str]:
+        """The path of each field in a document, from the names of their values: at the top."""
+        return dict(names)
 
-    @abstractmethod
-    def create_indexes(self, database: Database) -> None:
-        """Create what the server finds documents by; again without effect."""
-
-    @abstractmethod
-    def make_document(self, key: str, fields: Mapping[str, Any], hashes: Sequence[Any]) -> tuple[dict[str, Any], bytes]:
+    def make_document(self, key: str, fields: Mapping[str, object], hashes: Sequence[object]) -> tuple[Document, bytes]:
         """The document of a record, without ``_id``, and the content of its GridFS file; raises as :meth:`prepare`."""
+        return {"key": key, "xxh3": list(hashes), **self.make_values(fields)}, b""
 
-    def make_values(self, fields: Mapping[str, Any], *, without: str = "") -> dict[str, Any]:
+    def insert(self, database: Database, first: int, records: Sequence[PreparedDocument]) -> None:
+        """Send records, in order; the first one has number ``first``."""
+        documents = [add_id(first + number, record.body) for number, record in enumerate(records)]
+        database[self.bucket].insert_many(documents, ordered=True)
+
+    def create_indexes(self, database: Database) -> None:
+        """Create what the server finds documents by: the keys, by which a manifest is joined; again without effect."""
+        database[self.bucket].create_index("key")
+
+    def make_values(self, fields: Mapping[str, object], *, without: str = "") -> Document:
         """The values of a record's fields under their names in a document, but for one field."""
         return {
             stored: to_document_value(name, self.schema[name], fields[name])
@@ -128,7 +133,7 @@ class ServerWriter(JournaledWriter[PreparedDocument]):
             if name != without
         }
 
-    def prepare(self, key: str, fields: Mapping[str, Any]) -> PreparedDocument:
+    def prepare(self, key: str, fields: Mapping[str, object]) -> PreparedDocument:
         """Convert and encode a record; thread-safe.
 
         Raises
@@ -255,41 +260,16 @@ class ServerWriter(JournaledWriter[PreparedDocument]):
         self.journal.restore(descriptor.committed)
 
 
-class DocumentWriter(ServerWriter):
-    """Writes one document a record."""
-
-    @property
-    def collections(self) -> Sequence[tuple[str, str]]:
-        """The collection; its documents are numbered by ``_id``."""
-        return ((self._connection.collection, "_id"),)
-
-    def insert(self, database: Database, first: int, records: Sequence[PreparedDocument]) -> None:
-        """Send documents, in order."""
-        documents = [add_id(first + number, record.body) for number, record in enumerate(records)]
-        database[self._connection.collection].insert_many(documents, ordered=True)
-
-    def create_indexes(self, database: Database) -> None:
-        """Of the keys: a manifest is joined by them."""
-        database[self._connection.collection].create_index("key")
-
-    def make_document(self, key: str, fields: Mapping[str, Any], hashes: Sequence[Any]) -> tuple[dict[str, Any], bytes]:
-        """Key, hashes, and the values under their names."""
-        return {"key": key, "xxh3": list(hashes), **self.make_values(fields)}, b""
-
-    def make_paths(self, names: Mapping[str, str]) -> dict[str, str]:
-        """The values are at the top of a document."""
-        return dict(names)
-
-
-def add_id(number: int, body: bytes, **more: Any) -> Any:
+def add_id(number: int, body: bytes, **more: object) -> RawBSONDocument:
     """A document of BSON with an ``_id`` (and ``more``) in front, as pymongo sends it without encoding it again."""
     bson = import_bson()
     head = bson.encode({"_id": bson.Int64(number), **more})
     whole = struct.pack("<i", len(head) + len(body) - 5) + head[4:-1] + body[4:]
-    return require("bson.raw_bson", extra="mongo").RawBSONDocument(whole)
+    document: RawBSONDocument = require("bson.raw_bson", extra="mongo").RawBSONDocument(whole)
+    return document
 
 
-def to_document_value(name: str, field: Field, value: Any) -> Any:
+def to_document_value(name: str, field: Field, value: object) -> object:
     """The value of a field in a document. Numbers and texts are themselves, vectors are lists, JSON is a document.
 
     An array of several axes is ``{"shape": [...], "values": [...]}``, pixels are ``{"shape": [...], "pixels": bytes}``.
@@ -312,20 +292,15 @@ def to_document_value(name: str, field: Field, value: Any) -> Any:
         pixels = check_pixels(name, field.pixels, value)
         return {SHAPE: list(pixels.shape), PIXELS: pixels.tobytes()}
     if field.is_blob:
-        return bytes(value)
-    packed = pack_small(name, field, value)
-    if field.array is None:
-        return json.loads(str(packed)) if field.kind == "json" else packed
-    array = np.asarray(value).astype(field.array.dtype, copy=False)
-    if array.shape == (0,) and field.array.empty_shape is not None:
-        array = array.reshape(field.array.empty_shape)
-    if array.ndim == 1:
-        return array.tolist()
-    return {SHAPE: list(array.shape), VALUES: array.ravel().tolist()}
+        return bytes(cast("bytes", value))  # any buffer, or a TypeError
+    small = check_small(name, field, value)
+    if not isinstance(small, np.ndarray):
+        return json.loads(str(small)) if field.kind == "json" else small
+    return small.tolist() if small.ndim == 1 else {SHAPE: list(small.shape), VALUES: small.ravel().tolist()}
 
 
-def _count_bytes(blob: Any) -> int:
-    return int(blob.nbytes) if isinstance(blob, np.ndarray) else len(blob)
+def _count_bytes(blob: object) -> int:
+    return blob.nbytes if isinstance(blob, np.ndarray) else len(cast("bytes", blob))
 
 
 def _name_values(schema: Schema) -> dict[str, str]:

@@ -2,16 +2,15 @@
 
 ::
 
-    prepare_batch: columns of values ──> PreparedRows: rows, hashes, keys ──add_batch──> blocks, each an entry
+    prepare: columns of values ──> PreparedRows: rows, hashes, keys ──add──> blocks, each an entry
 
 :mod:`.pack.blocks` lays out a block; :mod:`.pack.entries` has the entries of records that are no rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import xxhash
@@ -19,50 +18,44 @@ from numpy.typing import NDArray
 
 from penstock.errors import PackError
 from penstock.sample import Array, DType, Field, Schema
+from penstock.stores.fields.columns import get_column_dtype, get_missing
 from penstock.stores.fields.small_fields import check_pixels, check_small
 from penstock.stores.pack.blocks import (
     BlockLayout,
     ParsedBlock,
     choose_block_records,
     hash_rows,
-    missing_value,
     pack_block,
 )
 from penstock.stores.pack.entries import PackEntries, RecordEntries, refuse_other_lengths
-from penstock.stores.pack.format import MAX_KEY_NBYTES, EncodedRecord, encode_column, get_column_dtype
+from penstock.stores.pack.format import MAX_KEY_NBYTES, EncodedRecord, encode_column
+from penstock.stores.writing import FieldValues
 
-__all__ = ["BlockEntries", "PreparedRows", "as_one_array", "make_entries"]
+__all__ = ["BlockEntries", "PreparedRows", "make_entries"]
+
+Values = Sequence[object] | Array
 
 
-def make_entries(schema: Schema) -> PackEntries:
+def make_entries(schema: Schema) -> PackEntries[Any]:
     """The entries of a new pack of records of a schema."""
     layout = BlockLayout.of(schema)
     return RecordEntries(schema) if layout is None else BlockEntries(layout)
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedRows:
-    """Some records as rows of blocks.
-
-    Parameters
-    ----------
-    rows : ndarray, shape (n, nbytes), uint8
-        The rows.
-    hashes : ndarray, shape (n,), uint64
-        Of each row.
-    keys : list of bytes
-        Of each record.
-    nones : ndarray, shape (n, none_nbytes), uint8, optional
-        None: every field has a value.
-    """
+class PreparedRows(NamedTuple):
+    """Some records as rows of blocks: of each its row, hash, key and none bits."""
 
     rows: NDArray[np.uint8]
     hashes: NDArray[np.uint64]
     keys: list[bytes]
-    nones: NDArray[np.uint8] | None
+    nones: NDArray[np.uint8]
+
+    def select(self, rows: slice) -> PreparedRows:
+        """Some of them."""
+        return PreparedRows(self.rows[rows], self.hashes[rows], self.keys[rows], self.nones[rows])
 
 
-class BlockEntries(PackEntries):
+class BlockEntries(PackEntries[PreparedRows]):
     """Records of one fixed size, in blocks: an entry is pending as soon as its block is full."""
 
     def __init__(self, layout: BlockLayout) -> None:
@@ -73,15 +66,8 @@ class BlockEntries(PackEntries):
         self._held = 0
         self._columns: dict[str, list[Array]] = {name: [] for name in self.column_fields}
 
-    def prepare(self, key: str, fields: Mapping[str, object]) -> PreparedRows:
+    def prepare(self, keys: Sequence[str], fields: FieldValues) -> PreparedRows:
         """See :meth:`PackEntries.prepare`."""
-        try:
-            return self.prepare_batch([key], {name: [fields[name]] for name in self.schema.fields})
-        except KeyError as error:
-            raise PackError(f"the record has no field {error.args[0]!r}", key=key) from error
-
-    def prepare_batch(self, keys: Sequence[str], fields: Mapping[str, Any]) -> PreparedRows:
-        """See :meth:`PackEntries.prepare_batch`."""
         refuse_other_lengths(keys, fields)
         count = len(keys)
         rows = np.zeros((count, self._layout.nbytes), np.uint8)
@@ -94,19 +80,14 @@ class BlockEntries(PackEntries):
             if missing is not None:
                 at = self.schema.small.index(name)
                 nones[:, at // 8] |= missing << np.uint8(at % 8)
-        return PreparedRows(rows, hash_rows(rows), [*map(_as_key, keys)], nones if nones.any() else None)
+        return PreparedRows(rows, hash_rows(rows), [*map(_as_key, keys)], nones)
 
-    def add(self, prepared: PreparedRows) -> None:
+    def add(self, prepared: PreparedRows) -> Iterator[None]:
         """See :meth:`PackEntries.add`."""
-        for _ in self.add_batch(prepared):
-            pass
-
-    def add_batch(self, prepared: PreparedRows) -> Iterator[None]:
-        """See :meth:`PackEntries.add_batch`."""
         begin, count = 0, len(prepared.rows)
         while begin < count:
             end = min(count, begin + self.block_records - self._held)
-            self._parts.append(_slice(prepared, begin, end))
+            self._parts.append(prepared.select(slice(begin, end)))
             self._held += end - begin
             begin = end
             if self._held == self.block_records:
@@ -117,17 +98,13 @@ class BlockEntries(PackEntries):
         """Make a block of the records that are left."""
         if not self._held:
             return
-        rows, hashes = (np.concatenate([getattr(part, name) for part in self._parts]) for name in ("rows", "hashes"))
-        first, count = self.count, self._held
-        keys: list[bytes] | None = [key for part in self._parts for key in part.keys]
-        if keys == [b"%d" % number for number in range(first, first + count)]:
-            keys = None
-        nones = None
-        if any(part.nones is not None for part in self._parts):
-            nones = np.concatenate([_get_nones(part, self._layout.none_nbytes) for part in self._parts])
+        rows, hashes, nones = (np.concatenate([part[at] for part in self._parts]) for at in (0, 1, 3))
+        keys = [key for part in self._parts for key in part.keys]
+        first, count, has_none = self.count, self._held, bool(nones.any())
+        are_numbers = keys == [b"%d" % number for number in range(first, first + count)]
         self._parts, self._held = [], 0
-        value, salted = pack_block(first, rows, hashes, keys, nones)
-        self._note(rows.view(self._layout.row)[:, 0], salted, has_none=nones is not None, count=count)
+        value, salted = pack_block(first, rows, hashes, None if are_numbers else keys, nones if has_none else None)
+        self._note(rows.view(self._layout.row)[:, 0], salted, has_none=has_none, count=count)
         self._push(EncodedRecord(bytearray(value)))
 
     def restore(self, value: bytes, total: int) -> None:
@@ -157,9 +134,9 @@ class BlockEntries(PackEntries):
         self.count += count
         self.nbytes += count * self._layout.blob_nbytes
 
-    def _write_field(self, out: Array, name: str, field: Field, values: Any) -> NDArray[np.uint8] | None:
+    def _write_field(self, out: Array, name: str, field: Field, values: Values) -> NDArray[np.uint8] | None:
         """Write the values of one field; returns which of them are missing, or None."""
-        array = as_one_array(values)
+        array = _as_one_array(values)
         if array is not None:
             out[...] = _check_array(name, field, array)
             return None
@@ -176,13 +153,14 @@ class BlockEntries(PackEntries):
         return missing if missing.any() else None
 
 
-def as_one_array(values: Any) -> Array | None:
+def _as_one_array(values: Values) -> Array | None:
     """The values of a field of some records as one array; None where they must be checked one by one."""
     if isinstance(values, np.ndarray):
         return None if values.dtype == object else values
     types = set(map(type, values))
-    if types == {np.ndarray} and len({(value.shape, value.dtype) for value in values}) == 1:
-        return np.stack(values)
+    arrays = [value for value in values if isinstance(value, np.ndarray)] if types == {np.ndarray} else []
+    if len({(array.shape, array.dtype) for array in arrays}) == 1:
+        return np.stack(arrays)
     if types == {int} or (len(types) == 1 and issubclass(next(iter(types)), np.number)):
         try:
             return np.array(values, np.int64 if types == {int} else None)
@@ -219,9 +197,9 @@ def _as_key(key: str) -> bytes:
     return encoded
 
 
-def _get_missing(name: str, field: Field) -> Any:
+def _get_missing(name: str, field: Field) -> float:
     try:
-        return missing_value(_get_dtype(field))
+        return get_missing(_get_dtype(field))
     except ValueError as error:
         raise PackError(f"field {name!r} must have a value in each record: {error}") from error
 
@@ -230,16 +208,3 @@ def _get_dtype(field: Field) -> DType:
     dtype = get_column_dtype(field) if field.array is None else field.array.dtype
     assert dtype is not None, "a small field of fixed size"
     return dtype
-
-
-def _slice(prepared: PreparedRows, begin: int, end: int) -> PreparedRows:
-    return PreparedRows(
-        prepared.rows[begin:end],
-        prepared.hashes[begin:end],
-        prepared.keys[begin:end],
-        None if prepared.nones is None else prepared.nones[begin:end],
-    )
-
-
-def _get_nones(part: PreparedRows, nbytes: int) -> NDArray[np.uint8]:
-    return np.zeros((len(part.rows), nbytes), np.uint8) if part.nones is None else part.nones

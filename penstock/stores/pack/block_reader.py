@@ -12,8 +12,7 @@ checksums of its records are, at each read: those that are intact can still be r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,11 +144,11 @@ class BlockReader:
         except ValueError as error:
             raise DamagedRecordError(index, str(error)) from error
 
-    def _read_values(self, name: str, indices: NDArray[np.int64], starts: NDArray[np.int64]) -> list[Any]:
+    def _read_values(self, name: str, indices: NDArray[np.int64], starts: NDArray[np.int64]) -> Sequence[object]:
         """The values of one field: numbers, or read-only arrays."""
         dtype = self._dtypes[name]
         if not dtype.shape:
-            numbers: list[Any] = self.rows(name, indices).tolist()
+            numbers: list[object] = self.rows(name, indices).tolist()
             return numbers
         window, shape, base = self.source.window, dtype.shape, dtype.base
         arrays: list[Array] = [np.ndarray(shape, base, window, at) for at in (starts + self._offsets[name]).tolist()]

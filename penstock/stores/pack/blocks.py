@@ -27,7 +27,7 @@ import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import numpy as np
 import xxhash
@@ -35,8 +35,9 @@ from numpy.typing import NDArray
 
 from penstock.errors import StoreFormatError
 from penstock.sample import Array, DType, Field, Schema
-from penstock.stores.pack.format import get_column_dtype
+from penstock.stores.fields.columns import get_column_dtype
 from penstock.stores.pack.meta import PackMeta
+from penstock.stores.problems import Problem
 
 __all__ = [
     "MAX_ROW_NBYTES",
@@ -46,7 +47,6 @@ __all__ = [
     "find_block_problems",
     "find_layout",
     "hash_rows",
-    "missing_value",
     "pack_block",
 ]
 
@@ -144,8 +144,8 @@ def find_layout(meta: PackMeta, url: str) -> BlockLayout | None:
     return layout
 
 
-def find_block_problems(block: ParsedBlock, columns: Mapping[str, Array]) -> Iterator[tuple[str, str | None, int]]:
-    """What is wrong with the records of a block: the reason, the key and the number of the record.
+def find_block_problems(block: ParsedBlock, columns: Mapping[str, Array]) -> Iterator[Problem]:
+    """What is wrong with the records of a block.
 
     Parameters
     ----------
@@ -159,18 +159,18 @@ def find_block_problems(block: ParsedBlock, columns: Mapping[str, Array]) -> Ite
     if not block.is_intact():
         for position in range(block.count):
             if not block.is_row_intact(position):
-                yield "its checksum does not match", _find_key(block, position), first + position
+                yield Problem("its checksum does not match", _find_key(block, position), first + position)
     else:
         for position in range(block.count if block.key_part else 0):
             if _find_key(block, position) is None:
-                yield "its key is damaged", None, first + position
+                yield Problem("its key is damaged", None, first + position)
     for name, column in columns.items():
         stored, held = column[first:end], rows[name][: max(0, len(column) - first)]
         same = (stored == held) | ((stored != stored) & (held != held))  # noqa: PLR0124  # NaN alone
         for position in np.flatnonzero(~same).tolist():
             value = rows[name][position].item()
             reason = f"its {name} is {value!r}, which differs from the column"
-            yield reason, _find_key(block, position), first + position
+            yield Problem(reason, _find_key(block, position), first + position)
 
 
 def _find_key(block: ParsedBlock, position: int) -> str | None:
@@ -342,15 +342,6 @@ class ParsedBlock:
         if not begin < end <= len(texts):
             raise ValueError(f"the key of record {self.first + position} has no valid place in its block")
         return bytes(texts[begin:end])
-
-
-def missing_value(dtype: DType) -> Any:
-    """What a row holds for a small field without a value: -1, or NaN; ValueError if the dtype has neither."""
-    if dtype.base.kind == "f":
-        return np.nan
-    if dtype.base.kind == "i":
-        return -1
-    raise ValueError(f"{dtype.base} has no value for a missing one")
 
 
 def _get_row_dtype(field: Field) -> DType | None:

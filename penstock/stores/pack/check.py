@@ -7,16 +7,17 @@
     all other pages                  ──> page hashes?   (free pages)
 
 Each page is read once. A flipped bit is reported with the record that contains it, or with its page if it is in the
-structure. Memory is bounded: one bit for each page, one column for each small field.
+structure. Memory is bounded: one byte for each page, one column for each small field.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import xxhash
@@ -24,9 +25,9 @@ import xxhash
 from penstock.errors import IncompleteStoreError, StoreError, StoreFormatError
 from penstock.sample import Array
 from penstock.stores.common.regular_file import open_regular
-from penstock.stores.lmdb.files import FILE, HASHES, LOCK
-from penstock.stores.lmdb.pages import BTree, Extent, Node, PageFile
-from penstock.stores.pack.blocks import BlockLayout, ParsedBlock, find_block_problems, find_layout, missing_value
+from penstock.stores.fields.columns import get_missing
+from penstock.stores.lmdb.pages import FILE, HASHES, LOCK, BTree, Node, PageFile
+from penstock.stores.pack.blocks import BlockLayout, ParsedBlock, find_block_problems, find_layout
 from penstock.stores.pack.format import COLUMNS, KEYS, RECORDS, RecordCodec, decode_column, make_record_key
 from penstock.stores.pack.mapping import PackMap, load_page_hashes, make_missing_error, read_meta
 from penstock.stores.pack.meta import PackMeta
@@ -58,13 +59,11 @@ def check(folder: Path, progress: Callable[[int, int], None] | None = None) -> I
     hashes, problem = _open_page_hashes(folder)
     if problem is not None:
         yield problem
-    structure_holds = True
     try:
-        with PageFile(folder / FILE, url) as pages:
-            for problem in _PackCheck(pages, hashes, url).run(progress):
-                structure_holds = structure_holds and problem.index is not None
-                yield problem
-        if structure_holds:
+        with _ReportingPages(folder / FILE, url, hashes) as pages:
+            _PackCheck(pages, url).run(progress)
+        yield from pages.problems
+        if all(found.index is not None for found in pages.problems):
             PackMap.open(folder, url)  # what readers refuse is a problem
     except StoreError as error:  # it cannot be opened: report which pages changed
         found = list(_check_raw_pages(folder / FILE, hashes)) if hashes is not None else []
@@ -105,208 +104,199 @@ def _open_page_hashes(folder: Path) -> tuple[PageHashFile | None, Problem | None
     return hashes, None
 
 
+class _ReportingPages(PageFile):
+    """Pages that are visited once: those of a tree that changed are reported, and read nevertheless."""
+
+    def __init__(self, path: Path, url: str, stored: PageHashFile | None) -> None:
+        super().__init__(path, url)
+        self.visited = np.zeros(self.pages, bool)
+        self.problems: list[Problem] = []
+        self.stored = stored
+        if stored is not None and stored.count != self.pages:
+            self.report(f"the file must have {stored.count} pages, as {HASHES} says, got {self.pages}")
+            self.stored = None
+
+    def report(self, reason: str, key: str | None = None, index: int | None = None, page: int | None = None) -> None:
+        """Note a problem."""
+        self.problems.append(Problem(reason, key, index, page))
+
+    def read_node_page(self, number: int) -> bytes:
+        """A branch or leaf page."""
+        page = super().read_node_page(number)
+        if not self.visited[number]:
+            self.visited[number] = True
+            if self.find_changed(number, page):
+                self.report("structure page: its checksum does not match", page=number)
+        return page
+
+    def read_value(self, node: Node) -> tuple[bytes, list[int]]:
+        """The bytes of a value, and which of its overflow pages do not match their hashes."""
+        if node.inline:  # its leaf page is checked already
+            return self.value(node), []
+        if self.visited[node.page : node.page + node.pages].any():
+            raise ValueError(f"page {node.page}: this page, or one after it, is used twice")
+        content = self.read(node.page, node.pages)
+        self.visited[node.page : node.page + node.pages] = True
+        start = node.offset - node.page * self.page_nbytes
+        return content[start : start + node.nbytes], self.find_changed(node.page, content)
+
+    def find_changed(self, first: int, content: bytes) -> list[int]:
+        """Which of some pages do not match their hashes."""
+        if self.stored is None:
+            return []
+        found = hash_pages(content, self.page_nbytes)
+        return (first + np.flatnonzero(found != self.stored.load(first, len(found)))).tolist()
+
+
 class _PackCheck:
     """One verification of a file that can be opened."""
 
-    def __init__(self, pages: PageFile, hashes: PageHashFile | None, url: str) -> None:
-        self._pages, self._hashes, self._url = pages, hashes, url
-        self._visited = np.zeros(pages.pages, bool)
-        self._nameless: list[Problem] = []
+    def __init__(self, pages: _ReportingPages, url: str) -> None:
+        self._pages, self._url, self._report = pages, url, pages.report
+        self._nameless: dict[int, Problem] = {}
         self._key_sum = 0
 
-    def run(self, progress: Callable[[int, int], None] | None) -> Iterator[Problem]:
-        """All problems."""
-        if self._hashes is not None and self._hashes.count != self._pages.pages:
-            yield Problem(f"the file must have {self._hashes.count} pages, as {HASHES} says, got {self._pages.pages}")
-            self._hashes = None
-        structure: list[int] = []
+    def run(self, progress: Callable[[int, int], None] | None) -> None:
+        """Report all problems."""
         try:
-            for _ in self._pages.leaves(self._pages.meta.main, structure):
-                yield from self._check_structure(structure)
             trees = self._pages.trees()
             meta = read_meta(self._pages, self._url)
         except ValueError as error:
-            yield from self._check_structure(structure)
-            yield Problem(error.message if isinstance(error, StoreError) else str(error))
+            self._report(error.message if isinstance(error, StoreError) else str(error))
         else:
-            yield from self._check_records(trees, meta, progress)
+            self._check_records(trees, meta, progress)
             if not meta.block_records:
-                yield from self._check_keys(trees, meta)
-            yield from self._nameless
-        yield from self._check_other_pages()
+                self._check_keys(trees, meta)
+            self._pages.problems += self._nameless.values()
+        self._check_other_pages()
 
     def _check_records(
         self, trees: dict[bytes, BTree], meta: PackMeta, progress: Callable[[int, int], None] | None
-    ) -> Iterator[Problem]:
-        columns: dict[str, Array] = {}
-        yield from self._load_columns(trees, meta, columns)
+    ) -> None:
+        columns = self._load_columns(trees, meta)
         codec = RecordCodec(meta.schema, allows_none=meta.version > 1)
         layout = find_layout(meta, self._url)
-        heads = b""
-        entry = 0
-        structure: list[int] = []
+        per_entry = meta.block_records or 1
+        heads, entry = b"", 0
         try:
-            for _, nodes in self._pages.leaves(trees[RECORDS], structure):
-                yield from self._check_structure(structure)
-                for node in nodes:
-                    index = entry * (meta.block_records or 1)
-                    if node.key != make_record_key(entry):
-                        yield Problem(f"its number in the file must be {entry}, got {node.key.hex()}", index=index)
-                    if layout is None:
-                        content = yield from self._check_record(node, index, codec, columns)
-                        head = content[: codec.head_nbytes]
-                    else:
-                        head = yield from self._check_block(node, index, layout, meta, columns)
-                    heads = xxhash.xxh3_128_digest(heads + head)
-                    entry += 1
-                    if progress is not None and entry % _REPORT_EVERY == 0:
-                        progress(min(entry * (meta.block_records or 1), meta.count), meta.count)
+            for _, node in self._pages.nodes(trees[RECORDS]):
+                index = entry * per_entry
+                if node.key != make_record_key(entry):
+                    self._report(f"its number in the file must be {entry}, got {node.key.hex()}", index=index)
+                if layout is None:
+                    head = self._check_record(node, index, codec, columns)[: codec.head_nbytes]
+                else:
+                    head = self._check_block(node, index, layout, meta, columns)
+                heads = xxhash.xxh3_128_digest(heads + head)
+                entry += 1
+                if progress is not None and entry % _REPORT_EVERY == 0:
+                    progress(min(entry * per_entry, meta.count), meta.count)
         except (ValueError, KeyError) as error:
-            yield from self._check_structure(structure)
-            yield Problem(f"the records from number {entry * (meta.block_records or 1)} on cannot be read: {error}")
+            self._report(f"the records from number {entry * per_entry} on cannot be read: {error}")
             return
         if entry != meta.entries:
             what = "block" if layout is not None else "record"
-            yield Problem(f"it must have {counted(meta.entries, what)}, got {entry}")
+            self._report(f"it must have {counted(meta.entries, what)}, got {entry}")
         elif heads.hex() != meta.content:
-            yield Problem("the records are not those that were packed: the hash over all records does not match")
+            self._report("the records are not those that were packed: the hash over all records does not match")
         if progress is not None:
             progress(meta.count, meta.count)
 
     def _check_block(
         self, node: Node, first: int, layout: BlockLayout, meta: PackMeta, columns: dict[str, Array]
-    ) -> Generator[Problem, None, bytes]:
-        """Yield the problems of one block; return the stored hashes of its records."""
-        content, changed = self._read_value(node.extent)
-        page = changed[0] if changed else node.extent.page
+    ) -> bytes:
+        """Report the problems of one block; return the stored hashes of its records."""
+        content, changed = self._pages.read_value(node)
+        page = changed[0] if changed else node.page
         count = max(0, min(meta.block_records, meta.count - first))
         try:
             block = ParsedBlock.parse(layout, memoryview(content), first, count)
         except ValueError as error:
-            yield Problem(str(error), index=first, page=page)
+            self._report(str(error), index=first, page=page)
             return b""
-        problems = list(find_block_problems(block, columns))
-        for reason, key, index in problems:
-            yield Problem(reason, key, index, page)
+        problems = [replace(each, page=page) for each in find_block_problems(block, columns)]
+        self._pages.problems += problems
         if not block.is_intact():
             if not problems:
-                yield Problem("the checksum of its block does not match, outside its records", None, first, page)
+                self._report("the checksum of its block does not match, outside its records", None, first, page)
         else:
             for other in changed:
-                yield Problem("the checksum of its page does not match, in bytes outside the block", None, first, other)
+                self._report("the checksum of its page does not match, in bytes outside the block", None, first, other)
         return bytes(block.stored_hashes)
 
-    def _check_record(
-        self, node: Node, index: int, codec: RecordCodec, columns: dict[str, Array]
-    ) -> Generator[Problem, None, bytes]:
-        """Yield the problems of one record; return its bytes."""
-        content, changed = self._read_value(node.extent)
+    def _check_record(self, node: Node, index: int, codec: RecordCodec, columns: dict[str, Array]) -> bytes:
+        """Report the problems of one record; return its bytes."""
+        content, changed = self._pages.read_value(node)
         try:
             key, fields = codec.decode(memoryview(content), index)
         except ValueError as error:
-            self._nameless.append(Problem(str(error), index=index, page=changed[0] if changed else node.extent.page))
+            self._nameless[index] = Problem(str(error), index=index, page=changed[0] if changed else node.page)
             return content
         self._key_sum = self._key_sum + _hash_pair(key.encode(), index) & _MASK
         for name, column in columns.items():
             if index >= len(column) or not _is_same(column[index], fields[name]):
-                yield Problem(f"its {name} is {fields[name]!r}, which differs from the column", key=key, index=index)
+                self._report(f"its {name} is {fields[name]!r}, which differs from the column", key, index)
         for page in changed:  # the record is intact: other bytes of the page changed
-            yield Problem("the checksum of its page does not match, in bytes outside the record", key, index, page)
+            self._report("the checksum of its page does not match, in bytes outside the record", key, index, page)
         return content
 
-    def _load_columns(self, trees: dict[bytes, BTree], meta: PackMeta, columns: dict[str, Array]) -> Iterator[Problem]:
-        stored: dict[str, Extent] = {}
+    def _load_columns(self, trees: dict[bytes, BTree], meta: PackMeta) -> dict[str, Array]:
+        """The columns that are intact; the others are reported."""
+        stored: dict[str, Node] = {}
+        columns: dict[str, Array] = {}
         try:
-            structure: list[int] = []
-            for _, nodes in self._pages.leaves(trees[COLUMNS], structure):
-                yield from self._check_structure(structure)
-                stored.update({node.key.decode(): node.extent for node in nodes})
+            stored.update({node.key.decode(): node for _, node in self._pages.nodes(trees[COLUMNS])})
         except (ValueError, KeyError) as error:
-            yield Problem(f"the database of columns is damaged: {error}")
+            self._report(f"the database of columns is damaged: {error}")
         for name, hashed in (meta.columns or {}).items():
             if name not in stored:
-                yield Problem(f"the column of {name!r} is missing")
+                self._report(f"the column of {name!r} is missing")
                 continue
             page = stored[name].page
             try:
-                content, changed = self._read_value(stored[name])
+                content, changed = self._pages.read_value(stored[name])
                 page = changed[0] if changed else page
                 if xxhash.xxh3_64_hexdigest(content) != hashed:
                     raise ValueError("its checksum does not match")  # noqa: TRY301  # one handler
                 columns[name] = decode_column(content, meta.count, meta.schema[name])
             except ValueError as error:
-                yield Problem(f"the column of {name!r} is damaged: {error}", page=page)
+                self._report(f"the column of {name!r} is damaged: {error}", page=page)
+        return columns
 
-    def _check_keys(self, trees: dict[bytes, BTree], meta: PackMeta) -> Iterator[Problem]:
+    def _check_keys(self, trees: dict[bytes, BTree], meta: PackMeta) -> None:
         """Check the database of keys, and find in it the keys of records that cannot be decoded."""
         count, total, last = 0, 0, b""
-        wanted = {problem.index: at for at, problem in enumerate(self._nameless)}
-        structure: list[int] = []
         try:
-            for page, nodes in self._pages.leaves(trees[KEYS], structure):
-                yield from self._check_structure(structure)
-                for node in nodes:
-                    if count and node.key <= last:
-                        yield Problem("the database of keys is out of order", key=repr(node.key), page=page)
-                    last = node.key
-                    for index in self._pages.numbers(node):
-                        count += 1
-                        total = total + _hash_pair(node.key, index) & _MASK
-                        if index in wanted:
-                            known = self._nameless[wanted[index]]
-                            key = node.key.decode(errors="backslashreplace")
-                            self._nameless[wanted[index]] = Problem(known.reason, key, known.index, known.page)
+            for page, node in self._pages.nodes(trees[KEYS]):
+                if count and node.key <= last:
+                    self._report("the database of keys is out of order", key=repr(node.key), page=page)
+                last = node.key
+                for index in self._pages.numbers(node):
+                    count += 1
+                    total = total + _hash_pair(node.key, index) & _MASK
+                    if index in self._nameless:
+                        key = node.key.decode(errors="backslashreplace")
+                        self._nameless[index] = replace(self._nameless[index], key=key)
         except (ValueError, KeyError) as error:
-            yield from self._check_structure(structure)
-            yield Problem(f"the database of keys is damaged: {error}")
+            self._report(f"the database of keys is damaged: {error}")
             return
         if count != meta.count:
-            yield Problem(f"the database of keys must have {counted(meta.count, 'entry')}, got {count}")
+            self._report(f"the database of keys must have {counted(meta.count, 'entry')}, got {count}")
         elif total != self._key_sum and not self._nameless:
-            yield Problem("the database of keys and the records give different numbers to keys")
+            self._report("the database of keys and the records give different numbers to keys")
 
-    def _check_structure(self, numbers: list[int]) -> Iterator[Problem]:
-        """Check the branch and leaf pages in ``numbers``, and clear the list."""
-        for number in numbers:
-            if not 0 <= number < len(self._visited) or self._visited[number]:
-                continue
-            self._visited[number] = True
-            if self._find_changed(number, self._pages.read(number)):
-                yield Problem("structure page: its checksum does not match", page=number)
-        numbers.clear()
-
-    def _read_value(self, extent: Extent) -> tuple[bytes, list[int]]:
-        """The bytes of a value, and which of its overflow pages do not match their hashes."""
-        if extent.inline:  # its leaf page is checked already
-            return self._pages.value(extent), []
-        if self._visited[extent.page : extent.page + extent.pages].any():
-            raise ValueError(f"page {extent.page}: this page, or one after it, is used twice")
-        content = self._pages.read(extent.page, extent.pages)
-        self._visited[extent.page : extent.page + extent.pages] = True
-        start = extent.offset - extent.page * self._pages.page_nbytes
-        return content[start : start + extent.nbytes], self._find_changed(extent.page, content)
-
-    def _find_changed(self, first: int, content: bytes) -> list[int]:
-        if self._hashes is None:
-            return []
-        found = hash_pages(content, self._pages.page_nbytes)
-        return (first + np.flatnonzero(found != self._hashes.load(first, len(found)))).tolist()
-
-    def _check_other_pages(self) -> Iterator[Problem]:
+    def _check_other_pages(self) -> None:
         """Check the pages that no tree refers to."""
-        for first in range(0, self._pages.pages, _READ_PAGES):
-            left = np.flatnonzero(~self._visited[first : first + _READ_PAGES])
-            for number in (first + left).tolist():
-                if self._find_changed(number, self._pages.read(number)):
-                    is_meta = number < 2
-                    what = "structure page" if is_meta else "page that is unused, or below a damaged page"
-                    yield Problem(f"{what}: its checksum does not match", page=number)
+        for number in np.flatnonzero(~self._pages.visited).tolist():
+            if self._pages.find_changed(number, self._pages.read(number)):
+                what = "structure page" if number < 2 else "page that is unused, or below a damaged page"
+                self._report(f"{what}: its checksum does not match", page=number)
 
 
-def _is_same(stored: Any, field: float | None) -> bool:
+def _is_same(stored: np.generic, field: float | None) -> bool:
     """Whether a value of a column is that of its record; two NaN are equal, and what stands for a missing value."""
     if field is None:
-        field = missing_value(stored.dtype)
+        field = get_missing(stored.dtype)
     return bool(stored == field or (stored != stored and field != field))  # noqa: PLR0124  # NaN alone
 
 

@@ -12,24 +12,25 @@ records are :mod:`.pack.block_entries`. Nothing here writes to a file.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Generic, TypeVar
 
-import numpy as np
 import xxhash
 
 from penstock.errors import PackError
-from penstock.sample import Array, Field, Schema
-from penstock.stores.pack.blocks import missing_value
-from penstock.stores.pack.format import EncodedRecord, RecordCodec, encode_column, get_column_dtype, make_record_key
+from penstock.sample import Schema
+from penstock.stores.fields.columns import get_column_dtype, make_column
+from penstock.stores.pack.format import EncodedRecord, RecordCodec, encode_column, make_record_key
+from penstock.stores.writing import FieldValues
 
 __all__ = ["PackEntries", "RecordEntries", "refuse_other_lengths"]
 
+T_batch = TypeVar("T_batch")
 PreparedRecord = tuple[str, EncodedRecord, list[object]]
 """Key, encoded value, and the values of its columns."""
 
 
-class PackEntries(ABC):
+class PackEntries(ABC, Generic[T_batch]):
     """The entries of one pack that is being written.
 
     Attributes
@@ -59,20 +60,12 @@ class PackEntries(ABC):
         self.has_none = False
 
     @abstractmethod
-    def prepare(self, key: str, fields: Mapping[str, object]) -> Any:
-        """Encode and hash a record; thread-safe. Raises PackError if it cannot be stored."""
-
-    @abstractmethod
-    def prepare_batch(self, keys: Sequence[str], fields: Mapping[str, Any]) -> Any:
+    def prepare(self, keys: Sequence[str], fields: FieldValues) -> T_batch:
         """Encode and hash some records; see :meth:`penstock.stores.writing.Writer.prepare_batch`."""
 
     @abstractmethod
-    def add(self, prepared: Any) -> None:
-        """Add a record, as :meth:`prepare` returned it."""
-
-    @abstractmethod
-    def add_batch(self, prepared: Any) -> Iterator[None]:
-        """Add some records, as :meth:`prepare_batch` returned them; yields wherever a commit may be made."""
+    def add(self, prepared: T_batch) -> Iterator[None]:
+        """Add some records, as :meth:`prepare` returned them; yields wherever a commit may be made."""
 
     @abstractmethod
     def restore(self, value: bytes, total: int) -> None:
@@ -90,7 +83,7 @@ class PackEntries(ABC):
     def columns(self) -> dict[str, bytes]:
         """The stored columns by field."""
 
-    def repeats_last(self, prepared: Any) -> bool:
+    def repeats_last(self, prepared: T_batch) -> bool:
         """Whether a prepared record equals the last one that was added; True where blocks hide the record."""
         del prepared
         return True
@@ -106,35 +99,30 @@ class PackEntries(ABC):
         self.pending_nbytes += value.nbytes
 
 
-class RecordEntries(PackEntries):
+class RecordEntries(PackEntries[list[PreparedRecord]]):
     """Each record is an entry."""
 
     def __init__(self, schema: Schema) -> None:
         super().__init__(schema)
         self._codec = RecordCodec(schema)
-        self._columns: dict[str, list[Any]] = {name: [] for name in self.column_fields}
+        self._columns: dict[str, list[object]] = {name: [] for name in self.column_fields}
         self._keys: list[bytes] = []
         self._content_before = b""
 
-    def prepare(self, key: str, fields: Mapping[str, object]) -> PreparedRecord:
+    def prepare(self, keys: Sequence[str], fields: FieldValues) -> list[PreparedRecord]:
         """See :meth:`PackEntries.prepare`."""
-        return key, self._codec.encode(key, fields), [fields[name] for name in self.schema.small]
-
-    def prepare_batch(self, keys: Sequence[str], fields: Mapping[str, Any]) -> list[PreparedRecord]:
-        """See :meth:`PackEntries.prepare_batch`."""
         refuse_other_lengths(keys, fields)
-        return [self.prepare(key, {name: values[at] for name, values in fields.items()}) for at, key in enumerate(keys)]
+        records = ({name: values[at] for name, values in fields.items()} for at in range(len(keys)))
+        return [
+            (key, self._codec.encode(key, record), [record[name] for name in self.schema.small])
+            for key, record in zip(keys, records, strict=True)
+        ]
 
-    def add(self, prepared: PreparedRecord) -> None:
+    def add(self, prepared: list[PreparedRecord]) -> Iterator[None]:
         """See :meth:`PackEntries.add`."""
-        key, value, small = prepared
-        self._note(key, value.begin, small, self._codec.add_number(value.begin, self.count))
-        self._push(value)
-
-    def add_batch(self, prepared: list[PreparedRecord]) -> Iterator[None]:
-        """See :meth:`PackEntries.add_batch`."""
-        for record in prepared:
-            self.add(record)
+        for key, value, small in prepared:
+            self._note(key, value.begin, small, self._codec.add_number(value.begin, self.count))
+            self._push(value)
             yield
 
     def restore(self, value: bytes, total: int) -> None:
@@ -157,11 +145,13 @@ class RecordEntries(PackEntries):
 
     def columns(self) -> dict[str, bytes]:
         """See :meth:`PackEntries.columns`."""
-        return {name: encode_column(_as_column(values, self.schema[name])) for name, values in self._columns.items()}
+        columns = {name: make_column(name, held, self.schema[name], "") for name, held in self._columns.items()}
+        return {name: encode_column(column) for name, column in columns.items()}
 
-    def repeats_last(self, prepared: PreparedRecord) -> bool:
+    def repeats_last(self, prepared: list[PreparedRecord]) -> bool:
         """See :meth:`PackEntries.repeats_last`."""
-        head = self._codec.add_number(bytearray(prepared[1].begin), self.count - 1)
+        [(_, value, _)] = prepared
+        head = self._codec.add_number(bytearray(value.begin), self.count - 1)
         return bool(xxhash.xxh3_128_digest(self._content_before + head) == self.content)
 
     def _note(self, key: str, value: bytearray, small: Sequence[object], head: bytes) -> None:
@@ -176,17 +166,10 @@ class RecordEntries(PackEntries):
         self.nbytes += self._codec.blob_nbytes(value)
 
 
-def refuse_other_lengths(keys: Sequence[str], fields: Mapping[str, Any]) -> None:
+def refuse_other_lengths(keys: Sequence[str], fields: FieldValues) -> None:
     """Raise PackError unless all fields of a batch have as many values as there are keys."""
     for name, values in fields.items():
         if len(values) != len(keys):
             raise PackError(
                 f"field {name!r} of a batch of {len(keys)} records must have as many values, got {len(values)}"
             )
-
-
-def _as_column(values: Sequence[Any], field: Field) -> Array:
-    dtype = get_column_dtype(field)
-    assert dtype is not None, "a field with a column"
-    missing = missing_value(dtype)
-    return np.array([missing if value is None else value for value in values], dtype)

@@ -18,18 +18,19 @@ from __future__ import annotations
 import io
 import json
 import mmap
-import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import msgpack  # type: ignore[import-untyped]  # ships no types
 import numpy as np
 import xxhash
 
-from penstock.errors import PackError, StoreError
-from penstock.sample import Array, Field, Schema
+from penstock.errors import PackError
+from penstock.sample import Array, Blob, Field, Schema
+from penstock.stores.fields.columns import get_column_dtype
 from penstock.stores.fields.image_signatures import refuse_array
+from penstock.stores.fields.npy_arrays import read_array
 from penstock.stores.fields.small_fields import SMALL_TYPES, ArrayReader, pack_small
 from penstock.stores.pack.pixels import PixelReader, pack_pixels
 
@@ -43,8 +44,6 @@ __all__ = [
     "RecordCodec",
     "decode_column",
     "encode_column",
-    "get_column_dtype",
-    "join_texts",
     "make_record_key",
 ]
 
@@ -55,17 +54,8 @@ MAX_KEY_NBYTES: Final = 511
 _MAGIC: Final = b"PSR\x01"
 _MASK: Final = 0xFFFFFFFFFFFFFFFF
 _SALT: Final = 0x9E3779B97F4A7C15
-_MAX_TEXT_NBYTES: Final = 4 << 30
 _MAX_VALUE_NBYTES: Final = 0xFFFFFFFF  # LMDB's MAXDATASIZE
 _MAX_AXES: Final = 32  # of a small array: the longest list that a small field contains
-_MAX_HEADER_NBYTES: Final = 1024
-_NPY_HEADER: Final = re.compile(
-    rb"\x93NUMPY\x01\x00(?P<nbytes>..)\{'descr': '(?P<descr>[<>|=]\w{1,8})', 'fortran_order': (?:False|True), "
-    rb"'shape': \((?P<count>[0-9]{1,19}),\), \} *\n",
-    re.DOTALL,
-)
-_COLUMN_DTYPES: Final = {"label": np.dtype("<i8"), "int": np.dtype("<i8"), "float": np.dtype("<f8")}
-
 _hash: Final = xxhash.xxh3_64_intdigest
 _unpack: Final = msgpack.unpackb
 _SHORT_NBYTES: Final = 4096
@@ -126,7 +116,7 @@ class RecordCodec:
         self._begin = struct.pack("<4sHH", _MAGIC, count, 0)
         self.head_nbytes = self._head.size
 
-    def encode(self, key: str, fields: Mapping[str, Any]) -> EncodedRecord:
+    def encode(self, key: str, fields: Mapping[str, object]) -> EncodedRecord:
         """The value of a record, complete except for its number, which :meth:`add_number` adds.
 
         Large blobs are not copied where nobody can write to them: bytes, and read-only views of bytes or of a file.
@@ -154,7 +144,7 @@ class RecordCodec:
             return EncodedRecord(bytearray().join((head, *parts)))
         return EncodedRecord(bytearray(head + small), tuple(map(_keep, parts[1:])))
 
-    def _pack_blob(self, name: str, value: Any) -> Any:
+    def _pack_blob(self, name: str, value: Blob) -> Blob:
         """The bytes of a blob as they are stored."""
         pixels = self.schema[name].pixels
         if pixels is not None:
@@ -230,7 +220,7 @@ class RecordCodec:
     def _may_be_none(self, at: int, value: object) -> bool:
         return value is None and at > 0 and self._allows_none and self._small[at - 1][1].kind != "json"
 
-    def blob(self, value: memoryview, index: int, name: str, *, check: bool = True) -> Any:
+    def blob(self, value: memoryview, index: int, name: str, *, check: bool = True) -> Blob:
         """One blob of a record as a view, pixels as an array; small fields are not read. Raises as :meth:`decode`."""
         lengths, hashes = self._parse_head(value)
         part = self._parts[name]
@@ -257,7 +247,7 @@ class RecordCodec:
         return sum(self._head.unpack_from(value)[3::2])
 
 
-def _keep(blob: Any) -> bytes | memoryview:
+def _keep(blob: bytes | memoryview) -> bytes | memoryview:
     """A blob whose bytes stay as they are until it is written: itself, or a copy if somebody may write to it.
 
     A small part of a large byte string is copied as well: the whole would stay in memory for it.
@@ -276,11 +266,6 @@ def _parse_json(name: str, text: str) -> object:
         raise ValueError(f"its field {name!r} must be JSON: {error}") from error
 
 
-def get_column_dtype(field: Field) -> np.dtype[Any] | None:
-    """The dtype of the stored column of a field; None for kinds without a column."""
-    return _COLUMN_DTYPES.get(field.kind)
-
-
 def encode_column(values: Array) -> bytes:
     """A column as the bytes of a ``.npy`` file."""
     file = io.BytesIO()
@@ -289,42 +274,9 @@ def encode_column(values: Array) -> bytes:
 
 
 def decode_column(content: bytes | memoryview, count: int, field: Field) -> Array:
-    """The column in ``.npy`` bytes, a read-only view; ValueError unless it has ``count`` values of the field's kind.
-
-    Only the header that NumPy writes for such a column is accepted. :func:`numpy.load` would evaluate any header,
-    allocate the size that it claims, and open archives.
-    """
+    """The column in ``.npy`` bytes, a read-only view; ValueError unless it has ``count`` values of the field's kind."""
     dtype = get_column_dtype(field)
-    assert dtype is not None, "the kind has columns"
-    header = _NPY_HEADER.match(bytes(content[:_MAX_HEADER_NBYTES]))
-    if header is None or int.from_bytes(header["nbytes"], "little") != len(header[0]) - 10:
-        raise ValueError("its header must be that of a one-dimensional .npy file of version 1")
-    if header["descr"] != dtype.str.encode() or int(header["count"]) != count:
-        raise ValueError(
-            f"it must hold {count} values of {dtype.str}, got {int(header['count'])} of {header['descr'].decode()}"
-        )
-    if len(content) - len(header[0]) != count * dtype.itemsize:
-        raise ValueError(f"it must have {count * dtype.itemsize} bytes, got {len(content) - len(header[0])}")
-    column = np.frombuffer(content, dtype, offset=len(header[0]))
-    column.flags.writeable = False
-    return column
-
-
-def join_texts(texts: Sequence[str], field: str, store: str) -> Array:
-    """The texts of all records as a read-only array, in which each takes the memory of the longest.
-
-    Raises
-    ------
-    StoreError
-        If that is more than 4 GiB.
-    """
-    longest = max(map(len, texts), default=0)
-    if 4 * longest * len(texts) > _MAX_TEXT_NBYTES:
-        raise StoreError(
-            f"a column of {len(texts)} texts of up to {longest} characters needs more than {_MAX_TEXT_NBYTES} bytes; "
-            f"read field {field!r} from the records instead",
-            store=store,
-        )
-    column = np.array(texts, np.str_)
-    column.flags.writeable = False
+    column = read_array(content)
+    if column.dtype != dtype or column.shape != (count,):
+        raise ValueError(f"it must hold {count} values of {dtype}, got {column.dtype} of shape {column.shape}")
     return column

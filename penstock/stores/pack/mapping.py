@@ -17,7 +17,6 @@ import bisect
 import contextlib
 import functools
 import os
-import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -31,8 +30,7 @@ from penstock.errors import CorruptRecordError, IncompleteStoreError, StoreError
 from penstock.pixel_rows import EncodedRows
 from penstock.stores.common.mirrors import MirrorFile
 from penstock.stores.common.regular_file import FileIdentity, identify
-from penstock.stores.lmdb.files import FILE, HASHES, LOCK
-from penstock.stores.lmdb.pages import BTree, PageFile
+from penstock.stores.lmdb.pages import FILE, HASHES, LOCK, BTree, PageFile
 from penstock.stores.pack.format import COLUMNS, KEYS, RECORDS
 from penstock.stores.pack.meta import DAMAGED_META, META, META_ENTRY, META_HASH, PackMeta
 from penstock.stores.pack.page_hashes import PageHashFile
@@ -56,7 +54,8 @@ class PackMap:
         self.process = os.getpid()
         self._path = folder / FILE
         self._path_text = str(self._path)
-        self._pages = PageFile(self._path, url, load_page_hashes(folder, url))
+        hashes = load_page_hashes(folder, url)
+        self._pages = PageFile(self._path, url, None if hashes is None else hashes.matches)
         self.meta = read_meta(self._pages, url)
         self._trees = self._pages.trees()
         records = self._trees.get(RECORDS, BTree.empty())
@@ -80,31 +79,29 @@ class PackMap:
     @classmethod
     def open(cls, folder: Path, url: str) -> PackMap:
         """The map of the pack in ``folder``; the file is mapped if this process has no map of it."""
-        with _opening:
+        try:
+            identity = identify(folder / FILE)
+        except FileNotFoundError as error:
+            raise make_missing_error(folder, url) from error
+        except NotADirectoryError as error:
+            raise StoreFormatError(
+                f"a pack must be a folder with data.mdb in it, got an LMDB file; {_describe_other(folder)}", store=url
+            ) from error
+        except OSError as error:
+            raise StoreError(f"{folder / FILE} cannot be read: {error.strerror}", store=url) from error
+        found = _maps.get(identity)
+        if found is None or found.process != os.getpid():
             try:
-                identity = identify(folder / FILE)
-            except FileNotFoundError as error:
-                raise make_missing_error(folder, url) from error
-            except NotADirectoryError as error:
-                raise StoreFormatError(
-                    f"a pack must be a folder with data.mdb in it, got an LMDB file; {_describe_other(folder)}",
-                    store=url,
-                ) from error
-            except OSError as error:
-                raise StoreError(f"{folder / FILE} cannot be read: {error.strerror}", store=url) from error
-            found = _maps.get(identity)
-            if found is None or found.process != os.getpid():
-                try:
-                    found = _maps[identity] = cls(folder, url)
-                except StoreFormatError:
-                    if (folder / LOCK).exists():
-                        raise make_missing_error(folder, url) from None
-                    raise
-                except StoreError:
-                    raise
-                except ValueError as error:
-                    raise StoreFormatError(f"its structure is damaged: {error}", store=url) from error
-            return found
+                found = _maps[identity] = cls(folder, url)
+            except StoreFormatError:
+                if (folder / LOCK).exists():
+                    raise make_missing_error(folder, url) from None
+                raise
+            except StoreError:
+                raise
+            except ValueError as error:
+                raise StoreFormatError(f"its structure is damaged: {error}", store=url) from error
+        return found
 
     def record(self, index: int) -> memoryview:
         """The value of record ``index``, or block ``index``; ValueError if its leaf page is damaged."""
@@ -183,28 +180,14 @@ class PackMap:
 
     def column(self, field: str) -> bytes | None:
         """The stored bytes of a column; None if there is none."""
-        for _, nodes in self._pages.leaves(self._trees.get(COLUMNS, BTree.empty())):
-            for node in nodes:
-                if node.key == field.encode():
-                    return self._pages.value(node.extent)
-        return None
+        nodes = (node for _, node in self._pages.nodes(self._trees.get(COLUMNS)) if node.key == field.encode())
+        return next(map(self._pages.value, nodes), None)
 
     def key_entries(self) -> Iterator[tuple[str, int]]:
         """All (key, index) pairs, in order of the bytes of the keys; ValueError if that database is damaged."""
-        for _, nodes in self._pages.leaves(self._trees.get(KEYS, BTree.empty())):
-            for node in nodes:
-                key = node.key.decode()
-                for number in self._pages.numbers(node):
-                    yield key, number
-
-    def refuse_changed(self, url: str) -> None:
-        """Raise StoreError if the file was replaced, truncated or written to while it was mapped."""
-        try:
-            if identify(self._path) == self._identity:
-                return
-        except OSError:
-            pass
-        raise StoreError("this store's file was replaced or changed while it was open; open it again", store=url)
+        for _, node in self._pages.nodes(self._trees.get(KEYS)):
+            for number in self._pages.numbers(node):
+                yield node.key.decode(), number
 
     def _load_leaf(self, index: int) -> None:
         """Store the offsets of all records in the leaf page of one record."""
@@ -214,8 +197,8 @@ class PackMap:
         for node in self._pages.leaf(number):
             at = int.from_bytes(node.key, "big")
             if len(node.key) == 8 and at < len(self._begins):
-                self._sizes[at] = node.extent.nbytes  # before the offset: a thread that sees the offset reads both
-                self._begins[at] = node.extent.offset
+                self._sizes[at] = node.nbytes  # before the offset: a thread that sees the offset reads both
+                self._begins[at] = node.offset
         if not self._begins[index]:
             raise ValueError(f"it is missing from page {number}")
 
@@ -231,9 +214,8 @@ def read_meta(pages: PageFile, url: str, *, unfinished_ok: bool = False) -> Pack
         If the pack was never finished, unless ``unfinished_ok``.
     """
     trees = pages.trees()
-    entries = {}
-    for _, nodes in pages.leaves(trees.get(META, BTree.empty())):
-        entries.update({node.key: pages.value(node.extent) for node in nodes if node.key in {META_ENTRY, META_HASH}})
+    nodes = (node for _, node in pages.nodes(trees.get(META)))
+    entries = {node.key: pages.value(node) for node in nodes if node.key in {META_ENTRY, META_HASH}}
     if META_ENTRY not in entries:
         if META in trees and RECORDS in trees:
             raise StoreFormatError(DAMAGED_META, store=url)
@@ -288,12 +270,4 @@ def _describe_other(path: Path) -> str:
 
 
 _maps: weakref.WeakValueDictionary[FileIdentity, PackMap] = weakref.WeakValueDictionary()
-_opening = threading.Lock()
-
-
-def _renew_lock() -> None:
-    global _opening  # noqa: PLW0603  # a forked child inherits it locked if another thread held it
-    _opening = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_lock)
+"""Two threads that open a pack at once may each map it."""

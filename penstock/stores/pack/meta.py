@@ -16,7 +16,7 @@ import xxhash
 
 from penstock.errors import ArgumentError, StoreFormatError
 from penstock.sample import Schema
-from penstock.stores.pack.format import get_column_dtype
+from penstock.stores.fields.columns import get_column_dtype
 from penstock.stores.writing import CommittedRecords, Skipped
 
 __all__ = [

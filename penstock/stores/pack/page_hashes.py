@@ -11,11 +11,11 @@ tree that it reads with its hash; verification compares all pages. See docs/deci
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 import struct
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 
 from penstock.stores.common.mirrors import find_mirror
 from penstock.stores.common.regular_file import open_regular
-from penstock.stores.lmdb.files import HASHES
-from penstock.stores.lmdb.pages import PageFile, is_page_size
+from penstock.stores.lmdb.pages import HASHES, PageFile, is_page_size
 
 __all__ = ["PageHashFile", "hash_pages"]
 
@@ -35,7 +34,7 @@ _MAGIC: Final = b"PSSEAL\x01\n"
 _MAX_ATTEMPTS: Final = 4
 _BLOCK_NBYTES: Final = 4 << 20
 """Bytes of hashes that are fetched at once, of a pack in object storage: those of 2 GB of the pack."""
-_PART_NBYTES: Final = 1 << 20  # a whole number of pages of every size; two parts fit into a processor's cache
+_PART_NBYTES: Final = 1 << 20  # a whole number of pages of every size; it fits into a processor's cache
 
 
 class PageHashFile:
@@ -138,10 +137,11 @@ class PageHashFile:
             head = _HEADER.pack(_MAGIC, pages.page_nbytes, 0, pages.pages, bytes(8))[:-8]
             state = xxhash.xxh3_64(head)
             file.write(head + bytes(8))
-            for content in _read_parts(folder / file_name, pages.nbytes):
-                hashes = hash_pages(content, pages.page_nbytes).tobytes()
-                state.update(hashes)
-                file.write(hashes)
+            with io.FileIO(open_regular(folder / file_name)) as written:
+                for content in _read_parts(written, pages.nbytes):
+                    hashes = hash_pages(content, pages.page_nbytes).tobytes()
+                    state.update(hashes)
+                    file.write(hashes)
             file.seek(len(head))
             file.write(state.digest())
             file.flush()
@@ -149,32 +149,18 @@ class PageHashFile:
         return temporary
 
 
-def _read_parts(path: Path, nbytes: int) -> Iterator[memoryview]:
-    """The first ``nbytes`` of a file, some pages at a time; a part is valid until the next one is asked for.
+def _read_parts(file: io.FileIO, nbytes: int) -> Iterator[memoryview]:
+    """The first ``nbytes`` bytes of a file, some pages at a time; a part is valid until the next one is asked for.
 
-    The next part is read while the caller works on one. Their memory is used again, such that it stays in the cache of
-    the processor: to allocate it anew takes longer than to read it.
+    Their memory is used again, such that it stays in the cache of the processor: to allocate it anew takes longer than
+    to read it.
     """
-    descriptor = open_regular(path)
-    buffers = [memoryview(bytearray(min(nbytes, _PART_NBYTES))) for _ in range(2)]
-    try:
-        with ThreadPoolExecutor(1, thread_name_prefix="penstock-pages") as pool:
-            pending = pool.submit(_read_at, descriptor, buffers[0], 0, nbytes)
-            for offset in range(_PART_NBYTES, nbytes + _PART_NBYTES, _PART_NBYTES):
-                part = pending.result()
-                buffers.reverse()
-                pending = pool.submit(_read_at, descriptor, buffers[0], offset, nbytes)
-                yield part
-    finally:
-        os.close(descriptor)
-
-
-def _read_at(descriptor: int, out: memoryview, offset: int, end: int) -> memoryview:
-    """The bytes of a file from ``offset`` to ``end``, as many as fit; OSError if the file ends before."""
-    part = out[: max(0, min(len(out), end - offset))]
-    if part and (count := os.preadv(descriptor, [part], offset)) != len(part):
-        raise OSError(f"the file ends at byte {offset + count}, and had {end} bytes")
-    return part
+    buffer = memoryview(bytearray(_PART_NBYTES))
+    for offset in range(0, nbytes, _PART_NBYTES):
+        part = buffer[: nbytes - offset]
+        if file.readinto(part) != len(part):
+            raise OSError(f"the file ends before byte {nbytes}")
+        yield part
 
 
 def hash_pages(content: bytes | memoryview, page_nbytes: int) -> NDArray[np.uint64]:

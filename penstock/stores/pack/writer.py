@@ -5,31 +5,28 @@
     append, append, ... ──due──> commit: records, description     one transaction, one sync (none for the first few)
     finish ──────────────────> commit: last records, columns, keys, "complete"  ──> page hashes, origin ──> unlock
 
-Commits are made at fixed counts of records and bytes. Each opens the environment anew, such that LMDB carries nothing
-from one transaction to the next: the bytes that a commit writes depend on the records alone. ``writemap`` is not used,
-because a full disk would kill the process.
+Commits are made at fixed counts of records and bytes; :mod:`.lmdb.environment_writer` makes them.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import lmdb
 import xxhash
 
 from penstock.errors import ArgumentError, StoreError, StoreFormatError
 from penstock.sample import Schema
-from penstock.stores.common.journal import Journal, JournaledWriter, open_locked
+from penstock.stores.common.journal import Journal, open_locked
 from penstock.stores.common.seek_table_file import seek_table_path
-from penstock.stores.lmdb.commit_limits import CommitLimits
-from penstock.stores.lmdb.files import FILE, HASHES, LOCK
-from penstock.stores.lmdb.pages import BTree, PageFile, fsync_path, newest_meta
+from penstock.stores.lmdb.environment_writer import CommitLimits, EnvironmentWriter
+from penstock.stores.lmdb.pages import FILE, HASHES, LOCK, PageFile, fsync_path, newest_meta
 from penstock.stores.location import Location
 from penstock.stores.origin import ORIGIN_FILE, Origin, read_origin, write_origin
 from penstock.stores.pack.block_entries import make_entries
@@ -37,7 +34,7 @@ from penstock.stores.pack.format import COLUMNS, KEYS, RECORDS, make_record_key
 from penstock.stores.pack.mapping import read_meta
 from penstock.stores.pack.meta import META, META_ENTRY, META_HASH, PackMeta
 from penstock.stores.pack.page_hashes import PageHashFile
-from penstock.stores.writing import Skipped
+from penstock.stores.writing import FieldValues, Skipped
 from penstock.wording import counted
 
 __all__ = ["LmdbWriter"]
@@ -47,12 +44,11 @@ _logger = logging.getLogger(__name__)
 _OURS: Final = (FILE, "lock.mdb", HASHES, f"{HASHES}.tmp", ORIGIN_FILE, ".convert.json", LOCK)
 _EMPTY_NBYTES: Final = 1 << 17  # two of the largest pages: a file of this size may come from a kill while LMDB made it
 _MAX_SOURCE_NBYTES: Final = 1024
-_SLACK_NBYTES: Final = 1 << 20  # what a commit writes beside its records, about
 
 _HEAP_END_NBYTES: Final = 100_000  # larger than what is free between other blocks, and too small for a map of its own
 
 
-class LmdbWriter(JournaledWriter[Any]):
+class LmdbWriter(EnvironmentWriter[object]):
     """Writes one pack.
 
     Parameters
@@ -90,44 +86,41 @@ class LmdbWriter(JournaledWriter[Any]):
     ) -> None:
         self._location = Location.from_path("lmdb", path)
         self._path, self._url = self._location.local_path, str(self._location)
-        self._limits = limits or CommitLimits()
-        self._map_nbytes = self._limits.map_nbytes
+        super().__init__(self._path, Journal(self._url, "pack", source, schema), limits)
         self._entries = make_entries(schema)
-        self.journal = Journal(self._url, "pack", source, schema)
         self._most_pending_nbytes = 0
         self._heap_ends: list[bytes] = []
         self._meta = PackMeta(schema, source=source, block_records=self._entries.block_records)
         self._origin = Origin.from_text(source)
         self._is_new = not self._location.exists()
-        self._lock = open_locked(self._path / LOCK, self._url)
-        self._locked_source = os.pread(self._lock, _MAX_SOURCE_NBYTES, 0).decode(errors="replace")
+        self.lock = open_locked(self._path / LOCK, self._url)
+        self._locked_source = os.pread(self.lock, _MAX_SOURCE_NBYTES, 0).decode(errors="replace")
         try:
             self._begin(overwrite=overwrite)
         except BaseException:
             self._undo_opening()
             raise
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, source.encode(), 0)
+        os.ftruncate(self.lock, 0)
+        os.pwrite(self.lock, source.encode(), 0)
 
-    def prepare(self, key: str, fields: Mapping[str, object]) -> Any:
+    def prepare(self, key: str, fields: Mapping[str, object]) -> object:
         """Encode and hash a record; thread-safe."""
-        return self._entries.prepare(key, fields)
+        return self.prepare_batch([key], {name: [value] for name, value in fields.items()})
 
-    def append(self, prepared: Any) -> None:
+    def append(self, prepared: object) -> None:
         """Add the next record; commit if enough records are pending."""
-        self._entries.add(prepared)
-        self._commit_if_due()
+        self.append_batch(prepared)
 
-    def prepare_batch(self, keys: Sequence[str], fields: Mapping[str, Any]) -> Any:
+    def prepare_batch(self, keys: Sequence[str], fields: FieldValues) -> object:
         """Encode and hash some records, from arrays by field; thread-safe."""
-        return self._entries.prepare_batch(keys, fields)
+        return self._entries.prepare(keys, fields)
 
-    def append_batch(self, prepared: Any) -> None:
+    def append_batch(self, prepared: object) -> None:
         """Add the next records; commit where :meth:`append` would."""
-        for _ in self._entries.add_batch(prepared):
+        for _ in self._entries.add(prepared):
             self._commit_if_due()
 
-    def repeats_last(self, prepared: Any) -> bool:
+    def repeats_last(self, prepared: object) -> bool:
         """Whether a prepared record equals the last one that is committed."""
         return self._entries.repeats_last(prepared)
 
@@ -148,9 +141,7 @@ class LmdbWriter(JournaledWriter[Any]):
 
     def close(self) -> None:
         """Release the lock. What was committed stays, and the lock file, which contains the origin."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        super().close()
         self._heap_ends.clear()
 
     def discard(self) -> None:
@@ -176,7 +167,7 @@ class LmdbWriter(JournaledWriter[Any]):
 
     def _commit_if_due(self) -> None:
         entries = self._entries
-        if self._limits.is_due(len(entries.pending), entries.pending_nbytes, self._meta.nbytes):
+        if self.limits.is_due(len(entries.pending), entries.pending_nbytes, self._meta.nbytes):
             self._commit(self._describe())
 
     def _describe(self) -> PackMeta:
@@ -249,10 +240,9 @@ class LmdbWriter(JournaledWriter[Any]):
     def _resume(self, meta: PackMeta) -> None:
         try:
             with PageFile(self._path / FILE, self._url) as pages:
-                self._map_nbytes = max(self._map_nbytes, pages.meta.map_nbytes)  # as it was when the last commit ended
-                for _, nodes in pages.leaves(pages.trees().get(RECORDS, BTree.empty())):
-                    for node in nodes:
-                        self._entries.restore(pages.value(node.extent), meta.count)
+                self.map_nbytes = max(self.map_nbytes, pages.meta.map_nbytes)  # as it was when the last commit ended
+                for _, node in pages.nodes(pages.trees().get(RECORDS)):
+                    self._entries.restore(pages.value(node), meta.count)
             held = self._entries.count
             if held != meta.count or self._entries.content.hex() != meta.content:
                 raise ValueError(f"it has {held} records of {meta.count}, or other records")  # noqa: TRY301  # one handler
@@ -261,16 +251,10 @@ class LmdbWriter(JournaledWriter[Any]):
         self._note_commit(meta)
 
     def _commit(self, meta: PackMeta, columns: Mapping[str, bytes] | None = None) -> None:
-        self._check_disk_space()
-        while True:
-            try:
-                self._transact(meta, columns)
-                break
-            except lmdb.MapFullError:
-                self._map_nbytes *= 2
-            except lmdb.Error as error:
-                self._check_disk_space(error)
-                raise StoreError(f"LMDB could not write: {error}", store=self._url) from error
+        # `_complete` syncs the last commit
+        must_sync = self.limits.must_sync(meta.nbytes) and not meta.complete
+        put = functools.partial(self._put, meta=meta, columns=columns)
+        self.transact(put, self._entries.pending_nbytes, must_sync=must_sync)
         self._note_commit(meta)
         self._entries.clear_pending()
 
@@ -278,31 +262,28 @@ class LmdbWriter(JournaledWriter[Any]):
         self._meta = meta
         self.journal.restore(meta.committed)
 
-    def _transact(self, meta: PackMeta, columns: Mapping[str, bytes] | None) -> None:
-        with (
-            lmdb.open(
-                str(self._path),
-                map_size=self._map_nbytes,
-                lock=False,
-                max_dbs=8,
-                metasync=False,  # the meta page is synced after its data, with the next commit or `_complete`
-                sync=self._limits.must_sync(meta.nbytes) and not meta.complete,  # `_complete` syncs the last one
-            ) as environment,
-            environment.begin(write=True) as transaction,
-        ):
-            databases = {name: environment.open_db(name, transaction) for name in (RECORDS, COLUMNS, KEYS, META)}
-            for index, (begin, blobs) in enumerate(self._entries.pending, self._entries.first):
-                value = b"".join((begin, *blobs)) if blobs else begin
-                transaction.put(make_record_key(index), value, append=True, db=databases[RECORDS])
-            self._keep_memory()
-            for name, content in (columns or {}).items():
-                transaction.put(name.encode(), content, db=databases[COLUMNS])
-            if columns is not None:
-                for key, number in self._entries.key_entries():
-                    transaction.put(key, number, append=True, db=databases[KEYS])
-            description = meta.to_bytes()
-            transaction.put(META_ENTRY, description, db=databases[META])
-            transaction.put(META_HASH, xxhash.xxh3_64_digest(description), db=databases[META])
+    def _put(
+        self,
+        environment: lmdb.Environment,
+        transaction: lmdb.Transaction,
+        *,
+        meta: PackMeta,
+        columns: Mapping[str, bytes] | None,
+    ) -> None:
+        """Put the pending entries and the description; with the last of them, columns and keys."""
+        databases = {name: environment.open_db(name, transaction) for name in (RECORDS, COLUMNS, KEYS, META)}
+        for index, (begin, blobs) in enumerate(self._entries.pending, self._entries.first):
+            value = b"".join((begin, *blobs)) if blobs else begin
+            transaction.put(make_record_key(index), value, append=True, db=databases[RECORDS])
+        self._keep_memory()
+        for name, content in (columns or {}).items():
+            transaction.put(name.encode(), content, db=databases[COLUMNS])
+        if columns is not None:
+            for key, number in self._entries.key_entries():
+                transaction.put(key, number, append=True, db=databases[KEYS])
+        description = meta.to_bytes()
+        transaction.put(META_ENTRY, description, db=databases[META])
+        transaction.put(META_HASH, xxhash.xxh3_64_digest(description), db=databases[META])
 
     def _keep_memory(self) -> None:
         """Make the pages that LMDB allocated for this commit be used again for the next one.
@@ -315,12 +296,8 @@ class LmdbWriter(JournaledWriter[Any]):
             self._heap_ends.append(bytes(_HEAP_END_NBYTES))
 
     def _complete(self) -> None:
-        path = self._path / FILE
         with self.journal.writing():
-            want = newest_meta(path, self._url).nbytes
-            with path.open("r+b") as file, ThreadPoolExecutor(1, thread_name_prefix="penstock-sync") as pool:
-                if os.fstat(file.fileno()).st_size < want:  # LMDB leaves free pages at the end unwritten
-                    file.truncate(want)
+            with self.open_complete() as file, ThreadPoolExecutor(1, thread_name_prefix="penstock-sync") as pool:
                 synced = pool.submit(os.fsync, file.fileno())
                 hashes = PageHashFile.write(self._path, FILE)  # while the disk writes
                 synced.result()
@@ -336,13 +313,3 @@ class LmdbWriter(JournaledWriter[Any]):
                 (self._path / name).unlink(missing_ok=True)
             except OSError as error:
                 raise StoreError(f"{name} cannot be removed: {error.strerror}", store=self._url) from error
-
-    def _check_disk_space(self, cause: Exception | None = None) -> None:
-        need = self._entries.pending_nbytes + _SLACK_NBYTES
-        free = shutil.disk_usage(self._path).free
-        if free < need:
-            raise StoreError(
-                f"the disk is full: the next commit needs {need} bytes and {free} are free; "
-                f"{counted(self._meta.count, 'record')} so far are safe. Free some space and pack again to resume",
-                store=self._url,
-            ) from cause

@@ -13,25 +13,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final, cast
 
 import numpy as np
 
 from penstock.errors import ArgumentError
-from penstock.sample import Field
+from penstock.sample import Array, Field
 from penstock.stores.fields.pixels import PIXEL_DTYPES, PixelLayout
 from penstock.stores.fields.usual_names import IMAGE_NAMES, LABEL_NAMES, WEAK_IMAGE_NAMES
 
 __all__ = ["ValueReader", "describe_value", "infer_field", "name_values"]
 
-ValueReader = Callable[[Any], Any]
+ValueReader = Callable[[object], object]
 """Converts a stored value to that of its field; ValueError or TypeError if it is of another kind."""
 
 _DEFAULT_NAMES: Final = ("image", "label")
 _MAX_ITEMS: Final = 64
 
 
-def name_values(value: Any, names: Sequence[str] | None) -> dict[str, Any]:
+def name_values(value: object, names: Sequence[str] | None) -> dict[str, object]:
     """The values of one record by the names of their fields.
 
     Parameters
@@ -64,7 +64,7 @@ def name_values(value: Any, names: Sequence[str] | None) -> dict[str, Any]:
     raise ValueError(f"its value must be a tuple, dict, array or bytes, got {describe_value(value)}")
 
 
-def _name_items(value: Mapping[Any, Any], names: Sequence[str] | None) -> dict[str, Any]:
+def _name_items(value: Mapping[object, object], names: Sequence[str] | None) -> dict[str, object]:
     texts = {key.decode("utf-8", "backslashreplace") if type(key) is bytes else str(key): key for key in value}
     if names is not None:
         return {name: value[texts[name]] for name in names}
@@ -79,7 +79,7 @@ def _name_items(value: Mapping[Any, Any], names: Sequence[str] | None) -> dict[s
 
 
 def infer_field(
-    name: str, values: Sequence[Any], layout: PixelLayout, classes: tuple[str, ...]
+    name: str, values: Sequence[object], layout: PixelLayout, classes: tuple[str, ...]
 ) -> tuple[Field, ValueReader]:
     """The field of some values, and the function that reads each.
 
@@ -98,7 +98,7 @@ def infer_field(
         raise ValueError(f"field {name!r} must have values of one kind, got {', '.join(sorted(kinds))}")
     kind = kinds.pop()
     if kind == "pixels":
-        return _read_pixels(layout.make_kind(known), layout)
+        return _read_pixels(layout.make_kind(cast("list[Array]", known)), layout)
     if kind == "array":
         return _read_arrays([np.asarray(value) for value in known])
     if kind == "label" and name != "label":
@@ -106,7 +106,7 @@ def infer_field(
     return Field(kind, classes if kind == "label" else ()), _READERS[kind]
 
 
-def describe_value(value: Any) -> str:
+def describe_value(value: object) -> str:
     """The form of a value, in words: ``tuples (bytes, int)``."""
     if isinstance(value, tuple | list):
         return f"{type(value).__name__}s ({', '.join(map(_describe_item, value[:8]))})"
@@ -115,13 +115,13 @@ def describe_value(value: Any) -> str:
     return _describe_item(value)
 
 
-def _describe_item(value: Any) -> str:
+def _describe_item(value: object) -> str:
     if isinstance(value, np.ndarray):
         return f"{value.dtype} array of shape {value.shape}"
     return "bytes" if isinstance(value, memoryview) else type(value).__name__
 
 
-def _kind_of(name: str, value: Any) -> str:
+def _kind_of(name: str, value: object) -> str:
     if isinstance(value, np.ndarray):
         is_pixels = name == "image" and value.ndim in {2, 3} and value.dtype.newbyteorder("=").name in PIXEL_DTYPES
         if not value.ndim:
@@ -139,7 +139,7 @@ def _read_pixels(kind: str, layout: PixelLayout) -> tuple[Field, ValueReader]:
     pixels = field.pixels
     assert pixels is not None, "its kind begins so"
 
-    def read(value: Any) -> Any:
+    def read(value: object) -> Array:
         if not isinstance(value, np.ndarray) or value.ndim not in {2, 3}:
             raise ValueError(f"its pixels must be an array of 2 or 3 axes, got {describe_value(value)}")
         return layout.read(value, pixels)
@@ -147,7 +147,7 @@ def _read_pixels(kind: str, layout: PixelLayout) -> tuple[Field, ValueReader]:
     return field, read
 
 
-def _read_arrays(samples: Sequence[Any]) -> tuple[Field, ValueReader]:
+def _read_arrays(samples: Sequence[Array]) -> tuple[Field, ValueReader]:
     dtypes = {sample.dtype.newbyteorder("=") for sample in samples}
     dtype = np.result_type(*dtypes)
     if len({sample.ndim for sample in samples}) != 1 or dtype.kind not in "biuf":
@@ -158,7 +158,7 @@ def _read_arrays(samples: Sequence[Any]) -> tuple[Field, ValueReader]:
     array = field.array
     assert array is not None, "its kind is one of an array"
 
-    def read(value: Any) -> Any:
+    def read(value: object) -> Array:
         converted = np.asarray(value)
         if not np.can_cast(converted.dtype, array.dtype, "same_kind") or not array.allows(converted.shape):
             raise ValueError(f"an array is {converted.dtype} of shape {converted.shape}; the store's are {array}")
@@ -169,7 +169,7 @@ def _read_arrays(samples: Sequence[Any]) -> tuple[Field, ValueReader]:
     return field, read
 
 
-def _read_whole(value: Any) -> int:
+def _read_whole(value: object) -> int:
     if type(value) is int and -(2**63) <= value < 2**63:  # the usual ones first: these are called for each record
         return value
     if isinstance(value, int | np.ndarray) and not getattr(value, "ndim", 0):
@@ -179,25 +179,25 @@ def _read_whole(value: Any) -> int:
     raise ValueError(f"a number must be a whole number of 64 bits, got {describe_value(value)}")
 
 
-def _read_float(value: Any) -> float:
+def _read_float(value: object) -> float:
     if isinstance(value, int | float | np.ndarray) and not getattr(value, "ndim", 0):
         return float(value)
     raise ValueError(f"a number must be a float, got {describe_value(value)}")
 
 
-def _read_text(value: Any) -> str:
+def _read_text(value: object) -> str:
     if isinstance(value, str):
         return value
     raise ValueError(f"a text must be text, got {describe_value(value)}")
 
 
-def _read_bytes(value: Any) -> Any:
+def _read_bytes(value: object) -> object:
     if type(value) in _BYTES_TYPES:
         return value
     raise ValueError(f"an encoded field must be bytes, got {describe_value(value)}")
 
 
-def _read_json(value: Any) -> Any:
+def _read_json(value: object) -> object:
     try:
         json.dumps(value)
     except (TypeError, RecursionError) as error:

@@ -12,7 +12,7 @@ is used only where every byte outside the picture equals that of a pickle that w
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal, cast
 
 import numpy as np
 
@@ -46,15 +46,15 @@ class _ArrayHead:
     def __init__(self, array: Array) -> None:
         self.dtype: DType = array.dtype
         self.shape, self.nbytes = array.shape, array.nbytes
-        self.order: Any = _get_order(array)
-        self.tails: dict[bytes, Any] = {}
+        self.order = _get_order(array)
+        self.tails: dict[bytes, object] = {}
 
 
 class PickleReader:
     """Reads pickles that resemble one another. Thread-safe: two threads may learn the same twice."""
 
     def __init__(self) -> None:
-        self._labels: dict[bytes, Any] = {}
+        self._labels: dict[bytes, object] = {}
         self._heads: dict[bytes, _ArrayHead] = {}
         self._head_nbytes = 0
         self._tails = 0
@@ -84,7 +84,7 @@ class PickleReader:
         self._learn_array(value, content)
         return value
 
-    def _learn_pair(self, content: memoryview, end: int) -> Any:
+    def _learn_pair(self, content: memoryview, end: int) -> object:
         """A pickle that begins with the bytes of a picture; what is behind them is learned."""
         value = restricted_loads(content)
         tail = bytes(content[end:])
@@ -94,8 +94,8 @@ class PickleReader:
                 self._labels[tail] = pair[1]
         return value
 
-    def _learn_array(self, value: Any, content: memoryview) -> None:
-        array, label = value, _ALONE
+    def _learn_array(self, value: object, content: memoryview) -> None:
+        array, label = value, cast("object", _ALONE)
         if type(value) is tuple and len(value) == 2 and type(value[1]) in _IMMUTABLE:
             array, label = value
         if not isinstance(array, np.ndarray) or not array.size:
@@ -118,7 +118,7 @@ class PickleReader:
             self._tails += 1
 
 
-def _get_order(array: Array) -> str:
+def _get_order(array: Array) -> Literal["C", "F"]:
     return "C" if array.flags.c_contiguous else "F"
 
 

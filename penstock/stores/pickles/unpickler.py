@@ -21,8 +21,14 @@ from collections.abc import Sequence, Sized
 from typing import Any, Final
 
 from penstock.errors import StoreFormatError
-from penstock.stores.pickles.arrays import PickledArray, PickledDtype
-from penstock.stores.pickles.globals import GLOBALS, PickledGlobal, check_key, make_refusal
+from penstock.stores.pickles.globals import (
+    GLOBALS,
+    PickledArray,
+    PickledDtype,
+    PickledGlobal,
+    check_key,
+    make_refusal,
+)
 
 __all__ = ["is_pickle", "restricted_loads"]
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -28,8 +27,8 @@ __all__ = [
     "HEADER_NBYTES",
     "MAGIC_BYTES",
     "MAX_RECORD_NBYTES",
-    "Frames",
-    "ImageHeaders",
+    "ROW",
+    "Rows",
     "encode_record",
     "find_magic",
     "join_parts",
@@ -51,37 +50,30 @@ _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 _CHUNK_RECORDS: Final = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class Frames:
-    """Where the records of a file lie.
+Rows = np.ndarray[tuple[int], np.dtype[np.void]]
+"""One row of :data:`ROW` for each record."""
 
-    Parameters
-    ----------
-    starts : ndarray of int64
-        Offset of the first frame of each record.
-    lengths : ndarray of int64
-        Bytes of each payload, its parts joined.
-    split : ndarray of bool
-        Whether the record lies in several parts.
-    """
-
-    starts: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    split: NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class ImageHeaders:
-    """The headers of images: one value for each record in every array."""
-
-    flags: NDArray[np.uint32]
-    labels: NDArray[np.float32]
-    ids: NDArray[np.uint64]
-    ids2: NDArray[np.uint64]
+ROW: Final = np.dtype(
+    [
+        ("shard", np.uint32),
+        ("flag", np.uint32),
+        ("start", np.int64),
+        ("nbytes", np.int64),
+        ("head_nbytes", np.int64),
+        ("id", np.int64),
+        ("id2", np.int64),
+        ("label", np.float32),
+        ("is_split", np.bool_),
+    ],
+    align=True,
+)
+"""What a scan finds of a record: number of its file; how many numbers its label has (0: one, in ``label``); where its
+first frame begins; bytes of its payload, and of what stands before the image in it; ids, as numbers with a sign; the
+label; whether it lies in several parts."""
 
 
-def scan_frames(content: memoryview) -> Frames:
-    """Find the records of a file.
+def scan_frames(content: memoryview) -> Rows:
+    """Find the records of a file: ``start``, ``nbytes`` and ``is_split`` of their rows, the rest is zero.
 
     Raises
     ------
@@ -111,9 +103,9 @@ def _count_records(words: Sequence[int]) -> int:
     return sum(word >> 29 in {_WHOLE, _LAST} for word in words)
 
 
-def _group_parts(offsets: NDArray[np.int64], words: NDArray[np.uint32]) -> Frames:
+def _group_parts(offsets: NDArray[np.int64], words: NDArray[np.uint32]) -> Rows:
     if not len(words):
-        return Frames(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
+        return np.zeros(0, ROW)
     parts, lengths = words >> 29, (words & MAX_RECORD_NBYTES).astype(np.int64)
     begins = (parts == _WHOLE) | (parts == _FIRST)
     is_open = (parts == _FIRST) | (parts == _MIDDLE)
@@ -124,8 +116,10 @@ def _group_parts(offsets: NDArray[np.int64], words: NDArray[np.uint32]) -> Frame
         raise ValueError(f"the parts of record {number} must be a first, middle ones and a last one (byte {where})")
     first = np.flatnonzero(begins)
     counts = np.diff(first, append=len(parts))
-    joined = np.add.reduceat(lengths, first) + len(MAGIC_BYTES) * (counts - 1)
-    return Frames(offsets[first], joined, counts > 1)
+    rows = np.zeros(len(first), ROW)
+    rows["start"], rows["is_split"] = offsets[first], counts > 1
+    rows["nbytes"] = np.add.reduceat(lengths, first) + len(MAGIC_BYTES) * (counts - 1)
+    return rows
 
 
 def join_parts(content: memoryview, start: int) -> bytes:
@@ -151,32 +145,29 @@ def join_parts(content: memoryview, start: int) -> bytes:
     return MAGIC_BYTES.join(pieces)
 
 
-def read_headers(content: memoryview, frames: Frames) -> ImageHeaders | None:
-    """The headers of the images; None if a record is too short for its header and the label that the header declares.
+def read_headers(content: memoryview, rows: Rows) -> bool:
+    """Add the headers of the images to the rows; False if a record is too short for its header and its label.
 
     Raises
     ------
     ValueError
         As :func:`join_parts`.
     """
-    count = len(frames.starts)
-    if (frames.lengths < HEADER_NBYTES).any():
-        return None
+    if (rows["nbytes"] < HEADER_NBYTES).any():
+        return False
     words = np.frombuffer(content, "<u4", len(content) // 4)
-    heads = np.empty((count, HEADER_NBYTES // 4), np.uint32)
-    first = (frames.starts + _FRAME_NBYTES) // 4  # frames begin at multiples of 4
-    whole = np.flatnonzero(~frames.split)
+    heads = np.empty((len(rows), HEADER_NBYTES // 4), np.uint32)
+    first = (rows["start"] + _FRAME_NBYTES) // 4  # frames begin at multiples of 4
+    whole = np.flatnonzero(~rows["is_split"])
     for begin in range(0, len(whole), _CHUNK_RECORDS):
-        rows = whole[begin : begin + _CHUNK_RECORDS]
-        heads[rows] = words[first[rows, None] + np.arange(heads.shape[1])]
-    for row in np.flatnonzero(frames.split).tolist():  # a part may end inside the header
-        heads[row] = np.frombuffer(join_parts(content, int(frames.starts[row])), "<u4", heads.shape[1])
-    flags = heads[:, 0].copy()
-    if (HEADER_NBYTES + 4 * flags.astype(np.int64) > frames.lengths).any():
-        return None
-    labels = heads[:, 1].copy().view(np.float32)
-    ids = heads[:, 2:].copy().view("<u8").astype(np.uint64)
-    return ImageHeaders(flags, labels, ids[:, 0].copy(), ids[:, 1].copy())
+        chunk = whole[begin : begin + _CHUNK_RECORDS]
+        heads[chunk] = words[first[chunk, None] + np.arange(heads.shape[1])]
+    for row in np.flatnonzero(rows["is_split"]).tolist():  # a part may end inside the header
+        heads[row] = np.frombuffer(join_parts(content, int(rows["start"][row])), "<u4", heads.shape[1])
+    rows["flag"], rows["label"] = heads[:, 0], heads[:, 1].copy().view(np.float32)
+    rows["id"], rows["id2"] = heads[:, 2:].copy().view("<i8").T
+    rows["head_nbytes"] = HEADER_NBYTES + 4 * rows["flag"].astype(np.int64)
+    return not (rows["head_nbytes"] > rows["nbytes"]).any()
 
 
 def find_magic(payload: bytes | memoryview) -> list[int]:

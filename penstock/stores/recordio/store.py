@@ -15,9 +15,8 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,34 +27,23 @@ from penstock.stores.base import PathLike
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.record_index import load_or_scan
 from penstock.stores.common.regular_file import open_regular
-from penstock.stores.container import ContainerStore
+from penstock.stores.container import ContainerStore, select_given
 from penstock.stores.fields.image_signatures import are_images
+from penstock.stores.indices import spread_indices
 from penstock.stores.location import Location
-from penstock.stores.recordio.format import HEADER_NBYTES, MAGIC_BYTES, join_parts
+from penstock.stores.recordio.format import HEADER_NBYTES, MAGIC_BYTES, ROW, join_parts
 from penstock.stores.recordio.labels import find_boxes, find_label_field, is_detection_label
 from penstock.stores.recordio.scan import RecordTable, scan_files
 from penstock.stores.recordio.writer import RecordioWriter, find_storable
-from penstock.stores.writing import Writer
 from penstock.wording import counted
 
 __all__ = ["RecordioStore"]
 
-_VERSION: Final = "recordio-1"
+_VERSION: Final = "recordio-2"
 _FRAME_NBYTES: Final = 8
 _INDEX_LINE: Final = re.compile(rb"[^\t\n\0]+\t[0-9]{1,18}\r?\n")
 _RECOGNISED_NBYTES: Final = 300
 _LABEL_FORMATS: Final = ("auto", "array", "detection")
-_SAMPLED_RECORDS: Final = 16
-
-
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """What the records hold."""
-
-    schema: Schema
-    blob: str  # the field of the image, or of the bytes
-    label: str  # "", "number", "array" or "detection"
-    description: str
 
 
 class RecordioStore(ContainerStore[MappedFiles]):
@@ -103,15 +91,13 @@ class RecordioStore(ContainerStore[MappedFiles]):
     ) -> None:
         if label_format not in _LABEL_FORMATS:
             raise ArgumentError(f"label_format must be one of {', '.join(_LABEL_FORMATS)}, got {label_format!r}")
-        options = {"index": index, "image_header": image_header, "empty_records": empty_records}
-        defaults = {"index": True, "image_header": True, "empty_records": False, "label_format": "auto"}
-        given = {
-            name: value for name, value in {**options, "label_format": label_format}.items() if value != defaults[name]
-        }
+        options = select_given(
+            type(self), index=index, image_header=image_header, empty_records=empty_records, label_format=label_format
+        )
         location = self.locate(path)
         self._records, indexes = _pair_files(location.paths, find_indexes=index, store=str(location))
         files = [*self._records, *(each for each in indexes if each is not None)]
-        super().__init__(location, files=files, **given)
+        super().__init__(location, files=files, **options)
         mapped = MappedFiles(self._records)
         explicit = {each for each in location.paths if each.suffix == ".idx"}
 
@@ -125,26 +111,37 @@ class RecordioStore(ContainerStore[MappedFiles]):
                 scan,
                 lambda arrays: RecordTable.from_arrays(arrays, len(self._records)),
             )
-            table, left_out = (table, 0) if empty_records else _leave_out_identities(table)
+            table, self._left_out = (table, 0) if empty_records else _leave_out_identities(table)
             self._set_table(table)
-            self._layout = self._find_layout(mapped, label_format, image_header, left_out)
-            self._schema = self._layout.schema
+            self._has_headers = image_header
+            self._blob = "image" if image_header and self._holds_images(mapped) else "bytes"
+            self._schema = Schema({self._blob: Field(self._blob)} | self._find_fields(mapped, label_format))
 
     def _set_table(self, table: RecordTable) -> None:
-        if not len(table.starts):
+        if not len(table.rows):
             raise StoreFormatError("this file has no records", store=self.url)
         self._table = table
         self._keys: Sequence[str] = table.keys
-        # views give Python numbers, faster than arrays do
-        self._shards, self._starts, self._lengths = table.shards.data, table.starts.data, table.lengths.data
-        self._heads, self._split = table.heads.data, table.split.data
-        self._flags, self._labels = table.flags.data, table.labels.data
-        self._ids, self._ids2 = table.ids.data, table.ids2.data
+        views = [table.rows[name].data for name in ROW.names or ()]  # they give Python numbers, faster than arrays do
+        self._shards, self._flags, self._starts, self._lengths, self._heads = views[:5]
+        self._ids, self._ids2, self._labels, self._split = views[5:]
 
     @property
     def description(self) -> str:
         """How many records and files, what the labels are, and what was left out."""
-        return self._layout.description
+        kind = self.schema["label"].kind if "label" in self.schema else ""
+        words = {"": "no labels", "label": "labels are class numbers", "float": "labels are numbers"}
+        what = "labels are boxes (detection)" if "boxes" in self.schema else words.get(kind, "labels are arrays")
+        split = int(np.count_nonzero(self._table.rows["is_split"]))
+        identities = f"InsightFace: {counted(self._left_out, 'record')} of identities without an image left out"
+        parts = [
+            f"RecordIO: {counted(len(self), 'record')} in {counted(len(self._records), 'file')}",
+            "keys of the index file" if self._table.has_index else "keys are numbers",
+            what if self._has_headers else "bytes",
+            f"{split} in several parts" if split else "",
+            identities if self._left_out else "",
+        ]
+        return ", ".join(filter(None, parts))
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -159,24 +156,24 @@ class RecordioStore(ContainerStore[MappedFiles]):
 
     def read_record(self, opened: MappedFiles, index: int) -> Record:
         """One record; the image is a view."""
-        layout = self._layout
+        schema = self._schema.fields
         payload = self._read_payload(opened, index)
-        fields: dict[str, Any] = {layout.blob: self._find_blob(payload, index)}
-        if layout.label == "number":
+        fields: dict[str, object] = {self._blob: self._find_blob(payload, index)}
+        if "label" in schema and schema["label"].array is None:
             fields["label"] = self._read_number(index)
-        elif layout.label:
+        elif "label" in schema:
             label = self._read_array(payload, index)
             fields["label"] = label
-            if layout.label == "detection":
+            if "boxes" in schema:
                 image = payload[self._heads[index] :]
                 fields["boxes"], fields["classes"] = (None, None) if label is None else find_boxes(label, image)
-        if "id" in layout.schema.fields:
+        if "id" in schema:
             fields["id"] = self._ids[index]
-        if "id2" in layout.schema.fields:
+        if "id2" in schema:
             fields["id2"] = self._ids2[index]
         return Record(index, self._keys[index], fields)
 
-    def make_blob_reader(self, opened: MappedFiles, field: str, indices: Sequence[int]) -> Callable[[int], Any]:
+    def make_blob_reader(self, opened: MappedFiles, field: str, indices: Sequence[int]) -> Callable[[int], object]:
         """What gives views of one field; labels are not read."""
         del field, indices  # there is one
         return lambda index: self._find_blob(self._read_payload(opened, index), index)
@@ -185,7 +182,7 @@ class RecordioStore(ContainerStore[MappedFiles]):
         """Values from the index, without the file, but for arrays."""
         if field in {"id", "id2"}:
             return self._ids if field == "id" else self._ids2
-        if field == "label" and self._layout.label == "number":
+        if field == "label" and self.schema["label"].array is None:
             return (self._read_number(index) for index in range(len(self)))
         return super().read_column(opened, field)
 
@@ -209,7 +206,7 @@ class RecordioStore(ContainerStore[MappedFiles]):
     @classmethod
     def writer(  # type: ignore[override]  # this kind has no options
         cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False
-    ) -> Writer[Any]:
+    ) -> RecordioWriter:
         """Begin or resume a ``.rec`` file and its ``.idx`` file; see :class:`RecordioWriter`."""
         return RecordioWriter(location, schema, source, overwrite=overwrite)
 
@@ -222,13 +219,13 @@ class RecordioStore(ContainerStore[MappedFiles]):
     def _find_blob(self, payload: memoryview, index: int) -> memoryview | None:
         """The image, or None where it has no bytes; other bytes may be none."""
         blob = payload[self._heads[index] :]
-        return blob if len(blob) or self._layout.blob != "image" else None
+        return blob if len(blob) or self._blob != "image" else None
 
     def _read_number(self, index: int) -> float | None:
         number = self._labels[index]
         if math.isnan(number):
             return None
-        return int(number) if self._layout.schema["label"].kind == "label" else number
+        return int(number) if self._schema["label"].kind == "label" else number
 
     def _read_array(self, payload: memoryview, index: int) -> NDArray[np.float32] | None:
         count = self._flags[index]
@@ -237,56 +234,27 @@ class RecordioStore(ContainerStore[MappedFiles]):
             return None if math.isnan(number) else np.array([number], np.float32)
         return np.frombuffer(payload, "<f4", count, HEADER_NBYTES)
 
-    def _find_layout(self, mapped: MappedFiles, label_format: str, image_header: bool, left_out: int) -> _Layout:
-        blob = "image" if image_header and self._holds_images(mapped) else "bytes"
-        fields = {blob: Field(blob)}
-        label = ""
-        found = find_label_field(self._table.flags, self._table.labels) if image_header else None
-        if found is not None:
-            fields["label"] = found
-            label = "number" if found.array is None else "array"
-        if label == "array" and label_format != "array":
-            if label_format == "detection" or is_detection_label(self._read_arrays(mapped)):
-                label = "detection"
-                fields |= {"boxes": Field("boxes"), "classes": Field("int64[*]")}
-        elif label_format == "detection":
-            raise ArgumentError(
-                "label_format='detection' needs labels of several numbers; there are none", store=self.url
-            )
-        if image_header:
-            fields |= self._find_id_fields()
-        words = {"": "no labels", "array": "labels are arrays", "detection": "labels are boxes (detection)"}
-        what = words.get(label) or ("labels are " + ("class numbers" if fields["label"].kind == "label" else "numbers"))
-        return _Layout(Schema(fields), blob, label, self._describe(what if image_header else "bytes", left_out))
-
-    def _describe(self, what: str, left_out: int) -> str:
-        split = int(np.count_nonzero(self._table.split))
-        parts = [
-            f"RecordIO: {counted(len(self), 'record')} in {counted(len(self._records), 'file')}",
-            "keys of the index file" if self._table.has_index else "keys are numbers",
-            what,
-            *([f"{split} in several parts"] if split else []),
-            *(
-                [f"InsightFace: {counted(left_out, 'record')} of identities without an image left out"]
-                if left_out
-                else []
-            ),
-        ]
-        return ", ".join(parts)
-
-    def _find_id_fields(self) -> dict[str, Field]:
-        """``id`` where an id is not the key; ``id2`` where one is not 0."""
-        ids, ids2 = self._table.ids, self._table.ids2
-        fields: dict[str, Field] = {}
-        if any(key != str(number) for key, number in zip(self._keys, ids.tolist(), strict=True)):
+    def _find_fields(self, mapped: MappedFiles, label_format: str) -> dict[str, Field]:
+        """The label and the ids: ``id`` where an id is not the key, ``id2`` where one is not 0."""
+        rows = self._table.rows
+        found = find_label_field(rows["flag"], rows["label"]) if self._has_headers else None
+        fields = {} if found is None else {"label": found}
+        if found is None or found.array is None:
+            if label_format == "detection":
+                raise ArgumentError(
+                    "label_format='detection' needs labels of several numbers; there are none", store=self.url
+                )
+        elif label_format == "detection" or (label_format == "auto" and is_detection_label(self._read_arrays(mapped))):
+            fields |= {"boxes": Field("boxes"), "classes": Field("int64[*]")}
+        if self._has_headers and any(key != str(each) for key, each in zip(self._keys, self._ids, strict=True)):
             fields["id"] = Field("int")
-        if ids2.any():
+        if self._has_headers and rows["id2"].any():
             fields["id2"] = Field("int")
         return fields
 
     def _holds_images(self, mapped: MappedFiles) -> bool:
-        filled = np.flatnonzero(self._table.lengths > self._table.heads)
-        sampled = filled[np.linspace(0, len(filled) - 1, min(len(filled), _SAMPLED_RECORDS), dtype=np.int64)]
+        filled = np.flatnonzero(self._table.rows["nbytes"] > self._table.rows["head_nbytes"])
+        sampled = filled[spread_indices(len(filled))]
         return are_images(self._read_payload(mapped, index)[self._heads[index] :] for index in sampled.tolist())
 
     def _read_arrays(self, mapped: MappedFiles) -> Iterator[NDArray[np.float32]]:
@@ -317,7 +285,7 @@ def _leave_out_identities(table: RecordTable) -> tuple[RecordTable, int]:
     There, the first record has no image, and a label of two numbers: the records of identities from the first number to
     the second.
     """
-    empty = table.lengths == table.heads
-    if not (len(empty) > 1 and empty[0] and table.flags[0] == 2 and not empty.all()):
+    empty = table.rows["nbytes"] == table.rows["head_nbytes"]
+    if not (len(empty) > 1 and empty[0] and table.rows["flag"][0] == 2 and not empty.all()):
         return table, 0
     return table.select(np.flatnonzero(~empty)), int(np.count_nonzero(empty))

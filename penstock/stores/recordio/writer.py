@@ -10,7 +10,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 import numpy as np
 
@@ -112,12 +112,12 @@ class RecordioWriter(FileWriter[PreparedImage]):
         """Encode a record, but for its number; thread-safe."""
         try:
             flag, number, head = self._encode_label(fields.get("label"))
-            identifier, second = (_check_id(name, fields.get(name)) for name in ("id", "id2"))
+            identifier, second = (_check_id(name, cast("int | None", fields.get(name))) for name in ("id", "id2"))
         except PackError as error:
             error.locate(key=key)
             raise
-        image: Any = fields[self._blob]
-        image = b"" if image is None else image
+        blob = fields[self._blob]
+        image = b"" if blob is None else cast("bytes | memoryview", blob)
         rest = b"".join((head, image)) if head else image
         if HEADER_NBYTES + len(rest) > MAX_RECORD_NBYTES:
             raise PackError(f"a record must have at most {MAX_RECORD_NBYTES} bytes, got {len(rest)}", key=key)
@@ -161,7 +161,7 @@ class RecordioWriter(FileWriter[PreparedImage]):
         return numbers.size, 0.0, numbers.tobytes()
 
 
-def _check_id(name: str, value: Any) -> int | None:
+def _check_id(name: str, value: int | None) -> int | None:
     """An id as a number without a sign."""
     if value is None:
         return None

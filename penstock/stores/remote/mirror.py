@@ -82,7 +82,9 @@ class Mirror:
         self._place, self._name, self._info, self._cache = place, name, info, cache
         self._folder = next(parent for parent in path.parents if parent.parent == cache.path)
         self.nbytes = info.nbytes
-        self.version = int.from_bytes(hashlib.blake2b(repr((place.url, name, info)).encode(), digest_size=7).digest())
+        self.version = int.from_bytes(
+            hashlib.blake2b(repr((place.url, name, info, path)).encode(), digest_size=7).digest()
+        )
         pages = -(-info.nbytes // _PAGE)
         self._path = path
         try:

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final, Protocol, TypeVar
 
 from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.common.mirrors import register_mirror
-from penstock.stores.lmdb.files import FILE, HASHES
-from penstock.stores.location import Location, RemoteSource
+from penstock.stores.lmdb.pages import FILE, HASHES
+from penstock.stores.location import Location
 from penstock.stores.pack.page_hashes import PageHashFile
 from penstock.stores.remote.cache import CacheFolder, check_folder, parse_size
 from penstock.stores.remote.fetching import get_fetcher
 from penstock.stores.remote.mirror import Mirror
 from penstock.stores.remote.place import ObjectInfo, Place, RefusedError, StorageOptions
 
-__all__ = ["attach", "find_remote"]
+__all__ = ["RemoteObjects", "find_remote"]
 
 _ENDS_NBYTES: Final = 1 << 17
 """Bytes at both ends of an object that are fetched when it is opened: there is what says where the rest is."""
@@ -64,52 +65,96 @@ def find_remote(url: str, choose: Callable[[str], type[K]], given: Mapping[str, 
     objects = _find_objects(place)
     version = "\0".join(f"{name}\0{info.nbytes}\0{info.version}" for name, info in objects.items())
     path = folder.make_folder(place.url, version) / place.url.rpartition("/")[2]
-    source = RemoteSource(place.url, tuple((n, *info) for n, info in objects.items()), options, folder.max_nbytes)
-    mirrors = attach(source, path)
-    for mirror in mirrors[:2]:
+    source = RemoteObjects(place.url, tuple((n, *info) for n, info in objects.items()), options, folder.max_nbytes)
+    source.attach(path)
+    for mirror in source.mirrors[:2]:
         _fetch_ends(mirror)
     try:
         kind = choose(str(path))
     except StoreFormatError as error:  # it names the copy
         raise StoreFormatError(error.message, store=place.url) from None
+    source.is_whole = not kind.reads_ranges
+    source.require()
     return kind, Location(kind.kind, str(path), remote=source)
 
 
-def attach(source: RemoteSource, path: Path, *, whole: bool = False) -> list[Mirror]:
-    """The copies of a store's objects in this process, at ``path`` or in it; ``whole``: with all their bytes."""
-    assert isinstance(source.options, StorageOptions), "made here"
-    cache = CacheFolder(path.parent.parent, source.cache_nbytes)
-    place = Place(source.url, source.options)
-    mirrors = []
-    for name, nbytes, version in source.objects:
-        file = path / name if name else path
-        try:
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(
-                f"the cache folder {cache.path} cannot be written ({error.strerror}); cache= names another",
-                store=source.url,
-            ) from error
-        mirrors.append(Mirror(place, name, ObjectInfo(nbytes, version), file, cache))
-    if [name for name, _, _ in source.objects] == [FILE, HASHES]:
-        register_mirror(path / HASHES, mirrors[1])
-        mirrors[0].hashes = _load_hashes(path / HASHES, mirrors[1], place)
-    for (name, _, _), mirror in zip(source.objects, mirrors, strict=True):
-        register_mirror(path / name if name else path, mirror)
-        if whole:
+@dataclass
+class RemoteObjects:
+    """The objects of a store; see :class:`~penstock.stores.location.RemoteSource`.
+
+    Parameters
+    ----------
+    url : str
+        Where they are.
+    objects : tuple of (str, int, str)
+        Name below the URL, number of bytes and version of each.
+    options : StorageOptions
+        Options of the client.
+    cache_nbytes : int
+        The limit of the cache folder.
+    is_whole : bool
+        Whether copies have all bytes before they are read, since a library may read them.
+    """
+
+    url: str
+    objects: tuple[tuple[str, int, str], ...]
+    options: StorageOptions
+    cache_nbytes: int
+    is_whole: bool = False
+    mirrors: list[Mirror] = field(default_factory=list, repr=False, compare=False)
+    """The copies in this process."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return RemoteObjects, (self.url, self.objects, self.options, self.cache_nbytes, self.is_whole)
+
+    def __hash__(self) -> int:
+        return hash((self.url, self.objects))
+
+    def attach(self, path: Path) -> None:
+        """See :class:`~penstock.stores.location.RemoteSource`."""
+        if not self.mirrors:  # threads that do so at once make two copies of one file
+            self.mirrors = self._make_mirrors(path)
+            self.require()
+
+    def require(self) -> None:
+        """Fetch all bytes, if they are read as a whole."""
+        for mirror in self.mirrors if self.is_whole else ():
             mirror.require()
-    return mirrors
+
+    def _make_mirrors(self, path: Path) -> list[Mirror]:
+        cache = CacheFolder(path.parent.parent, self.cache_nbytes)
+        place = Place(self.url, self.options)
+        mirrors = []
+        for name, nbytes, version in self.objects:
+            file = path / name if name else path
+            try:
+                file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as error:
+                raise StoreError(
+                    f"the cache folder {cache.path} cannot be written ({error.strerror}); cache= names another",
+                    store=self.url,
+                ) from error
+            mirrors.append(Mirror(place, name, ObjectInfo(nbytes, version), file, cache))
+        if [name for name, _, _ in self.objects] == [FILE, HASHES]:
+            register_mirror(path / HASHES, mirrors[1])
+            mirrors[0].hashes = _load_hashes(path / HASHES, mirrors[1], place)
+        for (name, _, _), mirror in zip(self.objects, mirrors, strict=True):
+            register_mirror(path / name if name else path, mirror)
+        return mirrors
 
 
 def _load_hashes(path: Path, mirror: Mirror, place: Place) -> PageHashFile:
     """The hashes of the pages of a pack, which are used before any page of it is kept."""
-    for _ in range(_MAX_ATTEMPTS):
+    for attempt in range(1, _MAX_ATTEMPTS + 1):
         try:
             return PageHashFile(path)
         except ValueError as error:
+            if attempt == _MAX_ATTEMPTS:
+                raise StoreFormatError(
+                    f"{HASHES} is damaged: {error}; copy the pack there again", store=place.url
+                ) from error
             mirror.forget(0, mirror.nbytes)
-            wrong = error
-    raise StoreFormatError(f"{HASHES} is damaged: {wrong}; copy the pack there again", store=place.url)
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _find_objects(place: Place) -> dict[str, ObjectInfo]:

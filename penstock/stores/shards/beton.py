@@ -17,23 +17,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.errors import ArgumentError, PenstockError, StoreError, StoreFormatError, StoreNotFoundError
+from penstock.errors import ArgumentError, PenstockError, StoreFormatError
 from penstock.sample import Array, Field, Record
 from penstock.stores.base import PathLike
 from penstock.stores.common.keys import make_keys
 from penstock.stores.common.mapped_files import MappedFiles
-from penstock.stores.container import ContainerStore
+from penstock.stores.container import ContainerStore, select_given
 from penstock.stores.fields.column_names import name_columns, select_columns
 from penstock.stores.fields.image_signatures import are_images
+from penstock.stores.indices import spread_indices
 from penstock.stores.shards.beton_fields import (
     VERSION,
-    BetonField,
-    BetonHead,
     OpenedBeton,
     ReadValue,
     make_reader,
@@ -44,7 +43,6 @@ from penstock.wording import counted
 __all__ = ["BetonStore"]
 
 _ALLOCATION: Final = np.dtype([("record", "<u8"), ("place", "<u8"), ("nbytes", "<u8")])
-_PROBED: Final = 16
 _RAW: Final = ("pixels", "ppm")
 
 
@@ -93,26 +91,21 @@ class BetonStore(ContainerStore[OpenedBeton]):
         if raw not in _RAW:
             raise ArgumentError(f"raw must be one of {', '.join(_RAW)}, got {raw!r:.100}")
         stated = {"image": image, "label": label, "key": key}
-        options: dict[str, Any] = {name: value for name, value in stated.items() if value is not None}
-        if fields is not None:
-            options["fields"] = fields if isinstance(fields, str) else tuple(fields)
-        if raw == "ppm":
-            options["raw"] = raw
-        super().__init__(path, **options)
-        self._encodes_raw = raw == "ppm"
-        self._head = self._read_head()
+        options = select_given(type(self), **stated, fields=fields, raw=raw)
+        super().__init__(path, files=None, **options)
+        with self.opening(".beton file"):
+            self._head = parse_head(MappedFiles(self._files).whole(0))
         names = [field.name for field in self._head.fields]
-        wanted = select_columns(names, options.get("fields"), stated=stated)
-        self._chosen = [field for field in self._head.fields if field.name in wanted]
+        wanted = select_columns(names, cast("Sequence[str] | None", options.get("fields")), stated=stated)
         opened = self._opened.get()
-        kinds = {field.name: Field(self._find_kind(opened, field)) for field in self._chosen}
+        kinds = {name: Field(self._find_kind(opened, names.index(name))) for name in wanted}
         self._named = name_columns(kinds, image=image, label=label, key=key, store=self.url)
         self._schema = self._named.schema
-        self._readers = [
-            self._make_reader(names.index(column), encodes_raw=self._encodes_raw and kinds[column].pixels is None)
-            for column in self._named.columns
-        ]
-        self._reader_of = dict(zip(self.schema.fields, self._readers, strict=True))
+        self._readers: dict[str, tuple[int, ReadValue]] = {}
+        for name, column in zip(self.schema.fields, self._named.columns, strict=True):
+            number = names.index(column)
+            encodes_raw = raw == "ppm" and kinds[column].pixels is None
+            self._readers[name] = number, make_reader(self._head.fields[number], self._head, encodes_raw=encodes_raw)
 
     @classmethod
     def recognises(cls, path: str) -> bool:
@@ -149,28 +142,23 @@ class BetonStore(ContainerStore[OpenedBeton]):
 
     def read_record(self, opened: OpenedBeton, index: int) -> Record:
         """One record; images are views of the mapped file."""
-        numbers = self._read_numbers(opened, index)
-        values = [read(opened, numbers, index) for read in self._readers]
-        key = str(index) if self._named.key is None else str(values[self._named.columns.index(self._named.key)])
-        return Record(index, key, dict(zip(self.schema.fields, values, strict=True)))
+        entry = opened.metadata[index].item()
+        values = {name: read(opened, entry[number], index) for name, (number, read) in self._readers.items()}
+        key = str(index) if self._named.key is None else str(values[self._key_field])
+        return Record(index, key, values)
 
     def make_blob_reader(self, opened: OpenedBeton, field: str, indices: Sequence[int]) -> Callable[[int], object]:
         """What gives one field, without the others."""
         del indices
-        read = self._reader_of[field]
-        return lambda index: read(opened, self._read_numbers(opened, index), index)
-
-    def _read_numbers(self, opened: OpenedBeton, index: int) -> tuple[Any, ...]:
-        """The numbers that the table has for a record."""
-        numbers = self._head.numbers
-        return numbers.unpack_from(opened.view, self._head.begin + index * numbers.size)
+        number, read = self._readers[field]
+        metadata = opened.metadata
+        return lambda index: read(opened, metadata[index].item()[number], index)
 
     def read_column(self, opened: OpenedBeton, field: str) -> Iterable[object]:
         """The values of one field; numbers are taken from the metadata at once."""
-        place = list(self.schema.fields).index(field)
-        number = [each.name for each in self._head.fields].index(self._named.columns[place])
+        number, _ = self._readers[field]
         if self._head.fields[number].type in {0, 1}:
-            values: list[object] = opened.metadata[f"f{number}"].tolist()
+            values: list[object] = opened.metadata[f"f{number}"]["number"].tolist()
             return values
         return map(self.make_blob_reader(opened, field, ()), range(len(self)))
 
@@ -178,19 +166,11 @@ class BetonStore(ContainerStore[OpenedBeton]):
         """The values of the field of the keys; else the numbers of the rows."""
         if self._named.key is None:
             return super().read_keys()
-        field = list(self.schema.fields)[self._named.columns.index(self._named.key)]
-        return make_keys(map(str, self.read_column(self.get_opened(), field)))
+        return make_keys(map(str, self.read_column(self.get_opened(), self._key_field)))
 
-    def _read_head(self) -> BetonHead:
-        try:
-            return parse_head(MappedFiles(self._files).whole(0))
-        except FileNotFoundError as error:
-            raise StoreNotFoundError("there is no store at this path", store=self.url) from error
-        except PenstockError as error:
-            error.locate(store=self.url)
-            raise
-        except OSError as error:
-            raise StoreError(f"the file cannot be read: {error.strerror}", store=self.url) from error
+    @property
+    def _key_field(self) -> str:
+        return list(self.schema.fields)[self._named.columns.index(str(self._named.key))]
 
     def _find_sizes(self, view: memoryview, places: NDArray[np.uint64]) -> NDArray[np.int64]:
         """The number of bytes allocated at each place; -1 where none are."""
@@ -204,9 +184,10 @@ class BetonStore(ContainerStore[OpenedBeton]):
         sizes = np.minimum(table["nbytes"][found], np.uint64(len(view) + 1)).astype(np.int64)
         return np.where(is_there, sizes, -1)
 
-    def _find_kind(self, opened: OpenedBeton, field: BetonField) -> str:
+    def _find_kind(self, opened: OpenedBeton, number: int) -> str:
+        field = self._head.fields[number]
         if field.type == 2:
-            entries = opened.metadata[f"f{self._head.fields.index(field)}"]
+            entries = opened.metadata[f"f{number}"]
             if not len(entries) or (entries["mode"] != 1).any():
                 return "image"
             height, width = (
@@ -215,20 +196,16 @@ class BetonStore(ContainerStore[OpenedBeton]):
             )
             return f"pixels:uint8[{height},{width},3]"
         if field.type == 3:
-            return "image" if self._holds_images(opened, field) else "bytes"
+            return "image" if self._holds_images(opened, number) else "bytes"
         if field.dtype is not None:
             return f"{field.dtype.name}[{','.join(map(str, field.shape))}]"
         return {0: "float", 1: "int", 5: "json"}[field.type]
 
-    def _holds_images(self, opened: OpenedBeton, field: BetonField) -> bool:
+    def _holds_images(self, opened: OpenedBeton, number: int) -> bool:
         """Whether the bytes of some records, evenly spread, are images; those that are damaged are left out."""
-        read = self._make_reader(self._head.fields.index(field))
-        entry, contents = self._head.numbers, []
-        for index in sorted(set(np.linspace(0, max(len(self) - 1, 0), _PROBED, dtype=np.int64).tolist())):
+        read = make_reader(self._head.fields[number], self._head)
+        contents = []
+        for index in spread_indices(len(self)):
             with contextlib.suppress(ValueError, IndexError):
-                numbers = entry.unpack_from(opened.view, self._head.begin + index * entry.size)
-                contents.append(read(opened, numbers, index))
-        return are_images(contents)  # type: ignore[arg-type]  # bytes
-
-    def _make_reader(self, number: int, *, encodes_raw: bool = False) -> ReadValue:
-        return make_reader(self._head.fields[number], self._head.places[number], self._head, encodes_raw=encodes_raw)
+                contents.append(read(opened, opened.metadata[index].item()[number], index))
+        return are_images(cast("list[bytes]", contents))

@@ -17,9 +17,9 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,11 +40,13 @@ _MAX_FIELDS: Final = 1000
 _MAX_AXES: Final = 31
 _MAX_TYPE_NBYTES: Final = 200
 _DTYPE: Final = re.compile(r"[<|=]?(b1|[ui][1248]|f[248])")
+_FLOAT: Final = np.dtype([("number", "<f8")], align=True)  # FFCV aligns these three, and not the next two
+_INT: Final = np.dtype([("number", "<i8")], align=True)
+_PLACE: Final = np.dtype([("place", "<u8")], align=True)
 _IMAGE: Final = np.dtype([("mode", "<u1"), ("width", "<u2"), ("height", "<u2"), ("place", "<u8")])
 _BYTES: Final = np.dtype([("place", "<u8"), ("nbytes", "<u8")])
 _TITLES: Final = ("float", "int", "RGB image", "bytes", "array", "JSON", "tensor")
-_METADATA: Final = ("<f8", "<i8", _IMAGE, _BYTES, "<u8", _BYTES, "<u8")
-_NUMBERS: Final = ("d", "q", "BHHQ", "QQ", "Q", "QQ", "Q")
+_METADATA: Final = (_FLOAT, _INT, _IMAGE, _BYTES, _PLACE, _BYTES, _PLACE)
 _CUSTOM: Final = 255
 
 
@@ -67,16 +69,13 @@ class BetonField:
 class BetonHead:
     """What the header says, and what follows from it.
 
-    ``metadata``: dtype of the entry of a record, whose fields are ``f0``, ``f1``, ...; ``numbers``: the same entry as
-    plain numbers; ``places``: where the numbers of each field begin; ``begin``: offset of the entries; ``data_begin``
-    and ``table``: where the pages begin and end.
+    ``metadata``: dtype of the entry of a record, whose fields are ``f0``, ``f1``, ...; ``begin``: offset of the
+    entries; ``data_begin`` and ``table``: where the pages begin and end.
     """
 
     fields: tuple[BetonField, ...]
     count: int
     metadata: DType
-    numbers: struct.Struct
-    places: tuple[int, ...]
     begin: int
     data_begin: int
     table: int
@@ -91,8 +90,8 @@ class OpenedBeton:
     jpeg_nbytes: dict[str, NDArray[np.int64]]
 
 
-ReadValue = Callable[[OpenedBeton, Sequence[Any], int], object]
-"""Reads a value of an opened file from the numbers of a record and its index."""
+ReadValue = Callable[[OpenedBeton, tuple[int, ...], int], object]
+"""Reads a value of an opened file from the metadata of a field and the index of the record."""
 
 
 def parse_head(view: memoryview) -> BetonHead:
@@ -127,25 +126,21 @@ def parse_head(view: memoryview) -> BetonHead:
     data_begin = begin + count * metadata.itemsize
     if data_begin > table:
         raise StoreFormatError(f"it is truncated: {count} records do not fit before byte {table}")
-    numbers, places = _lay_out(fields, metadata)
-    return BetonHead(fields, count, metadata, numbers, places, begin, data_begin, table)
+    return BetonHead(fields, count, metadata, begin, data_begin, table)
 
 
-def make_reader(field: BetonField, place: int, head: BetonHead, *, encodes_raw: bool = False) -> ReadValue:
-    """What reads the values of a field whose numbers begin at ``place`` among those of a record.
-
-    ``encodes_raw``: raw images become the bytes of a PPM file.
-    """
+def make_reader(field: BetonField, head: BetonHead, *, encodes_raw: bool = False) -> ReadValue:
+    """What reads the values of a field. ``encodes_raw``: raw images become the bytes of a PPM file."""
     if field.type in {0, 1}:
-        return lambda opened, numbers, index: numbers[place]  # noqa: ARG005  # the signature of ReadValue
+        return lambda opened, stored, index: stored[0]  # noqa: ARG005  # the signature of ReadValue
     if field.type == 2:
-        return _make_image_reader(field, place, head, encodes_raw=encodes_raw)
+        return _make_image_reader(field, head, encodes_raw=encodes_raw)
     if field.type in {3, 5}:
         is_json = field.type == 5
 
-        def read_bytes(opened: OpenedBeton, numbers: Sequence[Any], index: int) -> object:
+        def read_bytes(opened: OpenedBeton, stored: tuple[int, ...], index: int) -> object:
             del index
-            content = _slice(opened.view, head, numbers[place], numbers[place + 1])
+            content = _slice(opened.view, head, *stored)
             return read_json(memoryview(bytes(content).split(b"\0", 1)[0])) if is_json else content
 
         return read_bytes
@@ -153,18 +148,18 @@ def make_reader(field: BetonField, place: int, head: BetonHead, *, encodes_raw: 
     assert dtype is not None, "an array has a dtype"
     nbytes = math.prod(shape) * dtype.itemsize
 
-    def read_array(opened: OpenedBeton, numbers: Sequence[Any], index: int) -> object:
+    def read_array(opened: OpenedBeton, stored: tuple[int, ...], index: int) -> object:
         del index
-        return view_array(_slice(opened.view, head, numbers[place], nbytes), dtype, shape)
+        return view_array(_slice(opened.view, head, stored[0], nbytes), dtype, shape)
 
     return read_array
 
 
-def _make_image_reader(field: BetonField, place: int, head: BetonHead, *, encodes_raw: bool) -> ReadValue:
+def _make_image_reader(field: BetonField, head: BetonHead, *, encodes_raw: bool) -> ReadValue:
     name = field.name
 
-    def read(opened: OpenedBeton, numbers: Sequence[Any], index: int) -> object:
-        mode, width, height, offset = numbers[place : place + 4]
+    def read(opened: OpenedBeton, stored: tuple[int, ...], index: int) -> object:
+        mode, width, height, offset = stored
         if mode == 0:
             nbytes = int(opened.jpeg_nbytes[name][index])
             if nbytes <= 0:
@@ -210,16 +205,3 @@ def _parse_field(view: memoryview, at: int) -> BetonField:
     if not isinstance(text, str) or not _DTYPE.fullmatch(text) or math.prod(lengths) > 1 << 40:
         raise ValueError(f"field {name!r} has the dtype {described!r:.100} and the shape {lengths!r:.100}")
     return BetonField(name, number, np.dtype(text), tuple(lengths) or (1,))
-
-
-def _lay_out(fields: Sequence[BetonField], metadata: DType) -> tuple[struct.Struct, tuple[int, ...]]:
-    """The entry of a record as plain numbers, and where those of each field begin."""
-    layout, places, at, count = "<", [], 0, 0
-    assert metadata.fields is not None, "an entry has fields"
-    for i, field in enumerate(fields):
-        offset = int(metadata.fields[f"f{i}"][1])
-        layout += f"{offset - at}x{_NUMBERS[field.type]}"
-        places.append(count)
-        count += len(_NUMBERS[field.type])
-        at = offset + struct.calcsize("<" + _NUMBERS[field.type])
-    return struct.Struct(f"{layout}{metadata.itemsize - at}x"), tuple(places)

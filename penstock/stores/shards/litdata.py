@@ -14,13 +14,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 import numpy as np
 
 from penstock.errors import ArgumentError
-from penstock.sample import DType
 from penstock.stores.fields.values import (
     ValueReader,
     make_array,
@@ -29,10 +29,16 @@ from penstock.stores.fields.values import (
     read_bytes,
     read_pil,
     read_text,
-    view_array,
 )
 from penstock.stores.shards.litdata_zstd import expand_frames, expand_samples
-from penstock.stores.shards.sample_shards import SampleColumn, SampleShard, SampleShardStore, ShardFolder
+from penstock.stores.shards.sample_shards import (
+    SampleColumn,
+    SampleShard,
+    SampleShardStore,
+    ShardFolder,
+    get_dtype,
+    read_shaped_array,
+)
 from penstock.stores.shards.shard_index import check_extent, join_inside
 
 __all__ = ["LitDataStore"]
@@ -58,7 +64,6 @@ _ARRAY_DTYPES: Final[Mapping[int, str]] = {
 }
 _IMAGE_FORMATS: Final = frozenset({"jpeg", "image", "tiff"})
 _FILE_FORMATS: Final = frozenset({"bytes", "file", "video", "audio", "nifti", "mesh", "pdf"})
-_MAX_AXES: Final = 31
 _MAX_DEPTH: Final = 32
 _ITEM_LOADERS: Final = ("PyTreeLoader", "TokensLoader")
 
@@ -105,28 +110,24 @@ class LitDataStore(SampleShardStore):
     @staticmethod
     def parse_index(folder: Path, index: Mapping[str, Any]) -> ShardFolder:
         """See :meth:`SampleShardStore.parse_index`."""
-        return _parse(folder, index)
-
-
-def _parse(folder: Path, index: Mapping[str, Any]) -> ShardFolder:
-    chunks, config = index["chunks"], index["config"]
-    if not isinstance(chunks, list) or not isinstance(config, dict):
-        raise ValueError("chunks must be a list, and config an object")  # noqa: TRY004  # of a file, not an argument
-    if config.get("encryption"):
-        raise ArgumentError("the chunks are encrypted, which is not read; decrypt them with litdata first")
-    loader = config.get("item_loader") or _ITEM_LOADERS[0]
-    if loader not in _ITEM_LOADERS:
-        raise ValueError(f"item_loader must be one of {', '.join(_ITEM_LOADERS)}, got {loader!r:.100}")
-    formats = config["data_format"]
-    if not isinstance(formats, list) or not formats or not all(isinstance(each, str) for each in formats):
-        raise ValueError(f"data_format must be a list of texts, got {formats!r:.200}")
-    shards = [_parse_chunk(folder, chunk, config) for chunk in chunks]
-    if loader != _ITEM_LOADERS[0]:
-        if len(formats) != 1:
-            raise ValueError(f"chunks of tokens must have one format, got {formats!r:.200}")
-        return ShardFolder(shards, [_make_column("tokens", formats[0])], has_sizes=False)
-    names = _name_leaves(config["data_spec"], formats)
-    return ShardFolder(shards, [_make_column(*leaf) for leaf in zip(names, formats, strict=True)])
+        chunks, config = index["chunks"], index["config"]
+        if not isinstance(chunks, list) or not isinstance(config, dict):
+            raise ValueError("chunks must be a list, and config an object")  # noqa: TRY004  # of a file, not an argument
+        if config.get("encryption"):
+            raise ArgumentError("the chunks are encrypted, which is not read; decrypt them with litdata first")
+        loader = config.get("item_loader") or _ITEM_LOADERS[0]
+        if loader not in _ITEM_LOADERS:
+            raise ValueError(f"item_loader must be one of {', '.join(_ITEM_LOADERS)}, got {loader!r:.100}")
+        formats = config["data_format"]
+        if not isinstance(formats, list) or not formats or not all(isinstance(each, str) for each in formats):
+            raise ValueError(f"data_format must be a list of texts, got {formats!r:.200}")
+        shards = [_parse_chunk(folder, chunk, config) for chunk in chunks]
+        if loader != _ITEM_LOADERS[0]:
+            if len(formats) != 1:
+                raise ValueError(f"chunks of tokens must have one format, got {formats!r:.200}")
+            return ShardFolder(shards, [_make_column("tokens", formats[0])], has_sizes=False)
+        names = _name_leaves(config["data_spec"], formats)
+        return ShardFolder(shards, [_make_column(*leaf) for leaf in zip(names, formats, strict=True)])
 
 
 def _parse_chunk(folder: Path, chunk: Mapping[str, Any], config: Mapping[str, Any]) -> SampleShard:
@@ -222,30 +223,12 @@ def _find_reader(encoding: str) -> tuple[ValueReader | None, str]:
     return reader, "" if reader is not None else f"its encoding {encoding!r} is unknown"
 
 
-def _read_tensor(content: memoryview) -> object:
-    return _read_array(content, "big", _TENSOR_DTYPES)
-
-
-def _read_numpy(content: memoryview) -> object:
-    return _read_array(content, "little", _ARRAY_DTYPES)
-
-
-def _read_array(content: memoryview, order: Any, dtypes: Mapping[int, str]) -> object:
+def _read_array(content: memoryview, order: Literal["little", "big"], dtypes: Mapping[int, str]) -> object:
     """An array behind the number of its dtype, the number of its axes, and their lengths, 32 bits each."""
     if len(content) < 8:
         raise ValueError(f"its {len(content)} bytes are shorter than the header of an array")
     number, axes = (int.from_bytes(content[at : at + 4], order) for at in (0, 4))
-    dtype, end = _get_dtype(number, dtypes), 8 + 4 * axes
-    if axes > _MAX_AXES or end > len(content):
-        raise ValueError(f"an array cannot have {axes} axes in {len(content)} bytes")
-    lengths = tuple(int.from_bytes(content[at : at + 4], order) for at in range(8, end, 4))
-    return view_array(content[end:], dtype, lengths)
-
-
-def _get_dtype(number: int, dtypes: Mapping[int, str]) -> DType:
-    if number not in dtypes:
-        raise ValueError(f"arrays of type number {number} are not read")
-    return np.dtype(dtypes[number])
+    return read_shaped_array(content, 8, get_dtype(number, dtypes), axes, 4, order)
 
 
 _READERS: Final[Mapping[str, ValueReader]] = {
@@ -256,6 +239,6 @@ _READERS: Final[Mapping[str, ValueReader]] = {
     "str": ValueReader(read_text, "text"),
     "text": ValueReader(read_text, "text"),
     "pil": ValueReader(read_pil),
-    "tensor": ValueReader(_read_tensor),
-    "numpy": ValueReader(_read_numpy),
+    "tensor": ValueReader(partial(_read_array, order="big", dtypes=_TENSOR_DTYPES)),
+    "numpy": ValueReader(partial(_read_array, order="little", dtypes=_ARRAY_DTYPES)),
 }

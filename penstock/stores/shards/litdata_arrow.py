@@ -15,7 +15,7 @@ import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from penstock.errors import StoreFormatError
 from penstock.stores.arrow.files import ArrowStore
@@ -24,6 +24,9 @@ from penstock.stores.common.regular_file import open_regular
 from penstock.stores.location import Location
 from penstock.stores.shards.litdata import LitDataStore
 from penstock.stores.shards.shard_index import join_inside, read_index_head, read_index_json, refuse_parts
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["LitDataArrowStore"]
 
@@ -62,7 +65,7 @@ class LitDataArrowStore(ArrowStore):
         return folder, _list_chunks(folder)
 
     @staticmethod
-    def map_table(path: Path) -> Any:
+    def map_table(path: Path) -> pa.Table:
         """The rows of a chunk, whose buffers are pages of the mapped file."""
         import pyarrow as pa
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -30,7 +31,14 @@ from penstock.stores.fields.values import (
 )
 from penstock.stores.location import Location
 from penstock.stores.problems import Problem
-from penstock.stores.shards.sample_shards import SampleColumn, SampleShard, SampleShardStore, ShardFolder
+from penstock.stores.shards.sample_shards import (
+    SampleColumn,
+    SampleShard,
+    SampleShardStore,
+    ShardFolder,
+    get_dtype,
+    read_shaped_array,
+)
 from penstock.stores.shards.shard_index import check_extent, join_inside, read_index_json
 
 __all__ = ["MdsStore"]
@@ -96,7 +104,23 @@ class MdsStore(SampleShardStore):
     @staticmethod
     def parse_index(folder: Path, index: Mapping[str, Any]) -> ShardFolder:
         """See :meth:`SampleShardStore.parse_index`."""
-        return _parse(folder, index)
+        if index.get("version") != _VERSION:
+            raise ValueError(f"version must be {_VERSION}, got {index.get('version')!r:.100}")
+        listed = index["shards"]
+        if not isinstance(listed, list) or not listed:
+            raise ValueError("shards must be a list of at least one")
+        first = listed[0]
+        named = [first["column_names"], first["column_encodings"], first["column_sizes"]]
+        if not all(isinstance(each, list) and len(each) == len(named[0]) for each in named) or not named[0]:
+            raise ValueError("columns must have as many names as encodings and sizes")
+        shards = []
+        for number, shard in enumerate(listed):
+            if [shard["column_names"], shard["column_encodings"], shard["column_sizes"]] != named:
+                raise ValueError(f"shard {number} has other columns than the first one")
+            shards.append(_parse_shard(folder, number, shard))
+        if len(set(map(str, named[0]))) < len(named[0]) or not all(isinstance(name, str) for name in named[0]):
+            raise ValueError(f"names of columns must be different texts, got {named[0]!r:.200}")
+        return ShardFolder(shards, [_make_column(*column) for column in zip(*named, strict=True)])
 
     @classmethod
     def check(
@@ -111,26 +135,6 @@ class MdsStore(SampleShardStore):
         for shard in shards:
             yield from _check_hashes(location.local_path, shard)
         yield from super().check(location, progress, **options)
-
-
-def _parse(folder: Path, index: Mapping[str, Any]) -> ShardFolder:
-    if index.get("version") != _VERSION:
-        raise ValueError(f"version must be {_VERSION}, got {index.get('version')!r:.100}")
-    listed = index["shards"]
-    if not isinstance(listed, list) or not listed:
-        raise ValueError("shards must be a list of at least one")
-    first = listed[0]
-    named = [first["column_names"], first["column_encodings"], first["column_sizes"]]
-    if not all(isinstance(each, list) and len(each) == len(named[0]) for each in named) or not named[0]:
-        raise ValueError("columns must have as many names as encodings and sizes")
-    shards = []
-    for number, shard in enumerate(listed):
-        if [shard["column_names"], shard["column_encodings"], shard["column_sizes"]] != named:
-            raise ValueError(f"shard {number} has other columns than the first one")
-        shards.append(_parse_shard(folder, number, shard))
-    if len(set(map(str, named[0]))) < len(named[0]) or not all(isinstance(name, str) for name in named[0]):
-        raise ValueError(f"names of columns must be different texts, got {named[0]!r:.200}")
-    return ShardFolder(shards, [_make_column(*column) for column in zip(*named, strict=True)])
 
 
 def _parse_shard(folder: Path, number: int, shard: Mapping[str, Any]) -> SampleShard:
@@ -187,27 +191,12 @@ def _make_array_reader(arguments: str) -> ValueReader:
         return make_array(dtype, shape)
 
     def read(content: memoryview) -> object:
-        found, at = (dtype, 0) if dtype is not None else (np.dtype(_ARRAY_DTYPES[content[0]]), 1)
+        found, at = (dtype, 0) if dtype is not None else (get_dtype(content[0], _ARRAY_DTYPES), 1)
         if shape is not None:
             return view_array(content[at:], found, shape)
-        axes, width = content[at] >> 2, 1 << (content[at] & 3)
-        end = at + 1 + axes * width
-        if axes > _MAX_AXES or end > len(content):
-            raise ValueError(f"an array cannot have {axes} axes in {len(content)} bytes")
-        lengths = [int.from_bytes(content[begin : begin + width], "little") for begin in range(at + 1, end, width)]
-        return view_array(content[end:], found, tuple(lengths))
+        return read_shaped_array(content, at + 1, found, content[at] >> 2, 1 << (content[at] & 3))
 
-    return ValueReader(_refuse_short(read))
-
-
-def _refuse_short(read: Callable[[memoryview], object]) -> Callable[[memoryview], object]:
-    def checked(content: memoryview) -> object:
-        try:
-            return read(content)
-        except (IndexError, KeyError) as error:
-            raise ValueError(f"its array is damaged: {_describe(error)}") from error
-
-    return checked
+    return ValueReader(read)
 
 
 def _read_integer(content: memoryview) -> int:
@@ -234,31 +223,23 @@ _READERS: Final[Mapping[str, ValueReader]] = {
 
 def _check_hashes(folder: Path, shard: Mapping[str, Any]) -> Iterator[Problem]:
     """Compare the hashes of a shard's files with those of the index; hashes of unknown algorithms are left out."""
-    for entry in (shard.get("raw_data"), shard.get("zip_data")):
-        if not isinstance(entry, dict):
-            continue
+    entries = [shard[name] for name in ("raw_data", "zip_data") if isinstance(shard.get(name), dict)]
+    for entry in entries:
         hashes = entry.get("hashes")
-        if not isinstance(hashes, dict) or not hashes:
-            continue
-        try:
-            path = join_inside(folder, entry.get("basename"))
-            states = {name: state for name in hashes if (state := _make_hash(str(name))) is not None}
-            with open(open_regular(path), "rb") as file:  # noqa: PTH123  # a descriptor
-                while piece := file.read(1 << 20):
-                    for state in states.values():
-                        state.update(piece)
-        except (OSError, ValueError):
-            continue  # missing: reported when the store is opened, or it is kept in its other form only
-        for name, state in states.items():
-            if state.hexdigest() != hashes[name]:
+        for name, expected in hashes.items() if isinstance(hashes, dict) else ():
+            try:
+                path = join_inside(folder, entry.get("basename"))
+                with open(open_regular(path), "rb") as file:  # noqa: PTH123  # a descriptor
+                    found = hashlib.file_digest(file, partial(_make_hash, name)).hexdigest()
+            except (OSError, ValueError):
+                continue  # missing: reported when the store is opened, or it is kept in its other form only
+            if found != expected:
                 yield Problem(f"{path.name} is damaged: its {name} is not that of index.json")
 
 
 def _make_hash(name: str) -> Any:
     if name in {"xxh32", "xxh64", "xxh128", "xxh3_64", "xxh3_128"}:
         return getattr(xxhash, name)()
-    return hashlib.new(name) if name in hashlib.algorithms_guaranteed and not name.startswith("shake") else None
-
-
-def _describe(error: Exception) -> str:
-    return f"{error} is missing" if isinstance(error, KeyError) else str(error)
+    if name not in hashlib.algorithms_guaranteed or name.startswith("shake"):
+        raise ValueError(f"hashes {name!r} are not known")
+    return hashlib.new(name)

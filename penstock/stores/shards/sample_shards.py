@@ -20,20 +20,21 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, cast
 
 import numpy as np
 
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError, StoreNotFoundError
 from penstock.pixel_rows import to_rgb
-from penstock.sample import Field, Record
+from penstock.sample import Array, DType, Field, Record
 from penstock.stores.base import PathLike
 from penstock.stores.common.decompressed import DecompressedCopies, Expand, select_cache_options
 from penstock.stores.common.keys import make_keys
 from penstock.stores.common.mapped_files import MappedFiles
-from penstock.stores.container import ContainerStore
+from penstock.stores.container import DAMAGE, ContainerStore, select_given
 from penstock.stores.fields.column_names import name_columns, select_columns
-from penstock.stores.fields.values import ValueReader, find_kind, find_pixels_kind, read_pil
+from penstock.stores.fields.values import ValueReader, find_kind, find_pixels_kind, read_pil, view_array
+from penstock.stores.indices import spread_indices
 from penstock.stores.location import Location
 from penstock.stores.shards.shard_index import INDEX, find_splits, read_index_head, read_index_json, refuse_parts
 from penstock.wording import counted
@@ -43,12 +44,13 @@ __all__ = [
     "SampleShard",
     "SampleShardStore",
     "ShardFolder",
+    "get_dtype",
+    "read_shaped_array",
 ]
 
 _PAIR: Final = struct.Struct("<II")
 _COUNT: Final = struct.Struct("<I")
-_PROBED: Final = 16
-"""Records whose values say what a column holds, where the index does not."""
+_MAX_AXES: Final = 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +91,8 @@ class ShardFolder:
 class OpenedShards:
     """The shards, each mapped and checked when it is first read in this process."""
 
-    def __init__(self, shards: Sequence[SampleShard], is_compressed: bool, copies: DecompressedCopies) -> None:
+    def __init__(self, shards: Sequence[SampleShard], copies: DecompressedCopies) -> None:
         self._shards, self._copies = shards, copies
-        self._mapped = None if is_compressed else MappedFiles([shard.path for shard in shards])
         self._views: list[memoryview | None] = [None] * len(shards)
 
     def get(self, number: int) -> memoryview:
@@ -99,13 +100,10 @@ class OpenedShards:
         return self._views[number] or self._open(number)
 
     def _open(self, number: int) -> memoryview:
-        shard = self._shards[number]
+        shard, path = self._shards[number], self._shards[number].path
         if shard.codec:
-            path = self._copies.find(shard.path, shard.codec, nbytes=shard.nbytes, expand=shard.expand)
-            view = MappedFiles([path]).whole(0)
-        else:
-            mapped = self._mapped or MappedFiles([each.path for each in self._shards])
-            view = mapped.whole(number)
+            path = self._copies.find(path, shard.codec, nbytes=shard.nbytes, expand=shard.expand)
+        view = MappedFiles([path]).whole(0)
         if shard.nbytes is not None and len(view) != shard.nbytes:
             raise ValueError(f"{shard.path.name} must have {shard.nbytes} bytes by the index, got {len(view)}")
         if len(view) < 4 * shard.count + 8:
@@ -117,19 +115,7 @@ class OpenedShards:
 
 
 class SampleShardStore(ContainerStore[OpenedShards]):
-    """A folder of shards of samples.
-
-    Parameters
-    ----------
-    path : str, path or Location
-        The folder.
-    image, label, key : str, optional
-        The columns of the image, the label and the keys; see :func:`~penstock.stores.fields.column_names.name_columns`.
-    fields : sequence of str, optional
-        The columns that are read; by default all.
-    cache, cache_nbytes : str or path, int, optional
-        For decompressed copies: see :class:`~penstock.stores.common.decompressed.DecompressedCopies`.
-    """
+    """A folder of shards of samples; the parameters are those of :class:`~penstock.stores.shards.mds.MdsStore`."""
 
     def __init__(
         self,
@@ -143,10 +129,7 @@ class SampleShardStore(ContainerStore[OpenedShards]):
         cache_nbytes: int | None = None,
     ) -> None:
         stated = {"image": image, "label": label, "key": key}
-        options: dict[str, object] = {name: value for name, value in stated.items() if value is not None}
-        if fields is not None:
-            options["fields"] = fields if isinstance(fields, str) else tuple(fields)
-        options |= select_cache_options(cache, cache_nbytes)
+        options = select_given(type(self), **stated, fields=fields) | select_cache_options(cache, cache_nbytes)
         location = self.locate(path)
         folder = self.read_folder(location)
         self._shards = folder.shards
@@ -166,7 +149,8 @@ class SampleShardStore(ContainerStore[OpenedShards]):
         self._sizes = struct.Struct(f"<{sum(_is_sized(c) for c in folder.columns)}I" if folder.has_sizes else "<")
         self._has_sizes = folder.has_sizes
         self._fixed_nbytes = [column.reader.nbytes if column.reader else None for column in folder.columns]
-        wanted = select_columns([column.name for column in folder.columns], options.get("fields"), stated=stated)  # type: ignore[arg-type]  # a tuple of texts, or what it refuses
+        chosen = cast("Sequence[str] | None", options.get("fields"))
+        wanted = select_columns([column.name for column in folder.columns], chosen, stated=stated)
         self._readers = self._find_readers(wanted)
         self._named = name_columns(self._find_kinds(), image=image, label=label, key=key, store=self.url)
         self._schema = self._named.schema
@@ -227,8 +211,7 @@ class SampleShardStore(ContainerStore[OpenedShards]):
 
     def open_files(self) -> OpenedShards:
         """Shards are opened when they are first read."""
-        is_compressed = any(shard.codec for shard in self._shards)
-        return OpenedShards(self._shards, is_compressed, self._copies)
+        return OpenedShards(self._shards, self._copies)
 
     def files_of(self, indices: Sequence[int]) -> Iterable[int]:
         """The shards of some records."""
@@ -314,7 +297,8 @@ class SampleShardStore(ContainerStore[OpenedShards]):
             if not kind:
                 values = self._probe([(names.index(name), reader.read)])
                 try:
-                    kind = find_pixels_kind(values) if reader.read is read_pil else find_kind(values)
+                    is_pixels = reader.read is read_pil
+                    kind = find_pixels_kind(cast("list[Array]", values)) if is_pixels else find_kind(values)
                     kinds[name] = Field(kind)
                 except (ValueError, ArgumentError) as error:
                     raise StoreFormatError(
@@ -325,17 +309,16 @@ class SampleShardStore(ContainerStore[OpenedShards]):
                 kinds[name] = Field(kind)
         return kinds
 
-    def _probe(self, steps: Sequence[tuple[int, Callable[[memoryview], object]]]) -> list[Any]:
+    def _probe(self, steps: Sequence[tuple[int, Callable[[memoryview], object]]]) -> list[object]:
         """The values of a column in some records, evenly spread; those that are damaged are left out."""
         opened = self._opened.get()
         values = []
         failure: Exception | None = None
-        for index in sorted(set(np.linspace(0, max(len(self) - 1, 0), _PROBED, dtype=np.int64).tolist())):
-            if index < len(self):
-                try:
-                    values.append(self._read_values(opened, index, steps)[0])
-                except (ValueError, OSError) as error:
-                    failure = error
+        for index in spread_indices(len(self)):
+            try:
+                values.append(self._read_values(opened, index, steps)[0])
+            except (*DAMAGE, OSError) as error:
+                failure = error
         if not values and len(self):
             raise StoreFormatError(f"none of its records can be read: {failure}", store=self.url) from failure
         return values
@@ -343,6 +326,24 @@ class SampleShardStore(ContainerStore[OpenedShards]):
     def _plan(self) -> list[tuple[int, Callable[[memoryview], object]]]:
         places = {column.name: place for place, column in enumerate(self._all_columns)}
         return [(places[name], self._readers[name].read) for name in self._named.columns]
+
+
+def read_shaped_array(
+    content: memoryview, at: int, dtype: DType, axes: int, width: int, order: Literal["little", "big"] = "little"
+) -> Array:
+    """The array behind so many lengths of axes, which begin at byte ``at`` and have ``width`` bytes each."""
+    end = at + axes * width
+    if axes > _MAX_AXES or end > len(content):
+        raise ValueError(f"an array cannot have {axes} axes in {len(content)} bytes")
+    lengths = tuple(int.from_bytes(content[begin : begin + width], order) for begin in range(at, end, width))
+    return view_array(content[end:], dtype, lengths)
+
+
+def get_dtype(number: int, dtypes: Mapping[int, str]) -> DType:
+    """The dtype of a number that stands before an array."""
+    if number not in dtypes:
+        raise ValueError(f"arrays of type number {number} are not read")
+    return np.dtype(dtypes[number])
 
 
 def _is_sized(column: SampleColumn) -> bool:
@@ -353,13 +354,13 @@ def _is_sized(column: SampleColumn) -> bool:
 def _adapt(reader: ValueReader, field: Field) -> ValueReader:
     """The reader of a column whose kind was found in its values: a value of another kind is an error."""
     if field.kind in {"int", "float"}:
-        return replace(reader, read=lambda content: _read_number(reader, content))
+        return replace(reader, read=lambda content: cast("Array", reader.read(content)).item())
     kind = field.pixels or field.array
     if kind is None:
         return reader
 
     def read(content: memoryview) -> object:
-        value: Any = reader.read(content)
+        value = cast("Array", reader.read(content))
         if field.pixels is not None and value.ndim == 3 and value.shape[2] == 1 and kind.axes[2] == (3,):
             value = to_rgb(value)
             value.flags.writeable = False
@@ -368,8 +369,3 @@ def _adapt(reader: ValueReader, field: Field) -> ValueReader:
         return value
 
     return replace(reader, read=read)
-
-
-def _read_number(reader: ValueReader, content: memoryview) -> object:
-    value: Any = reader.read(content)
-    return value.item()

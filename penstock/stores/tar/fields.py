@@ -19,7 +19,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final, cast
 
 from penstock.errors import ArgumentError
 from penstock.paths import IMAGE_SUFFIXES
@@ -51,7 +51,7 @@ _KINDS: Final = {
     **dict.fromkeys(("json", "jsn"), "json"),
 }
 Content = bytes | memoryview
-Parser = Callable[[Content], Any]
+Parser = Callable[[Content], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +78,18 @@ class FieldPlan:
     def __init__(self, fields: Sequence[StoredField], images: Sequence[str] = ()) -> None:
         self.fields, self.images = tuple(fields), tuple(images)
         self.schema = Schema({each.name: each.field for each in fields})
-        self._readers: dict[str, list[tuple[str, Parser, bool]]] = {}
+        self._readers: dict[str, list[tuple[str, Parser]]] = {}
+        self._objects: dict[str, list[StoredField]] = {}
         for each in fields:
+            if each.in_object:
+                self._objects.setdefault(each.suffix, []).append(each)
+                continue
             parse = _find_parser(each.field)
-            suffixes = self.images if each.suffix == "" else (each.suffix,)
-            for suffix in suffixes:
-                self._readers.setdefault(suffix, []).append((each.name, parse, each.in_object))
-        self._empty = dict.fromkeys(self.schema.fields)
+            for suffix in self.images if each.suffix == "" else (each.suffix,):
+                self._readers.setdefault(suffix, []).append((each.name, parse))
+        self._empty: dict[str, object] = dict.fromkeys(self.schema.fields)
 
-    def read(self, files: Iterable[tuple[str, Content]]) -> dict[str, Any]:
+    def read(self, files: Iterable[tuple[str, Content]]) -> dict[str, object]:
         """The values of a record; None where it has no file of a field.
 
         Raises
@@ -96,13 +99,12 @@ class FieldPlan:
         """
         values = self._empty.copy()
         for suffix, content in files:
-            for name, parse, in_object in self._readers.get(suffix, ()):
-                if not in_object:
-                    values[name] = parse(content)
-                elif name not in (parsed := _parse_object(content)):
-                    values[name] = None
-                else:
-                    values[name] = _from_json(parsed[name], self.schema[name])
+            for name, parse in self._readers.get(suffix, ()):
+                values[name] = parse(content)
+            if suffix in self._objects:
+                parsed = _parse_object(content)
+                for each in self._objects[suffix]:
+                    values[each.name] = _from_json(parsed.get(each.name), each.field)
         return values
 
     def find_suffixes(self, name: str) -> tuple[str, ...]:
@@ -112,7 +114,7 @@ class FieldPlan:
 
     def knows(self, suffix: str) -> bool:
         """Whether the files of a suffix hold a field."""
-        return suffix in self._readers
+        return suffix in self._readers or suffix in self._objects
 
     def is_plain(self, name: str) -> bool:
         """Whether the value of a field is the bytes of its file."""
@@ -257,28 +259,29 @@ def _parse_int(content: Content) -> int | None:
     return number
 
 
-def _parse_json(content: Content) -> Any:
+def _parse_json(content: Content) -> object:
     try:
         return json.loads(bytes(content))
     except RecursionError as error:
         raise ValueError("its JSON is nested too deeply") from error
 
 
-def _parse_object(content: Content) -> dict[str, Any]:
+def _parse_object(content: Content) -> dict[str, object]:
     parsed = _parse_json(content)
     if not isinstance(parsed, dict):
         raise ValueError(f"its JSON must be an object, got {type(parsed).__name__}")  # noqa: TRY004  # what the bytes say
     return parsed
 
 
-def _from_json(value: Any, field: Field) -> Any:
+def _from_json(value: object, field: Field) -> object:
     """A value of an object, checked against the kind of its field."""
-    if value is None or field.kind == "json":
+    if value is None or field.kind == "json" or (field.kind == "text" and isinstance(value, str)):
         return value
-    allowed = {"float": (float, int), "text": (str,)}.get(field.kind, (int,))
-    if type(value) not in allowed or (field.kind in {"label", "int"} and not -(1 << 63) <= value < 1 << 63):
-        raise ValueError(f"a value of kind {field.kind} is {value!r:.80}")
-    return float(value) if field.kind == "float" else value
+    if field.kind == "float" and type(value) in {float, int}:
+        return float(cast("float", value))
+    if field.kind in {"label", "int"} and type(value) is int and -(1 << 63) <= value < 1 << 63:
+        return value
+    raise ValueError(f"a value of kind {field.kind} is {value!r:.80}")
 
 
 def _read_array_of(content: Content, kind: ArrayKind) -> Array:

@@ -13,6 +13,7 @@ the file has. Called by the stores and streams of tar files, and their writer.
 from __future__ import annotations
 
 import re
+import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
@@ -31,16 +32,19 @@ _EXTENSIONS: Final = frozenset(b"LKxXg")
 _OTHER_FILES: Final = frozenset(b"\x007")  # of old archives, and contiguous ones
 _WITHOUT_DATA: Final = frozenset(b"123456")  # links, devices, folders, FIFOs: no data follow, whatever the size says
 _PAX_RECORD: Final = re.compile(rb"([0-9]{1,7}) ([^=\n]+)=")
-_OCTAL_LIMIT: Final = 8**11
 
 
 class Member(NamedTuple):
-    """A file in an archive: name, where its bytes are, and why it cannot be read ("" for regular files)."""
+    """A file in an archive: name, where its bytes are, and why it cannot be read ("" for regular files).
+
+    ``content``: its bytes, where they were read with the headers.
+    """
 
     name: bytes
     offset: int
     nbytes: int
     problem: str
+    content: bytes = b""
 
 
 class MemberScan:
@@ -202,38 +206,12 @@ def encode_header(name: bytes, nbytes: int) -> bytes:
 
     Owner, group and time are 0, so that the same records give the same bytes.
     """
-    if len(name) <= 100 and nbytes < _OCTAL_LIMIT:
-        return _encode_block(name, b"", nbytes, b"0")
-    prefix, rest = _split_prefix(name)
-    if rest and nbytes < _OCTAL_LIMIT:
-        return _encode_block(rest, prefix, nbytes, b"0")
-    records = _encode_pax(b"path", name)
-    if nbytes >= _OCTAL_LIMIT:
-        records += _encode_pax(b"size", b"%d" % nbytes)
-    padding = bytes(-len(records) % BLOCK_NBYTES)
-    extended = _encode_block(b"././@PaxHeader", b"", len(records), b"x") + records + padding
-    return extended + _encode_block(name[:100], b"", nbytes % _OCTAL_LIMIT, b"0")
-
-
-def _split_prefix(name: bytes) -> tuple[bytes, bytes]:
-    """A long name in the two fields of ustar; empty if it does not fit."""
-    at = name.rfind(b"/", max(0, len(name) - 101), 156)
-    rest = name[at + 1 :]
-    return (name[:at], rest) if at > 0 and 0 < len(rest) <= 100 and at <= 155 else (b"", b"")
-
-
-def _encode_block(name: bytes, prefix: bytes, nbytes: int, kind: bytes) -> bytes:
-    head = b"%b0000644\x000000000\x000000000\x00%011o\x0000000000000\x00" % (name.ljust(100, b"\0"), nbytes)
-    rest = b"%b%bustar\x0000%b%b" % (kind, bytes(100), bytes(80), prefix.ljust(167, b"\0"))
-    total = (zlib.adler32(head) & 0xFFFF) + (zlib.adler32(rest) & 0xFFFF) - 2 + sum(_SPACES)  # both below 65521
-    return b"%b%06o\0 %b" % (head, total, rest)
-
-
-def _encode_pax(key: bytes, value: bytes) -> bytes:
-    nbytes = len(key) + len(value) + 3
-    total = nbytes + len(str(nbytes))
-    total = nbytes + len(str(total))
-    return b"%d %b=%b\n" % (total, key, value)
+    member = tarfile.TarInfo(name.decode(errors="surrogateescape"))
+    member.size = nbytes
+    try:
+        return member.tobuf(tarfile.USTAR_FORMAT, "utf-8", "surrogateescape")
+    except ValueError:
+        return member.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
 
 
 def _check_sum(block: bytes, at: int) -> None:

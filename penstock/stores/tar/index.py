@@ -11,12 +11,13 @@ files by :func:`group_members`, too.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +59,6 @@ class TarScan:
     problems: list[Skipped] = field(default_factory=list)
     unreadable: list[Skipped] = field(default_factory=list)
     declaration: Member | None = None
-    declared: bytes | None = None
 
     def note(self, name: str, reason: str, *, may_be_record: bool = False) -> None:
         """Keep an entry that is no file of a record."""
@@ -113,20 +113,20 @@ def _show(name: bytes) -> str:
     return name.decode(errors="backslashreplace")
 
 
-@dataclass(frozen=True, slots=True)
+FILE: Final = np.dtype([("offset", np.int64), ("nbytes", np.int64)])
+RECORD: Final = np.dtype([("group", np.uint32), ("shard", np.uint32)])
+
+
+@dataclass(frozen=True)
 class TarIndex:
     """Where the files of all records lie.
 
     Parameters
     ----------
-    offsets, sizes : ndarray of int64
-        Of the files, record by record.
-    begins : ndarray of int64
-        The first file of each record, and behind the last.
-    groups : ndarray of uint32
-        The group of suffixes of each record.
-    shards : ndarray of uint32
-        The shard of each record.
+    files : ndarray of FILE
+        Place and size of each file, record by record.
+    records : ndarray of RECORD
+        The group of suffixes of each record, and its shard.
     keys : KeyList
     suffixes : tuple of tuple of str
         The groups: suffixes of the files, in their order.
@@ -138,17 +138,20 @@ class TarIndex:
         Entries that are not files of records; those of them that may be.
     """
 
-    offsets: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    begins: NDArray[np.int64]
-    groups: NDArray[np.uint32]
-    shards: NDArray[np.uint32]
+    files: Array
+    records: Array
     keys: KeyList
     suffixes: tuple[tuple[str, ...], ...]
     kinds: Mapping[str, str]
     declared: str
     problems: tuple[Skipped, ...]
     unreadable: tuple[Skipped, ...]
+
+    @functools.cached_property
+    def begins(self) -> NDArray[np.int64]:
+        """The first file of each record, and behind the last."""
+        counts = np.array([len(group) for group in self.suffixes], np.int64)
+        return np.append(0, np.cumsum(counts[self.records["group"]]))
 
     def make_plan(self) -> FieldPlan:
         """How the fields are read.
@@ -165,14 +168,9 @@ class TarIndex:
     def to_arrays(self) -> dict[str, Array]:
         """The index for :func:`~penstock.stores.common.record_index.load_or_scan`."""
         texts = json.dumps([self.suffixes, dict(self.kinds), self.declared, self.problems, self.unreadable])
-        return {
-            "offsets": self.offsets,
-            "sizes": self.sizes,
-            "groups": self.groups,
-            "shards": self.shards,
-            "keys": np.frombuffer(self.keys.joined, np.uint8),
-            "texts": np.frombuffer(texts.encode(), np.uint8),
-        }
+        joined = {"keys": self.keys.joined, "texts": texts.encode()}
+        bytes_of = {name: np.frombuffer(content, np.uint8) for name, content in joined.items()}
+        return {"members": self.files, "records": self.records, **bytes_of}
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array], shards: int) -> TarIndex:
@@ -183,33 +181,15 @@ class TarIndex:
         ValueError, KeyError, IndexError, TypeError
             If they are other arrays.
         """
-        suffixes, kinds, declared, problems, unreadable = json.loads(arrays["texts"].tobytes())
-        groups = tuple(map(tuple, suffixes))
-        counts = np.array([len(group) for group in groups], np.int64)
-        index = cls(
-            _check_array(arrays["offsets"], np.int64),
-            _check_array(arrays["sizes"], np.int64),
-            np.append(0, np.cumsum(counts[arrays["groups"]])),
-            _check_array(arrays["groups"], np.uint32),
-            _check_array(arrays["shards"], np.uint32),
-            KeyList(arrays["keys"].tobytes()),
-            groups,
-            kinds,
-            declared,
-            tuple(Skipped(*each) for each in problems),
-            tuple(Skipped(*each) for each in unreadable),
-        )
-        if not len(index.offsets) == len(index.sizes) == index.begins[-1]:
-            raise ValueError("its numbers of files differ")
-        if not len(index.groups) == len(index.shards) == len(index.keys) or index.shards.max(initial=0) >= shards:
-            raise ValueError("its numbers of records or shards differ")
+        files, records, keys = arrays["members"], arrays["records"], KeyList(arrays["keys"].tobytes())
+        suffixes, kinds, declared, *others = json.loads(arrays["texts"].tobytes())
+        problems, unreadable = (tuple(Skipped(*each) for each in skipped) for skipped in others)
+        index = cls(files, records, keys, tuple(map(tuple, suffixes)), kinds, declared, problems, unreadable)
+        if (files.dtype, records.dtype, records.shape) != (FILE, RECORD, (len(keys),)):
+            raise ValueError("it has records of another kind, or of another number")
+        if files.shape != (index.begins[-1],) or records["shard"].max(initial=0) >= shards:
+            raise ValueError("its numbers of files or shards differ")
         return index
-
-
-def _check_array(values: Array, dtype: Any) -> Array:
-    if values.dtype != dtype or values.ndim != 1:
-        raise ValueError("another dtype")
-    return values
 
 
 def scan_shards(names: Sequence[str], get_content: Callable[[int], memoryview]) -> TarIndex:
@@ -242,8 +222,7 @@ class _IndexBuilder:
     """Collects the records of shards."""
 
     def __init__(self) -> None:
-        self._offsets, self._sizes = array("q"), array("q")
-        self._groups, self._shards = array("I"), array("I")
+        self._files, self._records = array("q"), array("I")  # offset, nbytes, ...; group, shard, ...
         self._keys = bytearray()
         self._known: dict[tuple[str, ...], int] = {}
         self._suffixes: set[str] = set()
@@ -255,20 +234,18 @@ class _IndexBuilder:
         scan = MemberScan(lambda at, nbytes: content[at : at + nbytes], len(content))
         found = self._found
         found.declaration = None
-        known, groups, keys = self._known, self._groups, self._keys
-        offsets, sizes = self._offsets, self._sizes
-        before = len(groups)
-        for key, files in group_members(scan, found, before):
+        known, keys, files, records = self._known, self._keys, self._files, self._records
+        for key, members in group_members(scan, found, len(records) // 2):
             keys += (key if key.isascii() else _encode_key(key)) + b"\0"
-            suffixes = tuple(files)
+            suffixes = tuple(members)
             group = known.get(suffixes)
             if group is None:
                 group = self._add_group(suffixes)
-            groups.append(group)
-            for member in files.values():
-                offsets.append(member.offset)
-                sizes.append(member.nbytes)
-        self._shards.extend(itertools.repeat(number, len(groups) - before))
+            records.append(group)
+            records.append(number)
+            for member in members.values():
+                files.append(member.offset)
+                files.append(member.nbytes)
         self._note_end(name, scan, content)
         self._note_declaration(found.declaration, content)
 
@@ -306,18 +283,12 @@ class _IndexBuilder:
 
     def build(self, get_content: Callable[[int], memoryview]) -> TarIndex:
         """The index of all shards."""
-        groups = tuple(self._known)
-        counts = np.array([len(group) for group in groups], np.int64)
-        chosen = np.frombuffer(self._groups, np.uint32)
         kinds: dict[str, str] = {}
         index = TarIndex(
-            np.frombuffer(self._offsets, np.int64),
-            np.frombuffer(self._sizes, np.int64),
-            np.append(0, np.cumsum(counts[chosen])) if groups else np.zeros(1, np.int64),
-            chosen,
-            np.frombuffer(self._shards, np.uint32),
+            np.frombuffer(self._files, FILE),
+            np.frombuffer(self._records, RECORD),
             KeyList(bytes(self._keys)),
-            groups,
+            tuple(self._known),
             kinds,
             self._declared or "",
             tuple(self._found.problems),
@@ -334,12 +305,9 @@ def _contents(index: TarIndex, suffix: str, get_content: Callable[[int], memoryv
     for number, group in enumerate(index.suffixes):
         if suffix not in group:
             continue
-        rows = np.flatnonzero(index.groups == number)
-        files = index.begins[rows] + group.index(suffix)
-        places = zip(
-            index.shards[rows].tolist(), index.offsets[files].tolist(), index.sizes[files].tolist(), strict=True
-        )
-        for shard, offset, nbytes in places:
+        rows = np.flatnonzero(index.records["group"] == number)
+        files = index.files[index.begins[rows] + group.index(suffix)]
+        for shard, (offset, nbytes) in zip(index.records["shard"][rows].tolist(), files.tolist(), strict=True):
             yield get_content(shard)[offset : offset + nbytes]
 
 

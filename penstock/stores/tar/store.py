@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from penstock.errors import StoreFormatError
 from penstock.paths import IMAGE_SUFFIXES
@@ -26,19 +26,18 @@ from penstock.stores.common.decompressed import DecompressedCopies, select_cache
 from penstock.stores.common.keys import KeyList
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.record_index import load_or_scan
-from penstock.stores.container import ContainerStore
+from penstock.stores.container import ContainerStore, select_given
 from penstock.stores.fields.record_names import make_natural_key
 from penstock.stores.location import Location
 from penstock.stores.tar.format import BLOCK_NBYTES, is_header
 from penstock.stores.tar.index import TarIndex, scan_shards
 from penstock.stores.tar.shards_writer import ShardedTarWriter, list_written_shards
 from penstock.stores.tar.writer import TarWriter
-from penstock.stores.writing import Writer
 from penstock.wording import counted
 
 __all__ = ["TarStore"]
 
-_VERSION: Final = "tar-2"
+_VERSION: Final = "tar-3"
 _SHARD_SUFFIXES: Final = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 
 
@@ -82,9 +81,7 @@ class TarStore(ContainerStore[MappedFiles]):
         cache_nbytes: int | None = None,
         shard_keys: bool = False,
     ) -> None:
-        options: dict[str, object] = {**select_cache_options(cache, cache_nbytes)}
-        if shard_keys:
-            options["shard_keys"] = True
+        options = select_given(type(self), shard_keys=shard_keys) | select_cache_options(cache, cache_nbytes)
         location = self.locate(path)
         shards = tuple(shard for each in location.paths for shard in _list_shards(each))
         super().__init__(location, files=shards, **options)
@@ -99,20 +96,25 @@ class TarStore(ContainerStore[MappedFiles]):
                 lambda: scan_shards(names, mapped.whole).to_arrays(),
                 lambda arrays: TarIndex.from_arrays(arrays, len(shards)),
             )
-            if not len(index.groups):
+            if not len(index.records):
                 raise StoreFormatError("there is no record in these shards", store=self.url)
             self._set_index(index)
             if shard_keys:
                 stems = [name.partition(".")[0] for name in names]
-                pairs = zip(index.shards.tolist(), index.keys, strict=True)
+                pairs = zip(index.records["shard"].tolist(), index.keys, strict=True)
                 self._keys = KeyList.from_names(f"{stems[shard]}/{key}" for shard, key in pairs)
 
     def _set_index(self, index: TarIndex) -> None:
         self._index, self._plan, self._keys = index, index.make_plan(), index.keys
         self._schema, self._problems, self._unreadable = self._plan.schema, index.problems, index.unreadable
         self._places: dict[str, list[int]] = {}
-        self._groups, self._shards, self._begins = index.groups.data, index.shards.data, index.begins.data
-        self._offsets, self._sizes = index.offsets.data, index.sizes.data
+        # views give Python numbers, faster than arrays do
+        self._groups, self._shards = index.records["group"].data, index.records["shard"].data
+        self._begins, self._offsets, self._sizes = (
+            index.begins.data,
+            index.files["offset"].data,
+            index.files["nbytes"].data,
+        )
 
     @property
     def description(self) -> str:
@@ -150,7 +152,7 @@ class TarStore(ContainerStore[MappedFiles]):
         ]
         return Record(index, self._keys[index], self._plan.read(files))
 
-    def make_blob_reader(self, opened: MappedFiles, field: str, indices: Sequence[int]) -> Callable[[int], Any]:
+    def make_blob_reader(self, opened: MappedFiles, field: str, indices: Sequence[int]) -> Callable[[int], object]:
         """What gives views of one field; the other files are not read."""
         if not self._plan.is_plain(field):
             return super().make_blob_reader(opened, field, indices)
@@ -201,7 +203,7 @@ class TarStore(ContainerStore[MappedFiles]):
         overwrite: bool = False,
         shard_nbytes: int | None = None,
         shard_records: int | None = None,
-    ) -> Writer[Any]:
+    ) -> TarWriter:
         """Begin or resume a tar file (:class:`TarWriter`), or with a limit shards (:class:`ShardedTarWriter`)."""
         if shard_nbytes is None and shard_records is None:
             return TarWriter(location, schema, source, overwrite=overwrite)

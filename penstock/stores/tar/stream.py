@@ -13,17 +13,15 @@ Nothing is extracted to disk or unpickled. :class:`~penstock.stores.tar.store.Ta
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final
 
 from penstock.errors import CorruptRecordError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Record, Schema
 from penstock.stores.common.compression import DecompressedFile, find_codec
-from penstock.stores.common.regular_file import open_regular
 from penstock.stores.location import Location
 from penstock.stores.streams import ShardStream
 from penstock.stores.tar.fields import (
@@ -34,7 +32,7 @@ from penstock.stores.tar.fields import (
     parse_declaration,
     plan_fields,
 )
-from penstock.stores.tar.format import Member, MemberScan, is_metadata, split_name
+from penstock.stores.tar.format import BLOCK_NBYTES, Member, MemberScan
 from penstock.stores.tar.index import TarScan, group_members
 
 __all__ = ["TarStream"]
@@ -104,10 +102,10 @@ class TarStream(ShardStream):
             if first is None:
                 raise StoreFormatError("this shard has no records", store=str(shard))
             try:
-                plan = _plan_first(first[2], found)
+                plan = _plan_first(first[2], found.declaration)
             except ValueError as error:
                 raise StoreFormatError(f"the shard has no usable fields: {error}", store=str(shard)) from error
-            self._suffixes = None if found.declared is not None else tuple(filter(is_valid_suffix, first[2]))
+            self._suffixes = None if found.declaration is not None else tuple(filter(is_valid_suffix, first[2]))
             self._plan = plan
         return plan
 
@@ -121,7 +119,7 @@ class TarStream(ShardStream):
         return {plan.images[0] if suffix == others[0] else suffix: content for suffix, content in files.items()}
 
 
-def _plan_first(files: Mapping[str, bytes], found: TarScan) -> FieldPlan:
+def _plan_first(files: Mapping[str, bytes], declaration: Member | None) -> FieldPlan:
     """The fields of the first record."""
     suffixes = [suffix for suffix in files if is_valid_suffix(suffix)]
     kinds = {suffix: find_kind_by_contents(suffix, [files[suffix]]) for suffix in suffixes}
@@ -129,90 +127,54 @@ def _plan_first(files: Mapping[str, bytes], found: TarScan) -> FieldPlan:
         dtype, is_array, axes = kind.partition("[")
         if is_array:
             kinds[suffix] = f"{dtype}[{','.join('*' for _ in axes.split(','))}]"
-    declared = () if found.declared is None else parse_declaration(found.declared)
+    declared = () if declaration is None else parse_declaration(declaration.content)
     return plan_fields(suffixes, [suffixes], kinds, declared)
 
 
-class _Source(Protocol):
-    """The bytes of an archive."""
-
-    def read(self, at: int, nbytes: int) -> bytes: ...
-    def read_member(self, member: Member) -> bytes: ...
-    def read_rest(self) -> None: ...
-    def close(self) -> None: ...
-
-
-class _PlainSource:
-    """Reads a file at any place."""
+class _ShardFile:
+    """The bytes of a shard, decompressed, in ascending order; ``nbytes``: their number, where it is known."""
 
     def __init__(self, path: Path) -> None:
-        self._file = open_regular(path)
-        self.nbytes = os.fstat(self._file).st_size
-
-    def read(self, at: int, nbytes: int) -> bytes:
-        """Up to ``nbytes`` bytes."""
-        return os.pread(self._file, nbytes, at)
-
-    def read_member(self, member: Member) -> bytes:
-        """All bytes of a member."""
-        content = os.pread(self._file, member.nbytes, member.offset)
-        while len(content) < member.nbytes:  # one read gives 2 GiB at most
-            more = os.pread(self._file, member.nbytes - len(content), member.offset + len(content))
-            if not more:
-                raise EOFError("the file became shorter while it was read")
-            content += more
-        return content
-
-    def read_rest(self) -> None:
-        """Nothing: a plain file has no checksum at its end."""
-
-    def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
-
-
-class _ForwardSource:
-    """Reads decompressed bytes in ascending order."""
-
-    nbytes = None
-
-    def __init__(self, file: DecompressedFile) -> None:
-        self._file = file
+        self._codec = find_codec(path)
+        self._file = DecompressedFile(path, self._codec)
+        self.nbytes = None if self._codec else path.stat().st_size
         self._at = 0
 
     def read(self, at: int, nbytes: int) -> bytes:
-        """Up to ``nbytes`` bytes; those before ``at`` are skipped."""
+        """Up to ``nbytes`` bytes; those before ``at`` are skipped. The padding of the last file may be missing."""
         while self._at < at:
             skipped = len(self._file.read(min(at - self._at, _PIECE_NBYTES)))
-            if not skipped:
+            if not skipped and at - self._at >= BLOCK_NBYTES:
                 raise EOFError("it ends inside a file; it was truncated")
-            self._at += skipped
-        pieces: list[bytes] = []
-        while nbytes and (piece := self._file.read(min(nbytes, _PIECE_NBYTES))):
-            pieces.append(piece)
-            nbytes -= len(piece)
-            self._at += len(piece)
-        return b"".join(pieces)
-
-    def read_member(self, member: Member) -> bytes:
-        """All bytes of a member."""
-        if member.nbytes > _MAX_COMPRESSED_NBYTES:
-            raise ValueError(
-                f"a file in a compressed shard must have at most {_MAX_COMPRESSED_NBYTES} bytes, got {member.nbytes}"
-            )
-        content = self.read(member.offset, member.nbytes)
-        if len(content) < member.nbytes:
-            raise EOFError("it ends inside a file; it was truncated")
+            self._at += skipped or at - self._at
+        content = self._file.read(nbytes)
+        self._at += len(content)
         return content
 
-    def read_rest(self) -> None:
-        """Read to the end, where checksums are compared."""
-        while self._file.read(_PIECE_NBYTES):
-            pass
+    def read_members(self, scan: MemberScan) -> Iterator[Member]:
+        """The members of a scan that reads this file; those whose names may have a suffix have their bytes."""
+        for member in scan:
+            if member.problem or (b"." not in member.name and member.name != DECLARATION):
+                yield member
+                continue
+            if self._codec and member.nbytes > _MAX_COMPRESSED_NBYTES:
+                raise ValueError(
+                    f"a file in a compressed shard must have at most {_MAX_COMPRESSED_NBYTES} bytes, got "
+                    f"{member.nbytes}"
+                )
+            content = self.read(member.offset, member.nbytes)
+            if len(content) < member.nbytes:
+                raise EOFError("it ends inside a file; it was truncated")
+            yield member._replace(content=content)
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+    def read_rest(self) -> None:
+        """Read a compressed file to its end, where checksums are compared."""
+        while self._codec and self._file.read(_PIECE_NBYTES):
+            pass
 
 
 def _read_records(
@@ -221,29 +183,13 @@ def _read_records(
     """Number, key and files (by suffix) of each record of a shard from number ``first`` on."""
     index = -1
     try:
-        path = shard.local_path
-        codec = find_codec(path)
-        source = _ForwardSource(DecompressedFile(path, codec)) if codec else _PlainSource(path)
-        with closing(source):
-            scan = MemberScan(source.read, source.nbytes)
-            contents: dict[int, bytes] = {}
-            members = _read_ahead(scan, source, contents) if codec else scan
-            for index, (key, files) in enumerate(group_members(members, found)):
-                if found.declaration is not None and found.declared is None:
-                    place = found.declaration
-                    found.declared = contents[place.offset] if codec else source.read_member(place)
+        with closing(_ShardFile(shard.local_path)) as file:
+            scan = MemberScan(file.read, file.nbytes)
+            for index, (key, files) in enumerate(group_members(file.read_members(scan), found)):
                 if index >= first:
-                    yield (
-                        index,
-                        key.decode(errors="backslashreplace"),
-                        {
-                            suffix: contents[member.offset] if codec else source.read_member(member)
-                            for suffix, member in files.items()
-                        },
-                    )
-                for offset in [offset for offset in contents if offset <= next(reversed(files.values())).offset]:
-                    del contents[offset]
-            source.read_rest()
+                    contents = {suffix: member.content for suffix, member in files.items()}
+                    yield index, key.decode(errors="backslashreplace"), contents
+            file.read_rest()
             if not scan.has_end:
                 _logger.warning("%s has no end of archive: it may have been truncated behind its last file", shard)
     except StoreError as error:
@@ -257,12 +203,3 @@ def _read_records(
         raise StoreNotFoundError("there is no shard at this path", store=str(shard)) from error
     except OSError as error:
         raise StoreError(f"this shard cannot be read: {error.strerror or error}", store=str(shard)) from error
-
-
-def _read_ahead(scan: MemberScan, source: _Source, contents: dict[int, bytes]) -> Iterator[Member]:
-    """The members of a source that cannot go back; their bytes are read as they come."""
-    for member in scan:
-        is_used = split_name(member.name) is not None and not is_metadata(member.name)
-        if not member.problem and (is_used or member.name == DECLARATION):
-            contents[member.offset] = source.read_member(member)
-        yield member

@@ -19,7 +19,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import BinaryIO, Final, cast
 
 import numpy as np
 
@@ -41,6 +41,7 @@ _RESERVED: Final = frozenset({"cls", "json", "__key__", "__url__", "__local_path
 _ENDINGS: Final = {"image": ".jpg", "mask": ".png"}
 _UNUSABLE: Final = re.compile(r"[\x00-\x1f\x7f]")
 _UNKNOWN_IMAGE: Final = "jpg"
+Buffer = bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class PreparedFiles:
     """The files of a record, by suffix."""
 
     key: str
-    files: list[tuple[bytes, Any]]
+    files: list[tuple[bytes, Buffer]]
     nbytes: int
 
 
@@ -109,7 +110,7 @@ class TarWriter(FileWriter[PreparedFiles]):
     """
 
     def __init__(
-        self, location: Location, schema: Schema, source: str, *, overwrite: bool = False, **options: Any
+        self, location: Location, schema: Schema, source: str, *, overwrite: bool = False, **options: object
     ) -> None:
         self._fields = store_fields(schema)
         self._declaration = b"" if _is_plain(self._fields) else FieldPlan(self._fields).to_declaration()
@@ -117,7 +118,7 @@ class TarWriter(FileWriter[PreparedFiles]):
 
     def prepare(self, key: str, fields: Mapping[str, object]) -> PreparedFiles:
         """Encode the values of a record; thread-safe."""
-        files: list[tuple[bytes, Any]] = []
+        files: list[tuple[bytes, Buffer]] = []
         entries: dict[str, object] = {}
         nbytes = 0
         try:
@@ -125,7 +126,7 @@ class TarWriter(FileWriter[PreparedFiles]):
         except UnicodeEncodeError as error:
             raise PackError(f"a key must be valid Unicode, got {key!a:.200}") from error
         for each in self._fields:
-            value: Any = fields[each.name]
+            value = fields[each.name]
             if each.in_object:
                 entries[each.name] = None if value is None else _check_small(each, value, key)
             elif value is not None:
@@ -180,7 +181,7 @@ def _protect(key: str) -> str:
     return f"./{key}" if key.startswith("__") else key
 
 
-def _write_member(archive: Any, name: bytes, content: Any) -> None:
+def _write_member(archive: BinaryIO, name: bytes, content: Buffer) -> None:
     nbytes = len(content)
     archive.write(encode_header(name, nbytes))
     archive.write(content)
@@ -188,14 +189,15 @@ def _write_member(archive: Any, name: bytes, content: Any) -> None:
         archive.write(bytes(padding))
 
 
-def _encode_value(each: StoredField, value: Any, key: str) -> tuple[str, Any]:
+def _encode_value(each: StoredField, value: object, key: str) -> tuple[str, Buffer]:
     """Suffix and bytes of a value."""
     field = each.field
-    if not each.suffix:
-        return _find_ending(key, value), value
     if field.is_blob and field.pixels is None:
-        return each.suffix, value
-    checked = _check_small(each, value, key) if field.pixels is None else check_pixels(each.name, field.pixels, value)
+        content = cast("Buffer", value)
+        return each.suffix or _find_ending(key, content), content
+    checked: object = (
+        _check_small(each, value, key) if field.pixels is None else check_pixels(each.name, field.pixels, value)
+    )
     if isinstance(checked, np.ndarray):
         file = io.BytesIO()
         np.lib.format.write_array(file, checked, allow_pickle=False)
@@ -204,7 +206,7 @@ def _encode_value(each: StoredField, value: Any, key: str) -> tuple[str, Any]:
     return each.suffix, text.encode()
 
 
-def _check_small(each: StoredField, value: Any, key: str) -> Any:
+def _check_small(each: StoredField, value: object, key: str) -> object:
     try:
         checked = check_small(each.name, each.field, value)
     except PackError as error:
@@ -213,7 +215,7 @@ def _check_small(each: StoredField, value: Any, key: str) -> Any:
     return value if each.field.kind == "json" else checked
 
 
-def _find_ending(key: str, image: Any) -> str:
+def _find_ending(key: str, image: Buffer) -> str:
     """The suffix of an image: the ending of its key, or that of its format."""
     ending = key.rpartition(".")[2].lower()
     if f".{ending}" in IMAGE_SUFFIXES:

@@ -12,8 +12,8 @@ Names follow the conventions of TensorFlow's models and of TensorFlow Datasets: 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +23,7 @@ from penstock.errors import ArgumentError
 from penstock.sample import Array, Field
 from penstock.stores.fields.box_corners import find_image_size, to_corners
 from penstock.stores.fields.image_signatures import looks_like_image
+from penstock.stores.fields.pixels import PixelLayout
 from penstock.stores.fields.values import view_array
 
 __all__ = [
@@ -31,7 +32,6 @@ __all__ = [
     "FeatureSummary",
     "Features",
     "ReadFeature",
-    "exceeds",
     "find_boxes",
     "find_feature_field",
     "make_box_reader",
@@ -81,18 +81,14 @@ class FeatureSummary:
         """Whether the values of most records are images: one that is damaged changes nothing."""
         return self.images > self.others
 
-    def to_json(self) -> dict[str, int]:
-        """The summary as JSON-able values."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class FeaturePixels:
     """How raw pixels lie in a feature: numbers or names of features for height, width and channels; dtype; order."""
 
-    shape: tuple[int | str, int | str, int | str]
+    shape: tuple[int | str, ...]
     dtype: str
-    is_bgr: bool
+    order: PixelLayout
 
 
 def parse_example(record: memoryview) -> dict[str, tuple[int, Any]]:
@@ -211,11 +207,7 @@ def make_pixel_reader(name: str, layout: FeaturePixels) -> ReadFeature:
             if not isinstance(length, int) or not 0 < length < 1 << 31:
                 raise ValueError(f"an axis of an image, {axis!r}, cannot have the length {length!r}")
             shape.append(length)
-        pixels = view_array(contents[0], dtype, tuple(shape))
-        if layout.is_bgr:
-            pixels = np.ascontiguousarray(pixels[:, :, ::-1])
-            pixels.flags.writeable = False
-        return pixels
+        return layout.order.convert(view_array(contents[0], dtype, tuple(shape)))
 
     return read
 
@@ -265,11 +257,6 @@ def make_box_reader(names: Sequence[str], image: str | None, *, is_relative: boo
         return boxes
 
     return read
-
-
-def exceeds(values: Iterable[object], limit: float) -> bool:
-    """Whether a number of some arrays is larger than a limit."""
-    return any(isinstance(each, np.ndarray) and each.size > 0 and float(each.max()) > limit for each in values)
 
 
 def _find_size(features: Features, record: memoryview, image: str | None) -> tuple[int, int]:

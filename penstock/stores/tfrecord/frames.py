@@ -16,18 +16,20 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.errors import StoreFormatError
+from penstock.sample import Array
 from penstock.wording import counted
 
-__all__ = ["CRC_NBYTES", "HEAD_NBYTES", "find_frames", "is_frame", "is_intact", "mask_crc"]
+__all__ = ["CRC_NBYTES", "HEAD_NBYTES", "PLACE", "find_frames", "is_frame", "is_intact", "mask_crc"]
 
 HEAD_NBYTES: Final = 12
 """Bytes of a frame before the record."""
 CRC_NBYTES: Final = 4
 """Bytes of a frame behind the record."""
+PLACE: Final = np.dtype([("offset", np.int64), ("nbytes", np.int64)])
+"""Where a record lies in its file."""
 
 _HEAD: Final = struct.Struct("<QI")
 _CRC: Final = struct.Struct("<I")
@@ -44,31 +46,31 @@ def is_frame(head: bytes | memoryview) -> bool:
     return len(head) >= HEAD_NBYTES and _HEAD.unpack_from(head)[1] == mask_crc(_native.crc32c(head[:8]))
 
 
-def find_frames(content: memoryview, path: Path) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The offsets and the lengths of the records of a file; records are not read.
+def find_frames(content: memoryview, path: Path) -> Array:
+    """The places of the records of a file, as :data:`PLACE`; records are not read.
 
     Raises
     ------
     StoreFormatError
         If the file is truncated, or a length is damaged: names the file, the byte and the number of records before it.
     """
-    offsets, lengths = array("q"), array("q")
+    places = array("q")  # offset, nbytes, ...
     unpack, crc32c, nbytes = _HEAD.unpack_from, _native.crc32c, len(content)
     at = 0
     while at < nbytes:
         if nbytes - at < HEAD_NBYTES + CRC_NBYTES:
-            raise _make_error(path, at, len(offsets), "is truncated")
+            raise _make_error(path, at, len(places) // 2, "is truncated")
         length, crc = unpack(content, at)
         if crc != mask_crc(crc32c(content[at : at + 8])):
             raise _make_error(
-                path, at, len(offsets), "is damaged, or no TFRecord file: the checksum of a length is wrong"
+                path, at, len(places) // 2, "is damaged, or no TFRecord file: the checksum of a length is wrong"
             )
         if length > nbytes - at - HEAD_NBYTES - CRC_NBYTES:
-            raise _make_error(path, at, len(offsets), f"is truncated: a record has {length} bytes")
-        offsets.append(at + HEAD_NBYTES)
-        lengths.append(length)
+            raise _make_error(path, at, len(places) // 2, f"is truncated: a record has {length} bytes")
+        places.append(at + HEAD_NBYTES)
+        places.append(length)
         at += HEAD_NBYTES + length + CRC_NBYTES
-    return np.array(offsets, np.int64), np.array(lengths, np.int64)
+    return np.array(places, np.int64).view(PLACE)
 
 
 def is_intact(content: memoryview, offset: int, nbytes: int) -> bool:

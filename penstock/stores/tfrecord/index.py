@@ -12,7 +12,7 @@ import os
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -29,7 +29,7 @@ from penstock.stores.fields.record_names import make_natural_key, quote_names
 from penstock.stores.fields.usual_names import KEY_NAMES
 from penstock.stores.location import Location
 from penstock.stores.tfrecord.example import Features, FeatureSummary, parse_example, summarise
-from penstock.stores.tfrecord.frames import find_frames, is_frame, is_intact
+from penstock.stores.tfrecord.frames import PLACE, find_frames, is_frame, is_intact
 
 __all__ = ["RecordIndex", "find_codec", "find_key", "find_shards", "is_tfrecord", "parse_index", "scan_files"]
 
@@ -50,15 +50,14 @@ _INTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class RecordIndex:
-    """Where the records lie: ``counts`` of each file, ``offsets`` and ``lengths`` of each record.
+    """Where the records lie: ``counts`` of each file, ``places`` of all records.
 
     ``key``: the feature of the keys; ``keys``: one for each record, or None; ``summaries``: of all features,
     in the ``parsed`` records that are undamaged as far as the scan can know.
     """
 
     counts: NDArray[np.int64]
-    offsets: NDArray[np.int64]
-    lengths: NDArray[np.int64]
+    places: Array
     key: str | None
     keys: KeyList | None
     summaries: Mapping[str, FeatureSummary]
@@ -167,8 +166,8 @@ def scan_files(contents: Sequence[memoryview], paths: Sequence[Path], key: str |
     keys: list[str] = []
     parsed = 0
     failure: ValueError | None = None
-    for content, (offsets, lengths) in zip(contents, found, strict=True):
-        for offset, length in zip(offsets.tolist(), lengths.tolist(), strict=True):
+    for content, places in zip(contents, found, strict=True):
+        for offset, length in places.tolist():
             record = content[offset : offset + length]
             try:
                 features = parse_example(record)
@@ -185,12 +184,11 @@ def scan_files(contents: Sequence[memoryview], paths: Sequence[Path], key: str |
     if failure is not None and not summaries:
         raise StoreFormatError(f"no record is a tf.train.Example: {failure}") from failure
     described = json.dumps(
-        {"key": key, "parsed": parsed, "features": {n: s.to_json() for n, s in summaries.items()}}
+        {"key": key, "parsed": parsed, "features": {name: asdict(each) for name, each in summaries.items()}}
     ).encode()
     return {
-        "counts": np.array([len(offsets) for offsets, _ in found], np.int64),
-        "offsets": np.concatenate([offsets for offsets, _ in found]),
-        "lengths": np.concatenate([lengths for _, lengths in found]),
+        "counts": np.array([len(places) for places in found], np.int64),
+        "places": np.concatenate(found),
         "keys": np.frombuffer(KeyList.from_names(keys if key is not None else []).joined, np.uint8),
         "summaries": np.frombuffer(described, np.uint8),
     }
@@ -205,17 +203,15 @@ def parse_index(arrays: Mapping[str, Array]) -> RecordIndex:
         If the arrays are not those of an index.
     """
     described = json.loads(arrays["summaries"].tobytes())
-    counts, offsets, lengths = (
-        np.ascontiguousarray(arrays[name], np.int64) for name in ("counts", "offsets", "lengths")
-    )
-    if not len(offsets) == len(lengths) == counts.sum() or (counts < 0).any():
+    counts, places = np.ascontiguousarray(arrays["counts"], np.int64), arrays["places"]
+    if places.dtype != PLACE or len(places) != counts.sum() or (counts < 0).any():
         raise ValueError("its numbers of records differ")
     key = described["key"]
     keys = None if key is None else KeyList(arrays["keys"].tobytes())
-    if keys is not None and len(keys) != len(offsets):
+    if keys is not None and len(keys) != len(places):
         raise ValueError("its numbers of keys and records differ")
     summaries = {name: FeatureSummary(**summary) for name, summary in described["features"].items()}
-    return RecordIndex(counts, offsets, lengths, key, keys, summaries, int(described["parsed"]))
+    return RecordIndex(counts, places, key, keys, summaries, int(described["parsed"]))
 
 
 def _list_names(folder: Path, *, refuse_images: bool = False) -> list[str]:

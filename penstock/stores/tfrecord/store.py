@@ -16,7 +16,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final, cast
 
 import numpy as np
 import xxhash
@@ -28,13 +28,14 @@ from penstock.stores.common.compression import PROGRAMS
 from penstock.stores.common.decompressed import DecompressedCopies, select_cache_options
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.record_index import load_or_scan
-from penstock.stores.container import ContainerStore
+from penstock.stores.container import ContainerStore, select_given
 from penstock.stores.fields.column_names import find_image, name_columns, select_columns
+from penstock.stores.fields.pixels import PIXEL_DTYPES, PixelLayout
+from penstock.stores.indices import spread_indices
 from penstock.stores.tfrecord.example import (
     INTEGERS,
     FeaturePixels,
     ReadFeature,
-    exceeds,
     find_boxes,
     find_feature_field,
     make_box_reader,
@@ -56,14 +57,13 @@ from penstock.wording import counted
 
 __all__ = ["TFRecordStore"]
 
-_VERSION: Final = 3  # of the index
+_VERSION: Final = 4  # of the index
 _BOXES: Final = "\0boxes"
 _CLASSES: Final = "\0classes"
 _CLASS_FEATURES: Final = ("image/object/class/label", "objects/label")
 _UNITS: Final = ("relative", "pixels")
 _MOST_RELATIVE: Final = 2.0
 """Edges of boxes above this are pixels, not fractions."""
-_PROBED: Final = 16
 
 
 class TFRecordStore(ContainerStore[MappedFiles]):
@@ -130,14 +130,9 @@ class TFRecordStore(ContainerStore[MappedFiles]):
         cache_nbytes: int | None = None,
     ) -> None:
         stated = {"image": image, "label": label, "key": key}
-        given: dict[str, Any] = {**stated, "dtype": dtype, "channels": channels, "units": units}
-        given |= {name: tuple(value) for name, value in (("fields", fields), ("shape", shape)) if value is not None}
-        if isinstance(fields, str):
-            given["fields"] = fields
-        options = {name: value for name, value in given.items() if value is not None}
+        described = {"shape": shape, "dtype": dtype, "channels": channels, "units": units}
+        options = select_given(type(self), **stated, **described, fields=fields, check=check)
         options |= select_cache_options(cache, cache_nbytes)
-        if not check:
-            options["check"] = False
         if units is not None and units not in _UNITS:
             raise ArgumentError(f"units must be one of {', '.join(_UNITS)}, got {units!r:.100}")
         location = self.locate(path)
@@ -147,9 +142,10 @@ class TFRecordStore(ContainerStore[MappedFiles]):
         self._index = self._find_index(key)
         counts = self._index.counts.tolist()
         self._ends = list(itertools.accumulate(counts))
-        self._offsets, self._lengths = self._index.offsets.data, self._index.lengths.data
+        places = self._index.places
+        self._offsets, self._lengths = places["offset"].data, places["nbytes"].data
         layout = _parse_layout(shape, dtype or "uint8", channels)
-        self._plan(stated, options.get("fields"), layout, units)
+        self._plan(stated, cast("Sequence[str] | None", options.get("fields")), layout, units)
 
     @classmethod
     def recognises(cls, path: str) -> bool:
@@ -211,7 +207,7 @@ class TFRecordStore(ContainerStore[MappedFiles]):
                     f"{path.name}\0{identity.nbytes}\0{identity.changed_ns}\0".encode(errors="surrogateescape")
                 )
             index = load_or_scan(self.location, digest.hexdigest(), lambda: self._scan(key), parse_index)
-        if not len(index.offsets) or not index.summaries:
+        if not len(index.places) or not index.summaries:
             raise StoreFormatError("there are no records with features", store=self.url)
         return index
 
@@ -283,13 +279,13 @@ class TFRecordStore(ContainerStore[MappedFiles]):
             return stored
         if units is None:
             values, opened = [], self._opened.get()
-            for index in sorted(set(np.linspace(0, len(self) - 1, _PROBED, dtype=np.int64).tolist())):
+            for index in spread_indices(len(self)):
                 try:
                     record = self._view(opened, index, check=False)
-                    values.append(stored(parse_example(record), record))
+                    values.append(cast("Array", stored(parse_example(record), record)))
                 except ValueError:
                     continue  # raised again when the record is read
-            if exceeds(values, _MOST_RELATIVE):
+            if any(np.max(each, initial=0.0) > _MOST_RELATIVE for each in values):
                 raise ArgumentError(
                     f"edges of boxes are larger than {_MOST_RELATIVE}, so they seem to be pixels and not fractions; "
                     "give units='pixels' or units='relative'"
@@ -304,10 +300,9 @@ def _parse_layout(shape: Sequence[int | str] | None, dtype: str, channels: str |
     is_valid = len(axes) == 3 and all(isinstance(a, str) or (type(a) is int and 0 < a < 1 << 31) for a in axes)
     if not is_valid or not isinstance(axes[2], int) or axes[2] > 9999:
         raise ArgumentError(f"shape must be (height, width, channels), with a number of channels, got {shape!r:.200}")
-    if dtype not in {"uint8", "uint16", "float32"}:
-        raise ArgumentError(f"dtype must be one of uint8, uint16, float32, got {dtype!r:.100}")
+    if dtype not in PIXEL_DTYPES:
+        raise ArgumentError(f"dtype must be one of {', '.join(sorted(PIXEL_DTYPES))}, got {dtype!r:.100}")
     if axes[2] == 3 and channels is None:
         raise ArgumentError("channels must be 'RGB' or 'BGR' for pixels of three channels; the files do not say it")
-    if channels not in {None, "RGB", "BGR"}:
-        raise ArgumentError(f"channels must be 'RGB' or 'BGR', got {channels!r:.100}")
-    return FeaturePixels((axes[0], axes[1], axes[2]), dtype, is_bgr=channels == "BGR" and axes[2] == 3)
+    order = PixelLayout(channels)
+    return FeaturePixels(axes, dtype, order if axes[2] == 3 else PixelLayout())

@@ -41,6 +41,7 @@ from penstock.transforms.ops.erase import RandomErasing
 __all__ = [
     "AugmentMemory",
     "AugmentPlan",
+    "Kernels",
     "Launch",
     "plan_cut_mix",
     "plan_erasing",
@@ -72,8 +73,8 @@ class Augment(ctypes.Structure):
     )
 
 
-class KernelLauncher(Protocol):
-    """What launches compiled kernels."""
+class Kernels(Protocol):
+    """The compiled kernels of a device."""
 
     def launch(self, name: str, argument: ctypes.Structure, columns: int, rows: int, threads: int) -> None:
         """Queue a kernel on the current stream: a grid of ``columns`` x ``rows`` blocks of ``threads`` threads."""
@@ -166,7 +167,7 @@ class AugmentPlan:
         """Whether a kernel writes to the second memory for pixels."""
         return any(bool(np.any(launch.steps["target"])) for launch in self.launches)
 
-    def run(self, kernels: KernelLauncher, memory: AugmentMemory) -> None:
+    def run(self, kernels: Kernels, memory: AugmentMemory) -> None:
         """Queue all launches on the current stream."""
         for launch in self.launches:
             if launch.kernel in _ON_FLOATS and memory.dtype == 0:

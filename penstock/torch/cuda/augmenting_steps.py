@@ -129,7 +129,7 @@ class StepWriter:
         steps["image"] = np.arange(self.count)
         return steps
 
-    def add(self, kinds: int | NDArray[np.integer[Any]], values: float | Array = 0.0) -> Steps:
+    def add(self, kinds: int | Array, values: float | Array = 0.0) -> Steps:
         """Add a column of these kinds; ``values`` are factors, turns, bits or thresholds, as in the native core."""
         steps = self.make_column()
         steps["kind"] = kinds
@@ -212,7 +212,7 @@ def _write_hsv(op: RandomHSV, params: Params, writer: StepWriter) -> None:  # no
 def _on_chance(name: str, value: Callable[[Any], float] = lambda _: 0.0) -> _Writer:
     """The writer of an op whose params are whether an image is changed; its setting is the value of the step."""
 
-    def write(op: Any, params: Params, writer: StepWriter) -> None:  # of many types
+    def write(op: object, params: Params, writer: StepWriter) -> None:  # of many types
         writer.add(np.where(params, _NUMBERS[name], NOTHING), value(op))
 
     return write

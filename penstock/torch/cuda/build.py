@@ -20,7 +20,7 @@ from penstock.ragged import Allocate
 from penstock.sample import Batch, SampleKeys, Tree, tree_leaves
 from penstock.torch.cuda.augmenting import AugmentPlan, plan_erasing, plan_pixels
 from penstock.torch.cuda.decoder import DTYPES, PacketDecoder, RowFormat
-from penstock.torch.cuda.runtime import Runtime
+from penstock.torch.cuda.runtime import CudaRuntime
 from penstock.torch.device.batches import to_device
 from penstock.trace import stage
 from penstock.transforms.base import Op, Params
@@ -36,7 +36,7 @@ class DeviceRows:
 
     Parameters
     ----------
-    runtime : Runtime
+    runtime : CudaRuntime
         The device.
     spec : tree of ArraySpec and RaggedSpec
         Of a sample, with a PacketSpec.
@@ -48,7 +48,7 @@ class DeviceRows:
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: CudaRuntime,
         spec: Tree,
         deliver: Callable[[Tree], Batch],
         *,

@@ -83,7 +83,7 @@ def require_bindings() -> None:
 
 
 class CudaKernels:
-    """The kernels, loaded for one device; see :class:`~penstock.torch.cuda.decoder.Kernels`.
+    """The kernels, loaded for one device; see :class:`~penstock.torch.cuda.augmenting.Kernels`.
 
     Parameters
     ----------

@@ -21,10 +21,10 @@ import torch
 from numpy.typing import NDArray
 
 from penstock.sample import Array
-from penstock.torch.cuda.augmenting import AugmentMemory, AugmentPlan
+from penstock.torch.cuda.augmenting import AugmentMemory, AugmentPlan, Kernels
 from penstock.torch.cuda.packets import BASES, Group, plan_groups
 
-__all__ = ["DTYPES", "Kernels", "PacketDecoder", "RowFormat"]
+__all__ = ["DTYPES", "PacketDecoder", "RowFormat"]
 
 DTYPES: Final = {torch.uint8: 0, torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}
 """The dtypes of rows, and their numbers in ``enum Dtype``."""
@@ -56,14 +56,6 @@ class _KernelBatch(ctypes.Structure):
         ("offset", ctypes.c_float * 4),
         ("background", ctypes.c_uint8 * 4),
     )
-
-
-class Kernels(Protocol):
-    """The compiled kernels."""
-
-    def launch(self, name: str, argument: ctypes.Structure, columns: int, rows: int, threads: int) -> None:
-        """Queue a kernel on the current stream: a grid of ``columns`` x ``rows`` blocks of ``threads`` threads."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,40 +5,20 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
-from typing import Protocol
 
 import torch
 
 from penstock.errors import ArgumentError
 from penstock.sample import Batch
+from penstock.torch.cuda.augmenting import Kernels
 from penstock.torch.cuda.compiler import CudaKernels, require_bindings
-from penstock.torch.cuda.decoder import Kernels
 from penstock.torch.device.batches import iterate_tensors
 
-__all__ = ["CudaRuntime", "Runtime", "open_runtime"]
-
-
-class Runtime(Protocol):
-    """A device for tensors and kernels. A test passes one of the processor."""
-
-    device: torch.device
-
-    @property
-    def kernels(self) -> Kernels:
-        """The compiled kernels."""
-        ...
-
-    def working(self) -> contextlib.AbstractContextManager[None]:
-        """Make the stream of the calling thread the current one, in a ``with`` statement."""
-        ...
-
-    def receive(self, batch: Batch) -> None:
-        """Prepare the tensors of a batch, made by a worker, for use on the calling thread's current stream."""
-        ...
+__all__ = ["CudaRuntime", "open_runtime"]
 
 
 class CudaRuntime:
-    """A CUDA device. Each worker thread has its own stream.
+    """A CUDA device: its tensors and kernels. Each worker thread has its own stream. A test passes a fake.
 
     A worker waits until its batch is complete, so its consumer need not. What remains is memory: torch gives a freed
     tensor's memory to the stream that allocated it, so the consumer's stream is recorded.
@@ -56,7 +36,7 @@ class CudaRuntime:
         self._local = threading.local()
 
     @property
-    def kernels(self) -> CudaKernels:
+    def kernels(self) -> Kernels:
         """The kernels, compiled by the first call."""
         with self._lock:
             if self._kernels is None:
@@ -66,7 +46,7 @@ class CudaRuntime:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """See :class:`Runtime`."""
+        """Make the stream of the calling thread the current one, in a ``with`` statement."""
         stream = getattr(self._local, "stream", None)
         if stream is None:
             stream = self._local.stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]  # torch's is untyped
@@ -74,14 +54,14 @@ class CudaRuntime:
             yield
 
     def receive(self, batch: Batch) -> None:
-        """See :class:`Runtime`."""
+        """Prepare the tensors of a batch, made by a worker, for use on the calling thread's current stream."""
         current = torch.cuda.current_stream(self.device)
         for tensor in iterate_tensors(batch):
             if tensor.device == self.device:
                 tensor.record_stream(current)
 
 
-def open_runtime(device: torch.device) -> Runtime:
+def open_runtime(device: torch.device) -> CudaRuntime:
     """The runtime of a device.
 
     Raises

@@ -10,12 +10,13 @@ import copy
 import dataclasses
 import inspect
 import types
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from penstock.collate import rebuild_mapping, rebuild_sequence
 from penstock.sample import Batch
 
 __all__ = ["iterate_tensors", "map_tensors", "to_device"]
@@ -46,7 +47,7 @@ def to_device(batch: Batch, device: torch.device, *, non_blocking: bool) -> Batc
         Passed to each ``to`` that accepts it.
     """
 
-    def move(leaf: Any) -> object:
+    def move(leaf: Batch) -> Batch:
         if isinstance(leaf, torch.Tensor) or _accepts_non_blocking(leaf.to):
             return leaf.to(device, non_blocking=non_blocking)
         return leaf.to(device)
@@ -88,7 +89,7 @@ def _list_parts(value: object) -> list[object]:
     return [*getattr(value, "__dict__", {}).values(), *(getattr(value, name, None) for name in names)]
 
 
-def _list_plain_tensors(tensor: Any) -> list[object]:
+def _list_plain_tensors(tensor: Batch) -> list[object]:
     """The plain tensors inside a nested, sparse or wrapper tensor; empty for a plain one."""
     if is_traceable_wrapper_subclass(tensor):
         return [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
@@ -103,15 +104,17 @@ def _map_leaves(value: Batch, function: Callable[[Batch], object], is_leaf: Call
     if is_leaf(value):
         return function(value)
     if isinstance(value, Mapping):
-        return _rebuild_mapping(value, {key: _map_leaves(item, function, is_leaf) for key, item in value.items()})
+        items = {key: _map_leaves(item, function, is_leaf) for key, item in value.items()}
+        return value if _is_same(list(value.values()), list(items.values())) else rebuild_mapping(value, items)
     if isinstance(value, Sequence):
         before = list(value)
         after = [_map_leaves(item, function, is_leaf) for item in before]
-        return value if _is_same(before, after) else _rebuild_sequence(value, after)
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        if not _is_same(before, after):
+            value = type(value)(*after) if hasattr(value, "_fields") else rebuild_sequence(value, after)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         before = [getattr(value, field.name) for field in dataclasses.fields(value)]
         after = [_map_leaves(item, function, is_leaf) for item in before]
-        return value if _is_same(before, after) else _rebuild_dataclass(value, after)
+        value = value if _is_same(before, after) else _rebuild_dataclass(value, after)
     return value
 
 
@@ -119,34 +122,7 @@ def _is_same(before: list[object], after: list[object]) -> bool:
     return all(a is b for a, b in zip(before, after, strict=True))
 
 
-def _rebuild_mapping(value: Mapping[object, object], items: dict[object, object]) -> Mapping[object, object]:
-    if _is_same(list(value.values()), list(items.values())):
-        return value
-    try:
-        if isinstance(value, MutableMapping):
-            clone = copy.copy(value)  # keeps other attributes of the type
-            clone.update(items)
-            return clone
-        return type(value)(items)  # type: ignore[call-arg]  # TypeError, if the type accepts no mapping: then a dict is returned
-    except TypeError:
-        return items
-
-
-def _rebuild_sequence(value: Sequence[object], items: list[Batch]) -> Sequence[object]:
-    if isinstance(value, tuple):
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    try:
-        if isinstance(value, MutableSequence):
-            clone = copy.copy(value)
-            for i, item in enumerate(items):
-                clone[i] = item
-            return clone
-        return type(value)(items)  # type: ignore[call-arg]  # TypeError, if the type accepts no list: then a list is returned
-    except TypeError:
-        return items
-
-
-def _rebuild_dataclass(value: Any, items: list[object]) -> object:
+def _rebuild_dataclass(value: Batch, items: list[object]) -> object:
     clone = copy.copy(value)
     for field, item in zip(dataclasses.fields(value), items, strict=True):
         object.__setattr__(clone, field.name, item)  # also sets fields of frozen dataclasses

@@ -7,16 +7,59 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from types import ModuleType
+from typing import Any
 
 import torch
 
 from penstock.sample import Batch, State
 from penstock.torch.device.batches import iterate_tensors, to_device
-from penstock.torch.device.streams import CopyStreams, Event
 
-__all__ = ["BatchCopier", "PendingBatch", "SideStreamCopier", "SynchronousCopier"]
+__all__ = ["BatchCopier", "CopyStreams", "PendingBatch", "SideStreamCopier", "find_streams"]
+
+# Streams and events of torch.cuda, torch.xpu and other modules, which share no type.
+Stream = Any
+Event = Any
+
+
+class CopyStreams:
+    """The calls to a device's streams that prefetching makes. A test passes a fake."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._module: ModuleType = torch.get_device_module(device.type)
+        index: int | None = device.index
+        self.device = torch.device(device.type, self._module.current_device() if index is None else index)
+
+    def side(self) -> Stream:
+        """Create a stream."""
+        return self._module.Stream(device=self.device)
+
+    def current(self) -> Stream:
+        """The thread's current stream."""
+        return self._module.current_stream(self.device)
+
+    def on(self, stream: Stream) -> AbstractContextManager[object]:
+        """Make ``stream`` the current one, in a ``with`` statement."""
+        return self._module.stream(stream)  # type: ignore[no-any-return]  # torch.cuda, torch.xpu: modules found by name
+
+    def record(self, tensor: torch.Tensor, stream: Stream) -> None:
+        """Keep the tensor's memory until ``stream`` has finished its present work."""
+        tensor.record_stream(stream)
+
+    def is_resident(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor is on this device."""
+        return tensor.device == self.device
+
+
+def find_streams(device: torch.device) -> CopyStreams | None:
+    """The device's streams; None if torch has none for it, or they bring no gain."""
+    if device.type in {"cpu", "meta", "mps"}:
+        return None
+    module = torch.get_device_module(device.type)
+    names = ("Stream", "stream", "current_stream", "current_device")
+    return CopyStreams(device) if all(hasattr(module, name) for name in names) else None
 
 
 @dataclass(slots=True)
@@ -31,47 +74,29 @@ class PendingBatch:
     error: Exception | None = None
 
 
-class BatchCopier(Protocol):
-    """Copies batches to a device."""
-
-    depth: int
-
-    def copy(self, host: Batch) -> tuple[Batch, Event, object]:
-        """Start the copy. Return the batch, the event after the copy, and the memory to keep until the event."""
-        ...
-
-    def deliver(self, pending: PendingBatch) -> Batch:
-        """Return the batch, safe to use on the current stream."""
-        ...
-
-    def finish(self, dropped: deque[PendingBatch]) -> None:
-        """Wait until no copy reads host memory. Clear ``dropped``, the batches that are not returned."""
-        ...
-
-
-class SynchronousCopier:
-    """For a device without streams. A batch is copied when it is requested; on the CPU it is not copied."""
-
-    depth = 0
+class BatchCopier:
+    """Copies a batch when it is requested: for a device without streams. On the CPU it is not copied."""
 
     def __init__(self, device: torch.device, transform: Callable[[Batch], Batch] | None) -> None:
+        self.depth = 0
+        """Batches that are copied ahead of the one in use."""
         self._device, self._transform = device, transform
 
     def copy(self, host: Batch) -> tuple[Batch, Event, object]:
-        """See :meth:`BatchCopier.copy`."""
+        """Start the copy. Return the batch, the event after the copy, and the memory to keep until the event."""
         batch = host if self._device.type == "cpu" else to_device(host, self._device, non_blocking=False)
         return (batch if self._transform is None else self._transform(batch)), None, None
 
     def deliver(self, pending: PendingBatch) -> Batch:
-        """See :meth:`BatchCopier.deliver`."""
+        """Return the batch, safe to use on the current stream."""
         return pending.batch
 
     def finish(self, dropped: deque[PendingBatch]) -> None:
-        """See :meth:`BatchCopier.finish`."""
+        """Wait until no copy reads host memory. Clear ``dropped``, the batches that are not returned."""
         dropped.clear()
 
 
-class SideStreamCopier:
+class SideStreamCopier(BatchCopier):
     """For a device with streams. Each rule has its test in ``tests/torch/device/test_prefetch.py``.
 
     - The side stream waits once for the work that was queued before the iteration, such as a transform's parameters.
@@ -84,8 +109,8 @@ class SideStreamCopier:
     def __init__(
         self, streams: CopyStreams, transform: Callable[[Batch], Batch] | None, depth: int, *, non_blocking: bool
     ) -> None:
-        self.depth = depth
-        self._streams, self._transform, self._non_blocking = streams, transform, non_blocking
+        super().__init__(streams.device, transform)
+        self.depth, self._streams, self._non_blocking = depth, streams, non_blocking
         self._side = streams.side()
         self._side.wait_stream(streams.current())
         self._in_use: deque[tuple[Event, object]] = deque()

@@ -6,13 +6,12 @@ Called by the iterator of :mod:`penstock.torch.device.prefetching`. Nothing here
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
 
 from penstock.errors import ArgumentError
 from penstock.loader.iteration import LoaderIterator
 from penstock.loader.loader import DataLoader as NumpyLoader
-from penstock.sample import Batch, State
+from penstock.sample import Batch, SamplerLike, State
 from penstock.samplers import Sampler
 from penstock.torch.loader.dataloader import DataLoader
 
@@ -35,7 +34,7 @@ class LoaderEpochs:
         If ``endless``, and a part of the loader has ``set_epoch``, but no epoch that can be counted on.
     """
 
-    def __init__(self, loader: Any, *, endless: bool) -> None:
+    def __init__(self, loader: Iterable[Batch], *, endless: bool) -> None:
         if endless:
             find_numbered_parts(loader)
         self.endless = endless
@@ -86,7 +85,7 @@ class LoaderEpochs:
             iterator.close()
 
 
-def find_numbered_parts(loader: Any) -> list[Any]:
+def find_numbered_parts(loader: object) -> list[SamplerLike]:
     """The objects whose epoch the user sets with ``set_epoch(epoch)``, since the loader does not count.
 
     They are the loader, its samplers and its dataset. penstock's loaders count, also for penstock's samplers. Any other
@@ -98,7 +97,7 @@ def find_numbered_parts(loader: Any) -> list[Any]:
         If a sampler or dataset has ``set_epoch``, but no integer ``epoch``: then the next epoch is not known.
     """
     is_own = isinstance(loader, DataLoader | NumpyLoader)
-    numbered: list[Any] = []
+    numbered: list[SamplerLike] = []
     for part in () if isinstance(loader, NumpyLoader) else _list_parts(loader):
         if not hasattr(part, "set_epoch") or any(part is found for found in numbered):
             continue
@@ -114,13 +113,13 @@ def find_numbered_parts(loader: Any) -> list[Any]:
     return numbered
 
 
-def _list_parts(loader: Any) -> list[Any]:
+def _list_parts(loader: object) -> list[SamplerLike]:
     batch_sampler = getattr(loader, "batch_sampler", None)
     sampler = getattr(loader, "sampler", None)
     return [loader, batch_sampler, sampler, getattr(batch_sampler, "sampler", None), getattr(loader, "dataset", None)]
 
 
-def _read_epoch(loader: Any, iterator: Iterator[Batch], *, default: int) -> int:
+def _read_epoch(loader: object, iterator: Iterator[Batch], *, default: int) -> int:
     """The number of the epoch that has just begun: as its samplers have it, or the loader; else ``default``."""
     for part in _list_parts(loader):
         if hasattr(part, "set_epoch") and isinstance(number := getattr(part, "epoch", None), int):
@@ -130,11 +129,10 @@ def _read_epoch(loader: Any, iterator: Iterator[Batch], *, default: int) -> int:
     return iterator.epoch.position.epoch if isinstance(iterator, LoaderIterator) else default
 
 
-def defer_state(loader: Any) -> Callable[[], State] | None:
+def defer_state(loader: object) -> Callable[[], State] | None:
     """A function that returns the loader's present state; None if the loader has no state."""
-    if getattr(type(loader), "state_dict", None) is DataLoader.state_dict:
-        deferred = loader._defer_state()  # noqa: SLF001  # the state is computed only if it is requested
-        return None if deferred is None else deferred.state
+    if isinstance(loader, DataLoader) and type(loader).state_dict is DataLoader.state_dict:
+        return loader._defer_state()  # noqa: SLF001  # the state is computed only if it is requested
     if not hasattr(loader, "state_dict"):
         return None
     state = loader.state_dict()

@@ -25,7 +25,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from penstock.errors import ArgumentError
 from penstock.sample import Batch
 
-__all__ = ["CudaPageLock", "can_pin", "create_slot_lock", "lock_pages", "pin_batch", "should_pin"]
+__all__ = ["CudaPageLock", "can_pin", "create_slot_lock", "pin_batch", "should_pin"]
 
 _logger = logging.getLogger(__name__)
 
@@ -109,74 +109,44 @@ def create_slot_lock() -> CudaPageLock | None:
     return CudaPageLock() if torch.cuda.is_available() else None
 
 
-def lock_pages(address: int, nbytes: int) -> Callable[[], None]:
-    """Page-lock a range of memory for CUDA's current device; see :class:`CudaPageLock`."""
-    return CudaPageLock()(address, nbytes)
-
-
 class _Event(Protocol):
     def query(self) -> bool: ...
 
 
-class CudaCalls(Protocol):
-    """The calls of CUDA that this module makes. A test passes a fake."""
+class CudaCalls:
+    """The calls of CUDA that this module makes, through torch. A test passes a fake."""
 
     def device(self) -> int:
         """The thread's current device."""
-        ...
-
-    def lock(self, device: int, address: int, nbytes: int) -> int:
-        """Page-lock memory; return the error code."""
-        ...
-
-    def unlock(self, device: int, address: int) -> int:
-        """Unlock memory when all copies from it have ended; return the error code."""
-        ...
-
-    def raise_for(self, error: int) -> None:
-        """Raise torch's error if the code is not 0."""
-        ...
-
-    def describe(self, error: int) -> str:
-        """CUDA's text for an error code."""
-        ...
-
-    def is_capturing(self) -> bool:
-        """Whether a CUDA graph is being captured. An event of another stream would break the capture."""
-        ...
-
-    def record_events(self) -> Sequence[_Event]:
-        """Record one event on this thread's current stream of each device in use."""
-        ...
-
-
-class _TorchCuda:
-    """:class:`CudaCalls` through torch."""
-
-    def device(self) -> int:
         return int(_cuda.current_device())
 
     def lock(self, device: int, address: int, nbytes: int) -> int:
+        """Page-lock memory; return the error code."""
         with _cuda.device(device):  # in another thread device 0 is current, and would get a context of 0.5 GB
             return self._clear_error(int(_cuda.cudart().cudaHostRegister(address, nbytes, _PORTABLE)))
 
     def unlock(self, device: int, address: int) -> int:
+        """Unlock memory when all copies from it have ended; return the error code."""
         for used in self._devices_in_use():
             _cuda.synchronize(used)  # a copy may still read the pages
         with _cuda.device(device):
             return self._clear_error(int(_cuda.cudart().cudaHostUnregister(address)))
 
     def raise_for(self, error: int) -> None:
+        """Raise torch's error if the code is not 0."""
         _cuda.check_error(_cuda.cudart().cudaError(error))
 
     def describe(self, error: int) -> str:
+        """CUDA's text for an error code."""
         runtime = _cuda.cudart()
         return str(runtime.cudaGetErrorString(runtime.cudaError(error)))
 
     def is_capturing(self) -> bool:
+        """Whether a CUDA graph is being captured. An event of another stream would break the capture."""
         return bool(_cuda.is_current_stream_capturing())
 
-    def record_events(self) -> list[_Event]:
+    def record_events(self) -> Sequence[_Event]:
+        """Record one event on this thread's current stream of each device in use."""
         events: list[_Event] = []
         for device in self._devices_in_use():
             event = _cuda.Event()
@@ -215,7 +185,7 @@ class CudaPageLock:
     """
 
     def __init__(self, device: int | None = None, *, cuda: CudaCalls | None = None) -> None:
-        self._cuda: CudaCalls = _TorchCuda() if cuda is None else cuda
+        self._cuda = cuda or CudaCalls()
         self.device = self._cuda.device() if device is None else device
         self.refused = False
         self._locked = False

@@ -31,11 +31,11 @@ from typing import Any, NoReturn
 import torch
 
 from penstock.errors import ArgumentError
+from penstock.loader.progress import LoaderProgress
 from penstock.sample import Batch, State
 from penstock.samplers.base import check_count
-from penstock.torch.device.copying import BatchCopier, PendingBatch, SideStreamCopier, SynchronousCopier
+from penstock.torch.device.copying import BatchCopier, CopyStreams, PendingBatch, SideStreamCopier, find_streams
 from penstock.torch.device.epochs import LoaderEpochs, defer_state
-from penstock.torch.device.streams import find_streams
 from penstock.torch.loader.dataloader import DataLoader
 
 __all__ = ["Prefetcher", "prefetch"]
@@ -139,7 +139,7 @@ class Prefetcher:
         *,
         non_blocking: bool = True,
         endless: bool = False,
-        streams: Any = None,
+        streams: CopyStreams | None = None,
     ) -> None:
         self.loader, self.device, self.transform, self.depth = loader, device, transform, depth
         self.non_blocking, self.endless = non_blocking, endless
@@ -241,14 +241,15 @@ class Prefetcher:
         """The loader's statistics."""
         return self.loader.stats()
 
-    def progress(self, **display: Any) -> Any:
+    def progress(self, **display: object) -> LoaderProgress:
         """The loader's progress (:meth:`penstock.DataLoader.progress`), as a context manager around the loop."""
-        return self.loader.progress(**display)
+        shown: LoaderProgress = self.loader.progress(**display)
+        return shown
 
     def _create_copier(self) -> BatchCopier:
         streams = self._streams or find_streams(self.device)
         if streams is None:
-            return SynchronousCopier(self.device, self.transform)
+            return BatchCopier(self.device, self.transform)
         return SideStreamCopier(streams, self.transform, self.depth, non_blocking=self.non_blocking)
 
 

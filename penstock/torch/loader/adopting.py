@@ -25,7 +25,7 @@ _OF_ORDER: Final = frozenset({"dataset", "batch_size", "shuffle", "sampler", "ba
 _ITERATES: Final = torch.utils.data.DataLoader.__iter__
 
 
-def adopt(loader: Any, **more: Any) -> Any:
+def adopt(loader: Any, **more: object) -> Any:
     """Have penstock make the batches of a loader that is there already.
 
     Parameters

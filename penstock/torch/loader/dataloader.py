@@ -27,7 +27,7 @@ from penstock.loader.faults import LeftOutLog
 from penstock.loader.order import Fingerprint
 from penstock.loader.recipe import Memory
 from penstock.loader.statistics import LoaderStatistics
-from penstock.sample import DatasetLike, State, StateDict
+from penstock.sample import Batch, DatasetLike, Index, Sample, SamplerLike, State, StateDict
 from penstock.samplers.base import check_count, check_seed
 from penstock.torch.datasets import native
 from penstock.torch.loader.device_decoding import check_decode
@@ -36,12 +36,7 @@ from penstock.torch.loader.epoch_starter import EpochStarter
 from penstock.torch.loader.iteration import DataLoaderIterator
 from penstock.torch.loader.order import TorchOrder, TorchSettings
 from penstock.torch.loader.recipe import choose_backend
-from penstock.torch.loader.saving import (
-    DeferredState,
-    check_state,
-    defer_state,
-    make_unstarted_state,
-)
+from penstock.torch.loader.saving import check_state, defer_state, make_unstarted_state
 from penstock.torch.loader.state import parse
 from penstock.workers import BACKENDS, Backend
 
@@ -51,13 +46,13 @@ _logger = logging.getLogger(__name__)
 T_co = TypeVar("T_co", covariant=True, default=Any)
 
 
-class _OwnStream(torch.utils.data.IterableDataset[Any]):
+class _OwnStream(torch.utils.data.IterableDataset[Sample]):
     """Replaces a stream of penstock's while torch checks the arguments, since torch accepts only its own class."""
 
     def __init__(self, dataset: DatasetLike) -> None:
         self.dataset = dataset
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Sample]:
         return iter(self.dataset)
 
 
@@ -121,15 +116,15 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
         dataset: DatasetLike,
         batch_size: int | None = 1,
         shuffle: bool | None = None,
-        sampler: Iterable[Any] | None = None,
-        batch_sampler: Iterable[Any] | None = None,
+        sampler: Iterable[Index] | None = None,
+        batch_sampler: Iterable[Index] | None = None,
         num_workers: int = 0,
-        collate_fn: Callable[[Any], Any] | None = None,
+        collate_fn: Callable[[Sample], Batch] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
         timeout: float = 0,
         worker_init_fn: Callable[[int], None] | None = None,
-        multiprocessing_context: Any = None,
+        multiprocessing_context: object = None,
         generator: torch.Generator | None = None,
         *,
         prefetch_factor: int | None = None,
@@ -174,7 +169,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
         self.overlap_epochs = overlap_epochs
         self.decode, self.channels_last = check_decode(decode, workers, multiprocessing_context), bool(channels_last)
         self._left_out_log = LeftOutLog(on_error, max_errors, error_log)
-        self._resume: Any = None
+        self._resume: State = None
         self._restores_globals = True
         self.__dict__.update(self._runtime())
 
@@ -211,8 +206,8 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
             order, self.num_workers, self.in_order, self.timeout, self.stall_timeout, self.persistent_workers,
             self._counters, functools.partial(len, index_sampler), self.seed,
             snapshot_every=self.snapshot_every_n_steps, reported_length=self._IterableDataset_len_called,
-            ahead=None if self._ahead is None else weakref.ref(self._ahead), generator=self.generator,
-            restores_globals=self._restores_globals,
+            begin_next=None if self._ahead is None else weakref.WeakMethod(self._ahead.begin),
+            generator=self.generator, restores_globals=self._restores_globals,
         )  # fmt: skip
 
     def set_epoch(self, epoch: int) -> None:
@@ -221,7 +216,11 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
         if self._resume is not None and parse(self._resume).position.epoch != epoch:
             self._resume = None
         self._counter.set(epoch)
-        samplers: tuple[Any, ...] = (self.batch_sampler, self.sampler, getattr(self.batch_sampler, "sampler", None))
+        samplers: tuple[SamplerLike, ...] = (
+            self.batch_sampler,
+            self.sampler,
+            getattr(self.batch_sampler, "sampler", None),
+        )
         for sampler in samplers:
             if hasattr(sampler, "set_epoch"):
                 sampler.set_epoch(epoch)
@@ -256,15 +255,15 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
         if self._resume is not None:
             saved: StateDict = copy.deepcopy(self._resume)
             return saved
-        mark = self._defer_state()
-        if mark is not None:
-            return mark.state()
+        write = self._defer_state()
+        if write is not None:
+            return write()
         settings = self._make_settings()
         processes = self.num_workers if BACKENDS.get(choose_backend(self)).capabilities.isolated else 0
         return make_unstarted_state(settings, self._counter.upcoming(settings.order), processes)
 
-    def _defer_state(self) -> DeferredState | None:
-        """Where the newest iterator stands, to be written down later; None before ``iter()``."""
+    def _defer_state(self) -> Callable[[], StateDict] | None:
+        """What writes down where the newest iterator stands now; None before ``iter()``."""
         if self._resume is not None or self._epoch is None:
             return None
         iterator = None if self._newest is None else self._newest()
@@ -281,7 +280,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
         StateError
             If it is no mapping, or belongs to a loader with another order; the field is named.
         """
-        given: Any = state_dict  # whatever a file held
+        given: State = state_dict  # whatever a file held
         if not isinstance(given, Mapping):
             raise StateError(f"a loader's state is the mapping that state_dict() gives, got {type(given).__name__}")
         self._epoch = self._newest = self._iterator = None

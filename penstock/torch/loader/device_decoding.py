@@ -29,7 +29,7 @@ class Decoding:
     channels_last: bool
 
 
-def check_decode(decode: str | torch.device, workers: str, context: Any) -> str:
+def check_decode(decode: str | torch.device, workers: str, context: object) -> str:
     """``decode`` as a string, if it is one of those allowed.
 
     Raises
@@ -84,9 +84,10 @@ def decode_on_device(recipe: Recipe, decoding: Decoding) -> Recipe:
     from penstock.torch.cuda import build, runtime  # imported only where a device decodes
 
     opened = runtime.open_runtime(decoding.device)
-    assert recipe.deliver_rows is not None, "given with a spec"
-    rows = build.DeviceRows(opened, decoding.spec, recipe.deliver_rows, channels_last=decoding.channels_last)
-    return replace(recipe, fill_job=functools.partial(build.DeviceJob, rows), receive=opened.receive)
+    assert recipe.filling is not None, "there is a spec"
+    rows = build.DeviceRows(opened, decoding.spec, recipe.filling.deliver, channels_last=decoding.channels_last)
+    filling = replace(recipe.filling, make_job=functools.partial(build.DeviceJob, rows))
+    return replace(recipe, filling=filling, receive=opened.receive)
 
 
 def _find_spec(loader: Any) -> tuple[Tree | None, str]:

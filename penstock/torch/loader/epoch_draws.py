@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from pickle import PicklingError
 from typing import TYPE_CHECKING, Final
 
-import torch
 from torch.utils.data.dataloader import _InfiniteConstantSampler
 
 from penstock.loader.epoch import PreparedEpoch
 from penstock.loader.position import Position, WorkerPosition, assign_workers
 from penstock.samplers import Sampler
-from penstock.torch.loader.randomness import Randomness
+from penstock.torch.loader.randomness import Randomness, draw_seed
 from penstock.torch.loader.sampler_cursor import TorchSamplerCursor, TorchStreamPlan
 from penstock.torch.loader.state import EpochDraws, Resume
 from penstock.workers import END
@@ -110,7 +109,7 @@ class TorchPreparedEpoch(PreparedEpoch):
                 cursor, batched=recipe.batched, seed=self.seed, epoch=position.epoch, start=position.batches
             )
         cursor = None if settings.order.unit is not None else cursor
-        return settings.order.make_plan(self.seed, position, cursor, fills=recipe.spec is not None)
+        return settings.order.make_plan(self.seed, position, cursor, fills=recipe.filling is not None)
 
 
 def draw_epoch(
@@ -129,7 +128,7 @@ def draw_epoch(
 def draw_next_epoch(settings: TorchSettings, recipe: Recipe, number: int, last: Position) -> TorchPreparedEpoch:
     """Draw what epoch ``number`` with workers that are there draws: torch draws no base seed for it."""
     workers = {worker: WorkerPosition(rng=at_end.rng) for worker, at_end in last.workers.items()}
-    position = Position(number, processes=recipe.processes, is_stream=recipe.is_stream, workers=workers)
+    position = Position(number, processes=recipe.workers.processes, is_stream=recipe.is_stream, workers=workers)
     cursor, position.beginning = _draw(settings, recipe, number, passes=1, base_seed=last.beginning.base_seed)
     return _prepare(settings, position, cursor, has_states=False)
 
@@ -141,12 +140,12 @@ def _draw_anew(
     started = resume is None or resume.started
     keeps_workers = resume is not None and started and _keeps_workers(settings, recipe, resume)
     if resume is not None:
-        if started and not recipe.processes and not last.processes:
+        if started and not recipe.workers.processes and not last.processes:
             _run_to_end(recipe, last.worker(0).state)
         if resume.now is not None:
             settings.restore(resume.now)
         counter.resume(last.epoch + started, settings.order)
-    position = Position(counter.take(settings.order), processes=recipe.processes, is_stream=recipe.is_stream)
+    position = Position(counter.take(settings.order), processes=recipe.workers.processes, is_stream=recipe.is_stream)
     base_seed = last.beginning.base_seed if keeps_workers else None
     passes = 2 if settings.num_workers and not keeps_workers else 1
     cursor, position.beginning = _draw(settings, recipe, position.epoch, passes=passes, base_seed=base_seed)
@@ -154,13 +153,13 @@ def _draw_anew(
         position.workers = {number: WorkerPosition(state=w.state, rng=w.rng) for number, w in last.workers.items()}
     elif not started:
         state = last.worker(0).state
-        position.workers = {number: WorkerPosition(state=state) for number in range(max(1, recipe.processes))}
+        position.workers = {number: WorkerPosition(state=state) for number in range(max(1, recipe.workers.processes))}
     return _prepare(settings, position, cursor, resumed=False)
 
 
 def _draw_again(settings: TorchSettings, recipe: Recipe, counter: EpochCounter, resume: Resume) -> TorchPreparedEpoch:
     position, epoch = resume.position, resume.position.epoch
-    assign_workers(position, recipe.processes, is_stream=recipe.is_stream)
+    assign_workers(position, recipe.workers.processes, is_stream=recipe.is_stream)
     has_state = any(worker.state is not None for worker in position.workers.values())
     if not resume.whole and recipe.is_stream and not has_state:
         resume.replay += position.yielded
@@ -168,7 +167,7 @@ def _draw_again(settings: TorchSettings, recipe: Recipe, counter: EpochCounter, 
     counter.resume(epoch, settings.order)
     counter.set(epoch + 1)
     if position.beginning.base_seed < 0:
-        position.beginning.base_seed = _draw_seed(settings)
+        position.beginning.base_seed = draw_seed(settings.generator)
     before = Randomness.now()
     try:
         cursor = _repeat_draws(settings, recipe, position)
@@ -215,7 +214,7 @@ def _run_to_end(recipe: Recipe, saved: State) -> None:
 
 def _keeps_workers(settings: TorchSettings, recipe: Recipe, resume: Resume) -> bool:
     """Whether the workers of the epoch that is over would have stayed for the next one."""
-    return settings.persistent and recipe.processes == resume.position.processes > 0
+    return settings.persistent and recipe.workers.processes == resume.position.processes > 0
 
 
 def _draw(
@@ -239,7 +238,7 @@ def _draw(
 
     cursor = _make_cursor(order, recipe, note_advance)
     cursor.open()
-    beginning.base_seed = _draw_seed(settings) if base_seed is None else base_seed
+    beginning.base_seed = draw_seed(settings.generator) if base_seed is None else base_seed
     for _ in range(passes - 1):
         cursor.open()
     after = _now(settings, recipe)
@@ -249,7 +248,7 @@ def _draw(
 def _now(settings: TorchSettings, recipe: Recipe) -> Randomness:
     """The random states that the order of an epoch may depend on that begins now."""
     of_torch, of_others = settings.order.draws_from_globals()
-    if recipe.kind == "serial" and recipe.is_stream:
+    if recipe.workers.kind == "serial" and recipe.is_stream:
         of_torch = of_others = True
     return Randomness.now(settings.generators(), of_torch=of_torch, of_others=of_others)
 
@@ -271,7 +270,7 @@ def _repeat_draws(settings: TorchSettings, recipe: Recipe, position: Position) -
         settings.restore(beginning.before)
     cursor.open()
     if beginning.before is not None and beginning.draws_seed:
-        _draw_seed(settings)
+        draw_seed(settings.generator)
     for _ in range(beginning.passes - 1):
         cursor.open()
     if beginning.advanced is not None:
@@ -289,7 +288,3 @@ def _repeat_draws(settings: TorchSettings, recipe: Recipe, position: Position) -
 def _make_cursor(order: TorchOrder, recipe: Recipe, before_first: Callable[[], None]) -> TorchSamplerCursor:
     before = None if recipe.is_stream else before_first
     return TorchSamplerCursor(order.index_sampler, cuts=order.cuts, before_first=before)
-
-
-def _draw_seed(settings: TorchSettings) -> int:
-    return int(torch.empty((), dtype=torch.int64).random_(generator=settings.generator).item())

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.loader.epoch import Epoch
     from penstock.loader.recipe import Memory, Recipe
+    from penstock.sample import State
     from penstock.torch.loader.iteration import OpenedEpoch
     from penstock.torch.loader.order import TorchSettings
     from penstock.torch.loader.state import Resume
@@ -45,7 +46,7 @@ class EpochStarter:
     on_error: str
     overlap_epochs: bool
     check_worker_number_rationality: Callable[[], None]  # torch's
-    _resume: Any
+    _resume: State
     _iterator: Any
     _newest: weakref.ref[DataLoaderIterator] | None
     _epoch: Epoch | None
@@ -99,7 +100,7 @@ class EpochStarter:
         """Make workers and start the job, after what the epoch draws was drawn."""
         backend = None
         try:
-            backend = recipe.make_backend(prepared.base_seed)
+            backend = recipe.workers.make_backend(prepared.base_seed)
             epoch = prepared.start(settings, recipe, prepared.make_plan(settings, recipe), backend)
         except BaseException:
             prepared.restore_generators(settings, started=False)
@@ -156,7 +157,7 @@ class EpochStarter:
             spare = self._spare = None
         position = Position(beginning=last.position.beginning) if spare is None else spare.epoch.position
         prepared = draw_next_epoch(settings, recipe, number, position)
-        backend = recipe.make_backend(prepared.base_seed) if spare is None else spare.backend
+        backend = recipe.workers.make_backend(prepared.base_seed) if spare is None else spare.backend
         epoch = prepared.start(settings, recipe, prepared.make_plan(settings, recipe), backend)
         if spare is None:
             return DataLoaderIterator(self, (settings, epoch, backend))
@@ -179,7 +180,7 @@ class EpochStarter:
     def _take_over(self, old: DataLoaderIterator) -> DataLoaderIterator:
         """The same where somebody may still use the last epoch's iterator, which then goes on alone."""
         recipe, settings, last = old.epoch.recipe, self._make_settings(), old.epoch.position
-        if recipe.processes:
+        if recipe.workers.processes:
             try:
                 self._record_first_states(old)
                 backend, last = old.release_workers()
@@ -187,7 +188,7 @@ class EpochStarter:
                 fresh: DataLoaderIterator = self._get_iterator()
                 return fresh
         else:  # threads are quickly made, and the dataset, perhaps a stream in use, is not theirs alone
-            backend = recipe.make_backend(old.epoch.prepared.base_seed)
+            backend = recipe.workers.make_backend(old.epoch.prepared.base_seed)
         try:
             epoch = self._start_next(settings, recipe, last, backend)
         except BaseException:
@@ -197,10 +198,11 @@ class EpochStarter:
 
     def _record_first_states(self, iterator: DataLoaderIterator) -> None:
         """Keep the states of workers when they began; an error of theirs is raised with their first batch."""
-        if not may_have_state(self._make_settings().order):
+        settings = self._make_settings()
+        if not may_have_state(settings.order):
             return
         try:
-            iterator.record_first_states()
+            iterator.epoch.record_first_states(iterator.backend, settings.patience_s, missing_only=True)
         except StallError:
             raise
         except Exception as error:  # noqa: BLE001  # as the docstring says
@@ -211,7 +213,7 @@ class EpochStarter:
 
     def _await_workers(self, backend: Backend, epoch: Epoch) -> None:
         """Wait for workers that are no processes; an error of a process is raised with its first batch."""
-        if not epoch.recipe.processes:
+        if not epoch.recipe.workers.processes:
             epoch.record_first_states(backend, self._make_settings().patience_s)
 
     def _check_rationality(self) -> None:

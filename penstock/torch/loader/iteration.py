@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from penstock.errors import ArgumentError
 from penstock.loader.iteration import LoaderIterator
+from penstock.sample import Batch, DatasetLike, SamplerLike
 
 if TYPE_CHECKING:
     from penstock.loader.epoch import Epoch
@@ -31,7 +33,7 @@ class DataLoaderIterator(LoaderIterator):
     Made of a loader alone, as torch's iterators are, it begins an epoch of its own, with workers of its own.
     """
 
-    def __init__(self, loader: Any, opened: OpenedEpoch | None = None) -> None:
+    def __init__(self, loader: object, opened: OpenedEpoch | None = None) -> None:
         if not hasattr(loader, "_open_epoch"):
             raise ArgumentError(
                 f"an iterator is made of a penstock.torch.DataLoader, got {type(loader).__qualname__}; "
@@ -44,13 +46,13 @@ class DataLoaderIterator(LoaderIterator):
         if not first_iter:
             loader._restart(self)  # noqa: SLF001  # the loader that made it
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Batch:
         if torch.autograd.profiler._is_profiler_enabled:  # noqa: SLF001  # as torch's own loader: its name in a profile
             with torch.autograd.profiler.record_function("enumerate(DataLoader)#DataLoaderIterator.__next__"):
                 return self._hand_over(super().__next__())
         return self._hand_over(super().__next__())
 
-    def _hand_over(self, batch: Any) -> Any:
+    def _hand_over(self, batch: Batch) -> Batch:
         if self.epoch.recipe.receive is not None:
             self.epoch.recipe.receive(batch)
         return batch
@@ -83,20 +85,20 @@ class DataLoaderIterator(LoaderIterator):
     # torch's names, which other libraries read
 
     @property
-    def _workers(self) -> list[Any]:
+    def _workers(self) -> list[BaseProcess]:
         """Process objects; none where workers are threads."""
-        return list(getattr(self.backend, "processes", ()))
+        return list(self.backend.processes)
 
     @property
     def _num_workers(self) -> int:
         return self._settings.num_workers
 
     @property
-    def _index_sampler(self) -> Any:
+    def _index_sampler(self) -> SamplerLike:
         return self._settings.order.index_sampler
 
     @property
-    def _dataset(self) -> Any:
+    def _dataset(self) -> DatasetLike:
         return self._settings.order.dataset
 
     @property

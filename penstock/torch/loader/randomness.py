@@ -11,13 +11,13 @@ import binascii
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import torch
 
 from penstock.errors import StateError
-from penstock.sample import StateDict
+from penstock.sample import State, StateDict
 from penstock.workers.rng_states import (
     array_to_text,
     numpy_to_text,
@@ -27,7 +27,7 @@ from penstock.workers.rng_states import (
     text_to_python,
 )
 
-__all__ = ["Randomness", "generators_of"]
+__all__ = ["Randomness", "draw_seed", "generators_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class Randomness:
     """States at one moment; None: not asked for."""
 
     torch_global: torch.Tensor | None = None  # of torch's default CPU generator
-    numpy_global: Any = None  # as of ``numpy.random.get_state()``
-    python_global: Any = None  # as of ``random.getstate()``
+    numpy_global: State = None  # as of ``numpy.random.get_state()``
+    python_global: State = None  # as of ``random.getstate()``
     generators: Sequence[torch.Tensor] = ()  # of given generators, in the order of :func:`generators_of`
 
     @classmethod
@@ -100,7 +100,7 @@ class Randomness:
         }
 
     @classmethod
-    def parse(cls, saved: Any) -> Self:
+    def parse(cls, saved: State) -> Self:
         """What :meth:`dump` gave.
 
         Raises
@@ -119,7 +119,12 @@ class Randomness:
             raise StateError(f"the state of random generators is damaged: {error!r:.200}") from error
 
 
-def generators_of(*holders: Any) -> list[torch.Generator]:
+def draw_seed(generator: torch.Generator | None = None) -> int:
+    """Draw 63 bits from a generator; None: from torch's global one."""
+    return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+
+
+def generators_of(*holders: object) -> list[torch.Generator]:
     """The generators that ``holders`` were given, and what they wrap as ``sampler``, each once."""
     found: list[torch.Generator] = []
     for holder in holders:

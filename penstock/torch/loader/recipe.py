@@ -19,13 +19,13 @@ from penstock.datasets.store.ragged_collate import map_ragged, with_ragged
 from penstock.datasets.store.ragged_fields import ragged_forms
 from penstock.loader.arguments import refuse_records
 from penstock.loader.order import length
-from penstock.loader.recipe import Memory, Recipe
+from penstock.loader.recipe import Filling, Memory, Recipe, Workers
 from penstock.sample import Batch, DatasetLike, Tree, tree_leaves
 from penstock.samplers import DistributedSampler as OwnDistributedSampler
-from penstock.torch.bfloat16 import convert
 from penstock.torch.collate import (
     as_batch,
     as_tensors,
+    convert,
     convert_parts,
     default_collate,
     default_convert,
@@ -40,6 +40,7 @@ from penstock.trace import Trace
 from penstock.workers import BACKENDS, Job
 from penstock.workers.jobs import WorkerStart
 from penstock.workers.left_out import SampleRules
+from penstock.workers.slots import BatchLayout
 
 __all__ = ["choose_backend", "make_recipe"]
 
@@ -78,18 +79,21 @@ def make_recipe(loader: Any, order: TorchOrder, memory: Memory) -> Recipe:
     if batched and loader.collate_fn is default_collate and not order.is_stream:
         forms, assembly = ragged_forms(dataset), batch_assembly(dataset)
         collate = with_ragged(collate, dataset)
-    pool = None
+    on_device = decoding is not None
+    deliver = _Deliver(pins and not on_device, forms)  # what is on the device needs no page-locked memory
+    if assembly is not None:
+        deliver = _DeliverForm(deliver.pins, forms, assembly)
+    filling = None
     if spec is not None:
-        pool = memory.slots(limit + 2, pinning.create_slot_lock() if pins or decoding is not None else None)
-    if decoding is not None:
-        pins = False  # what is on the device needs no page-locked memory
-    deliver = _Deliver(pins, forms) if assembly is None else _DeliverForm(pins, forms, assembly)
+        pool = memory.slots(limit + 2, pinning.create_slot_lock() if pins or on_device else None)
+        filling = Filling(BatchLayout(spec, rows if isinstance(rows, int) else 1), pool, deliver.rows)
+    page_lock = pinning.create_slot_lock() if deliver.pins and capabilities.pins_memory else None
     made = _ThreadRecipe if _starts_threads(context) and loader.worker_init_fn is not None else Recipe
     recipe = made(
-        kind, dataset, order.is_stream, batched, loader.num_workers, loader.chunk_size, loader.worker_init_fn, context,
-        collate, _make_rules(loader, order), limit, spec, rows if isinstance(rows, int) else 1, loader.batch_size,
-        loader.drop_last, pool, pinning.create_slot_lock() if pins and capabilities.pins_memory else None,
-        deliver.batch, deliver.rows, returns_as_given=True,
+        workers=Workers(kind, loader.num_workers, loader.chunk_size, context, loader.worker_init_fn, page_lock),
+        limit=limit, dataset=dataset, is_stream=order.is_stream, batched=batched, collate=collate,
+        rules=_make_rules(loader, order), filling=filling, batch_size=loader.batch_size, drop_last=loader.drop_last,
+        deliver=deliver.batch, returns_as_given=True,
     )  # fmt: skip
     return recipe if decoding is None else decode_on_device(recipe, decoding)
 
@@ -109,7 +113,7 @@ def choose_backend(loader: Any) -> str:
     return "threads" if is_plain and get_worker_info() is None and _find_spec(loader) is not None else "processes"
 
 
-def _starts_threads(context: Any) -> bool:
+def _starts_threads(context: object) -> bool:
     """Whether a context's "processes" are threads, as those of MONAI's ``ThreadDataLoader``."""
     process = getattr(context, "Process", None)
     return isinstance(process, type) and issubclass(process, threading.Thread)
@@ -176,18 +180,19 @@ class _DeliverForm(_Deliver):
     def batch(self, batch: Batch) -> Batch:
         return self._split(batch.batch if isinstance(batch, ArrayBatch) else batch)
 
-    def _split(self, parts: dict[str, Any]) -> Batch:
+    def _split(self, parts: dict[str, Batch]) -> Batch:
         return self.assembly.split(self._pin(convert_parts(parts)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _ThreadRecipe(Recipe):
     """Where threads stand for worker processes: ``worker_init_fn`` finds torch's worker info there."""
 
     def make_job(self, trace: Trace, seed: int, worker_starts: Mapping[int, WorkerStart]) -> Job:
-        assert self.worker_init_fn is not None, "else there is nothing to wrap"
-        init = _InitInThread(self.worker_init_fn, self.num_workers, seed, self.dataset)
-        return Recipe.make_job(replace(self, worker_init_fn=init), trace, seed, worker_starts)
+        workers = self.workers
+        assert workers.init_fn is not None, "else there is nothing to wrap"
+        init = _InitInThread(workers.init_fn, workers.num_workers, seed, self.dataset)
+        return Recipe.make_job(replace(self, workers=replace(workers, init_fn=init)), trace, seed, worker_starts)
 
 
 class _InitInThread:

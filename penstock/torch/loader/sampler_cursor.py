@@ -95,8 +95,6 @@ def _from_torchdata(sampler: RandomSampler, saved: StateDict) -> Iterator[int]:
 class TorchStreamPlan:
     """Tasks of a stream: each has a number, and the size that its index sampler draws."""
 
-    goes_on_after_error = True
-
     def __init__(self, cursor: TorchSamplerCursor, *, batched: bool, seed: int, epoch: int, start: int) -> None:
         self._cursor, self._batched, self._seq = cursor, batched, start
         self._keys = SampleKeys(seed, epoch, np.empty(0, np.int64))

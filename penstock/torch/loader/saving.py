@@ -5,9 +5,8 @@ Nothing here starts a worker, draws a random number or iterates a sampler.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from penstock.loader.order import place_on_ranks
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from penstock.torch.loader.order import TorchOrder, TorchSettings
 
 __all__ = [
-    "DeferredState",
     "Stateful",
     "check_state",
     "defer_state",
@@ -45,25 +43,10 @@ class Stateful(Protocol):
         """Go on from where ``state_dict`` was taken."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeferredState:
-    """The position of a loader at one moment, without the cost of writing it down; :meth:`state` does that."""
-
-    live: Position  # what was delivered, and the last snapshot of the workers' states; copies
-    snapshot: Position
-    now: Randomness  # the random states
-    order: StateDict  # fields of a state that fix the order
-    length: int | None  # what ``len(dataset)`` was, if it was asked for
-
-    def state(self) -> StateDict:
-        """The ``state_dict``."""
-        return dump(self.live, self.snapshot, self.now, copy.deepcopy(self.order), self.length)
-
-
-def defer_state(settings: TorchSettings, epoch: Epoch, iterator: LoaderIterator | None) -> DeferredState:
-    """The mark of a loader whose newest epoch is ``epoch``."""
+def defer_state(settings: TorchSettings, epoch: Epoch, iterator: LoaderIterator | None) -> Callable[[], StateDict]:
+    """What writes down the present state of a loader whose newest epoch is ``epoch``; taking it costs little."""
     if iterator is not None and may_have_state(settings.order):
-        iterator.record_first_states()
+        epoch.record_first_states(iterator.backend, settings.patience_s, missing_only=True)
     live, snapshot = epoch.position, epoch.snapshot
     with undisturbed():
         now = Randomness.now(
@@ -74,9 +57,8 @@ def defer_state(settings: TorchSettings, epoch: Epoch, iterator: LoaderIterator 
     if epoch.order is None:
         epoch.order = _dump_order(settings.order, live)
     copied = live.copy()
-    return DeferredState(
-        copied, copied if snapshot is live else snapshot.copy(), now, epoch.order, settings.reported_length
-    )
+    copied_snapshot = copied if snapshot is live else snapshot.copy()
+    return functools.partial(dump, copied, copied_snapshot, now, epoch.order, settings.reported_length)
 
 
 def make_unstarted_state(settings: TorchSettings, number: int, processes: int) -> StateDict:

@@ -15,9 +15,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from penstock.errors import StateError
+from penstock.loader.order import check_count
 from penstock.loader.position import Position, WorkerPosition
 from penstock.sample import State, StateDict
 from penstock.torch.loader.randomness import Randomness
@@ -67,7 +68,7 @@ def dump(
     """The ``state_dict`` of a loader that has come to ``live``, whose workers said where they were at ``snapshot``.
 
     ``order``: the fields ``order``, ``ranks`` and ``sampler_seed``. ``length``: ``len(dataset)``, if it was asked for.
-    ``started``: whether the epoch has begun. What the user's own objects say is copied.
+    ``started``: whether the epoch has begun. All of it is copied.
     """
     replay = live.batches - snapshot.batches
     of_sampler, of_iterator = copy.deepcopy(snapshot.sampler) or (None, {"samples_yielded": snapshot.samples})
@@ -99,7 +100,7 @@ def dump(
             _key(number): {"samples": worker.samples, "rng": dump_worker_rng(worker.rng)}
             for number, worker in snapshot.workers.items()
         },
-        **order,
+        **copy.deepcopy(order),
     }
     return state
 
@@ -180,7 +181,7 @@ def _parse_beginning(saved: Mapping[str, State]) -> EpochDraws:
     )
 
 
-def parse(state: Any) -> Resume:
+def parse(state: object) -> Resume:
     """What ``state`` asks for.
 
     Raises
@@ -228,8 +229,7 @@ def _add_own_part(position: Position, own: Mapping[str, State]) -> Resume:
     if own["version"] != VERSION:
         raise StateError(f"the state's version must be {VERSION}, got {own['version']!r}")
     for name in ("epoch", "batches", "samples", "yielded", "replay", "delivered", "left_out"):
-        if isinstance(own[name], bool) or not isinstance(own[name], int) or own[name] < 0:
-            raise StateError(f"the state's {name} must be a non-negative int, got {own[name]!r}")
+        check_count(name, own[name], least=0)
     position.epoch, position.batches, position.samples = own["epoch"], own["batches"], own["samples"]
     position.yielded = own["yielded"]
     position.ahead = {int(seq): int(rows) for seq, rows in own["ahead"]}

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import copy
 import logging
-from typing import Any, Final
+from typing import Final
 
 from torch.utils import data
 
 from penstock import datasets
 from penstock.datasets.base import spec_of
 from penstock.errors import ArgumentError
+from penstock.sample import DatasetLike
 from penstock.torch.datasets import ConcatDataset, Subset, native
 from penstock.torch.vision.folders import NATIVE, NativeFolder
 
 __all__ = ["compile"]
-
-_AnyDataset = Any  # a dataset of any library
 
 _logger = logging.getLogger(__name__)
 
@@ -24,7 +23,7 @@ _SUBSETS: Final = {data.Subset, Subset, datasets.Subset}
 _CONCATENATIONS: Final = {data.ConcatDataset, ConcatDataset, datasets.ConcatDataset}
 
 
-def compile(dataset: _AnyDataset) -> _AnyDataset:  # noqa: A001  # torch.compile's word
+def compile(dataset: DatasetLike) -> DatasetLike:  # noqa: A001  # torch.compile's word
     """Return a dataset like ``dataset`` whose samples are decoded and augmented natively.
 
     Parameters
@@ -82,13 +81,13 @@ def compile(dataset: _AnyDataset) -> _AnyDataset:  # noqa: A001  # torch.compile
     return dataset
 
 
-def _compile_folder(dataset: _AnyDataset, native: type[NativeFolder]) -> _AnyDataset:
+def _compile_folder(dataset: DatasetLike, native: type[NativeFolder]) -> DatasetLike:
     compiled = native.__new__(native)
     compiled.__dict__.update(dataset.__dict__)
     return compiled if compiled._current_transform() is not None else dataset  # noqa: SLF001  # a class of this package
 
 
-def _replace_inner(wrapper: _AnyDataset, **inner: _AnyDataset) -> _AnyDataset:
+def _replace_inner(wrapper: DatasetLike, **inner: DatasetLike) -> DatasetLike:
     """A copy of ``wrapper`` with other datasets inside. torch's wrappers become those of penstock.torch."""
     if type(wrapper) is datasets.ConcatDataset:
         return datasets.ConcatDataset(**inner)
@@ -97,7 +96,7 @@ def _replace_inner(wrapper: _AnyDataset, **inner: _AnyDataset) -> _AnyDataset:
     return copied
 
 
-def _is_worth_replacing(kind: type, before: list[_AnyDataset], after: list[_AnyDataset]) -> bool:
+def _is_worth_replacing(kind: type, before: list[DatasetLike], after: list[DatasetLike]) -> bool:
     """Whether an inner dataset was compiled, or torch's wrapper hides an inner dataset that fills batches."""
     if any(new is not old for new, old in zip(after, before, strict=True)):
         return True

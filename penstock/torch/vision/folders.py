@@ -18,7 +18,7 @@ import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torchvision
@@ -246,7 +246,7 @@ class _FolderTransform(NativeTransform):
         return self.finish(array, encoded)
 
     def fill(
-        self, paths: list[str], indices: NDArray[np.int64], out: Any, keys: SampleKeys, rows: NDArray[np.int64]
+        self, paths: list[str], indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64]
     ) -> None:
         """Write images into their rows. The first error is raised after all other images are written."""
         program, tables = self.program, None

@@ -19,13 +19,14 @@ from torchvision import tv_tensors
 
 from penstock.rng import next_keys
 from penstock.sample import Array, ArraySpec, Sample, SampleKeys
+from penstock.torch.loader.randomness import draw_seed
 from penstock.torch.vision.recognise import RecognisedTransforms, Transform, recognise
 from penstock.transforms import Decode, Pipeline, Program
 
 if TYPE_CHECKING:
     from PIL import Image as PillowImage
 
-__all__ = ["NativeTransform", "draw_seed", "read_max_pixels"]
+__all__ = ["NativeTransform", "read_max_pixels"]
 
 
 class NativeTransform:
@@ -96,8 +97,3 @@ def read_max_pixels() -> int:
     from PIL import Image
 
     return 2 * Image.MAX_IMAGE_PIXELS if Image.MAX_IMAGE_PIXELS else (1 << 31) - 1
-
-
-def draw_seed() -> int:
-    """Draw 63 bits from torch's global generator."""
-    return int(torch.empty((), dtype=torch.int64).random_().item())

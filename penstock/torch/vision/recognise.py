@@ -226,10 +226,6 @@ def translate_filter(step: Transform, image: ImageType) -> str:
     return name
 
 
-def _translate_center_crop(step: Transform, image: ImageType) -> Translation:
-    return (T.CenterCrop(tuple(step.size)),), image
-
-
 def _translate_random_crop(step: Transform, image: ImageType) -> Translation:
     size, padding = tuple(step.size), _read_padding(step)
     if not (padding or step.pad_if_needed):
@@ -250,14 +246,6 @@ def _read_padding(step: Transform) -> int | tuple[int, ...]:
         return left, top, right, bottom
     sides: int | tuple[int, ...] = step.padding or 0
     return sides
-
-
-def _translate_horizontal_flip(step: Transform, image: ImageType) -> Translation:
-    return (T.HorizontalFlip(step.p),), image
-
-
-def _translate_vertical_flip(step: Transform, image: ImageType) -> Translation:
-    return (T.VerticalFlip(step.p),), image
 
 
 # types and values
@@ -282,18 +270,6 @@ def _keep_tensor(image: ImageType, *, is_v2: bool) -> Translation:
     """A tensor is passed to a transform that makes tensors: v2 returns it unchanged, v1 raises."""
     if not is_v2:
         raise NotRecognisedError("it takes PIL images, got a tensor")
-    return (), image
-
-
-def _translate_to_image(step: Transform, image: ImageType) -> Translation:  # noqa: ARG001  # it has no settings
-    return (), replace(image, kind="image")
-
-
-def _translate_to_pure_tensor(step: Transform, image: ImageType) -> Translation:  # noqa: ARG001  # it has no settings
-    return (), replace(image, kind="tensor") if image.kind == "image" else image
-
-
-def _translate_identity(step: Transform, image: ImageType) -> Translation:  # noqa: ARG001  # it has no settings
     return (), image
 
 
@@ -335,33 +311,30 @@ def _translate_normalize(step: Transform, image: ImageType) -> Translation:
     return (T.Normalize(mean, std),), image
 
 
-_TRANSLATORS: Final[dict[type, Callable[[Transform, ImageType], Translation]]] = {
-    torch.nn.Identity: _translate_identity,
-    v1.CenterCrop: _translate_center_crop,
-    v1.ConvertImageDtype: _translate_convert_image_dtype,
-    v1.Normalize: _translate_normalize,
-    v1.PILToTensor: _translate_pil_to_tensor,
-    v1.RandomCrop: _translate_random_crop,
-    v1.RandomHorizontalFlip: _translate_horizontal_flip,
-    v1.RandomResizedCrop: _translate_random_resized_crop,
-    v1.RandomVerticalFlip: _translate_vertical_flip,
-    v1.Resize: _translate_resize,
-    v1.ToTensor: _translate_to_tensor,
-    v2.CenterCrop: _translate_center_crop,
-    v2.ConvertImageDtype: _translate_convert_image_dtype,
-    v2.Identity: _translate_identity,
-    v2.Normalize: _translate_normalize,
-    v2.PILToTensor: _translate_pil_to_tensor,
-    v2.RandomCrop: _translate_random_crop,
-    v2.RandomHorizontalFlip: _translate_horizontal_flip,
-    v2.RandomResizedCrop: _translate_random_resized_crop,
-    v2.RandomVerticalFlip: _translate_vertical_flip,
-    v2.Resize: _translate_resize,
-    v2.ToDtype: _translate_to_dtype,
-    v2.ToImage: _translate_to_image,
-    v2.ToPureTensor: _translate_to_pure_tensor,
-    v2.ToTensor: _translate_to_tensor,
+_BY_NAME: Final[dict[str, Callable[[Transform, ImageType], Translation]]] = {
+    "CenterCrop": lambda step, image: ((T.CenterCrop(tuple(step.size)),), image),
+    "ConvertImageDtype": _translate_convert_image_dtype,
+    "Identity": lambda _, image: ((), image),
+    "Normalize": _translate_normalize,
+    "PILToTensor": _translate_pil_to_tensor,
+    "RandomCrop": _translate_random_crop,
+    "RandomHorizontalFlip": lambda step, image: ((T.HorizontalFlip(step.p),), image),
+    "RandomResizedCrop": _translate_random_resized_crop,
+    "RandomVerticalFlip": lambda step, image: ((T.VerticalFlip(step.p),), image),
+    "Resize": _translate_resize,
+    "ToDtype": _translate_to_dtype,
+    "ToImage": lambda _, image: ((), replace(image, kind="image")),
+    "ToPureTensor": lambda _, image: ((), replace(image, kind="tensor") if image.kind == "image" else image),
+    "ToTensor": _translate_to_tensor,
 }
+"""Transforms of v1 and v2; v1 does not have all of them."""
+
+_TRANSLATORS: Final[dict[type, Callable[[Transform, ImageType], Translation]]] = {
+    getattr(library, name): translate
+    for library in (v1, v2)
+    for name, translate in _BY_NAME.items()
+    if hasattr(library, name)
+} | {torch.nn.Identity: _BY_NAME["Identity"]}
 
 _V1_TRANSFORMS: Final = frozenset(kind for kind in _TRANSLATORS if kind.__module__ == v1.__name__)
 """They turn a ``tv_tensors.Image`` into a plain tensor."""

@@ -12,8 +12,8 @@ boxes, keypoints or masks, it gets the image alone; see :mod:`penstock.torch.vis
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import numpy as np
 import torch
@@ -23,8 +23,9 @@ from penstock.datasets.store.selection import FieldSelection
 from penstock.errors import SampleError
 from penstock.rng import globals_of_sample, next_keys
 from penstock.sample import Array, Index, Sample, SampleKeys
+from penstock.torch.loader.randomness import draw_seed
 from penstock.torch.vision.images import as_pil
-from penstock.torch.vision.native_transform import draw_seed, read_max_pixels
+from penstock.torch.vision.native_transform import read_max_pixels
 from penstock.torch.vision.recognise import ImageType, RecognisedTransforms, Transform, recognise
 from penstock.torch.vision.recognise_samples import SampleTranslator, makes_tensors
 from penstock.transforms import Decode, Pipeline, decode
@@ -80,7 +81,7 @@ class TorchvisionSamples:
             self.what = f"nothing is native: {recognised.reason or 'it returns PIL images'}"
         _logger.info("StoreDataset: %s", self.what)
 
-    def __call__(self, values: Mapping[Any, Any]) -> Sample:
+    def __call__(self, values: Mapping[Index, Sample]) -> Sample:
         """Transform one sample: in a loader by its key, elsewhere by torch's global generator."""
         selection = self._selection
         if self.pipeline is not None:
@@ -99,7 +100,9 @@ class TorchvisionSamples:
         pipeline = Pipeline([self._decode_op, *recognised.ops])
         return pipeline.take_pixels(is_mixed=self._selection.is_mixed) if self._selection.pixels else pipeline
 
-    def _type_values(self, values: Mapping[Any, Any], image: Any) -> dict[Index, Any]:
+    def _type_values(
+        self, values: Mapping[Index, Sample], image: Callable[[Sample], tuple[Sample, tuple[int, int]]]
+    ) -> dict[Index, Sample]:
         """The values in torchvision's types; ``image`` converts an image, and returns height and width, too."""
         kinds = self._selection.kind_of
         images = {name: image(value) for name, value in values.items() if kinds[name] == "image"}
@@ -109,7 +112,7 @@ class TorchvisionSamples:
             for name, value in values.items()
         }
 
-    def _type_value(self, name: Index, value: Any, size: tuple[int, int]) -> Any:
+    def _type_value(self, name: Index, value: Sample, size: tuple[int, int]) -> Sample:
         kind = self._selection.kind_of[name]
         if kind == "boxes":
             boxes = _as_tensor(np.asarray(value, np.float32).reshape(-1, 4))
@@ -137,7 +140,7 @@ class TorchvisionSamples:
         """Whether the result has plain tensors in place of boxes, keypoints and masks."""
         return self._is_pure and self.pipeline is not None
 
-    def _decode(self, encoded: bytes | memoryview | Array) -> tuple[Any, tuple[int, int]]:
+    def _decode(self, encoded: bytes | memoryview | Array) -> tuple[Sample, tuple[int, int]]:
         op = self._decode_op
         pixels: Array = (
             self._selection.take_pixels(encoded)
@@ -149,7 +152,7 @@ class TorchvisionSamples:
             return as_pil(pixels), size
         return tv_tensors.Image(_as_tensor(pixels).permute(2, 0, 1)), size
 
-    def _type_result(self, image: Array) -> tuple[Any, tuple[int, int]]:
+    def _type_result(self, image: Array) -> tuple[Sample, tuple[int, int]]:
         tensor = _as_tensor(image)
         size = image.shape[1], image.shape[2]
         return (tv_tensors.Image(tensor) if self._image_type.kind == "image" else tensor), size

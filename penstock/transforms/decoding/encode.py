@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from penstock.errors import ArgumentError
-from penstock.sample import Array
+from penstock.sample import Array, Value
 
 __all__ = ["ENCODED_FORMATS", "QUALITY", "check_encoding", "encode"]
 
@@ -74,7 +74,7 @@ def encode(
     pixels = _as_encodable(array, format)
     if format == "webp" and pixels.ndim == 2:
         pixels = np.stack([pixels] * 3, axis=2)
-    options: dict[str, Any] = {"icc_profile": icc_profile}
+    options: dict[str, Value] = {"icc_profile": icc_profile}
     if format == "jpeg":
         options |= {"quality": quality or QUALITY, "subsampling": subsampling}
     elif format == "png":

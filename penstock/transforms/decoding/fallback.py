@@ -28,11 +28,10 @@ from penstock.sample import Array
 from penstock.transforms.decoding import jpeg_markers
 from penstock.transforms.decoding.color_profiles import convert_to_srgb, may_have_profile
 from penstock.transforms.decoding.deep_colour import is_deep_png, loses_bits, read_deep_png
-from penstock.transforms.decoding.image_formats import HELD_NBYTES, PICTURE_NBYTES, find_parser, sniff
+from penstock.transforms.decoding.image_formats import HELD_NBYTES, PICTURE_NBYTES, find_parser, quiet, sniff
 from penstock.transforms.decoding.jxl_header import read_jxl_size
 from penstock.transforms.decoding.modes import KEEPING_DEPTH, DecodedForm, from_picture, from_stored
 from penstock.transforms.decoding.orientation import Region
-from penstock.transforms.decoding.pillow_warnings import quiet
 from penstock.transforms.decoding.tiff_pages import check_nbytes, check_pixels, read_page, read_page_size
 from penstock.wording import counted
 

@@ -45,6 +45,7 @@ _DEEP: Final = "samples"
 """Instead of a native mode: samples of 16 bits."""
 
 _JPEG: Final = b"\xff\xd8"
+_RGB: Final = DecodedForm()
 _NOT_BROKEN: Final = (UnsupportedImageError, ImageTooLargeError)
 """Refusals of images that may be whole."""
 
@@ -69,9 +70,11 @@ def decode_natively(
     except _native.TooLargeError as error:
         raise ImageTooLargeError(str(error)) from error
     except (_native.UnsupportedError, _native.CorruptError) as refusal:
+        asked = _RGB if is_jpeg else form
+        found = decode_with_pillow(encoded, str(refusal), max_pixels, region, scale, max_nbytes, asked)
         if not is_jpeg:
-            return _read_refused(encoded, str(refusal), max_pixels, region, max_nbytes, form)
-        mode, pixels = "RGB", decode_with_pillow(encoded, str(refusal), max_pixels, region, scale, max_nbytes)
+            return found
+        mode, pixels = "RGB", found
     if is_jpeg and mode != form.mode:
         return in_mode(pixels, encoded, form.mode)
     return to_sixteen(pixels) if form.mode == "I;16" else pixels
@@ -104,17 +107,6 @@ def _is_read_natively(encoded: bytes, scale: int, form: DecodedForm) -> bool:
         return scale == 1 or bool(_native.sizes([encoded]).min() >= scale)
     is_known = encoded.startswith(_PNG) or encoded[8:12] == b"WEBP"
     return is_known and scale == 1 and not form.frame and not form.to_srgb
-
-
-def _read_refused(
-    encoded: bytes, refusal: str, max_pixels: int, region: Region | None, max_nbytes: int, form: DecodedForm
-) -> Array:
-    """Decode a PNG or WebP by Pillow; if Pillow refuses it too, its error also has our reason."""
-    try:
-        return fallback.read_pixels(encoded, max_pixels, region, 1, max_nbytes, form)
-    except DecodeError as error:
-        error.add_note(f"the native decoder: {refusal}")
-        raise
 
 
 def in_mode(pixels: NDArray[np.uint8], jpeg: bytes, mode: str) -> Array:
@@ -159,7 +151,7 @@ def repair_or_raise(
     except (_native.UnsupportedError, _native.CorruptError) as refusal:
         error.add_note(f"not repaired: {refusal}")
         raise error from refusal
-    note_repair(encoded, error.message)
+    note_repair(error.message)
     return pixels
 
 
@@ -179,14 +171,14 @@ def decode_with_pillow(
     region: Region | None = None,
     scale: int = 1,
     max_nbytes: int = MAX_NBYTES,
-) -> NDArray[np.uint8]:
+    form: DecodedForm = _RGB,
+) -> Array:
     """Decode by Pillow what the native decoder refused; if Pillow refuses it too, its error also has our reason.
 
     A frame of a motion JPEG, which has no Huffman tables, gets the standard ones and is decoded natively.
     """
-    is_cut = region is not None and jpeg_markers.is_cut(
-        encoded
-    )  # refused, also where the part that is asked for is whole
+    # Cut files are refused, also where the part that is asked for is whole.
+    is_cut = region is not None and jpeg_markers.is_cut(encoded)
     completed = None if is_cut else jpeg_markers.add_huffman_tables(encoded)
     if completed is not None:
         try:
@@ -194,7 +186,7 @@ def decode_with_pillow(
         except (_native.UnsupportedError, _native.CorruptError, _native.TooLargeError):
             pass  # Pillow has the last word, and libjpeg adds the same tables
     try:
-        return fallback.read_pixels(encoded, max_pixels, region, scale, max_nbytes)
+        return fallback.read_pixels(encoded, max_pixels, region, scale, max_nbytes, form)
     except DecodeError as error:
         error.add_note(f"the native decoder: {refusal}")
         raise

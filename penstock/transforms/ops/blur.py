@@ -12,9 +12,8 @@ from penstock import _native
 from penstock.errors import ArgumentError
 from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, require_hwc, uniforms
-from penstock.transforms.chance import ProbabilisticOp
 from penstock.transforms.checks import as_numbers, as_range, is_number
-from penstock.transforms.pixel_arithmetic import Pixels, blend
+from penstock.transforms.pixel_arithmetic import Pixels, ProbabilisticOp, blend
 
 __all__ = ["GaussianBlur", "Sharpness", "gaussian_weights", "group_gaussians", "sharpen", "sharpen_native"]
 

@@ -15,12 +15,14 @@ import numpy as np
 
 from penstock.errors import ArgumentError
 from penstock.sample import Array, SampleKeys
-from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
-from penstock.transforms.chance import ProbabilisticOp
-from penstock.transforms.checks import as_range, is_number, require_pixel_spec, require_pixels
+from penstock.transforms.base import ImageSpec, Params, Sizes, uniforms
+from penstock.transforms.checks import as_range, is_number, require_pixels
+from penstock.transforms.ops.tone import auto_contrast, equalize, posterize, solarize
 from penstock.transforms.pixel_arithmetic import (
     IDENTITY,
+    PixelOp,
     Pixels,
+    ProbabilisticOp,
     Steps,
     adjust,
     blend,
@@ -30,12 +32,12 @@ from penstock.transforms.pixel_arithmetic import (
     repeat_channels,
 )
 
-__all__ = ["ColorJitter", "Grayscale", "brighten", "contrast", "rotate_hue", "saturate"]
+__all__ = ["ColorJitter", "Grayscale", "apply_steps", "brighten", "contrast", "rotate_hue", "saturate"]
 
 Range = tuple[float, float]
 
 
-class ColorJitter(Op):
+class ColorJitter(PixelOp):
     """Change brightness, contrast, saturation and hue by random factors, in random order.
 
     ``torchvision.transforms.ColorJitter`` on a PIL image.
@@ -85,16 +87,9 @@ class ColorJitter(Op):
         params[:, 4:] = np.argsort(params[:, 4:], axis=1, kind="stable")
         return params
 
-    def spec(self, spec: ImageSpec) -> ImageSpec:
-        """The spec, unchanged."""
-        return require_pixel_spec(spec, self)
-
     def image(self, image: Array, params: Params) -> Pixels:
         """A new array, or the image where every step is left out."""
-        pixels = require_pixels(image, self)
-        for name, factor in self._steps(params):
-            pixels = _SPECIFIED[name](pixels, factor)
-        return pixels
+        return apply_steps(require_pixels(image, self), self._steps(params))
 
     def native(self, image: Array, params: Params) -> Pixels:
         """Apply all steps by one native call."""
@@ -188,7 +183,18 @@ _SPECIFIED: Final[Mapping[str, Callable[[Pixels, float], Pixels]]] = {
     "contrast": contrast,
     "saturation": saturate,
     "hue": rotate_hue,
+    "posterize": lambda image, bits: posterize(image, int(bits)),
+    "solarize": solarize,
+    "auto_contrast": lambda image, _: auto_contrast(image),
+    "equalize": lambda image, _: equalize(image),
 }
+
+
+def apply_steps(image: Pixels, steps: Steps) -> Pixels:
+    """The specification of :func:`~penstock.transforms.pixel_arithmetic.adjust`: each step in NumPy or Pillow."""
+    for name, factor in steps:
+        image = _SPECIFIED[name](image, factor)
+    return image
 
 
 def _factors(bounds: float | Sequence[float], what: str) -> Range | None:

@@ -14,7 +14,7 @@ from penstock import _native
 from penstock.errors import ArgumentError
 from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, as_height_width, require_hwc, uniforms
-from penstock.transforms.checks import as_range, colour_as_dtype
+from penstock.transforms.checks import as_byte_colour, as_padding, as_range, colour_as_dtype
 from penstock.transforms.ops.resize import (
     Resize,
     check_filter,
@@ -25,7 +25,14 @@ from penstock.transforms.ops.resize import (
     set_mask_filter,
 )
 from penstock.transforms.program.geometry import Geometry
-from penstock.transforms.targets.boxes import clip_boxes, visible_shares
+from penstock.transforms.targets.boxes import (
+    clip_boxes,
+    scale_boxes,
+    scale_points,
+    shift_boxes,
+    shift_points,
+    visible_shares,
+)
 
 __all__ = ["CenterCrop", "RandomCrop", "RandomResizedCrop"]
 
@@ -61,17 +68,15 @@ class CropOp(Op):
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
         """Shift and clip to the window; a box outside is kept with zero area, so that labels stay aligned."""
-        return clip_boxes(_shifted(boxes, params), (int(params[2]), int(params[3])))
+        return clip_boxes(shift_boxes(boxes, -params), params[..., 2:4])
 
     def place(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
         """Shift."""
-        return _shifted(boxes, params)
+        return shift_boxes(boxes, -params)
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
         """Shift; points outside the window are kept."""
-        moved = points.copy()
-        moved[:, :2] -= np.asarray(params[:2], np.float32)
-        return moved
+        return shift_points(points, -params)
 
     def fuse(self, fusion: Fusion) -> bool:  # noqa: ARG002  # a crop always fuses
         """Fuse always."""
@@ -148,14 +153,11 @@ class RandomCrop(CropOp):
     ) -> None:
         super().__init__(size)
         self.min_visible = as_range(min_visible, "min_visible", 0, 1)[0]
-        sides = (padding,) if isinstance(padding, int) else tuple(padding)
-        if len(sides) not in {1, 2, 4} or min(sides) < 0:
-            raise ArgumentError(f"padding must be one, two or four numbers of pixels of at least 0, got {padding!r}")
-        self.padding = (sides * 4)[:4]  # left, top, right, bottom
+        self.padding = as_padding(padding)
         self.pad_if_needed = pad_if_needed
         if padding_mode not in _PADDING_MODES:
             raise ArgumentError(f"padding_mode must be one of {', '.join(_PADDING_MODES)}, got {padding_mode!r}")
-        self.fill, self.padding_mode = _fill(fill), padding_mode
+        self.fill, self.padding_mode = as_byte_colour(fill), padding_mode
 
     @property
     def pads_with_zeros(self) -> bool:
@@ -208,7 +210,7 @@ class RandomCrop(CropOp):
         clipped = super().boxes(boxes, params, size)
         if self.min_visible == 0:
             return clipped
-        hidden = visible_shares(clipped, _shifted(boxes, params)) < self.min_visible
+        hidden = visible_shares(clipped, self.place(boxes, params, size)) < self.min_visible
         clipped[hidden] = 0
         return clipped
 
@@ -315,22 +317,19 @@ class RandomResizedCrop(CropOp):
 
     def mask(self, mask: Array, params: Params) -> Array:
         """Crop, then resize by nearest neighbour."""
-        return self._resize().mask(_window(mask, params), self._resized())
+        return self._resize().mask(_window(mask, params), np.array(self.size_[::-1], np.int32))
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
         """Crop, then scale."""
-        window = (int(params[2]), int(params[3]))
-        return self._resize().boxes(super().boxes(boxes, params, size), self._resized(), window)
+        return scale_boxes(super().boxes(boxes, params, size), self.size_[::-1], params[..., 2:4])
 
     def place(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
         """Shift, then scale."""
-        window = (int(params[2]), int(params[3]))
-        return self._resize().boxes(super().place(boxes, params, size), self._resized(), window)
+        return scale_boxes(super().place(boxes, params, size), self.size_[::-1], params[..., 2:4])
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
         """Crop, then scale."""
-        window = (int(params[2]), int(params[3]))
-        return self._resize().keypoints(super().keypoints(points, params, size), self._resized(), window)
+        return scale_points(super().keypoints(points, params, size), self.size_[::-1], params[2:4])
 
     def fuse(self, fusion: Fusion) -> bool:
         """Fuse as a crop and then a resize."""
@@ -347,9 +346,6 @@ class RandomResizedCrop(CropOp):
     def _resize(self) -> Resize:
         return Resize(self.size_, self.filter, mask_filter=self.mask_filter)
 
-    def _resized(self) -> Params:
-        return np.array(self.size_[::-1], np.int32)
-
 
 _PADDING_MODES: Final = ("constant", "edge", "reflect", "symmetric")
 
@@ -363,18 +359,6 @@ def _range(bounds: Sequence[float], what: str) -> tuple[float, float]:
     if len(bounds) != 2 or not 0 < bounds[0] <= bounds[1] < math.inf:
         raise ArgumentError(f"{what} must be a range (low, high) of positive numbers, got {bounds!r}")
     return float(bounds[0]), float(bounds[1])
-
-
-def _fill(fill: int | Sequence[int]) -> tuple[int, ...]:
-    values: tuple[object, ...] = (fill,) * 3 if isinstance(fill, int | np.integer) else tuple(fill)
-    levels = [int(level) for level in values if isinstance(level, int | np.integer) and 0 <= level <= 255]
-    if len(values) != 3 or len(levels) != 3:
-        raise ArgumentError(f"fill must be one int or three (R, G, B), each in [0, 255], got {fill!r:.80}")
-    return tuple(levels)
-
-
-def _shifted(boxes: NDArray[np.float32], params: Params) -> NDArray[np.float32]:
-    return boxes - np.asarray(params[[0, 1, 0, 1]], np.float32)
 
 
 def _window(image: Array, params: Params) -> Array:

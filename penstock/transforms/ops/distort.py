@@ -7,20 +7,18 @@ from typing import ClassVar, Final
 import numpy as np
 
 from penstock.sample import Array, SampleKeys
-from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
-from penstock.transforms.checks import as_probability, as_range, require_pixel_spec, require_pixels
-from penstock.transforms.ops.color import brighten, contrast, rotate_hue, saturate
-from penstock.transforms.pixel_arithmetic import Pixels, Steps, adjust
+from penstock.transforms.base import Params, Sizes, uniforms
+from penstock.transforms.checks import as_probability, as_range, require_pixels
+from penstock.transforms.ops.color import apply_steps
+from penstock.transforms.pixel_arithmetic import PixelOp, Pixels, Steps, adjust
 
 __all__ = ["CHANNEL_ORDERS", "RandomPhotometricDistort"]
 
 CHANNEL_ORDERS: Final = ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0))
 """Of the channels of the result; the first changes nothing."""
 
-_SPECIFIED: Final = {"brightness": brighten, "contrast": contrast, "saturation": saturate, "hue": rotate_hue}
 
-
-class RandomPhotometricDistort(Op):
+class RandomPhotometricDistort(PixelOp):
     """Change brightness, contrast, saturation, hue and the order of channels, each with probability ``p``.
 
     ``torchvision.transforms.v2.RandomPhotometricDistort`` on a PIL image.
@@ -74,16 +72,9 @@ class RandomPhotometricDistort(Op):
         params[:, 5] = np.where(numbers[:, 9] < self.p, np.floor(numbers[:, 10] * len(CHANNEL_ORDERS)), 0)
         return params
 
-    def spec(self, spec: ImageSpec) -> ImageSpec:
-        """The spec, unchanged."""
-        return require_pixel_spec(spec, self)
-
     def image(self, image: Array, params: Params) -> Pixels:
         """A new array, or the image where every step is left out."""
-        pixels = require_pixels(image, self)
-        for name, factor in _steps(params):
-            pixels = _SPECIFIED[name](pixels, factor)
-        return _permute(pixels, params)
+        return _permute(apply_steps(require_pixels(image, self), _steps(params)), params)
 
     def native(self, image: Array, params: Params) -> Pixels:
         """Change colours by one native call."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError
 from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, require_hwc, uniforms
-from penstock.transforms.checks import as_integer
+from penstock.transforms.checks import as_integer, as_probability
 from penstock.transforms.program.geometry import Geometry
 
 __all__ = ["HorizontalFlip", "VerticalFlip"]
@@ -25,9 +25,7 @@ class _Flip(Op):
     """Axis of the array: 0 vertical, 1 horizontal."""
 
     def __init__(self, p: float = 0.5) -> None:
-        if not 0 <= p <= 1:
-            raise ArgumentError(f"p must be in [0, 1], got {p!r}")
-        self.p = float(p)
+        self.p = as_probability(p)
 
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size
         """Whether each image is mirrored: its number is below ``p``."""
@@ -47,12 +45,13 @@ class _Flip(Op):
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
         """Mirror, and keep x0 <= x1, y0 <= y1."""
-        if not params:
+        if not np.any(params):
             return boxes
         low, high = 1 - self.axis, 3 - self.axis
+        side = np.asarray(size, np.float32)[..., low]
         moved = boxes.copy()
-        moved[:, low], moved[:, high] = size[low] - boxes[:, high], size[low] - boxes[:, low]
-        return moved
+        moved[:, low], moved[:, high] = side - boxes[:, high], side - boxes[:, low]
+        return np.where(np.asarray(params)[..., None], moved, boxes)
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
         """Mirror; points keep their order, see :meth:`reorder`."""

@@ -19,16 +19,16 @@ from numpy.typing import NDArray
 from penstock import _native
 from penstock.errors import ArgumentError
 from penstock.sample import Array, SampleKeys
-from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
-from penstock.transforms.checks import is_number, require_pixel_spec, require_pixels
-from penstock.transforms.pixel_arithmetic import Pixels
+from penstock.transforms.base import Params, Sizes, uniforms
+from penstock.transforms.checks import is_number, require_pixels
+from penstock.transforms.pixel_arithmetic import PixelOp, Pixels
 
 __all__ = ["RandomHSV", "shift_hsv"]
 
 Floats = NDArray[np.float32]
 
 
-class RandomHSV(Op):
+class RandomHSV(PixelOp):
     """Add a random number to the hue, and multiply saturation and value by random factors: YOLO's colour jitter.
 
     Parameters
@@ -67,10 +67,6 @@ class RandomHSV(Op):
         gains = np.array([self.hue, self.saturation, self.value])
         drawn: Params = (0.0, 1.0, 1.0) + (2 * uniforms(keys, stream, 3) - 1) * gains
         return drawn
-
-    def spec(self, spec: ImageSpec) -> ImageSpec:
-        """The spec, unchanged."""
-        return require_pixel_spec(spec, self)
 
     def image(self, image: Array, params: Params) -> Pixels:
         """A new array."""

@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
 from penstock.sample import Array
-from penstock.transforms.base import ImageSpec, Params, require_hwc
-from penstock.transforms.chance import ProbabilisticOp
+from penstock.transforms.base import ImageSpec, require_hwc
 from penstock.transforms.checks import is_number
-from penstock.transforms.pixel_arithmetic import Pixels, look_up, look_up_channels
+from penstock.transforms.pixel_arithmetic import Pixels, ProbabilisticOp, look_up, look_up_channels
 
 __all__ = ["LookupTable"]
 
@@ -94,16 +93,6 @@ class LookupTable(ProbabilisticOp):
             self._check(known.channels)
         return replace(known, dtype="uint8")
 
-    def image(self, image: Array, params: Params) -> Array:
-        """A new array, or the image itself."""
-        self._require(image)
-        return self.change(image) if params else image
-
-    def native(self, image: Array, params: Params) -> Array:
-        """Apply; one table by one pass over the bytes."""
-        self._require(image)
-        return self.change_native(image) if params else image
-
     def change(self, image: Pixels) -> Pixels:
         """Look each value up."""
         if self.table.ndim == 1:
@@ -117,13 +106,15 @@ class LookupTable(ProbabilisticOp):
         values = bytearray(np.ascontiguousarray(image).data.cast("B")).translate(self.table.tobytes())
         return np.frombuffer(values, np.uint8).reshape(image.shape)
 
-    def _require(self, image: Array) -> None:
+    def require(self, image: Array) -> Pixels:
+        """``image``, if it is uint8 of the channels of the table."""
         if image.dtype != np.uint8 or image.ndim not in {2, 3}:
             raise ArgumentError(
                 f"{self!r} needs uint8 images of shape (H, W, channels) or (H, W), got {image.dtype} of shape "
                 f"{image.shape}; put it before Normalize and ToLayout"
             )
         self._check(1 if image.ndim == 2 else image.shape[2])
+        return image
 
     def _check(self, channels: int) -> None:
         if self.table.ndim == 2 and self.table.shape[1] != channels:

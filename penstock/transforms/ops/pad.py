@@ -12,16 +12,11 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError
 from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, as_height_width, require_hwc
-from penstock.transforms.checks import (
-    as_byte_colour,
-    as_colour,
-    as_integer,
-    as_numbers,
-    colour_as_dtype,
-)
+from penstock.transforms.checks import as_byte_colour, as_colour, as_integer, as_padding, colour_as_dtype
 from penstock.transforms.ops.resize import Resize, check_filter, require_resizable, resize_native, resize_reference
 from penstock.transforms.pixel_arithmetic import Pixels, paint
 from penstock.transforms.program.geometry import Geometry
+from penstock.transforms.targets.boxes import scale_boxes, scale_points, shift_boxes, shift_points
 
 __all__ = ["Letterbox", "Pad", "put_in_frame"]
 
@@ -59,12 +54,9 @@ class Pad(Op):
         mode: str = "constant",
         mask_fill: int = 0,
     ) -> None:
-        sides = as_numbers(padding, "padding")
-        if len(sides) not in {1, 2, 4} or not all(isinstance(v, int | np.integer) and 0 <= v < 1 << 16 for v in sides):
-            raise ArgumentError(f"padding must be one, two or four numbers of pixels of at least 0, got {padding!r}")
+        self.padding = as_padding(padding)
         if mode not in _MODES:
             raise ArgumentError(f"mode must be one of {', '.join(_MODES)}, got {mode!r}")
-        self.padding = tuple(int(side) for side in (sides * 4)[:4])
         self.fill = as_colour(fill)
         self.mode = mode
         self.mask_fill = as_integer(mask_fill, "mask_fill", 0, 255)
@@ -91,13 +83,11 @@ class Pad(Op):
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
         """Shift."""
-        return boxes + np.array(self.padding[:2] * 2, np.float32)
+        return shift_boxes(boxes, np.array(self.padding))
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
         """Shift."""
-        moved = points.copy()
-        moved[:, :2] += np.array(self.padding[:2], np.float32)
-        return moved
+        return shift_points(points, np.array(self.padding))
 
     def _pad(self, image: Array, fill: Array) -> Array:
         left, top, right, bottom = self.padding
@@ -182,19 +172,17 @@ class Letterbox(Op):
 
     def mask(self, mask: Array, params: Params) -> Array:
         """Resize by nearest neighbour, then frame."""
-        inner = self._resize(params).mask(mask, params[2:])
+        inner = Resize((int(params[3]), int(params[2]))).mask(mask, params[2:])
         left, top = params[:2].tolist()
         return put_in_frame(inner, left, top, self.size_[1], self.size_[0], np.array(self.mask_fill, mask.dtype))
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
         """Scale, then shift."""
-        return self._resize(params).boxes(boxes, params[2:], size) + np.tile(params[:2], 2).astype(np.float32)
+        return shift_boxes(scale_boxes(boxes, params[..., 2:], size), params)
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
         """Scale, then shift."""
-        moved = self._resize(params).keypoints(points, params[2:], size)
-        moved[:, :2] += params[:2].astype(np.float32)
-        return moved
+        return shift_points(scale_points(points, params[2:], size), params)
 
     def __repr__(self) -> str:
         return (
@@ -221,9 +209,6 @@ class Letterbox(Op):
         return put_in_frame(
             inner, left, top, self.size_[1], self.size_[0], colour_as_dtype(self.fill, inner.shape, inner.dtype, self)
         )
-
-    def _resize(self, params: Params) -> Resize:
-        return Resize((int(params[3]), int(params[2])), self.filter)
 
 
 def _require_bytes(dtype: str | None, op: Op) -> None:

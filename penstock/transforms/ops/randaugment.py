@@ -16,14 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.sample import Array, SampleKeys
-from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
-from penstock.transforms.checks import as_integer, require_pixel_spec, require_pixels
+from penstock.transforms.base import Params, Sizes, uniforms
+from penstock.transforms.checks import as_integer, require_pixels
 from penstock.transforms.ops.blur import sharpen, sharpen_native
-from penstock.transforms.ops.color import brighten, contrast, saturate
-from penstock.transforms.ops.tone import auto_contrast, equalize, posterize, solarize
-from penstock.transforms.ops.warp import Matrix, Warp, affine_matrix, rotation_matrix
+from penstock.transforms.ops.color import apply_steps
+from penstock.transforms.ops.warp import MapOp, Matrix, Warp, affine_matrix, rotation_matrix
 from penstock.transforms.pixel_arithmetic import Pixels, Steps, adjust
-from penstock.transforms.targets.boxes import invert_map, move_boxes, move_points, place_boxes
+from penstock.transforms.targets.boxes import invert_map
 
 __all__ = ["SPACE", "RandAugment", "TrivialAugmentWide"]
 
@@ -48,17 +47,8 @@ SPACE: Final = (
 _SIGNED: Final = np.array([1 <= place <= 9 for place in range(len(SPACE))])
 _TRANSLATE_X, _TRANSLATE_Y = SPACE.index("TranslateX"), SPACE.index("TranslateY")
 
-_ON_VALUES: Final[Mapping[str, Callable[[Pixels, float], Pixels]]] = {
-    "Identity": lambda image, _: image,
-    "Brightness": lambda image, magnitude: brighten(image, 1.0 + magnitude),
-    "Color": lambda image, magnitude: saturate(image, 1.0 + magnitude),
-    "Contrast": lambda image, magnitude: contrast(image, 1.0 + magnitude),
-    "Sharpness": lambda image, magnitude: sharpen(image, 1.0 + magnitude),
-    "Posterize": lambda image, magnitude: posterize(image, int(magnitude)),
-    "Solarize": solarize,
-    "AutoContrast": lambda image, _: auto_contrast(image),
-    "Equalize": lambda image, _: equalize(image),
-}
+_MOVING: Final = frozenset(SPACE[1:6])
+"""The ops that move pixels."""
 
 _STEPS: Final[Mapping[str, Callable[[float], Steps]]] = {
     "Identity": lambda _: [],
@@ -70,7 +60,7 @@ _STEPS: Final[Mapping[str, Callable[[float], Steps]]] = {
     "AutoContrast": lambda _: [("auto_contrast", 0)],
     "Equalize": lambda _: [("equalize", 0)],
 }
-"""The same as steps of the native core, which applies several in one call."""
+"""Changes of value, as steps of which the native core applies several in one call."""
 
 
 class _MoveOp(Warp):
@@ -94,7 +84,7 @@ class _MoveOp(Warp):
         return affine_matrix((0, 0), 0.0, (0, 0), 1.0, (degrees, 0.0) if self.name == "ShearX" else (0.0, degrees))
 
 
-class _Augment(Op):
+class _Augment(MapOp):
     """Base class of both; params: for each chosen op, its position in :data:`SPACE` and its magnitude."""
 
     random: ClassVar[bool] = True
@@ -104,23 +94,22 @@ class _Augment(Op):
         move = _MoveOp("Rotate", filter, fill, mask_fill)  # which checks them
         self.filter, self.fill, self.mask_fill = move.filter, move.fill, move.mask_fill
 
-    def spec(self, spec: ImageSpec) -> ImageSpec:
-        """The spec, unchanged."""
-        return require_pixel_spec(spec, self)
-
     def image(self, image: Array, params: Params) -> Pixels:
         """The chosen ops, one after another; the image itself where they are identities."""
-        pixels = require_pixels(image, self)
-        for place, magnitude in params.reshape(-1, 2).tolist():
-            name = SPACE[int(place)]
-            if name in _ON_VALUES:
-                pixels = _ON_VALUES[name](pixels, magnitude)
-            else:
-                pixels = self.moving_op(name).image(pixels, np.array([magnitude]))
-        return pixels
+        return self._apply(image, params, apply_steps, sharpen, lambda move: move.image)
 
     def native(self, image: Array, params: Params) -> Pixels:
         """Apply by the native core; successive changes of value by one call."""
+        return self._apply(image, params, adjust, sharpen_native, lambda move: move.native)
+
+    def _apply(
+        self,
+        image: Array,
+        params: Params,
+        change: Callable[[Pixels, Steps], Pixels],
+        sharpened: Callable[[Pixels, float], Pixels],
+        method: Callable[[Warp], Callable[[Array, Params], Pixels]],
+    ) -> Pixels:
         pixels = require_pixels(image, self)
         steps: list[tuple[str, float]] = []
         for place, magnitude in params.reshape(-1, 2).tolist():
@@ -128,12 +117,12 @@ class _Augment(Op):
             if name in _STEPS:
                 steps += _STEPS[name](magnitude)
                 continue
-            pixels, steps = adjust(pixels, steps), []
-            if name == "Sharpness":
-                pixels = sharpen_native(pixels, 1.0 + magnitude)
+            pixels, steps = change(pixels, steps), []
+            if name in _MOVING:
+                pixels = method(self.moving_op(name))(pixels, np.array([magnitude]))
             else:
-                pixels = self.moving_op(name).native(pixels, np.array([magnitude]))
-        return adjust(pixels, steps)
+                pixels = sharpened(pixels, 1.0 + magnitude)
+        return change(pixels, steps)
 
     def mask(self, mask: Array, params: Params) -> Array:
         """Move by the chosen ops."""
@@ -141,23 +130,8 @@ class _Augment(Op):
             mask = move.mask(mask, magnitude)
         return mask
 
-    def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """The upright boxes around the corners, moved by all chosen ops, clipped to the image."""
-        matrix = self._compose_matrices(params, size)
-        return boxes if matrix is None else move_boxes(boxes, matrix, size)
-
-    def place(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """The upright boxes around the corners, moved by all chosen ops."""
-        matrix = self._compose_matrices(params, size)
-        return boxes if matrix is None else place_boxes(boxes, matrix, size)
-
-    def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """Move by the chosen ops."""
-        matrix = self._compose_matrices(params, size)
-        return points if matrix is None else move_points(points, matrix)
-
-    def _compose_matrices(self, params: Params, size: tuple[int, int]) -> NDArray[np.float64] | None:
-        """The matrix of all chosen ops together; None if none moves pixels."""
+    def onward(self, params: Params, size: tuple[int, int]) -> NDArray[np.float64] | None:
+        """The map of all chosen ops together; None if none moves pixels."""
         matrices = [move.matrix(magnitude, size) for move, magnitude in self._moving_ops(params)]
         onward = [invert_map(matrix) for matrix in matrices if matrix is not None]
         return reduce(lambda first, then: then @ first, onward) if onward else None
@@ -165,7 +139,7 @@ class _Augment(Op):
     def _moving_ops(self, params: Params) -> Iterator[tuple[Warp, Params]]:
         """The chosen ops that move pixels, with their params."""
         for place, magnitude in params.reshape(-1, 2).tolist():
-            if SPACE[int(place)] not in _ON_VALUES:
+            if SPACE[int(place)] in _MOVING:
                 yield self.moving_op(SPACE[int(place)]), np.array([magnitude])
 
     def moving_op(self, name: str) -> Warp:

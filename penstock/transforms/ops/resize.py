@@ -16,6 +16,7 @@ from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, as_he
 from penstock.transforms.checks import as_integer, as_range
 from penstock.transforms.ops.resize_opencv import CV2_FILTERS, resize_opencv
 from penstock.transforms.program.geometry import Geometry
+from penstock.transforms.targets.boxes import scale_boxes, scale_points
 
 __all__ = [
     "FILTERS",
@@ -124,14 +125,11 @@ class Resize(Op):
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
         """Scale with the image."""
-        ratio = np.asarray(params, np.float64) / size
-        return np.asarray(boxes * np.concatenate([ratio, ratio]), np.float32)
+        return scale_boxes(boxes, params, size)
 
     def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
         """Scale with the image."""
-        moved = points.copy()
-        moved[:, :2] = points[:, :2] * (np.asarray(params, np.float64) / size)
-        return moved
+        return scale_points(points, params, size)
 
     def mask(self, mask: Array, params: Params) -> Array:
         """Resize by nearest neighbour, by ``mask_filter``: the source pixel at the centre of each new pixel."""

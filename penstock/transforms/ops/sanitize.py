@@ -10,35 +10,20 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
 from penstock.sample import Index
-from penstock.transforms.base import Fusion, ImageLike, ImageSpec, Op, Params
+from penstock.transforms.base import Fusion, ImageLike, Op, Params
 from penstock.transforms.checks import as_range
 from penstock.transforms.program.geometry import Geometry
 from penstock.transforms.targets.boxes import box_areas, clip_boxes
 
-__all__ = ["ClampBoundingBoxes", "SanitizeBoundingBoxes"]
+__all__ = ["BoxOp", "ClampBoundingBoxes", "SanitizeBoundingBoxes"]
 
 
-class ClampBoundingBoxes(Op):
-    """Clip boxes to the image: ``torchvision.transforms.v2.ClampBoundingBoxes``.
-
-    A box outside the image has no area afterwards. Crops, and the ops that rotate, clip boxes themselves.
-    """
+class BoxOp(Op):
+    """Base class of ops that leave pixels unchanged."""
 
     def image(self, image: ImageLike, params: Params) -> ImageLike:  # noqa: ARG002  # nothing drawn
         """The image itself."""
         return image
-
-    def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
-        """Clip."""
-        return clip_boxes(boxes, size)
-
-    def place(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
-        """The boxes themselves."""
-        return boxes
-
-    def spec(self, spec: ImageSpec) -> ImageSpec:
-        """The spec, unchanged."""
-        return spec
 
     def fuse(self, fusion: Fusion) -> bool:  # noqa: ARG002  # pixels are unchanged
         """Fuse always."""
@@ -48,7 +33,22 @@ class ClampBoundingBoxes(Op):
         """Nothing moves; defined so that the op is applied to boxes."""
 
 
-class SanitizeBoundingBoxes(Op):
+class ClampBoundingBoxes(BoxOp):
+    """Clip boxes to the image: ``torchvision.transforms.v2.ClampBoundingBoxes``.
+
+    A box outside the image has no area afterwards. Crops, and the ops that rotate, clip boxes themselves.
+    """
+
+    def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
+        """Clip."""
+        return clip_boxes(boxes, size)
+
+    def place(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
+        """The boxes themselves."""
+        return boxes
+
+
+class SanitizeBoundingBoxes(BoxOp):
     """Remove objects whose box is too small, not inside the image, or hidden for the most part.
 
     ``torchvision.transforms.v2.SanitizeBoundingBoxes``, with a limit on what ops have cut away. An object goes with all
@@ -98,30 +98,15 @@ class SanitizeBoundingBoxes(Op):
         if not all(isinstance(name, str | int) for name in self.labels or ()):
             raise ArgumentError(f"labels must be names or positions of fields, got {labels!r:.200}")
 
-    def image(self, image: ImageLike, params: Params) -> ImageLike:  # noqa: ARG002  # nothing drawn
-        """The image itself."""
-        return image
-
-    def spec(self, spec: ImageSpec) -> ImageSpec:
-        """The spec, unchanged."""
-        return spec
-
     def keep(
         self, boxes: NDArray[np.float32], visible: NDArray[np.float64], size: tuple[int, int]
     ) -> NDArray[np.bool_]:
         """Which objects stay."""
         sides = boxes[:, 2:] - boxes[:, :2]
-        inside = np.all((boxes >= 0) & (boxes <= np.array([*size, *size])), axis=1)
+        inside = np.all((boxes >= 0) & (boxes <= np.tile(np.asarray(size, np.int64), 2)), axis=1)
         large = np.all(sides >= self.min_size, axis=1) & (box_areas(boxes) >= self.min_area)
         kept: NDArray[np.bool_] = inside & large & (visible >= self.min_visible)
         return kept
-
-    def fuse(self, fusion: Fusion) -> bool:  # noqa: ARG002  # pixels are unchanged
-        """Fuse always."""
-        return True
-
-    def compose(self, geometry: Geometry, params: Params) -> None:
-        """Nothing moves; defined so that the op is applied to boxes."""
 
     def __repr__(self) -> str:
         return (

@@ -9,9 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.transforms.chance import ProbabilisticOp
 from penstock.transforms.checks import as_integer, as_range
-from penstock.transforms.pixel_arithmetic import IDENTITY, Pixels, adjust, look_up, look_up_channels
+from penstock.transforms.pixel_arithmetic import IDENTITY, Pixels, ProbabilisticOp, adjust, look_up, look_up_channels
 
 __all__ = [
     "AutoContrast",

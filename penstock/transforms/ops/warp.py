@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from penstock import _native
 from penstock.errors import ArgumentError
 from penstock.sample import Array, SampleKeys
-from penstock.transforms.base import ImageSpec, Op, Params, Sizes, uniforms
+from penstock.transforms.base import Params, Sizes, uniforms
 from penstock.transforms.checks import (
     as_angles,
     as_byte_colour,
@@ -32,21 +32,20 @@ from penstock.transforms.checks import (
     as_range,
     as_shares,
     as_shears,
-    require_pixel_spec,
     require_pixels,
 )
-from penstock.transforms.pixel_arithmetic import Pixels
+from penstock.transforms.pixel_arithmetic import PixelOp, Pixels
 from penstock.transforms.targets.boxes import (
     AFFINE_NUMBERS,
     clip_boxes,
     invert_map,
-    move_boxes,
     move_points,
     place_boxes,
 )
 
 __all__ = [
     "WARP_FILTERS",
+    "MapOp",
     "Matrix",
     "RandomAffine",
     "RandomPerspective",
@@ -63,7 +62,36 @@ WARP_FILTERS: Final = ("nearest", "bilinear")
 """Samples of the image at a point: the pixel that contains it, or the four nearest. Neither prevents aliasing."""
 
 
-class Warp(Op):
+class MapOp(PixelOp):
+    """Base class of ops that move pixels by a map, and keep the size of the image."""
+
+    def onward(self, params: Params, size: tuple[int, int]) -> NDArray[np.float64] | None:
+        """The map from an image of ``size`` (width, height) to the result, 3 x 3; None for the identity."""
+        raise NotImplementedError(f"{type(self).__name__} must define onward")
+
+    def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
+        """The upright boxes around the mapped corners, clipped to the image; a box outside is kept with zero area."""
+        return self.move_and_place(boxes, params, size)[0]
+
+    def place(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
+        """The upright boxes around the mapped corners."""
+        onward = self.onward(params, size)
+        return boxes if onward is None else place_boxes(boxes, onward, size)
+
+    def move_and_place(
+        self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """The upright boxes around the mapped corners, clipped and not."""
+        placed = self.place(boxes, params, size)
+        return clip_boxes(placed, size) if placed is not boxes else boxes, placed
+
+    def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
+        """Map; points outside the image are kept."""
+        onward = self.onward(params, size)
+        return points if onward is None else move_points(points, onward)
+
+
+class Warp(MapOp):
     """Base class of geometric maps that keep the size of the image; :meth:`matrix` defines the map.
 
     Parameters
@@ -88,10 +116,6 @@ class Warp(Op):
     def matrix(self, params: Params, size: tuple[int, int]) -> Matrix | None:
         """The map from the result to an image of ``size`` (width, height); None for the identity."""
         raise NotImplementedError(f"{type(self).__name__} must define matrix")
-
-    def spec(self, spec: ImageSpec) -> ImageSpec:
-        """The spec, unchanged."""
-        return require_pixel_spec(spec, self)
 
     def image(self, image: Array, params: Params) -> Pixels:
         """A new array, or the image itself for the identity."""
@@ -120,29 +144,10 @@ class Warp(Op):
         moved: Array = padded[_transform(numbers, matrix, "nearest", (0, 0, 0))]
         return moved
 
-    def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """The upright boxes around the mapped corners, clipped to the image; a box outside is kept with zero area."""
+    def onward(self, params: Params, size: tuple[int, int]) -> NDArray[np.float64] | None:
+        """The inverse of :meth:`matrix`."""
         matrix = self.matrix(params, size)
-        return boxes if matrix is None else move_boxes(boxes, invert_map(matrix), size)
-
-    def place(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """The upright boxes around the mapped corners."""
-        matrix = self.matrix(params, size)
-        return boxes if matrix is None else place_boxes(boxes, invert_map(matrix), size)
-
-    def move_and_place(
-        self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """The upright boxes around the mapped corners, clipped and not."""
-        placed = self.place(boxes, params, size)
-        return clip_boxes(placed, size) if placed is not boxes else boxes, placed
-
-    def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:
-        """Map; points outside the image are kept."""
-        matrix = self.matrix(params, size)
-        if matrix is None:
-            return points
-        return move_points(points, invert_map(matrix))
+        return None if matrix is None else invert_map(matrix)
 
 
 class RandomRotation(Warp):

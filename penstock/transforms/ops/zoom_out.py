@@ -13,11 +13,45 @@ from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, require_hwc, uniforms
 from penstock.transforms.checks import as_colour, as_integer, as_probability, as_range, colour_as_dtype
 from penstock.transforms.ops.pad import put_in_frame
+from penstock.transforms.targets.boxes import shift_boxes, shift_points
 
-__all__ = ["RandomZoomOut"]
+__all__ = ["FrameOp", "RandomZoomOut"]
 
 
-class RandomZoomOut(Op):
+class FrameOp(Op):
+    """Base class of ops that put the image into a larger one; params: left, top, width, height of the result."""
+
+    fill: Sequence[float]
+    mask_fill: int = 0
+
+    def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # whatever it was
+        """The size of the frame."""
+        return params[:, 2:4]
+
+    def image(self, image: Array, params: Params) -> Array:
+        """A new array, or the image itself."""
+        left, top, width, height = params.tolist()
+        if image.shape[:2] == (height, width):
+            return image
+        return put_in_frame(image, left, top, width, height, colour_as_dtype(self.fill, image.shape, image.dtype, self))
+
+    def mask(self, mask: Array, params: Params) -> Array:
+        """A new array, framed with ``mask_fill``, or the mask itself."""
+        left, top, width, height = params.tolist()
+        if mask.shape[:2] == (height, width):
+            return mask
+        return put_in_frame(mask, left, top, width, height, np.array(self.mask_fill, mask.dtype))
+
+    def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
+        """Shift."""
+        return shift_boxes(boxes, params)
+
+    def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
+        """Shift."""
+        return shift_points(points, params)
+
+
+class RandomZoomOut(FrameOp):
     """Frame the image in a larger one with probability ``p``: ``torchvision.transforms.v2.RandomZoomOut``.
 
     Parameters
@@ -65,34 +99,6 @@ class RandomZoomOut(Op):
         corners = np.floor((frames - sizes) * numbers[:, 2:]).astype(np.int32)
         return np.concatenate([corners, frames], axis=1)
 
-    def size(self, params: Params, sizes: Sizes) -> Sizes:  # noqa: ARG002  # whatever it was
-        """The size of the frame."""
-        return params[:, 2:4]
-
     def spec(self, spec: ImageSpec) -> ImageSpec:
         """A spec without a size."""
         return replace(require_hwc(spec, self), width=None, height=None)
-
-    def image(self, image: Array, params: Params) -> Array:
-        """A new array, or the image itself."""
-        left, top, width, height = params.tolist()
-        if image.shape[:2] == (height, width):
-            return image
-        return put_in_frame(image, left, top, width, height, colour_as_dtype(self.fill, image.shape, image.dtype, self))
-
-    def mask(self, mask: Array, params: Params) -> Array:
-        """Frame with ``mask_fill``."""
-        left, top, width, height = params.tolist()
-        if mask.shape[:2] == (height, width):
-            return mask
-        return put_in_frame(mask, left, top, width, height, np.array(self.mask_fill, mask.dtype))
-
-    def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
-        """Shift."""
-        return boxes + np.asarray(params[[0, 1, 0, 1]], np.float32)
-
-    def keypoints(self, points: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
-        """Shift."""
-        moved = points.copy()
-        moved[:, :2] += np.asarray(params[:2], np.float32)
-        return moved

@@ -1,4 +1,4 @@
-"""A chunk of encoded images, and their properties before they are decoded: sizes, orientations, seek tables.
+"""A chunk of encoded images, their sizes, orientations and seek tables; the plan of a chunk, failures of its rows.
 
 ::
 
@@ -13,20 +13,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native
+from penstock.errors import PenstockError, SampleError
 from penstock.pixel_rows import EncodedRows
-from penstock.sample import SampleKeys
+from penstock.sample import Array, SampleKeys, Value
 from penstock.transforms.base import ImageLike
 from penstock.transforms.decoding.decode import fill_missing_sizes, read_orientations
 from penstock.transforms.decoding.orientation import FIRST_TRANSPOSED
-from penstock.transforms.targets.moved_targets import Step
+from penstock.transforms.targets.moved_targets import Drawn, Step
 
-__all__ = ["Chunk", "ChunkSeekTables", "seek_table_arguments"]
+__all__ = ["Chunk", "ChunkSeekTables", "Failure", "Plan", "raise_first", "seek_table_arguments"]
 
 _LARGE_PIXELS: Final = 4 << 20
 """Least number of pixels of an image that, alone in its chunk, is decoded on several threads."""
@@ -87,6 +88,8 @@ class Chunk:
         Boxes of each image, if an op reads them.
     orientations : ndarray, shape (n,), uint8, optional
         Set by :meth:`read_orientations`; None: no image has one.
+    first : int
+        The position of the first image among those that were given together.
     """
 
     images: Sequence[ImageLike]
@@ -96,6 +99,7 @@ class Chunk:
     steps: Sequence[list[Step]] | None = None
     boxes: Sequence[object] | None = None
     orientations: NDArray[np.uint8] | None = None
+    first: int = 0
 
     def one(self, i: int) -> Chunk:
         """Image ``i`` alone, without its seek table."""
@@ -106,6 +110,7 @@ class Chunk:
             steps=None if self.steps is None else self.steps[i : i + 1],
             boxes=None if self.boxes is None else self.boxes[i : i + 1],
             orientations=None if self.orientations is None else self.orientations[i : i + 1],
+            first=self.first + i,
         )
 
     def take_images(self, positions: NDArray[np.int64]) -> Sequence[ImageLike]:
@@ -170,7 +175,7 @@ class Chunk:
 
 def seek_table_arguments(
     seek_tables: ChunkSeekTables | None, fused: NDArray[np.int64] | None, found: list[tuple[int, bool, bytes | None]]
-) -> dict[str, Any]:
+) -> dict[str, Value]:
     """Arguments of ``_native.fill`` for the tables; ``fused``: positions of the images that are given to it."""
     if seek_tables is None:
         return {}
@@ -178,3 +183,45 @@ def seek_table_arguments(
     if fused is not None:
         entries = [entries[i] for i in fused.tolist()] if isinstance(entries, list) else entries.take(fused)
     return {"indices": entries, "learn": seek_tables.learn, "found": found}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A row that could not be filled: its position in the chunk, and the error."""
+
+    position: int
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The sources of the pixels of each row of a chunk.
+
+    Parameters
+    ----------
+    geometry : ndarray, shape (n, 9), int32
+        As ``penstock._native.fill`` takes it.
+    size : ndarray, shape (n, 2), or None
+        Width and height of each image after the fused ops; None if all have that of the spec.
+    general : ndarray, shape (n,), bool, or None
+        Rows that take the general path (padding, Exif orientation, a truncated file); None if there are none.
+    drawn : list of (Op, ndarray, ndarray)
+        Each fused op that moves pixels, what it drew for each image, and the images' sizes before it; empty if the
+        native core drew.
+    """
+
+    geometry: NDArray[np.int32]
+    size: Array | None
+    general: NDArray[np.bool_] | None
+    drawn: list[Drawn]
+
+
+def raise_first(failed: Sequence[Failure]) -> None:
+    """Raise the error of the failure with the lowest position, with this position noted."""
+    first = min(failed, key=lambda failure: failure.position)
+    if isinstance(first.error, PenstockError):
+        first.error.where["position"] = first.position
+        raise first.error
+    raise SampleError(
+        f"a transform raised {type(first.error).__name__}: {first.error}", position=first.position
+    ) from first.error

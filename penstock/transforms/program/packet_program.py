@@ -13,20 +13,19 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native, trace
 from penstock.ragged import Allocate, Ragged, RaggedRows, RaggedSpec
-from penstock.sample import Array, ArraySpec, DType
+from penstock.sample import Array, ArraySpec, DType, Value
 from penstock.transforms.base import Fusion, Op
 from penstock.transforms.ops.erase import RandomErasing
 from penstock.transforms.ops.layout import ToLayout
 from penstock.transforms.ops.normalize import Normalize
-from penstock.transforms.program.decode_plan import Failure, Plan
-from penstock.transforms.program.image_chunk import Chunk, seek_table_arguments
+from penstock.transforms.program.image_chunk import Chunk, Failure, Plan, seek_table_arguments
 from penstock.transforms.program.program import Program
 
 __all__ = ["PacketProgram", "PacketRows", "PacketSpec", "why_no_packets"]
@@ -205,7 +204,7 @@ class PacketProgram(Program):
         self, chunk: Chunk, plan: Plan, out: PacketRows, rows: NDArray[np.int64], fused: NDArray[np.int64]
     ) -> set[int]:
         """Write the packets of images ``fused``; returns which of them have one."""
-        fusion, decode, orientations = self._fusion, self._decode, chunk.orientations
+        fusion, decode, orientations = self.fusion, self._decode, chunk.orientations
         found: list[tuple[int, bool, bytes | None]] = []
         begun = time.perf_counter_ns()
         height, width = self._packets.size
@@ -233,7 +232,7 @@ class PacketProgram(Program):
     @staticmethod
     def _seek_table_arguments(
         chunk: Chunk, fused: NDArray[np.int64], found: list[tuple[int, bool, bytes | None]]
-    ) -> dict[str, Any]:
+    ) -> dict[str, Value]:
         """Those of the native call. New tables have tiles where they may: a device decodes all segments at once."""
         arguments = seek_table_arguments(chunk.seek_tables, fused, found)
         if chunk.seek_tables is not None and chunk.seek_tables.any_kind and arguments["learn"] is not None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,16 +22,13 @@ from penstock import _native, trace
 from penstock.bfloat16 import as_words
 from penstock.errors import CorruptRecordError
 from penstock.pixel_rows import PixelRows, to_rgb
-from penstock.sample import Array, ArrayKind
-from penstock.transforms.apply import apply_to_image
+from penstock.sample import Array, ArrayKind, Value
 from penstock.transforms.base import Fusion, ImageSpec, Op
 from penstock.transforms.ops.crop import CenterCrop, RandomCrop
 from penstock.transforms.ops.flip import HorizontalFlip, VerticalFlip
-from penstock.transforms.program.decode_plan import Failure, Plan
-from penstock.transforms.program.image_chunk import Chunk
+from penstock.transforms.program.image_chunk import Chunk, Failure, Plan
 from penstock.transforms.program.program import Program
 from penstock.transforms.program.take_pixels import TakePixels
-from penstock.transforms.targets.moved_targets import Step
 
 __all__ = ["PixelProgram"]
 
@@ -74,12 +70,10 @@ class PixelProgram(Program):
         plan = self._draw_natively(chunk, sizes) or self.plan(chunk.keys, sizes, chunk.boxes)
         return replace(plan, general=None) if self._pads else plan
 
-    def _fill_by_plan(
+    def _fill_planned(
         self, chunk: Chunk, plan: Plan, out: Array, rows: NDArray[np.int64], failed: list[Failure]
     ) -> None:
         """Fill the rows that the plan expresses by one native call; then the others, one by one."""
-        if chunk.steps is not None:
-            self._note_steps(chunk.steps, plan)
         images = chunk.images if isinstance(chunk.images, PixelRows) else self._check(chunk.images, failed)
         lost = {failure.position for failure in failed}
         general = [] if plan.general is None else np.flatnonzero(plan.general).tolist()
@@ -87,14 +81,9 @@ class PixelProgram(Program):
         with trace.stage("augment", len(images)):
             self._fill_natively(images, plan, places, out, rows)
             for i in general:
-                if i in lost:
-                    continue
                 try:
-                    steps = chunk.steps_of(i)
-                    if steps is not None:
-                        steps.clear()
-                    keys, boxes = chunk.keys[i : i + 1], chunk.boxes_of(i)
-                    out[rows[i]] = apply_to_image(self.ops[: self.fused], images[i], keys, 0, steps, boxes)
+                    if i not in lost:
+                        self._apply_prefix(chunk.one(i), out[rows[i] : rows[i] + 1])
                 except Exception as error:  # noqa: BLE001  # recorded, and raised or handed over by the caller
                     failed.append(Failure(i, error))
 
@@ -106,12 +95,12 @@ class PixelProgram(Program):
         out: Array,
         rows: NDArray[np.int64],
     ) -> None:
-        fusion, out = self._fusion, as_words(out)
+        fusion, out = self.fusion, as_words(out)
         geometry = plan.geometry if self._moving else None  # whole images need none
         if places is not None:
             images = images.take(places) if isinstance(images, PixelRows) else [images[i] for i in places.tolist()]
             geometry, rows = None if geometry is None else geometry[places], rows[places]
-        arguments: dict[str, Any] = {
+        arguments: dict[str, Value] = {
             "layout": fusion.layout,
             "filter": fusion.filter,
             "geometry": geometry,
@@ -123,7 +112,7 @@ class PixelProgram(Program):
             "pad": self._pads,
         }
         if isinstance(images, PixelRows):
-            shape: Any = images.shape
+            shape: Value = images.shape
             _native.fill_stored(images.buffer, images.offsets, shape, images.dtype.name, out, rows, **arguments)
         elif len(images):
             arrays = map(to_rgb, images) if self._converts else images
@@ -140,11 +129,6 @@ class PixelProgram(Program):
                 )
                 failed.append(Failure(i, error))
         return images
-
-    def _note_steps(self, steps: Sequence[list[Step]], plan: Plan) -> None:
-        for i, of_image in enumerate(steps):
-            for op, params, sizes in plan.drawn:
-                of_image.append(Step(op, params[i], (int(sizes[i, 0]), int(sizes[i, 1]))))
 
 
 def _pads_with_zeros(ops: Sequence[Op]) -> bool:

@@ -1,7 +1,6 @@
 """Pictures that are resized and written to a part of a larger one; encoded ones are decoded as far as they are seen.
 
-Called by datasets that mix pictures. :func:`paste_specification` is the specification, in NumPy
-and Pillow; :func:`paste` gives the same pixels, with at most one level of difference where it resizes.
+Called by datasets that mix pictures. :func:`paste` gives the pixels of a resize of whole pictures, but for one level.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from penstock.transforms.base import ImageLike
 from penstock.transforms.decoding import jpeg_markers
 from penstock.transforms.decoding.decode import Decode, as_bytes, sizes
 from penstock.transforms.inputs import is_pil
-from penstock.transforms.ops.resize import Resize, resize_native, resize_reference
+from penstock.transforms.ops.resize import Resize, resize_native
 from penstock.transforms.pixel_arithmetic import Pixels
 from penstock.transforms.program.row_filling import raise_refused
 
@@ -33,7 +32,6 @@ __all__ = [
     "open_picture",
     "paste",
     "paste_mask",
-    "paste_specification",
 ]
 
 Area = tuple[int, int, int, int]
@@ -185,21 +183,6 @@ def _paste_encoded(
     position, kind, message = refused[0]
     raise_refused(kind, message)
     return position, message
-
-
-def paste_specification(
-    image: Pixels,
-    canvas: Pixels,
-    size: tuple[int, int],
-    left: int,
-    top: int,
-    area: Area,
-    filter: str,  # noqa: A002
-) -> None:
-    """:func:`paste` of one picture, by Pillow's resize of the whole of it."""
-    x0, y0, x1, y1 = area
-    resized = resize_reference(image, *size, filter)
-    canvas[y0:y1, x0:x1] = resized[y0 - top : y1 - top, x0 - left : x1 - left]
 
 
 def as_mask_array(mask: ImageLike, size: tuple[int, int], decode: Decode) -> Array:

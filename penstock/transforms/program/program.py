@@ -25,15 +25,15 @@ from numpy.typing import NDArray
 from penstock import _native, trace
 from penstock.bfloat16 import array_dtype, as_words
 from penstock.errors import ArgumentError, DecodeError, PenstockError
+from penstock.repairs import set_position
 from penstock.sample import Array, ArraySpec, SampleKeys
 from penstock.transforms.apply import apply_to_image, spec_after
 from penstock.transforms.base import Fusion, ImageLike, ImageSpec, Lambda, Op, Params, Sizes
 from penstock.transforms.decoding.decode import Decode, as_bytes, refuse_broken
 from penstock.transforms.decoding.orientation import raw_regions
-from penstock.transforms.program.decode_plan import Failure, Plan, raise_first
 from penstock.transforms.program.final_ops import Closing
 from penstock.transforms.program.geometry import Geometry
-from penstock.transforms.program.image_chunk import Chunk, ChunkSeekTables
+from penstock.transforms.program.image_chunk import Chunk, ChunkSeekTables, Failure, Plan, raise_first
 from penstock.transforms.program.row_filling import draw_geometry, fill_rows, fuse_first, pack_steps, raise_refused
 from penstock.transforms.targets.moved_targets import FOLLOWERS, ChunkSteps, Step, append_steps
 from penstock.transforms.targets.objects import Objects
@@ -62,6 +62,8 @@ class Program:
 
     Attributes
     ----------
+    fusion : Fusion
+        What the native call is given of the fused ops; not to be changed.
     fused : int
         Number of ops, from the first on, that are one native call.
     reads_boxes : bool
@@ -87,11 +89,11 @@ class Program:
             alone = alone and followers and kinds.count("boxes") == 1
         self._source = source or ImageSpec()
         self._rowwise = alone and not any(isinstance(op, Lambda) and op.on == "sample" for op in self.ops)
-        self._fusion = fusion or Fusion()
+        self.fusion = fusion or Fusion()
         # An op that erases after Normalize is applied to the row itself: then Normalize is not fused either.
         closing = Closing(self.ops, 0)
         most = closing.first if closing.erases else len(self.ops)
-        self.fused = fuse_first(self.ops[:most], self._fusion) if self._rowwise else 0
+        self.fused = fuse_first(self.ops[:most], self.fusion) if self._rowwise else 0
         self._closing = Closing(self.ops, self.fused)
         self._moving = [(i, op) for i, op in enumerate(self.ops[: self.fused]) if type(op).compose is not Op.compose]
         self._prefix = spec_after(self.ops[: self.fused], self._source) or ImageSpec()
@@ -108,7 +110,7 @@ class Program:
     @property
     def is_copying(self) -> bool:
         """Whether rows are only converted and moved: nothing is decoded, and no op runs in Python."""
-        return self._fusion.stored and self.fused == len(self.ops)
+        return self.fusion.stored and self.fused == len(self.ops)
 
     def plan(self, keys: SampleKeys, sizes: Sizes, boxes: Sequence[object] | None = None) -> Plan:
         """Draw the parameters of a chunk and compose the fused ops.
@@ -226,18 +228,13 @@ class Program:
 
     @property
     def _decode(self) -> Decode:
-        assert isinstance(self._fusion.decode, Decode), "the first op that fuses"
-        return self._fusion.decode
-
-    @property
-    def fusion(self) -> Fusion:
-        """What the native call is given of the fused ops; not to be changed."""
-        return self._fusion
+        assert isinstance(self.fusion.decode, Decode), "the first op that fuses"
+        return self.fusion.decode
 
     @property
     def scales(self) -> bool:
         """Whether images may be decoded at a reduced size; then only the fused ops give the right pixels."""
-        return self._fusion.decode is not None and self._fusion.decode.scale == "auto" and self._fusion.resized
+        return self.fusion.decode is not None and self.fusion.decode.scale == "auto" and self.fusion.resized
 
     def run_one(self, image: ImageLike, keys: SampleKeys) -> ImageLike:
         """The result of one image; errors are raised unchanged."""
@@ -296,18 +293,18 @@ class Program:
         self, chunk: Chunk, plan: Plan, out: Array, rows: NDArray[np.int64], failed: list[Failure]
     ) -> None:
         """Note what the plan's ops do with the images, and fill the rows."""
-        steps = chunk.steps
-        if steps is not None and isinstance(steps, ChunkSteps):
-            steps.note(self._decode, plan.drawn)
-        elif steps is not None:
-            append_steps(steps, self._decode, plan.drawn)
+        first = None if self.fusion.stored else self._decode
+        if isinstance(chunk.steps, ChunkSteps):
+            chunk.steps.note(first, plan.drawn)
+        elif chunk.steps is not None:
+            append_steps(chunk.steps, first, plan.drawn)
         self._fill_planned(chunk, plan, out, rows, failed)
 
     def _fill_planned(
         self, chunk: Chunk, plan: Plan, out: Array, rows: NDArray[np.int64], failed: list[Failure]
     ) -> None:
         """Fill the rows that the plan expresses by one native call; then the refused ones and the rest, one by one."""
-        fusion, decode, geometry = self._fusion, self._decode, plan.geometry
+        fusion, decode, geometry = self.fusion, self._decode, plan.geometry
         fused = None if plan.general is None else np.flatnonzero(~plan.general)
         left, decode_ns, resize_ns = fill_rows(fusion, decode, chunk, geometry, out, rows, fused)
         if plan.general is not None:
@@ -324,7 +321,8 @@ class Program:
     def _fill_fallback_row(self, one: Chunk, out: Array, geometry: NDArray[np.int32], kind: str, message: str) -> None:
         """Fill one row, ``out[0]``, that the native decoder refused: through Pillow, or by the general path."""
         raise_refused(kind, message)
-        fusion, decode, image = self._fusion, self._decode, one.images[0]
+        set_position(one.first)
+        fusion, decode, image = self.fusion, self._decode, one.images[0]
         if kind not in _GENERAL and decode.mode == "RGB":
             with trace.stage("decode"):
                 pixels = decode.image_refused(as_bytes(image), message)
@@ -337,10 +335,14 @@ class Program:
                     )  # fmt: skip
                 return
         with trace.stage("augment"):  # decoding is not timed separately on this path
-            steps = one.steps_of(0)
-            if steps is not None:
-                steps.clear()  # the image may have another size than its header says, and so other numbers
-            out[0] = apply_to_image(self.ops[: self.fused], image, one.keys, 0, steps, one.boxes_of(0))
+            self._apply_prefix(one, out)
+
+    def _apply_prefix(self, one: Chunk, out: Array) -> None:
+        """Fill one row, ``out[0]``, by the general path."""
+        steps = one.steps_of(0)
+        if steps is not None:
+            steps.clear()  # the image may have another size than its header says, and so other numbers
+        out[0] = apply_to_image(self.ops[: self.fused], one.images[0], one.keys, 0, steps, one.boxes_of(0))
 
     def _run(self, chunk: Chunk, failed: list[Failure], rows: Sequence[Array] | None = None) -> list[Array]:
         """The results of all images that do not fail, in order; or each result written to ``rows[i][0]``."""
@@ -349,14 +351,14 @@ class Program:
             if value is None:
                 continue
             keys = chunk.keys[i : i + 1]
+            set_position(chunk.first + i)
             try:
                 with trace.stage("augment"):
+                    ops = self.ops if rows is None else self.ops[: self._closing.first]
+                    image = apply_to_image(ops, value, keys, self.fused, chunk.steps_of(i), chunk.boxes_of(i))
                     if rows is None:
-                        image = apply_to_image(self.ops, value, keys, self.fused, chunk.steps_of(i), chunk.boxes_of(i))
                         results.append(as_collatable(image))
                     else:
-                        ops = self.ops[: self._closing.first]
-                        image = apply_to_image(ops, value, keys, self.fused, chunk.steps_of(i), chunk.boxes_of(i))
                         self._closing.write(image, rows[i], keys)
             except Exception as error:  # noqa: BLE001  # recorded, and raised or handed over by the caller
                 failed.append(Failure(i, error))
@@ -366,7 +368,7 @@ class Program:
         if self.fused == 0:
             return list(chunk.images)
         if self._prefix.shape is not None:
-            out = np.empty((len(chunk.images), *self._prefix.shape), array_dtype(self._fusion.dtype))
+            out = np.empty((len(chunk.images), *self._prefix.shape), array_dtype(self.fusion.dtype))
             own: list[Failure] = []
             self._fill_fused(chunk, out, np.arange(len(out)), own)
             failed += own
@@ -387,7 +389,7 @@ class Program:
         width, height = (int(side) for side in plan.size[0])
         shape = replace(self._prefix, width=width, height=height).shape
         assert shape is not None
-        out = np.empty((1, *shape), array_dtype(self._fusion.dtype))
+        out = np.empty((1, *shape), array_dtype(self.fusion.dtype))
         failed: list[Failure] = []
         self._fill_by_plan(one, plan, out, np.zeros(1, np.int64), failed)
         if failed:

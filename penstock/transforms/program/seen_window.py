@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -96,7 +96,7 @@ class SeenWindow:
         steps = Step(warp, drawn, size), Step(crop, window, size), *flips
         return cls(transform, steps, moved, (width, height), seen)
 
-    def apply(self, part: Pixels, keys: SampleKeys, fields: Sample, kinds: Mapping[str, str]) -> dict[str, Any]:
+    def apply(self, part: Pixels, keys: SampleKeys, fields: Sample, kinds: Mapping[str, str]) -> dict[str, Sample]:
         """The results of the whole pipeline.
 
         Parameters

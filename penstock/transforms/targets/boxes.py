@@ -1,4 +1,7 @@
-"""Geometry of upright boxes and points: clipping, areas, visible shares, overlap, maps. Used by ops."""
+"""Geometry of upright boxes and points: clipping, areas, visible shares, overlap, maps. Used by ops.
+
+A size (width, height), a corner or a factor is that of all boxes, or has a row for each.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,20 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.sample import Array
+
 __all__ = [
     "AFFINE_NUMBERS",
     "box_areas",
     "clip_boxes",
     "invert_map",
-    "move_boxes",
     "move_points",
     "overlaps",
     "place_boxes",
+    "scale_boxes",
+    "scale_points",
+    "shift_boxes",
+    "shift_points",
     "visible_shares",
 ]
 
@@ -24,9 +32,38 @@ AFFINE_NUMBERS: Final = 6
 """Numbers of an affine map; a projective one has 8."""
 
 
-def clip_boxes(boxes: NDArray[np.float32], size: tuple[int, int]) -> NDArray[np.float32]:
+Size = tuple[int, int] | Array
+"""Width and height, or a row of them for each box."""
+
+
+def clip_boxes(boxes: NDArray[np.float32], size: Size) -> NDArray[np.float32]:
     """Boxes, (n, 4), clipped to an image of ``size`` (width, height): a new array; one outside has no area."""
-    return np.clip(boxes, np.float32(0), np.array([*size, *size], np.float32))
+    return np.clip(boxes, np.float32(0), np.tile(np.asarray(size, np.float32), 2))
+
+
+def shift_boxes(boxes: NDArray[np.float32], corner: Array) -> NDArray[np.float32]:
+    """Boxes, (n, 4), moved by the first two numbers of ``corner``, x and y in pixels."""
+    return boxes + np.asarray(corner[..., [0, 1, 0, 1]], np.float32)
+
+
+def scale_boxes(boxes: NDArray[np.float32], new: Size, old: Size) -> NDArray[np.float32]:
+    """Boxes, (n, 4), of an image of size ``old`` that is resized to ``new``."""
+    ratio = np.asarray(new, np.float64) / old
+    return np.asarray(boxes * np.concatenate([ratio, ratio], axis=-1), np.float32)
+
+
+def shift_points(points: NDArray[np.float32], corner: Array) -> NDArray[np.float32]:
+    """Points as :func:`shift_boxes`; further columns are unchanged."""
+    moved = points.copy()
+    moved[:, :2] += np.asarray(corner[:2], np.float32)
+    return moved
+
+
+def scale_points(points: NDArray[np.float32], new: Size, old: Size) -> NDArray[np.float32]:
+    """Points as :func:`scale_boxes`; further columns are unchanged."""
+    moved = points.copy()
+    moved[:, :2] = points[:, :2] * (np.asarray(new, np.float64) / old)
+    return moved
 
 
 def box_areas(boxes: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -57,11 +94,6 @@ def invert_map(matrix: Sequence[float]) -> NDArray[np.float64]:
     """The inverse map, from the image to the result: 3 x 3, on homogeneous coordinates."""
     full = [*matrix, 0.0, 0.0, 1.0] if len(matrix) == AFFINE_NUMBERS else [*matrix, 1.0]
     return np.asarray(np.linalg.inv(np.array(full, np.float64).reshape(3, 3)), np.float64)
-
-
-def move_boxes(boxes: NDArray[np.float32], onward: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float32]:
-    """The upright boxes around the mapped corners, clipped to the image of ``size``."""
-    return clip_boxes(place_boxes(boxes, onward, size), size)
 
 
 def place_boxes(boxes: NDArray[np.float32], onward: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.float32]:

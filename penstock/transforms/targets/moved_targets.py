@@ -4,22 +4,21 @@
 
     program.fill(images, ..., steps=steps)      the pixels; what each op drew is noted, sample by sample
     move(kind, value, steps[i])                 the same ops, applied to a value of sample i
-    move_objects(..., removals)                 the same, where an op removed objects: find_removals(boxes, steps[i])
+    move_objects(..., removals)                 the same, where an op removed objects: follow_objects(boxes, steps[i])
 
 The result equals what :class:`~penstock.transforms.Pipeline` makes of the whole sample. Nothing here draws a number.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, overload
+from typing import Final, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.sample import Array, Index
+from penstock.sample import Array, Index, Sample
 from penstock.transforms.base import Op, Params, Sizes
 from penstock.transforms.inputs import as_mask
 from penstock.transforms.targets.object_masks import ObjectMasks
@@ -35,10 +34,10 @@ from penstock.transforms.targets.target_forms import (
 __all__ = [
     "FOLLOWERS",
     "ChunkSteps",
+    "Drawn",
     "Removal",
     "Step",
     "append_steps",
-    "find_removals",
     "follow_objects",
     "move",
     "move_objects",
@@ -46,6 +45,9 @@ __all__ = [
 
 FOLLOWERS: Final = frozenset({"boxes", "keypoints", "mask", "instances"})
 """Kinds of values that follow the image."""
+
+Drawn = tuple[Op, Params, Sizes]
+"""An op, what it drew for each image of a chunk, and their sizes before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,17 @@ class Step:
     params: Params
     size: tuple[int, int]
 
+    def move(self, kind: str, value: Sample) -> Sample:
+        """A value of a kind that follows the image, after the op; instances as :class:`ObjectMasks`."""
+        op, params, size = self.op, self.params, self.size
+        if kind == "mask":
+            return op.mask(value, params)
+        if kind == "instances":
+            return value.move(op, params)
+        if kind == "boxes":
+            return apply_to_rows(lambda boxes: op.boxes(boxes, params, size), as_boxes(value))
+        return op.reorder(apply_to_rows(lambda points: op.keypoints(points, params, size), as_keypoints(value)), params)
+
 
 class ChunkSteps(Sequence[list[Step]]):
     """The ops that were applied to each image of a chunk: a list for each, which is made when it is asked for.
@@ -79,21 +92,21 @@ class ChunkSteps(Sequence[list[Step]]):
     def __init__(self, count: int) -> None:
         self._count = count
         self._first: Op | None = None
-        self._drawn: Sequence[tuple[Op, Params, Sizes]] | None = None
+        self._drawn: Sequence[Drawn] | None = None
         self._lists: list[list[Step]] | None = None
 
-    def note(self, first: Op, drawn: Sequence[tuple[Op, Params, Sizes]]) -> None:
+    def note(self, first: Op | None, drawn: Sequence[Drawn]) -> None:
         """Add the ops of a plan: ``first`` decodes, the others have drawn for each image of the chunk."""
         if self._lists is None:
             self._first, self._drawn = first, drawn
         else:
             append_steps(self._lists, first, drawn)
 
-    def shared(self) -> Sequence[tuple[Op, Params, Sizes]] | None:
+    def shared(self) -> Sequence[Drawn] | None:
         """The ops that move targets, if they are those of one plan for all images; else None."""
         if self._drawn is None or self._lists is None:
             return self._drawn
-        begun = 1 + len(self._drawn)
+        begun = len(self._drawn) + (self._first is not None)
         later = {type(step.op) for steps in self._lists for step in steps[begun:]}
         return None if any(_moves_targets(op) for op in later) else self._drawn
 
@@ -108,17 +121,18 @@ class ChunkSteps(Sequence[list[Step]]):
         """The list of an image, which may be appended to; a slice, those of images that leave the common plan."""
         if self._lists is None:
             self._lists = [[] for _ in range(self._count)]
-            if self._first is not None and self._drawn is not None:
+            if self._drawn is not None:
                 append_steps(self._lists, self._first, self._drawn)
         if isinstance(index, slice):
             self._drawn = None
         return self._lists[index]
 
 
-def append_steps(steps: Sequence[list[Step]], first: Op, drawn: Sequence[tuple[Op, Params, Sizes]]) -> None:
+def append_steps(steps: Sequence[list[Step]], first: Op | None, drawn: Sequence[Drawn]) -> None:
     """Append the ops of a plan to the list of each image: ``first`` decodes, the others have drawn for each."""
     for i, of_image in enumerate(steps):
-        of_image.append(Step(first, np.empty(0), (0, 0)))
+        if first is not None:
+            of_image.append(Step(first, np.empty(0), (0, 0)))
         for op, params, sizes in drawn:
             of_image.append(Step(op, params[i], (int(sizes[i, 0]), int(sizes[i, 1]))))
 
@@ -136,25 +150,15 @@ class Removal:
     kept: NDArray[np.bool_]
 
 
-def find_removals(boxes: object, steps: Sequence[Step]) -> list[Removal]:
-    """What each op that removes objects left, by the boxes of a sample and the ops that were applied to its image."""
-    return follow_objects(boxes, steps)[1]
-
-
 def follow_objects(boxes: object, steps: Sequence[Step]) -> tuple[NDArray[np.float32], list[Removal]]:
-    """:func:`find_removals`, and the boxes after all ops: those that :func:`move_objects` gives."""
+    """The boxes of a sample after the ops that were applied to its image, and what each that removes objects left."""
     objects = Objects.start(boxes)
-    removals: list[Removal] = []
-    for step in steps:
-        if step.op.removes_objects:
-            removals.append(Removal(step.op, objects.remove(step.op, step.size)))
-        else:
-            objects.move(step.op, step.params, step.size)
-    return objects.boxes, removals
+    kept = [(step.op, objects.apply(step.op, step.params, step.size)) for step in steps]
+    return objects.boxes, [Removal(op, stayed) for op, stayed in kept if stayed is not None]
 
 
 def move_objects(
-    name: Index, kind: str | None, value: Any, steps: Sequence[Step], removals: Sequence[Removal]
+    name: Index, kind: str | None, value: Sample, steps: Sequence[Step], removals: Sequence[Removal]
 ) -> Array:
     """:func:`move` for a field of a sample from which objects were removed, of any kind.
 
@@ -167,7 +171,7 @@ def move_objects(
     value : ndarray, or list of run-length encodings
         The value.
     steps, removals
-        What was applied to the image, and what :func:`find_removals` found for it.
+        What was applied to the image, and what :func:`follow_objects` found for it.
 
     Returns
     -------
@@ -215,23 +219,16 @@ def move(kind: str, value: object, steps: Sequence[Step]) -> Array:
     return moved.dense() if isinstance(moved, ObjectMasks) else as_collatable(moved)
 
 
-def _move(kind: str, value: Any, steps: Sequence[Step]) -> Any:
+def _move(kind: str, value: Sample, steps: Sequence[Step]) -> Sample:
     if kind == "mask":
         return _move_mask(value, steps)
     if kind == "instances":
-        masks = _open_instances(value, steps)
-        for step in steps:
-            masks = masks.move(step.op, step.params)
-        return masks
-    as_target = as_boxes if kind == "boxes" else as_keypoints
-    array = as_target(value)
+        value = _open_instances(value, steps)
+    else:
+        value = as_boxes(value) if kind == "boxes" else as_keypoints(value)
     for step in steps:
-        apply = step.op.boxes if kind == "boxes" else step.op.keypoints
-        if getattr(type(step.op), kind) is not getattr(Op, kind):
-            array = apply_to_rows(functools.partial(apply, params=step.params, size=step.size), as_target(array))
-            if kind == "keypoints":
-                array = step.op.reorder(array, step.params)
-    return array
+        value = step.move(kind, value)
+    return value
 
 
 def _open_instances(value: object, steps: Sequence[Step]) -> ObjectMasks:
@@ -242,7 +239,7 @@ def _open_instances(value: object, steps: Sequence[Step]) -> ObjectMasks:
     return ObjectMasks.of(value, size or _own_size(value))
 
 
-def _own_size(value: Any) -> tuple[int, int]:
+def _own_size(value: Sample) -> tuple[int, int]:
     """Width and height of masks that nothing moves; without any it does not matter."""
     if getattr(value, "ndim", 0) == 3:
         return value.shape[2], value.shape[1]

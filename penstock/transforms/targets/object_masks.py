@@ -14,14 +14,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
 from penstock.run_lengths import parse_counts
-from penstock.sample import Array
+from penstock.sample import Array, Value
 from penstock.transforms.base import Op, Params
 
 __all__ = ["ObjectMasks"]
@@ -142,7 +142,7 @@ def _is_encoded(value: object) -> bool:
     return value is None or isinstance(value, Mapping)
 
 
-def _decode(given: Sequence[Mapping[str, Any] | None], size: tuple[int, int]) -> ObjectMasks:
+def _decode(given: Sequence[Mapping[str, Value] | None], size: tuple[int, int]) -> ObjectMasks:
     width, height = size
     present = [row for row, each in enumerate(given) if each is not None]
     held = [each for each in given if each is not None]

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,12 +67,12 @@ class Objects:
             self.boxes, placed = op.move_and_place(self.boxes, params, size)
             self.visible = self.visible * visible_shares(self.boxes, placed)
 
-    def apply(self, op: Op, params: Params, size: tuple[int, int]) -> None:
-        """Apply an op that moves boxes, removes objects, or does neither."""
+    def apply(self, op: Op, params: Params, size: tuple[int, int]) -> NDArray[np.bool_] | None:
+        """Apply an op that moves boxes, removes objects, or does neither; which stayed, if it removes objects."""
         if op.removes_objects:
-            self.remove(op, size)
-        else:
-            self.move(op, params, size)
+            return self.remove(op, size)
+        self.move(op, params, size)
+        return None
 
     def remove(self, op: Op, size: tuple[int, int]) -> NDArray[np.bool_]:
         """Apply an op that removes objects; returns which stayed."""
@@ -155,7 +154,7 @@ def may_be_of_objects(kind: Tree, value: Sample) -> bool:
     return isinstance(value, list) or len(getattr(value, "shape", ())) >= 1
 
 
-def keep_rows(name: Index, value: Sample, kept: NDArray[np.bool_], op: Op, kind: Tree = None) -> Any:
+def keep_rows(name: Index, value: Sample, kept: NDArray[np.bool_], op: Op, kind: Tree = None) -> Sample:
     """The rows of an array or a list that are kept; keypoints may have several rows for each object."""
     if value is None:
         return None

@@ -9,7 +9,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Self, cast
+from typing import Protocol, Self, TypeGuard, cast
 
 import numpy as np
 
@@ -17,14 +17,15 @@ from penstock.datasets.base import has_prefetch, prefetch
 from penstock.datasets.error_location import add_location
 from penstock.datasets.seeded_libraries import find_seeders
 from penstock.rng import batch_scope, seeding_globals
-from penstock.sample import Batch, DatasetLike, Index, State, Watch
+from penstock.sample import Batch, DatasetLike, Index, Sample, State, Watch
 from penstock.trace import Observer, Trace
-from penstock.workers.base import NOTHING, BatchBuild, Job, Task, TaskResult, WorkerStart, name_rows
+from penstock.workers.base import NOTHING, BatchBuild, Indices, Job, Task, TaskResult, WorkerStart, name_rows
 from penstock.workers.left_out import SampleRules
 
 __all__ = [
     "LoaderJob",
     "ReadTimer",
+    "StatefulObject",
     "chunk_location",
     "collate_samples",
     "count_requested",
@@ -62,7 +63,7 @@ class LoaderJob(Job):
     """
 
     batched = True
-    collate: Callable[[Any], Batch] | None = None
+    collate: Callable[[Sample], Batch] | None = None
 
     def __init__(
         self,
@@ -179,14 +180,14 @@ class _ObservedBuild:
         self._build, self._observer, self._task = build, observer, task
         self._begun_ns = 0
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._build, name)
 
     def run(self, start: int, stop: int) -> None:
         """See :class:`~penstock.workers.base.BatchBuild`."""
         self._begun_ns = self._begun_ns or time.perf_counter_ns()
         indices = self._task.indices
-        part: Any = indices[start:stop] if isinstance(indices, (list, tuple, np.ndarray)) else ()
+        part: Indices = indices[start:stop] if isinstance(indices, (list, tuple, np.ndarray)) else ()
         self._observer.begin_part(self._task.seq, part)
         try:
             self._build.run(start, stop)
@@ -223,12 +224,22 @@ class ReadTimer:
         self.trace.deactivate()
 
 
-def is_stateful(value: object) -> bool:
+class StatefulObject(Protocol):
+    """An object with a state of its own."""
+
+    def state_dict(self) -> State:
+        """The state."""
+
+    def load_state_dict(self, state: State, /) -> None:
+        """Go back to a state."""
+
+
+def is_stateful(value: object) -> TypeGuard[StatefulObject]:
     """Whether a dataset or iterator has a state of its own."""
     return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
 
 
-def take_snapshot_at_start(dataset: DatasetLike, iterator: Any = None) -> State:
+def take_snapshot_at_start(dataset: DatasetLike, iterator: object = None) -> State:
     """:func:`take_snapshot` before the first sample; None if it fails: many have no state before their first sample."""
     try:
         return take_snapshot(dataset, iterator, ended=False)
@@ -237,20 +248,19 @@ def take_snapshot_at_start(dataset: DatasetLike, iterator: Any = None) -> State:
         return None
 
 
-def take_snapshot(dataset: DatasetLike, iterator: Any, *, ended: bool) -> State:
+def take_snapshot(dataset: DatasetLike, iterator: object, *, ended: bool) -> State:
     """The states of dataset and iterator (once, if they are the same object); None if neither has one."""
-    has_dataset = is_stateful(dataset) and iterator is not dataset
-    has_iterator = iterator is not None and is_stateful(iterator)
-    if not has_dataset and not has_iterator:
+    owner = None if iterator is dataset else dataset
+    if not is_stateful(owner) and not is_stateful(iterator):
         return None
     return {
-        "dataset": copy.deepcopy(dataset.state_dict()) if has_dataset else None,
-        "iterator": copy.deepcopy(iterator.state_dict()) if has_iterator else None,
+        "dataset": copy.deepcopy(owner.state_dict()) if is_stateful(owner) else None,
+        "iterator": copy.deepcopy(iterator.state_dict()) if is_stateful(iterator) else None,
         "ended": ended,
     }
 
 
-def collate_samples(job: LoaderJob, samples: Any, task: Task, seq: int, key: int | None = None) -> Batch:
+def collate_samples(job: LoaderJob, samples: Sample, task: Task, seq: int, key: int | None = None) -> Batch:
     """The batch of ``samples`` (a list, or what ``__getitems__`` returned); an error names the batch and its indices.
 
     ``key`` is the batch's random key, besides seed and epoch; None: ``seq``.

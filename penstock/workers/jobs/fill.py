@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.datasets.base import Filler, IndexBatch, rows_per_fill
 from penstock.datasets.error_location import add_location
+from penstock.errors import BatchMemoryError
 from penstock.ragged import Padded, Ragged, RaggedRows, RaggedSpec
-from penstock.sample import Array, ArraySpec, Batch, DType, Index, SampleKeys, Tree, Watch, tree_map
+from penstock.sample import Array, ArraySpec, Batch, DType, Index, SampleKeys, Tree, Watch, tree_leaves, tree_map
 from penstock.trace import Trace
+from penstock.wording import format_bytes
 from penstock.workers.base import NOTHING, Task
 from penstock.workers.jobs.base import LoaderJob, chunk_location, note_length
-from penstock.workers.jobs.memory import SlotSource, lease
 from penstock.workers.jobs.single_rows import RowsBuild
 from penstock.workers.left_out import SampleRules
-from penstock.workers.slots import BatchLayout, SpareMemory
+from penstock.workers.slots import BatchLayout, Lease, SpareMemory
 
 __all__ = ["FillBuild", "FillJob"]
+
+
+class SlotSource(Protocol):
+    """Where slots come from: a :class:`~penstock.workers.slots.SlotPool`, or the memory of a worker process."""
+
+    def take(self, nbytes: int) -> Lease:
+        """A lease on a slot of at least ``nbytes``."""
+        ...
 
 
 class FillJob(LoaderJob):
@@ -104,7 +115,7 @@ class FillBuild(RowsBuild):
         if self.rows > layout.rows:
             layout, self._rows = layout.resized(self.rows), np.arange(self.rows, dtype=np.int64)
         assert job.pool is not None, "in this process, or given by attach"
-        slot = lease(job.pool, layout, job.spare_nbytes)
+        slot = _lease(job.pool, layout, job.spare_nbytes)
         self._arrays: Tree = layout.arrays(slot, self.rows)
         self._spare = SpareMemory(slot.bytes()[layout.nbytes :]) if layout.is_ragged else None
 
@@ -145,7 +156,7 @@ class FillBuild(RowsBuild):
         rows = self._rows[: self.rows]
         return np.setdiff1d(rows, list(missing)) if missing else rows
 
-    def take_arrays(self, kept: NDArray[np.int64], replaced: Callable[[RaggedRows], Any] | None = None) -> Tree:
+    def take_arrays(self, kept: NDArray[np.int64], replaced: Callable[[RaggedRows], object] | None = None) -> Tree:
         """The arrays of the rows ``kept``; the build holds them no longer.
 
         ``replaced``: called with each ragged leaf; what it returns, if that is not None, stands in its place.
@@ -178,9 +189,46 @@ def _joined(
     array: Array | RaggedRows,
     kept: NDArray[np.int64],
     spare: SpareMemory,
-    replaced: Callable[[RaggedRows], Any] | None,
-) -> Any:
+    replaced: Callable[[RaggedRows], object] | None,
+) -> object:
     if not isinstance(array, RaggedRows):
         return array
     other = None if replaced is None else replaced(array)
     return array.batch(kept, spare.allocate) if other is None else other
+
+
+def _lease(pool: SlotSource, layout: BatchLayout, spare_nbytes: int = 0) -> Lease:
+    """A slot of ``pool`` for a batch of this layout, with ``spare_nbytes`` behind its arrays.
+
+    A batch larger than the machine's memory is refused before it is allocated: Linux promises more memory than it has,
+    and would kill the process later without an error.
+
+    Raises
+    ------
+    BatchMemoryError
+        If there is not enough memory.
+    """
+    nbytes = layout.nbytes + spare_nbytes
+    if nbytes > _physical_nbytes():
+        raise _too_large(layout, nbytes, f"this machine has {format_bytes(_physical_nbytes())} of memory")
+    try:
+        return pool.take(nbytes)
+    except (OSError, MemoryError, OverflowError, ValueError) as error:
+        raise _too_large(layout, nbytes, f"the system refuses so much memory ({error})") from error
+
+
+@functools.cache
+def _physical_nbytes() -> int:
+    """Bytes of memory that the machine has; 2**62 where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 1 << 62
+
+
+def _too_large(layout: BatchLayout, nbytes: int, why: str) -> BatchMemoryError:
+    sample = ", ".join(f"{leaf.shape} {leaf.dtype}" for leaf in tree_leaves(layout.spec))
+    return BatchMemoryError(
+        f"a batch of {layout.rows} samples takes {format_bytes(nbytes)}, and {why}; a sample is {sample}. Lower "
+        "batch_size, or have the transform give smaller samples"
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -53,7 +52,7 @@ class SampleJob(LoaderJob):
         trace: Trace,
         worker_init_fn: Callable[[int], None] | None,
         dataset: DatasetLike,
-        collate: Callable[[Any], Batch],
+        collate: Callable[[Sample], Batch],
         *,
         batched: bool,
         deliver: Callable[[Batch], Batch] | None = None,

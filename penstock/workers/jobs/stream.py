@@ -7,10 +7,10 @@ import inspect
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final, cast
 
 from penstock.datasets.error_location import add_location
 from penstock.errors import BrokenImageError, SampleError, StateError
@@ -20,7 +20,14 @@ from penstock.sample import Batch, DatasetLike, Sample, State
 from penstock.trace import Trace
 from penstock.workers.base import END, BatchBuild, Task, WorkerStart
 from penstock.workers.info import get_worker_info
-from penstock.workers.jobs.base import LoaderJob, ReadTimer, collate_samples, take_snapshot, take_snapshot_at_start
+from penstock.workers.jobs.base import (
+    LoaderJob,
+    ReadTimer,
+    StatefulObject,
+    collate_samples,
+    take_snapshot,
+    take_snapshot_at_start,
+)
 from penstock.workers.left_out import LeftOut, SampleRules
 
 __all__ = ["MAX_ERRORS_IN_A_ROW", "StreamJob"]
@@ -62,7 +69,7 @@ class StreamJob(LoaderJob):
         dataset: DatasetLike,
         batch_size: int | None,
         drop_last: bool,
-        collate: Callable[[Any], Batch],
+        collate: Callable[[Sample], Batch],
         seed: int,
         *,
         deliver: Callable[[Batch], Batch] | None = None,
@@ -75,7 +82,7 @@ class StreamJob(LoaderJob):
         self._begun: deque[tuple[int, int]] = deque()  # numbers and sizes: any thread may pull the next batch
         self._epoch = self._samples = self._first_key = 0
         self._lock: AbstractContextManager[object] = nullcontext()  # until start_epoch(): a lock cannot be pickled
-        self._iterator: Any = None
+        self._iterator: Iterator[Sample] = iter(())
         self._pending = _PulledBatch()
         self._state: State = None  # of the stream after the last complete batch
         self._failed: Exception | None = None  # the iterator's last error, if no sample came since
@@ -95,7 +102,7 @@ class StreamJob(LoaderJob):
             return self._state
         restored = saved is not None and (saved["dataset"] is not None or saved["iterator"] is not None)
         if saved is not None and saved["iterator"] is not None:
-            self._iterator.load_state_dict(copy.deepcopy(saved["iterator"]))
+            cast("StatefulObject", self._iterator).load_state_dict(copy.deepcopy(saved["iterator"]))
         ended = saved is not None and saved["ended"]
         if not restored and not ended and start.samples:
             _logger.warning(

@@ -6,31 +6,54 @@
     result()     <- wait: connections (batches), sentinels (deaths) <-'
                        a worker that died is replaced, and the batches that it had not delivered are built again
 
-Every wait is on all connections and sentinels at once, so that a death is seen when it happens. An unreferenced backend
-is collected, and its pool ends the workers.
+Every wait is on all connections and sentinels at once, so that a death is seen when it happens. A job, a task or a
+batch may refer to the loader, so the finalizer of the backend holds only the processes
+(:class:`~penstock.workers.processes.worker_process.RunningWorkers`): a backend without references, or in a cycle, is
+collected, and its workers end.
 """
 
 from __future__ import annotations
 
 import atexit
+import copy
+import logging
 import os
+import signal
 import threading
 import time
+import warnings
 import weakref
+from collections import deque
 from contextlib import nullcontext
+from dataclasses import replace
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
-from typing import ClassVar
+from typing import ClassVar, Final
 
+from penstock.errors import SampleError, StallError, WorkerError
 from penstock.sample import State
-from penstock.workers.base import Backend, Capabilities, Job, Task, TaskResult
-from penstock.workers.processes.pool import Pool
+from penstock.workers.base import Backend, Capabilities, Job, Task, TaskResult, WorkerStart
+from penstock.workers.processes.messages import BatchBuilt, EpochStarted
+from penstock.workers.processes.restarts import RestartLimits
 from penstock.workers.processes.sockets import SocketTransport
+from penstock.workers.processes.start import Launcher, describe_start_error
+from penstock.workers.processes.status import collect_stacks
+from penstock.workers.processes.termination import describe_exit, has_exited, wait_for_exit
+from penstock.workers.processes.worker import WorkerIdentity
+from penstock.workers.processes.worker_process import RunningWorkers, StartResult, WorkerProcess
 from penstock.workers.slots import PageLock
 
 __all__ = ["ProcessBackend"]
 
-_alive: weakref.WeakSet[Pool] = weakref.WeakSet()
+_logger = logging.getLogger(__name__)
+
+_POLL_S: Final = 0.5
+_SEE_STDERR: Final = "see what they write to stderr"
+_EXIT_S: Final = 1.0
+"""Longest wait for a worker that has closed its connection to exit before it is killed, and then again."""
+
+
+_alive: weakref.WeakSet[ProcessBackend] = weakref.WeakSet()
 
 
 class ProcessBackend(Backend):
@@ -48,8 +71,6 @@ class ProcessBackend(Backend):
         How processes are started; None: see :mod:`penstock.workers.processes.start`.
     base_seed : int
         Worker ``i`` begins with torch's seeds for ``base_seed + i``.
-    restart_workers : bool
-        Whether a worker that dies is replaced and its batches are built again; False: the batch it was at is an error.
     page_lock : PageLock, optional
         Page-locks the memory of batches, for a device's copies.
     """
@@ -63,23 +84,106 @@ class ProcessBackend(Backend):
         *,
         context: BaseContext | None = None,
         base_seed: int = 0,
-        restart_workers: bool = True,
         page_lock: PageLock | None = None,
     ) -> None:
-        transport = SocketTransport(page_lock)
-        self._pool = Pool(num_workers, transport, context, base_seed, restart_workers=restart_workers)
-        _alive.add(self._pool)
+        self.job: Job | None = None
+        self.done: deque[TaskResult] = deque()
+        self.is_closed = self.is_at_exit = False
+        self._transport = SocketTransport(page_lock)
+        identities = [WorkerIdentity(number, num_workers, base_seed) for number in range(num_workers)]
+        self.workers = [WorkerProcess(identity, self._transport) for identity in identities]
+        self._context = context
+        self._limits = RestartLimits()
+        self._launcher: tuple[Launcher, Job] | None = None  # with the job that workers get
+        self._received = 0
+        self._has_warned = False
+        self._running = RunningWorkers()
+        weakref.finalize(self, self._running.stop).atexit = False  # _stop_all does it, before multiprocessing
+        _alive.add(self)
 
     @property
     def processes(self) -> list[BaseProcess]:
         """See :class:`~penstock.workers.base.Backend`. A process that was replaced is not among them."""
-        return [worker.process for worker in self._pool.workers if worker.is_launched]
+        return [worker.process for worker in self.workers if worker.is_launched]
+
+    # work
 
     def start(self, job: Job) -> None:
-        """Start the workers (once); a further call starts an epoch of the same dataset in them."""
-        observer = job.observer
-        with nullcontext() if observer is None else observer.starting_processes():
-            self._pool.start(job)
+        """Launch the workers, or start another epoch of the same dataset in them; if one fails to, end them all."""
+        try:
+            with nullcontext() if job.observer is None else job.observer.starting_processes():
+                self._start(job)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, job: Job) -> None:
+        self.job = job
+        self._limits.start_epoch()
+        if self._launcher is None:
+            self._launcher = Launcher.choose(self._context, job), copy.copy(job)
+        for worker in self.workers:
+            worker.last, worker.samples, worker.start_result = None, 0, None
+            start = job.worker_start(worker.number)
+            if worker.is_running:
+                worker.start_epoch(start)
+            else:
+                self._launch(worker, start)
+
+    def _launch(self, worker: WorkerProcess, start: WorkerStart) -> None:
+        assert self._launcher is not None, "start() comes first"
+        try:
+            worker.launch(*self._launcher, start)
+        except OSError as error:
+            raise WorkerError(describe_start_error(error), worker=worker.number) from error
+        self._running.ends[worker.number] = worker.process, worker.connection
+
+    def submit(self, task: Task) -> None:
+        """Send a task to its worker; see :class:`~penstock.workers.base.Backend`."""
+        worker = self.workers[task.seq % len(self.workers) if task.worker is None else task.worker]
+        worker.is_changing = not worker.is_dead
+        worker.pending.append(task)
+        if worker.is_dead:
+            self._restart(worker)
+        else:
+            self._send(worker, task)
+        worker.is_changing = False
+
+    def _send(self, worker: WorkerProcess, task: Task) -> None:
+        try:
+            worker.send(task)
+        except Exception as error:  # noqa: BLE001  # indices that cannot be pickled
+            worker.pending.remove(task)
+            failed = SampleError(f"indices cannot be sent to a worker: {type(error).__name__}: {error}", batch=task.seq)
+            self.done.append(worker.make_failure(task, failed))
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Wait until a worker has sent something or exited, ``timeout_s`` at most, and receive what there is."""
+        self._recover_from_interrupt()
+        running = [worker for worker in self.workers if worker.is_running]
+        limit_s = _POLL_S if timeout_s is None else min(max(timeout_s, 0.0), _POLL_S)
+        ready = self._transport.wait([(worker.connection, worker.process.sentinel) for worker in running], limit_s)
+        if not ready:  # a process that a worker has started may hold its descriptors open: ask for the worker itself
+            ready = [at for at, worker in enumerate(running) if not worker.is_dead and has_exited(worker.process)]
+        for position in ready:
+            self._receive(running[position])
+
+    def result(self, timeout_s: float | None = None) -> TaskResult | None:
+        """See :class:`~penstock.workers.base.Backend`."""
+        self.record_finished()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self.done:
+            left = None if deadline is None else deadline - time.monotonic()
+            if self.is_at_exit and threading.current_thread() is not threading.main_thread():
+                raise SystemExit  # which ends this thread silently: the program is exiting
+            if self.is_closed or (left is not None and left <= 0):
+                return None
+            self.wait(left)
+        return self.done.popleft()
+
+    def pause(self) -> None:
+        """See :class:`~penstock.workers.base.Backend`. Idle workers must not keep a reference to their loader."""
+        self.job = None
 
     def wait_for_start(self, timeout_s: float | None = None) -> list[State]:
         """See :class:`~penstock.workers.base.Backend`.
@@ -93,66 +197,202 @@ class ProcessBackend(Backend):
         StallError
             If within ``timeout_s`` no further worker has started.
         """
-        results = self._pool.wait_for_start(timeout_s)
-        for worker, result in enumerate(results):
-            if result.error is not None:
-                raise result.error.rebuild(worker)
-        return [result.state for result in results]
+        since, received = time.monotonic(), self._received
+        while late := [worker for worker in self.workers if worker.start_result is None]:
+            for worker in (worker for worker in late if worker.is_dead):
+                if self._limits.starts_fail:
+                    how = worker.exit_reason.rstrip(". ")
+                    raise WorkerError(f"a worker {how} before it had started; {_SEE_STDERR}", worker=worker.number)
+                self._replace(worker)
+            self.wait(timeout_s)
+            if self._received != received:
+                since, received = time.monotonic(), self._received
+            elif timeout_s is not None and time.monotonic() - since > timeout_s:
+                raise StallError(f"workers have not started within {timeout_s} seconds; {self.describe_workers()}")
+        return [worker.take_first_state() for worker in self.workers]
 
-    def submit(self, task: Task) -> None:
-        """See :class:`~penstock.workers.base.Backend`."""
-        self._pool.submit(task)
+    def _recover_from_interrupt(self) -> None:
+        """Continue after an interrupt that was caught (Ctrl-C in a notebook) in the middle of a change.
 
-    def result(self, timeout_s: float | None = None) -> TaskResult | None:
-        """See :class:`~penstock.workers.base.Backend`."""
-        pool = self._pool
-        pool.record_finished()
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        while not pool.done:
-            left = None if deadline is None else deadline - time.monotonic()
-            if pool.is_at_exit and threading.current_thread() is not threading.main_thread():
-                raise SystemExit  # which ends this thread silently: the program is exiting
-            if pool.is_closed or (left is not None and left <= 0):
-                return None
-            pool.wait(left)
-        return pool.done.popleft()
+        Of a worker that was being changed, only its pending tasks are known: another process builds them.
+        """
+        self.record_finished()
+        for worker in self.workers:
+            if worker.is_changing and not worker.is_dead:
+                worker.process.kill()
+                self._record_death(worker, "was in the middle of a message when the program was interrupted")
+            elif worker.is_dead and worker.pending:
+                self._restart(worker)
+            worker.is_changing = False
 
-    def pause(self) -> None:
-        """See :class:`~penstock.workers.base.Backend`. Idle workers must not keep a reference to their loader."""
-        self._pool.job = None
+    def _receive(self, worker: WorkerProcess) -> None:
+        worker.is_changing = True
+        worker.connection.flush()
+        before = self._received
+        while not self.is_closed and (message := worker.connection.receive()) is not None:
+            self._received += 1
+            if isinstance(message, EpochStarted):
+                self._limits.record_start()
+                worker.start_result = StartResult.from_message(message, worker.number)
+            else:
+                self._accept(worker, message)
+        is_silent = self._received == before  # else has_exited(), a system call, is not needed
+        if not self.is_closed and (worker.connection.ended or (is_silent and has_exited(worker.process))):
+            self._record_death(worker)
+        worker.is_changing = False
+
+    def _accept(self, worker: WorkerProcess, message: BatchBuilt) -> None:
+        worker.received += 1
+        if self.job is not None:
+            self.job.trace.add_all(message.times, worker.number)
+        self._warn_of_memory(worker.connection.memory_error)
+        worker.finished = worker.unpack(message, self.job)
+        self.record_finished()
+
+    def record_finished(self) -> None:
+        """Put the batches that were received into :attr:`done`. Each step is done once, wherever an interrupt came."""
+        for worker in self.workers:
+            done = worker.finished
+            if done is not None:
+                worker.record(done)
+                if not any(other is done for other in self.done):
+                    self.done.append(done)
+                worker.finished = None
+
+    def _warn_of_memory(self, error: str) -> None:
+        if error and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"workers get no shared memory for batches ({error}): batches are sent through sockets, which is "
+                "slower",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    # deaths
+
+    def _record_death(self, worker: WorkerProcess, reason: str = "") -> None:
+        """Handle a worker that died, or closed its connection: record the reason, and have its tasks built again."""
+        if wait_for_exit([worker.process], _EXIT_S):
+            reason = reason or "closed its connection, did not exit, and had to be killed"
+            worker.process.kill()
+            wait_for_exit([worker.process], _EXIT_S)
+        worker.connection.close()
+        worker.is_dead = True
+        self._running.ends.pop(worker.number, None)
+        worker.exit_reason = reason or describe_exit(worker.process)
+        started = worker.start_result is not None
+        killed = not reason and worker.process.exitcode in {-signal.SIGKILL, -signal.SIGTERM}
+        self._limits.record_death(started=started, killed=killed)
+        if not worker.pending:
+            return
+        task = worker.pending[0]
+        error = worker.make_death_error(task)
+        exceeds = started and self._limits.exceeds(task, worker.status, killed=killed)
+        if self._limits.starts_fail or (exceeds and not self._exclude_sample(worker, task, error)):
+            worker.pending.popleft()
+            self.done.append(worker.make_failure(task, error, rows=len(task.indices)))
+        else:
+            if task.fatal is None and self.job is not None and self.job.tolerant:
+                task.fatal = {}  # sample by sample from now on: the next death shows which one
+            _logger.warning("%s; another worker builds its batches again", error)
+        if worker.pending:
+            self._restart(worker)
+
+    def _exclude_sample(self, worker: WorkerProcess, task: Task, error: WorkerError) -> bool:
+        """Have a batch built without the sample that its workers die at; whether that is known, and allowed."""
+        if task.fatal is None or "index" not in error.where or worker.status.row in task.fatal:
+            return False
+        task.fatal = {**task.fatal, worker.status.row: f"its worker process {worker.exit_reason}".rstrip()}
+        self._limits.forget_batch(task)
+        return True
+
+    def _restart(self, worker: WorkerProcess) -> None:
+        """Replace a dead worker; if that is not possible, its tasks fail."""
+        if self.is_closed:
+            return
+        if self._limits.starts_fail:
+            self._fail_pending(worker, f"workers die before they have started; {_SEE_STDERR}")
+            return
+        try:
+            self._replace(worker)
+        except WorkerError as error:
+            self._fail_pending(worker, error.message)
+
+    def _replace(self, worker: WorkerProcess) -> None:
+        """Launch another process, and send it the tasks of the dead one."""
+        assert self.job is not None, "there is a job while a batch is waited for"
+        worker.is_changing = True
+        last = None if worker.last is None else replace(worker.last, rng=worker.rng)
+        self._launch(worker, self.job.worker_start(worker.number, last, worker.samples))
+        for task in list(worker.pending):
+            self._send(worker, task)
+        worker.is_changing = False
+
+    def _fail_pending(self, worker: WorkerProcess, reason: str) -> None:
+        for task in worker.pending:
+            error = WorkerError(reason, worker=worker.number, batch=task.seq)
+            self.done.append(worker.make_failure(task, error, rows=len(task.indices)))
+        worker.pending.clear()
+
+    # watching
 
     def progress(self) -> int:
-        """Calls begun and batches ended, over all workers."""
-        return self._pool.progress()
+        """Calls begun and batches ended, over all workers; it never falls."""
+        return self._received + sum(worker.read_progress() for worker in self.workers)
 
     def count_ready(self) -> int:
         """See :class:`~penstock.workers.base.Backend`; also those that were sent, and are not received yet."""
-        return self._pool.count_ready()
+        return len(self.done) + sum(worker.count_sent() for worker in self.workers)
 
     def samples_per_call(self) -> int:
         """See :class:`~penstock.workers.base.Backend`."""
-        return self._pool.samples_per_call()
+        busy = (worker.status.count for worker in self.workers if worker.pending and not worker.is_dead)
+        return max(busy, default=1)
 
     def describe_workers(self) -> str:
         """See :class:`~penstock.workers.base.Backend`. Workers write their stacks on a signal."""
-        return self._pool.describe_workers()
+        busy = [w for w in self.workers if not w.is_dead and (w.pending or w.start_result is None)]
+        # without those that have exited: their pid may belong to another process
+        running = [worker for worker in busy if not has_exited(worker.process)]
+        stacks = collect_stacks([(worker.status, worker.process.pid or 0) for worker in running])
+        found = {worker.number: stack for worker, stack in zip(running, stacks, strict=True)}
+        parts = (worker.describe(found.get(worker.number)) for worker in busy)
+        return "\n".join(parts) or "every worker is idle"
+
+    # the end
 
     def close(self) -> None:
-        """Ask the workers to exit, then terminate, then kill them; two seconds at most."""
-        self._pool.stop()  # does nothing in a forked child: the workers are the parent's
+        """Ask the workers to exit, then terminate, then kill them; two seconds at most. Idempotent."""
+        if self.is_closed or self._running.pid != os.getpid():  # in a forked child: the workers are the parent's
+            return
+        self.is_closed = True
+        for worker in self.workers:
+            worker.is_dead = worker.is_launched
+        try:
+            self._running.stop()
+        finally:
+            for worker in self.workers:
+                worker.pending.clear()
+            self.job = self._launcher = None
+
+    def close_in_child(self) -> None:
+        """In a forked child: close the copies of the parent's ends; the workers stay the parent's."""
+        for worker in self.workers:
+            worker.close_in_child()
 
 
 @atexit.register
 def _stop_all() -> None:
-    for pool in list(_alive):
-        pool.is_at_exit = True  # a daemon thread may be waiting for a batch
-        pool.stop()
+    for backend in list(_alive):
+        backend.is_at_exit = True  # a daemon thread may be waiting for a batch
+        backend.close()
 
 
 def _close_in_child() -> None:
     """Close the parent's ends in a forked child; otherwise workers would not notice the death of the parent."""
-    for pool in list(_alive):
-        pool.close_in_child()
+    for backend in list(_alive):
+        backend.close_in_child()
 
 
 if hasattr(os, "register_at_fork"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, Final
 
@@ -33,7 +33,7 @@ class _Pickler(pickle.Pickler):
         # a copy, so it is made each time: torch may be imported, and register its reducers, after this module
         self.dispatch_table = ForkingPickler(file).dispatch_table
 
-    def reducer_override(self, value: Any) -> Any:
+    def reducer_override(self, value: object) -> Any:
         reduce = REDUCERS.get(type(value))
         return NotImplemented if reduce is None else reduce(value)
 
@@ -57,7 +57,7 @@ def pack(batch: Batch, memory: WorkerMemory) -> tuple[bytes, list[BufferSpan]]:
     return file.getvalue(), spans
 
 
-def unpack(pickled: bytes, spans: list[BufferSpan], slots: ParentSlots) -> Batch:
+def unpack(pickled: bytes, spans: Sequence[BufferSpan], slots: ParentSlots) -> Batch:
     """The batch of :func:`pack`; its arrays are views of ``slots``, which are in use until the last one is deleted."""
     return pickle.loads(pickled, buffers=slots.lease_buffers(spans) if spans else ())  # noqa: S301  # from a worker of this program
 

@@ -12,7 +12,7 @@ import pickle
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from penstock.errors import PenstockError, SampleError
 
@@ -81,18 +81,21 @@ class CapturedError:
             return SampleError(message, worker=worker)
         return error
 
-    def _make(self, kind: type[BaseException], args: Any, message: str) -> BaseException | None:
+    def _make(self, kind: type[BaseException], args: object, message: str) -> BaseException | None:
         plain = kind.__init__ in _PLAIN_INITS and not (
             isinstance(args, tuple) and issubclass(kind, OSError) and len(args) > 1
         )
+        given = args if isinstance(args, tuple) else ()
+        if not plain and given is not args:
+            return None
         try:
             if plain:
                 error = kind(_Text(message) if issubclass(kind, KeyError) else message)
             elif kind.__module__ == "builtins":
-                error = kind(*args)
+                error = kind(*given)
             else:
-                error = kind.__new__(kind, *args)
-                error.args = args
+                error = kind.__new__(kind, *given)
+                error.args = given
         except Exception:  # noqa: BLE001  # a class with a constructor of its own
             return None
         for name, pickled in self.attributes.items():
@@ -103,14 +106,14 @@ class CapturedError:
         return error
 
 
-def _pickle(value: Any) -> bytes | None:
+def _pickle(value: object) -> bytes | None:
     try:
         return pickle.dumps(value)
     except Exception:  # noqa: BLE001  # a user's object may raise anything
         return None
 
 
-def _unpickle(pickled: bytes | None) -> Any:
+def _unpickle(pickled: bytes | None) -> object:
     if pickled is None:
         return None
     try:

@@ -33,7 +33,7 @@ from penstock.sample import Array
 from penstock.workers.processes.messages import BufferSpan, SlotReport, SlotReturn
 from penstock.workers.slots import Lease, PageLock, Quarantine, SlotPool
 
-__all__ = ["ParentSlots", "WorkerMemory", "map_file", "memory_file"]
+__all__ = ["ParentSlot", "ParentSlots", "WorkerMemory", "map_file", "memory_file"]
 
 ALIGNMENT: Final = 4096
 _LARGE: Final = 64 << 20
@@ -192,10 +192,10 @@ class WorkerMemory:
         memory = self.reserve(nbytes) if nbytes >= ALIGNMENT else None
         return np.empty(shape, wanted) if memory is None else memory.view(wanted).reshape(shape)
 
-    def take(self, nbytes: int) -> _SlotPart:
+    def take(self, nbytes: int) -> Lease:
         """See :meth:`penstock.workers.slots.SlotPool.take`."""
         memory = self.reserve(nbytes)
-        return _SlotPart(np.empty(nbytes, np.uint8) if memory is None else memory)
+        return Lease(_NO_POOL, np.empty(nbytes, np.uint8) if memory is None else memory)
 
     def store(self, buffer: NDArray[np.uint8]) -> BufferSpan | None:
         """The span of bytes that lie in the batch's memory, or are copied there; None if the system refuses memory."""
@@ -210,7 +210,7 @@ class WorkerMemory:
         memory[:] = buffer
         return self.store(memory)
 
-    def finish(self, spans: list[BufferSpan]) -> tuple[SlotReport, list[int]]:
+    def finish(self, spans: Sequence[BufferSpan]) -> tuple[SlotReport, list[int]]:
         """End a batch: its report, and the descriptors of its new slots, which :meth:`record_sent` closes.
 
         Slots that hold none of its ``spans`` (collation wrote something there that is not in the batch) are free again:
@@ -271,18 +271,6 @@ class WorkerMemory:
             os.close(slot.fd)
 
 
-class _SlotPart:
-    """A part of a slot, with the method of a :class:`~penstock.workers.slots.Lease` that a job calls."""
-
-    __slots__ = ("_memory",)
-
-    def __init__(self, memory: NDArray[np.uint8]) -> None:
-        self._memory = memory
-
-    def bytes(self) -> NDArray[np.uint8]:
-        return self._memory
-
-
 class ParentSlots:
     """The parent's view of one worker's slots.
 
@@ -294,8 +282,8 @@ class ParentSlots:
         Holds slots that a device may still read; one for all workers. Given with ``page_lock``.
     """
 
-    def __init__(self, page_lock: PageLock | None = None, quarantine: Quarantine | None = None) -> None:
-        self._mapped: dict[int, _ParentSlot] = {}
+    def __init__(self, page_lock: PageLock | None = None, quarantine: Quarantine[ParentSlot] | None = None) -> None:
+        self._mapped: dict[int, ParentSlot] = {}
         self._page_lock, self._quarantine = page_lock, quarantine
         self._lost: deque[int] = deque()
         self.freed: deque[int] = deque()
@@ -322,11 +310,9 @@ class ParentSlots:
             raise OSError("this process has too many open files; raise the limit by `ulimit -n`")
         for (number, nbytes), fd in zip(new, fds, strict=True):
             memory = map_file(fd, nbytes)
-            self._mapped[number] = _ParentSlot(
-                number, memory, self.freed, self._lost, self._page_lock, self._quarantine
-            )
+            self._mapped[number] = ParentSlot(number, memory, self.freed, self._lost, self._page_lock, self._quarantine)
 
-    def free(self, spans: list[BufferSpan]) -> None:
+    def free(self, spans: Sequence[BufferSpan]) -> None:
         """Return the slots of a batch that is not used."""
         self.freed.extend({span.slot for span in spans if span.slot in self._mapped})
 
@@ -335,7 +321,7 @@ class ParentSlots:
         for number in numbers:
             self._mapped.pop(number, None)
 
-    def lease_buffers(self, spans: list[BufferSpan]) -> list[NDArray[np.uint8]]:
+    def lease_buffers(self, spans: Sequence[BufferSpan]) -> list[NDArray[np.uint8]]:
         """Views of slots; a slot is freed (:attr:`freed`) when the last view of it is deleted."""
         slots = {number: self._mapped[number] for number in {span.slot for span in spans}}
         leases = {number: Lease(cast("SlotPool", slot), slot.array) for number, slot in slots.items()}
@@ -354,7 +340,7 @@ class ParentSlots:
         self._lost += returned.lost
 
 
-class _ParentSlot:
+class ParentSlot:
     """A slot, as the parent has mapped it; the pool of its leases."""
 
     def __init__(
@@ -364,7 +350,7 @@ class _ParentSlot:
         freed: deque[int],
         lost: deque[int],
         page_lock: PageLock | None,
-        quarantine: Quarantine | None,
+        quarantine: Quarantine[ParentSlot] | None,
     ) -> None:
         self.number, self._freed, self._lost, self._quarantine = number, freed, lost, quarantine
         self.array = memory
@@ -388,6 +374,6 @@ class _ParentSlot:
         self._freed.append(self.number)
 
 
-def _release_slots(quarantine: Quarantine | None) -> None:
+def _release_slots(quarantine: Quarantine[ParentSlot] | None) -> None:
     while quarantine is not None and (slot := quarantine.get()) is not None:
         slot.free()

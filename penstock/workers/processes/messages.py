@@ -1,11 +1,11 @@
-"""Messages between a pool and its worker processes, and between the two sides of a worker's memory.
+"""Messages between a backend and its worker processes, and between the two sides of a worker's memory.
 
 ::
 
-    parent --StartEpoch, BuildBatch--> worker       worker --EpochStarted, BatchBuilt--> parent
+    parent --StartEpoch, Task--------> worker       worker --EpochStarted, BatchBuilt--> parent
     parent --SlotReturn--------------> worker       worker --SlotReport----------------> parent
 
-A :class:`~penstock.workers.processes.transport.Transport` carries them. Pickling an object of a class costs several
+:mod:`penstock.workers.processes.sockets` carries them. Pickling an object of a class costs several
 times as much as pickling a tuple, which counts for small batches: :func:`encode` makes a tuple of plain values.
 """
 
@@ -22,17 +22,20 @@ from numpy.typing import NDArray
 from penstock.repairs import Repaired
 from penstock.sample import SampleKeys
 from penstock.workers.base import Indices, Task, WorkerStart
+from penstock.workers.left_out import LeftOut
 from penstock.workers.processes.captured_errors import CapturedError
 
 __all__ = [
     "BatchBuilt",
     "BufferSpan",
-    "BuildBatch",
     "EpochStarted",
+    "FromWorker",
     "Message",
+    "SlotPayload",
     "SlotReport",
     "SlotReturn",
     "StartEpoch",
+    "ToWorker",
     "decode",
     "encode",
 ]
@@ -46,35 +49,6 @@ class StartEpoch:
 
 
 @dataclass(slots=True)
-class BuildBatch:
-    """Build the batch of a :class:`~penstock.workers.base.Task`.
-
-    ``drawn`` are the indices of the task's keys; None: ``indices``. The other fields are the task's and its keys'.
-    """
-
-    seq: int
-    indices: Indices
-    seed: int
-    epoch: int
-    drawn: NDArray[np.int64] | None
-    snapshot: bool
-    fatal: Mapping[int, str] | None
-    size: int | None
-
-    @classmethod
-    def from_task(cls, task: Task) -> BuildBatch:
-        """The message for ``task``, without what only the parent needs."""
-        keys, indices = task.keys, task.indices
-        drawn = None if keys.indices is indices else keys.indices
-        return cls(task.seq, indices, keys.seed, keys.epoch, drawn, task.snapshot, task.fatal, task.size)
-
-    def to_task(self) -> Task:
-        """The task, in the worker."""
-        keys = SampleKeys(self.seed, self.epoch, self.indices if self.drawn is None else self.drawn)
-        return Task(self.seq, self.indices, keys, snapshot=self.snapshot, fatal=self.fatal, size=self.size)
-
-
-@dataclass(slots=True)
 class EpochStarted:
     """The worker has started the epoch, or failed to.
 
@@ -84,6 +58,27 @@ class EpochStarted:
 
     state: bytes | None
     error: CapturedError | None
+
+
+class BufferSpan(NamedTuple):
+    """Where a buffer lies in a worker's slots."""
+
+    slot: int
+    start: int
+    nbytes: int
+
+
+@dataclass(slots=True)
+class SlotPayload:
+    """A batch in slots: what is left of it in the pickle, and where its buffers are.
+
+    ``new`` and ``fds`` are the slots that the parent has not mapped yet (number, size) and their descriptors.
+    """
+
+    pickled: bytes = b""
+    spans: Sequence[BufferSpan] = ()
+    new: Sequence[tuple[int, int]] = ()
+    fds: Sequence[int] = ()
 
 
 @dataclass(slots=True)
@@ -102,8 +97,8 @@ class BatchBuilt:
         Why there is no batch.
     times : tuple
         Nanoseconds and items of each stage, in the order of :data:`~penstock.trace.STAGES`.
-    payload : object
-        The batch as the transport sends it (:meth:`~penstock.workers.processes.transport.WorkerEnd.pack`).
+    payload : SlotPayload
+        The batch; it is sent beside the other fields.
     """
 
     seq: int
@@ -111,18 +106,10 @@ class BatchBuilt:
     state: bytes | None
     rng: bytes | None
     error: CapturedError | None
-    left_out: Sequence[object]
+    left_out: Sequence[LeftOut]
     times: tuple[tuple[int, int], ...]
     repaired: Sequence[Repaired] = ()
-    payload: object = field(default=None, repr=False)
-
-
-class BufferSpan(NamedTuple):
-    """Where a buffer lies in a worker's slots."""
-
-    slot: int
-    start: int
-    nbytes: int
+    payload: SlotPayload = field(default_factory=SlotPayload, repr=False)
 
 
 @dataclass(slots=True)
@@ -158,18 +145,38 @@ class SlotReturn:
     lost: list[int]
 
 
-Message = StartEpoch | BuildBatch | EpochStarted | BatchBuilt | SlotReport | SlotReturn
+ToWorker = StartEpoch | Task
+FromWorker = EpochStarted | BatchBuilt
+Message = ToWorker | FromWorker | SlotReport | SlotReturn
 
-_CLASSES: Final = (StartEpoch, BuildBatch, EpochStarted, BatchBuilt, SlotReport, SlotReturn)
+
+def _split_task(task: Task) -> tuple[object, ...]:
+    """What a worker needs of a task; keys that are the indices are sent once."""
+    keys, indices = task.keys, task.indices
+    drawn = None if keys.indices is indices else keys.indices
+    return task.seq, indices, keys.seed, keys.epoch, drawn, task.snapshot, task.fatal, task.size
 
 
-def _field_getter(cls: type) -> Callable[[object], tuple[object, ...]]:
-    names = [each.name for each in fields(cls) if each.name != "payload"]  # which is the transport's
+def _join_task(
+    seq: int, indices: Indices, seed: int, epoch: int, drawn: NDArray[np.int64] | None, snapshot: bool,
+    fatal: Mapping[int, str] | None, size: int | None,
+) -> Task:  # fmt: skip
+    keys = SampleKeys(seed, epoch, indices if drawn is None else drawn)
+    return Task(seq, indices, keys, snapshot=snapshot, fatal=fatal, size=size)
+
+
+def _field_getter(cls: type) -> Callable[[Message], tuple[object, ...]]:
+    names = [each.name for each in fields(cls) if each.name != "payload"]  # which is sent beside them
     get = attrgetter(*names)
     return get if len(names) > 1 else lambda message: (get(message),)
 
 
-_GETTERS: Final = {cls: (number, _field_getter(cls)) for number, cls in enumerate(_CLASSES)}
+_PLAIN: Final = (StartEpoch, EpochStarted, BatchBuilt, SlotReport, SlotReturn)
+_MAKERS: Final[tuple[Callable[..., Message], ...]] = (_join_task, *_PLAIN)
+_GETTERS: Final[dict[type, tuple[int, Callable[..., tuple[object, ...]]]]] = {
+    Task: (0, _split_task),
+    **{cls: (number, _field_getter(cls)) for number, cls in enumerate(_PLAIN, 1)},
+}
 
 
 def encode(message: Message) -> tuple[object, ...]:
@@ -181,4 +188,5 @@ def encode(message: Message) -> tuple[object, ...]:
 def decode(values: tuple[Any, ...]) -> Message:
     """The message of a tuple that :func:`encode` made."""
     number, *rest = values
-    return _CLASSES[number](*rest)
+    message: Message = _MAKERS[number](*rest)
+    return message

@@ -23,16 +23,9 @@ _KILLED_STARTS: Final = 10
 
 
 class RestartLimits:
-    """Counts the deaths of an epoch's workers.
+    """Counts the deaths of an epoch's workers."""
 
-    Parameters
-    ----------
-    restart : bool
-        Whether workers are replaced at all.
-    """
-
-    def __init__(self, *, restart: bool) -> None:
-        self._restart = restart
+    def __init__(self) -> None:
         self._failed_starts = 0
         self._max_failed_starts = _FAILED_STARTS
         self._deaths: Counter[int | tuple[int, int]] = Counter()  # by batch, and by batch and row
@@ -50,11 +43,6 @@ class RestartLimits:
         """Record that a worker died: whether it had ``started`` the epoch, and was ``killed`` from outside."""
         self._failed_starts = 0 if started else self._failed_starts + 1
         self._max_failed_starts = _KILLED_STARTS if killed else _FAILED_STARTS
-
-    @property
-    def can_restart(self) -> bool:
-        """Whether a dead worker may be replaced."""
-        return self._restart and not self.starts_fail
 
     @property
     def starts_fail(self) -> bool:

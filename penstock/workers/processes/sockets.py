@@ -1,4 +1,4 @@
-"""The transport of worker processes on one machine: a socket pair, memory files and a pipe for each worker.
+"""How a backend and its worker processes exchange messages: a socket pair, memory files and a pipe for each worker.
 
 ::
 
@@ -21,24 +21,33 @@ import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final, Protocol, cast
 
 from penstock.sample import Batch
 from penstock.workers.processes.batch_encoding import pack, unpack
 from penstock.workers.processes.channel import Channel
-from penstock.workers.processes.memory import ParentSlots, WorkerMemory
-from penstock.workers.processes.messages import BatchBuilt, BufferSpan, SlotReport, SlotReturn, decode, encode
+from penstock.workers.processes.memory import ParentSlot, ParentSlots, WorkerMemory
+from penstock.workers.processes.messages import (
+    BatchBuilt,
+    BufferSpan,
+    FromWorker,
+    SlotPayload,
+    SlotReport,
+    SlotReturn,
+    ToWorker,
+    decode,
+    encode,
+)
 from penstock.workers.processes.status import WorkerStatus
-from penstock.workers.processes.transport import FromWorker, ParentEnd, ToWorker, WorkerEndParts
 from penstock.workers.slots import PageLock, Quarantine
 
-__all__ = ["SocketTransport"]
+__all__ = ["SocketConnection", "SocketRemoteEnd", "SocketTransport", "WorkerSocket"]
 
 _SET_SIGNAL: Final = 10  # F_SETSIG of Linux's fcntl.h, which Python's fcntl does not name
 
 
 class SocketTransport:
-    """Makes connections; see :class:`~penstock.workers.processes.transport.Transport`.
+    """Makes connections, for one backend.
 
     Parameters
     ----------
@@ -48,45 +57,55 @@ class SocketTransport:
 
     def __init__(self, page_lock: PageLock | None = None) -> None:
         self._page_lock = page_lock
-        self._quarantine = None if page_lock is None else Quarantine(page_lock.fence)
+        self._quarantine: Quarantine[ParentSlot] | None = None
+        if page_lock is not None:
+            self._quarantine = Quarantine(page_lock.fence)
 
     def connect(self) -> SocketConnection:
-        """See :class:`~penstock.workers.processes.transport.Transport`."""
+        """A new connection, for a worker process that is to be started."""
         return SocketConnection(self._page_lock, self._quarantine)
 
-    def wait(self, workers: Sequence[tuple[ParentEnd, int]], timeout_s: float) -> list[int]:
-        """See :class:`~penstock.workers.processes.transport.Transport`."""
+    def wait(self, workers: Sequence[tuple[SocketConnection, int]], timeout_s: float) -> list[int]:
+        """Wait until something happens to one of ``workers``, ``timeout_s`` at most.
+
+        Parameters
+        ----------
+        workers : sequence of (SocketConnection, int)
+            Connections, each with the sentinel of its process (``multiprocessing.Process.sentinel``).
+        timeout_s : float
+            Seconds.
+
+        Returns
+        -------
+        list of int
+            Positions of workers that can be received from or sent to, have ended, or have closed their connection.
+        """
         poll, positions = select.poll(), {}
         for position, (connection, sentinel) in enumerate(workers):
-            channel = cast("SocketConnection", connection).channel
-            fd = channel.fileno()
+            fd = connection.channel.fileno()
             if fd >= 0:  # else another thread is closing them all
-                poll.register(fd, select.POLLIN | (select.POLLOUT if channel.unsent else 0))
+                poll.register(fd, select.POLLIN | (select.POLLOUT if connection.channel.unsent else 0))
                 poll.register(sentinel, select.POLLIN)
                 positions[fd] = positions[sentinel] = position
         return sorted({positions[fd] for fd, _ in poll.poll(timeout_s * 1000)})
 
 
-@dataclass(slots=True)
-class SlotPayload:
-    """A batch in slots: what is left of it in the pickle, and where its buffers are.
-
-    ``new`` and ``fds`` are the slots that the parent has not mapped yet (number, size) and their descriptors.
-    """
-
-    pickled: bytes
-    spans: list[BufferSpan]
-    new: Sequence[tuple[int, int]] = ()
-    fds: Sequence[int] = ()
-
-
 class SocketConnection:
-    """The parent's end; see :class:`~penstock.workers.processes.transport.ParentEnd`.
+    """The parent's end of the connection to one worker process. No method waits.
 
     If the constructor raises, no descriptor stays open.
+
+    Attributes
+    ----------
+    remote : SocketRemoteEnd
+        What the worker opens.
+    status : WorkerStatus
+        What the worker is doing.
+    memory_error : str
+        Why the worker gets no shared memory; empty if it does. Batches are then sent with their messages.
     """
 
-    def __init__(self, page_lock: PageLock | None, quarantine: Quarantine | None) -> None:
+    def __init__(self, page_lock: PageLock | None, quarantine: Quarantine[ParentSlot] | None) -> None:
         with ExitStack() as undo:
             ours, theirs = socket.socketpair()
             undo.callback(theirs.close)
@@ -98,17 +117,17 @@ class SocketConnection:
             self.status = WorkerStatus()
             undo.pop_all()
         self._theirs, self._life_read = theirs, life_read
-        self.remote: WorkerEndParts = SocketRemoteEnd(theirs.fileno(), life_read, self.status.fd)
+        self.remote = SocketRemoteEnd(theirs.fileno(), life_read, self.status.fd)
         self._slots = ParentSlots(page_lock, quarantine)
         self.memory_error = ""
 
     @property
     def ended(self) -> bool:
-        """See :class:`~penstock.workers.processes.transport.ParentEnd`."""
+        """Whether either side has closed the connection, and every message before that was received."""
         return self.channel.ended
 
     def send(self, message: ToWorker) -> None:
-        """See :class:`~penstock.workers.processes.transport.ParentEnd`. Slots go back to the worker with it."""
+        """Queue a message, and send what can be sent now; raises if it cannot be pickled. Slots go back with it."""
         returned = self._slots.take_returned()
         try:
             self.channel.send((encode(message), encode(returned) if returned.freed or returned.lost else None))
@@ -117,11 +136,11 @@ class SocketConnection:
             raise
 
     def flush(self) -> None:
-        """See :class:`~penstock.workers.processes.transport.ParentEnd`."""
+        """Send more of what is queued, as far as it can be sent now."""
         self.channel.flush()
 
     def receive(self) -> FromWorker | None:
-        """See :class:`~penstock.workers.processes.transport.ParentEnd`."""
+        """The next message; None if there is none yet, or no more."""
         received = self.channel.receive()
         if received is None:
             return None
@@ -129,7 +148,7 @@ class SocketConnection:
         message = cast("FromWorker", decode(values))
         if isinstance(message, BatchBuilt):
             if of_slots is None:
-                message.payload = SlotPayload(body, [], [], fds)
+                message.payload = SlotPayload(body, fds=fds)
                 return message
             report = cast("SlotReport", decode(of_slots))
             self._slots.drop(report.dropped)
@@ -138,9 +157,16 @@ class SocketConnection:
             message.payload = SlotPayload(body, spans, report.new, fds)
         return message
 
-    def unpack(self, payload: object) -> Batch:
-        """See :class:`~penstock.workers.processes.transport.ParentEnd`."""
-        assert isinstance(payload, SlotPayload), "of a message of this transport"
+    def unpack(self, payload: SlotPayload) -> Batch:
+        """The batch of a payload; its memory goes back to the worker when its last array is deleted.
+
+        Raises
+        ------
+        OSError
+            If the memory cannot be mapped.
+        Exception
+            What unpickling raises.
+        """
         try:
             self._slots.add(payload.new, payload.fds)
         except OSError:
@@ -149,18 +175,18 @@ class SocketConnection:
         return unpack(payload.pickled, payload.spans, self._slots)
 
     def close_remote(self) -> None:
-        """See :class:`~penstock.workers.processes.transport.ParentEnd`."""
+        """Close the parent's copy of :attr:`remote`, once the worker has its own. Idempotent."""
         self._theirs.close()
         if self._life_read >= 0:
             os.close(self._life_read)
             self._life_read = -1
 
     def disconnect(self) -> None:
-        """See :class:`~penstock.workers.processes.transport.ParentEnd`."""
+        """End the exchange of messages. The worker, when it waits for one, finds the end and exits. Idempotent."""
         self.channel.close()
 
     def close_in_child(self) -> None:
-        """See :class:`~penstock.workers.processes.transport.ParentEnd`.
+        """In a forked child: close the copies of the parent's end, which would keep the worker alive. Idempotent.
 
         The child may be the worker itself: what it has of :attr:`remote` stays open.
         """
@@ -170,28 +196,34 @@ class SocketConnection:
             self._lifeline = -1
 
     def close(self) -> None:
-        """See :class:`~penstock.workers.processes.transport.ParentEnd`."""
+        """Disconnect and release everything; the worker is killed if it is still running. Idempotent."""
         self.status.close()
         self.close_in_child()
 
 
+class _Duplicate(Protocol):
+    """A descriptor for the process that unpickles it."""
+
+    def detach(self) -> int: ...
+
+
 @dataclass(slots=True)
 class SocketRemoteEnd:
-    """The worker's descriptors; see :class:`~penstock.workers.processes.transport.WorkerEndParts`."""
+    """The worker's descriptors: can be inherited by a fork, and pickled while a process is started."""
 
     socket: int
     lifeline: int
     status: int
 
-    def __getstate__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> tuple[_Duplicate, ...]:
         duplicate = multiprocessing.reduction.DupFd
         return tuple(duplicate(fd) for fd in (self.socket, self.lifeline, self.status))
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
+    def __setstate__(self, state: tuple[_Duplicate, ...]) -> None:
         self.socket, self.lifeline, self.status = (fd.detach() for fd in state)
 
     def open(self) -> WorkerSocket:
-        """See :class:`~penstock.workers.processes.transport.WorkerEndParts`."""
+        """Open the connection in the worker process, which from now on ends when the parent does."""
         _exit_with_parent(self.lifeline)
         status = WorkerStatus(self.status)
         status.enable_stack_dumps()
@@ -220,13 +252,13 @@ def _watch_parent(lifeline: int) -> None:
 
 
 class WorkerSocket:
-    """The worker's end; see :class:`~penstock.workers.processes.transport.WorkerEnd`."""
+    """The worker's end of a connection; used by one thread."""
 
     def __init__(self, channel: Channel, status: WorkerStatus) -> None:
         self._channel, self.status, self.memory = channel, status, WorkerMemory()
 
     def receive(self, *, wait: bool = True) -> ToWorker | None:
-        """See :class:`~penstock.workers.processes.transport.WorkerEnd`."""
+        """The next message; None if the parent has closed the connection, or nothing is there and ``wait`` is False."""
         received = self._channel.receive(wait=wait)
         if received is None:
             return None
@@ -236,17 +268,18 @@ class WorkerSocket:
         return cast("ToWorker", decode(values))
 
     def pack(self, batch: Batch) -> SlotPayload:
-        """See :class:`~penstock.workers.processes.transport.WorkerEnd`."""
+        """``batch`` as the payload of a message; raises what pickling it raises."""
         return SlotPayload(*pack(batch, self.memory))
 
     def send(self, message: FromWorker) -> None:
-        """See :class:`~penstock.workers.processes.transport.WorkerEnd`."""
+        """Send a message with its payload; waits until it is sent.
+
+        If the message cannot be pickled, nothing is sent and the error is raised.
+        """
         if not isinstance(message, BatchBuilt):
             self._channel.send((encode(message), None))
             return
-        payload = message.payload
-        pickled, spans = (payload.pickled, payload.spans) if isinstance(payload, SlotPayload) else (b"", [])
-        report, fds = self.memory.finish(spans)
+        report, fds = self.memory.finish(message.payload.spans)
         is_empty = not (report.spans or report.dropped or report.refused)
-        self._channel.send((encode(message), None if is_empty else encode(report)), pickled, fds)
+        self._channel.send((encode(message), None if is_empty else encode(report)), message.payload.pickled, fds)
         self.memory.record_sent()

@@ -81,7 +81,7 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(slots=True)
 class Launcher:
-    """Starts the processes of one pool, all by the same method.
+    """Starts the processes of one backend, all by the same method.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class Launcher:
     preload: tuple[str, ...] = ()
 
     @classmethod
-    def choose(cls, context: BaseContext | None, job: Any) -> Launcher:
+    def choose(cls, context: BaseContext | None, job: object) -> Launcher:
         """The launcher for ``job`` in ``context``; None: chosen as described above.
 
         Raises
@@ -127,7 +127,7 @@ class Launcher:
         """Whether processes are forked."""
         return _method(self.context) == "fork"
 
-    def start(self, target: Callable[..., None], args: tuple[Any, ...], name: str) -> BaseProcess:
+    def start(self, target: Callable[..., None], args: tuple[object, ...], name: str) -> BaseProcess:
         """Start a daemonic process that runs ``target(*args)``."""
         process: BaseProcess = self.context.Process(target=target, args=args, name=name, daemon=True)  # type: ignore[attr-defined]  # every context has it
         try:
@@ -139,7 +139,7 @@ class Launcher:
             raise
         return process
 
-    def _start(self, process: Any, args: tuple[Any, ...]) -> None:
+    def _start(self, process: BaseProcess, args: tuple[object, ...]) -> None:
         if self.needs_main:
             process.start()
             return
@@ -161,7 +161,7 @@ def describe_start_error(error: OSError) -> str:
     return f"a worker process cannot be started: {limits.get(error.errno or 0, str(error))}"
 
 
-def _note_unpicklable_attribute(error: Exception, args: tuple[Any, ...]) -> None:
+def _note_unpicklable_attribute(error: Exception, args: tuple[object, ...]) -> None:
     """Add a note to an error of pickling: which attribute cannot be pickled."""
     for arg in args:
         for name, part in getattr(arg, "__dict__", {}).items():
@@ -172,7 +172,7 @@ def _note_unpicklable_attribute(error: Exception, args: tuple[Any, ...]) -> None
                 )
 
 
-def _unpicklable_part(value: Any, name: str, depth: int = 0) -> str:
+def _unpicklable_part(value: object, name: str, depth: int = 0) -> str:
     """The innermost part of ``value`` that cannot be pickled, as an expression."""
     if hasattr(value, "__qualname__"):
         return name  # a function or a class: what is in it is not what is pickled
@@ -187,14 +187,14 @@ def _unpicklable_part(value: Any, name: str, depth: int = 0) -> str:
     return name
 
 
-def _modules_of_frameworks(job: Any) -> tuple[str, ...]:
+def _modules_of_frameworks(job: object) -> tuple[str, ...]:
     """Modules to preload for the frameworks that a worker imports because of the class of the job's dataset."""
-    packages = {kind.__module__.partition(".")[0] for kind in type(job.dataset).__mro__}
+    packages = {kind.__module__.partition(".")[0] for kind in type(getattr(job, "dataset", None)).__mro__}
     needed = (framework for framework in FRAMEWORKS.values() if not packages.isdisjoint(framework.packages))
     return tuple(name for framework in needed for name in framework.preload)
 
 
-def _preload(args: tuple[Any, ...], more: tuple[str, ...]) -> None:
+def _preload(args: tuple[object, ...], more: tuple[str, ...]) -> None:
     """Have the fork server, unless it is started or configured, import once what workers need."""
     server: Any = multiprocessing.forkserver._forkserver  # noqa: SLF001  # there is no public way
     if server._forkserver_pid is None and server._preload_modules == ["__main__"]:  # noqa: SLF001  # its default
@@ -217,7 +217,7 @@ def _find_hazard() -> tuple[str, str] | None:
     return None
 
 
-def _choose_with_hazard(fork: BaseContext, job: Any, hazard: str, effect: str) -> BaseContext:
+def _choose_with_hazard(fork: BaseContext, job: object, hazard: str, effect: str) -> BaseContext:
     probe = _PickleProbe.of(job, limit=_LARGE)
     reason = (
         "the dataset cannot be pickled"
@@ -291,17 +291,17 @@ class _PickleProbe:
         self._limit = limit
 
     @classmethod
-    def of(cls, job: Any, limit: int | None = None) -> _PickleProbe:
+    def of(cls, job: object, limit: int | None = None) -> _PickleProbe:
         probe = cls(limit)
         try:
-            _ProbePickler(probe, pickle.HIGHEST_PROTOCOL, buffer_callback=probe.count).dump(job)
+            _ProbePickler(probe).dump(job)
         except _TooLarge:
             probe.names_main = True
         except Exception:  # noqa: BLE001  # a user's object may raise anything
             probe.failed = probe.names_main = True
         return probe
 
-    def write(self, data: Any) -> int:
+    def write(self, data: bytes | bytearray | memoryview) -> int:
         content = bytes(data)
         self.names_main = self.names_main or b"__main__" in content or b"__mp_main__" in content
         self.add(len(content))
@@ -321,14 +321,14 @@ class _PickleProbe:
 class _ProbePickler(pickle.Pickler):
     """Counts the arrays of frameworks without copying them: these move them to shared memory when they are sent."""
 
-    def __init__(self, probe: _PickleProbe, *args: Any, **kwargs: Any) -> None:
-        super().__init__(probe, *args, **kwargs)
+    def __init__(self, probe: _PickleProbe) -> None:
+        super().__init__(probe, pickle.HIGHEST_PROTOCOL, buffer_callback=probe.count)
         self._probe, self._array_types = probe, array_types()
 
-    def persistent_id(self, value: Any) -> int | None:
+    def persistent_id(self, value: object) -> int | None:
         if not isinstance(value, self._array_types):
             return None
-        self._probe.add(value.nbytes)
+        self._probe.add(getattr(value, "nbytes", 0))
         return id(value)
 
 
@@ -337,7 +337,7 @@ def _without_main() -> Iterator[None]:
     """Processes that are started while the body runs do not import the main script."""
     prepare: Any = multiprocessing.spawn.get_preparation_data
 
-    def prepared(name: str) -> dict[str, Any]:
+    def prepared(name: str) -> dict[str, object]:
         return {
             key: value
             for key, value in prepare(name).items()

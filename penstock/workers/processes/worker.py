@@ -2,7 +2,7 @@
 
 ::
 
-    connection opened -> seeded -> worker_init_fn -> StartEpoch -> EpochStarted -> BuildBatch -> BatchBuilt ... -> end
+    connection opened -> seeded -> worker_init_fn -> StartEpoch -> EpochStarted -> Task -> BatchBuilt ... -> end
 
 The worker does one thing at a time, in its only thread. It exits when its connection is closed. When the parent exits,
 the kernel kills it, whatever it is doing.
@@ -25,9 +25,9 @@ from penstock.workers import info
 from penstock.workers.base import BatchBuild, Job, Task, WorkerStart
 from penstock.workers.processes.batch_encoding import pack_state
 from penstock.workers.processes.captured_errors import CapturedError
-from penstock.workers.processes.messages import BatchBuilt, EpochStarted, StartEpoch
+from penstock.workers.processes.messages import BatchBuilt, EpochStarted, SlotPayload, StartEpoch
+from penstock.workers.processes.sockets import SocketRemoteEnd, WorkerSocket
 from penstock.workers.processes.status import StopWork
-from penstock.workers.processes.transport import WorkerEnd, WorkerEndParts
 
 __all__ = ["WorkerIdentity", "run_worker"]
 
@@ -37,19 +37,19 @@ _CHUNK: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class WorkerIdentity:
-    """Which worker of a pool a process is."""
+    """Which worker of a backend a process is."""
 
     worker: int
     num_workers: int
     base_seed: int
 
 
-def run_worker(remote: WorkerEndParts, identity: WorkerIdentity, job: Job, start: WorkerStart) -> None:
+def run_worker(remote: SocketRemoteEnd, identity: WorkerIdentity, job: Job, start: WorkerStart) -> None:
     """Work until the connection is closed; the target of a worker process.
 
     Parameters
     ----------
-    remote : WorkerEndParts
+    remote : SocketRemoteEnd
         The worker's end of its connection.
     identity : WorkerIdentity
         Which worker it is.
@@ -72,7 +72,7 @@ def run_worker(remote: WorkerEndParts, identity: WorkerIdentity, job: Job, start
 class _Worker:
     """The job and connection of this process."""
 
-    def __init__(self, connection: WorkerEnd, identity: WorkerIdentity, job: Job) -> None:
+    def __init__(self, connection: WorkerSocket, identity: WorkerIdentity, job: Job) -> None:
         self._connection, self._identity, self._job = connection, identity, job
         self._status, self._memory, self._trace = connection.status, connection.memory, Trace()
         self._error: CapturedError | None = None
@@ -117,19 +117,16 @@ class _Worker:
     def _receive(self, *, wait: bool) -> bool:
         """Queue one message, and have the job look ahead to its task; whether there was one."""
         message = self._connection.receive(wait=wait)
-        if isinstance(message, StartEpoch):
+        if message is not None:
             self._messages.append(message)
-        elif message is not None:
-            task = message.to_task()
-            self._messages.append(task)
-            if self._job.prefetches:
-                self._job.prefetch(task)
+        if isinstance(message, Task) and self._job.prefetches:
+            self._job.prefetch(message)
         return message is not None
 
     def _build(self, task: Task) -> None:
         self._status.begin_batch(task.seq)
         self._memory.begin()
-        build, payload, captured = None, None, self._error
+        build, payload, captured = None, SlotPayload(), self._error
         if captured is None:
             try:
                 build = self._job.begin(task)
@@ -144,7 +141,7 @@ class _Worker:
             except StopWork:
                 raise
             except BaseException as error:  # noqa: BLE001  # sent to the parent, which raises it
-                captured, payload = CapturedError.capture(error), None
+                captured, payload = CapturedError.capture(error), SlotPayload()
         self._send(task, build, captured, payload)
         self._status.end_batch()
 
@@ -156,7 +153,7 @@ class _Worker:
             self._status.watch(0, stop - start)
             build.run(start, stop)
 
-    def _pack(self, batch: Batch, task: Task) -> object:
+    def _pack(self, batch: Batch, task: Task) -> SlotPayload:
         try:
             return self._connection.pack(batch)
         except StopWork:
@@ -168,7 +165,7 @@ class _Worker:
                 f"a batch of type {kind} cannot be sent to the parent: {why}", batch=task.seq, **where
             ) from error
 
-    def _send(self, task: Task, build: BatchBuild | None, captured: CapturedError | None, payload: object) -> None:
+    def _send(self, task: Task, build: BatchBuild | None, captured: CapturedError | None, payload: SlotPayload) -> None:
         rows, state = (build.rows, build.state) if build is not None else (0, None)
         left_out = build.left_out if build is not None and captured is None else ()
         repaired = build.repaired if build is not None and captured is None else ()

@@ -1,27 +1,27 @@
-"""One worker of a pool, as the parent sees it: its process, its connection, its tasks and what it has reported.
+"""One worker of a backend, as the parent sees it: its process, its connection, its tasks and what it has reported.
 
-Made once for each worker number. The process may exit and be replaced by another; the pool decides about that.
+Made once for each worker number. The process may exit and be replaced by another; the backend decides about that.
 """
 
 from __future__ import annotations
 
 import multiprocessing.process
 import os
+import time
 from collections import deque
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
-from typing import Any
 
-from penstock.errors import SampleError
+from penstock.errors import SampleError, WorkerError
 from penstock.sample import State
-from penstock.workers.base import Job, Task, TaskResult, WorkerStart, name_rows, name_samples
+from penstock.workers.base import END, Job, Task, TaskResult, WorkerStart, name_rows, name_samples
 from penstock.workers.processes.batch_encoding import unpack_state
 from penstock.workers.processes.captured_errors import CapturedError
-from penstock.workers.processes.messages import BuildBatch, EpochStarted, StartEpoch
+from penstock.workers.processes.messages import BatchBuilt, EpochStarted, StartEpoch
+from penstock.workers.processes.sockets import SocketConnection, SocketTransport
 from penstock.workers.processes.start import Launcher
 from penstock.workers.processes.status import WorkerStatus
-from penstock.workers.processes.termination import end_processes
-from penstock.workers.processes.transport import ParentEnd, Transport
+from penstock.workers.processes.termination import SIGKILL_EXIT, end_processes
 from penstock.workers.processes.worker import WorkerIdentity, run_worker
 
 __all__ = ["RunningWorkers", "StartResult", "WorkerProcess"]
@@ -45,11 +45,11 @@ class StartResult:
 
 
 class RunningWorkers:
-    """The processes of a pool and their connections: all that is needed to end them when the pool is collected."""
+    """The processes of a backend and their connections: all that is needed to end them when it is collected."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self.ends: dict[int, tuple[BaseProcess, ParentEnd]] = {}
+        self.ends: dict[int, tuple[BaseProcess, SocketConnection]] = {}
 
     def stop(self) -> None:
         """End the processes; two seconds at most. Idempotent; does nothing in a forked child."""
@@ -68,32 +68,32 @@ class RunningWorkers:
 
 
 class WorkerProcess:
-    """One worker of a pool.
+    """One worker of a backend.
 
     Parameters
     ----------
-    number : int
-        The worker's.
-    transport : Transport
+    identity : WorkerIdentity
+        Which worker it is.
+    transport : SocketTransport
         Makes the connection to each process.
     """
 
     process: BaseProcess
-    connection: ParentEnd
+    connection: SocketConnection
 
-    def __init__(self, number: int, transport: Transport) -> None:
-        self.number = number
+    def __init__(self, identity: WorkerIdentity, transport: SocketTransport) -> None:
+        self.number, self._identity = identity.worker, identity
         self.pending: deque[Task] = deque()
         self.start_result: StartResult | None = None
         self.finished: TaskResult | None = None
-        """A batch that was received, and is not yet among the pool's results."""
+        """A batch that was received, and is not yet among the backend's results."""
         self.last: TaskResult | None = None
         """The last batch of the epoch, without its content."""
         self.samples = 0
         self.received = 0
         """Batches that came from its process."""
         self.rng: bytes | None = None
-        self.progress_seen = 0
+        self._progress = 0
         self.is_launched = self.is_dead = False
         self.exit_reason = ""
         self.is_changing = False
@@ -110,13 +110,13 @@ class WorkerProcess:
         """What its process is doing, or was doing last."""
         return self.connection.status
 
-    def launch(self, launcher: Launcher, identity: WorkerIdentity, job: Job, start: WorkerStart) -> None:
+    def launch(self, launcher: Launcher, job: Job, start: WorkerStart) -> None:
         """Start a process; if that fails, no descriptor stays open."""
         if hasattr(self, "connection"):
             self.connection.close()
         connection = self.connection = self._transport.connect()
         try:
-            args = (connection.remote, identity, job, start)
+            args = (connection.remote, self._identity, job, start)
             self.process = launcher.start(run_worker, args, f"penstock-worker-{self.number}")
         except BaseException:
             connection.close()
@@ -131,7 +131,7 @@ class WorkerProcess:
 
     def send(self, task: Task) -> None:
         """Send it a task; raises if the task cannot be pickled."""
-        self.connection.send(BuildBatch.from_task(task))
+        self.connection.send(task)
 
     def close_in_child(self) -> None:
         """In a forked child, which may be this worker's process: close the copies of the parent's ends."""
@@ -140,9 +140,84 @@ class WorkerProcess:
         if hasattr(self, "connection"):
             self.connection.close_in_child()
 
+    def take_first_state(self) -> State:
+        """The state of its dataset before the first batch; raises what prevented it from starting the epoch."""
+        result = self.start_result
+        assert result is not None, "it has started, or failed to"
+        if result.error is not None:
+            raise result.error.rebuild(self.number)
+        return result.state
+
+    def unpack(self, message: BatchBuilt, job: Job | None) -> TaskResult:
+        """The batch of its oldest task, or the error in its place."""
+        task, start = self.pending[0], time.perf_counter_ns()
+        assert task.seq == message.seq, "a worker does its tasks in order"
+        done = TaskResult(
+            task.seq, rows=message.rows, task=task, worker=self.number, rng=message.rng, left_out=message.left_out,
+            repaired=message.repaired,
+        )  # fmt: skip
+        try:
+            if message.error is not None:
+                done.error = message.error.rebuild(self.number)
+            else:
+                batch = self.connection.unpack(message.payload)
+                assert job is not None, "a job is there while it works"
+                done.batch = batch if batch is END else job.deliver(batch)
+            done.state = unpack_state(message.state)
+        except Exception as error:  # noqa: BLE001  # raised when the batch is due
+            reason = f"a batch from worker {self.number} cannot be unpacked: {type(error).__name__}: {error}"
+            done.batch, done.error = None, SampleError(reason, batch=task.seq)
+            done.error.__cause__ = error
+        if job is not None:
+            job.trace.add("transport", time.perf_counter_ns() - start, 0)
+        return done
+
+    def record(self, done: TaskResult) -> None:
+        """Count a batch as its own; done once, however often it is called."""
+        if self.last is None or self.last.task is not done.task:
+            last = TaskResult(
+                done.seq, rows=done.rows, state=done.state, task=done.task, worker=done.worker, rng=done.rng,
+                left_out=done.left_out,
+            )  # fmt: skip
+            self.last, self.rng, self.samples = last, done.rng or self.rng, self.samples + done.rows
+        if self.pending and self.pending[0] is done.task:
+            self.pending.popleft()
+
+    def make_failure(self, task: Task, error: BaseException, rows: int = 0) -> TaskResult:
+        """An error in the place of a batch."""
+        return TaskResult(task.seq, error=error, rows=rows, task=task, worker=self.number)
+
+    def make_death_error(self, task: Task) -> WorkerError:
+        """The error of a task at which its process died."""
+        pid, how = self.process.pid, self.exit_reason
+        hint = " It was likely out of memory." if how == SIGKILL_EXIT else ""
+        stacks = self.status.stacks()
+        cause = RuntimeError(f"DataLoader worker (pid {pid}) {how}{hint}" + (f"\n{stacks}" if stacks else ""))
+        error = WorkerError(
+            f"DataLoader worker (pid(s) {pid}) exited unexpectedly: it {how}",
+            worker=self.number, batch=task.seq, **self.current_indices(task),
+        )  # fmt: skip
+        error.__cause__ = cause
+        if stacks:
+            error.add_note(f"The worker's last stack:\n{stacks}")
+        return error
+
+    def read_progress(self) -> int:
+        """Calls begun and batches ended; it never falls, though another process may begin to count anew."""
+        if self.is_launched:
+            self._progress = max(self._progress, self.status.progress)
+        return self._progress
+
     def count_sent(self) -> int:
         """Batches that the process has sent, and that are not received yet."""
         return max(0, self.status.finished - self.received) if self.is_running else 0
+
+    def describe(self, stack: str | None) -> str:
+        """What it is doing, and where; ``stack`` is None if its process has exited."""
+        who = f"worker {self.number} (pid {self.process.pid})"
+        if stack is None:
+            return f"{who} has exited"
+        return f"{who} has been busy for {self.status.busy_s:.1f} s with {self.describe_work()}, here:\n{stack}"
 
     def describe_work(self) -> str:
         """What it is doing, in words."""
@@ -152,7 +227,7 @@ class WorkerProcess:
         task = next((task for task in self.pending if task.seq == batch), self.pending[0])
         return name_samples(task, row, self.status.count) if row >= 0 else f"batch {task.seq}"
 
-    def current_indices(self, task: Task) -> dict[str, Any]:
+    def current_indices(self, task: Task) -> dict[str, object]:
         """The index, or indices, of ``task`` that its current call asks for, for an error; empty if unknown."""
         row = self.status.row
         if row < 0 or self.start_result is None:

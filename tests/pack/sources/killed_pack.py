@@ -18,7 +18,7 @@ from PIL import Image
 
 import penstock as ps
 from penstock.pack.pipeline.run import PackProgress
-from penstock.stores.lmdb.commit_limits import CommitLimits
+from penstock.stores.lmdb.environment_writer import CommitLimits
 from penstock.stores.pack.writer import LmdbWriter
 
 COUNT: Final = 60

@@ -28,6 +28,11 @@ def make_array(values: list[Any], name: str, base: Any) -> Any:
     )
 
 
+def read_all(column: Any) -> list[Any]:
+    """The values of all rows."""
+    return [column.get(row) for row in range(len(column))]
+
+
 def cut(array: Any, cuts: list[int], start: int) -> list[Any]:
     """Chunks of an array without its first values: slices with offsets, some of them empty."""
     array = array.slice(min(start, len(array)))
@@ -58,14 +63,14 @@ def test_bytes_are_those_of_pyarrow(
     got = [column.get(row) for row in range(len(expected))]
     assert [None if value is None else bytes(value) for value in got] == expected
     assert all(value is None or value.readonly for value in got)
-    assert [None if value is None else bytes(value) for value in column.get_all()] == expected
+    assert [None if value is None else bytes(value) for value in read_all(column)] == expected
 
 
 def test_bytes_are_not_copied() -> None:
     """A value is a view of the buffer of the column."""
     array = pa.array([b"abc", b"defg"])
 
-    view = BinaryColumn([array]).get(1)
+    view: Any = BinaryColumn([array]).get(1)
 
     begin = array.buffers()[2].address
     assert np.frombuffer(view, np.uint8).__array_interface__["data"][0] == begin + 3
@@ -79,7 +84,7 @@ def test_a_null_struct_has_null_children() -> None:
     column = BinaryColumn([array.slice(1)], ("bytes",))
 
     assert column.get(0) is None
-    assert bytes(column.get(1)) == b"c"
+    assert bytes(column.get(1) or b"") == b"c"
 
 
 @given(st.lists(st.binary(min_size=3, max_size=3) | st.none(), max_size=20), st.integers(0, 5))
@@ -87,7 +92,7 @@ def test_values_of_fixed_size_are_those_of_pyarrow(values: list[bytes | None], s
     """Binary values of one size are found by their number."""
     column = BinaryColumn([pa.array(values, pa.binary(3)).slice(min(start, len(values)))])
 
-    assert [None if value is None else bytes(value) for value in column.get_all()] == values[start:]
+    assert [None if value is None else bytes(value) for value in read_all(column)] == values[start:]
 
 
 @given(
@@ -105,7 +110,7 @@ def test_numbers_are_those_of_pyarrow(values: list[int | None], name: str, cuts:
 
     expected = values[start:]
     assert [column.get(row) for row in range(len(expected))] == expected
-    whole = column.to_numpy(np.dtype(np.int64), -1)
+    whole = column.to_numpy(is_float=False)
     assert whole.tolist() == [-1 if value is None else value for value in expected]
     assert not whole.flags.writeable
 
@@ -114,7 +119,7 @@ def test_a_column_without_nulls_is_not_copied() -> None:
     """A column of one chunk is a view."""
     array = pa.array([1, 2, 3], pa.int64())
 
-    whole = NumberColumn([array]).to_numpy(np.dtype(np.int64), -1)
+    whole = NumberColumn([array]).to_numpy(is_float=False)
 
     assert whole.__array_interface__["data"][0] == array.buffers()[1].address
 
@@ -124,7 +129,7 @@ def test_a_column_without_nulls_is_not_copied() -> None:
 )
 def test_text_is_that_of_pyarrow(values: list[str | None], name: str) -> None:
     """Text in each layout is str."""
-    assert TextColumn([pa.array(values, getattr(pa, name)())]).get_all() == values
+    assert read_all(TextColumn([pa.array(values, getattr(pa, name)())])) == values
 
 
 @given(st.lists(st.none() | st.lists(st.floats(width=32, allow_nan=False), max_size=4), max_size=20), st.integers(0, 3))
@@ -132,7 +137,7 @@ def test_lists_are_arrays(values: list[list[float] | None], start: int) -> None:
     """A list of numbers is an array, a view of the values of the column."""
     column = ListColumn([pa.array(values, pa.list_(pa.float32())).slice(min(start, len(values)))])
 
-    got = column.get_all()
+    got = read_all(column)
 
     assert [None if value is None else value.tolist() for value in got] == values[start:]
     assert all(value is None or value.dtype == np.float32 for value in got)
@@ -154,8 +159,9 @@ def test_children_of_lists_of_structs_are_arrays(rows: list[list[tuple[float, in
     for array in (of_structs, of_lists):
         boxes, classes = ListColumn([array], ["bbox"]), ListColumn([array], ["category"])
         for row, expected in enumerate(rows):
-            assert boxes.get(row).ravel().tolist() == [x for x, _ in expected for _ in range(2)]
-            assert classes.get(row).tolist() == [c for _, c in expected]
+            got: Any = boxes.get(row)
+            assert got.ravel().tolist() == [x for x, _ in expected for _ in range(2)]
+            np.testing.assert_array_equal(classes.get(row), [c for _, c in expected])
 
 
 def test_lists_of_different_lengths_are_refused() -> None:
@@ -172,8 +178,8 @@ def test_nulls_in_lists_are_not_numbers() -> None:
     whole = ListColumn([pa.array([[1, None], [2]], pa.list_(pa.int32()))])
 
     np.testing.assert_array_equal(floats.get(0), np.array([1, np.nan], np.float32))
-    assert floats.get(1).tolist() == [2.0]
-    assert whole.get(1).tolist() == [2]
+    np.testing.assert_array_equal(floats.get(1), [2.0])
+    np.testing.assert_array_equal(whole.get(1), [2])
     with pytest.raises(ValueError, match="cannot be missing"):
         whole.get(0)
 
@@ -182,7 +188,7 @@ def test_other_values_are_json() -> None:
     """Structs, lists of text and dates are what JSON can hold."""
     array = pa.array([{"when": dt.date(2024, 5, 6), "tags": ["a", None], "more": {"n": 1}}, None])
 
-    assert JsonColumn([array]).get_all() == [{"when": "2024-05-06", "tags": ["a", None], "more": {"n": 1}}, None]
+    assert read_all(JsonColumn([array])) == [{"when": "2024-05-06", "tags": ["a", None], "more": {"n": 1}}, None]
 
 
 @pytest.mark.parametrize("offsets", [[0, 99, 3], [0, -1, 6], [0, 5, 2]])
@@ -192,4 +198,4 @@ def test_offsets_outside_are_refused(offsets: list[int]) -> None:
     column = BinaryColumn([pa.Array.from_buffers(pa.binary(), 2, buffers)])
 
     with pytest.raises(ValueError, match="its bytes are from"):
-        column.get_all()
+        read_all(column)

@@ -124,17 +124,18 @@ def test_usual_names_are_found_in_any_case(write: Callable[[Any], Path]) -> None
         assert store[1].fields["boxes"].tolist() == [[1, 2, 3, 4]]
 
 
-def test_raw_pixels_are_read_as_rgb(write: Callable[[Any], Path]) -> None:
-    """Pixels in a column of bytes are arrays in the stated shape, RGB whatever their order."""
-    pixels = np.random.default_rng(1).integers(0, 256, (12, 3, 4, 3), np.uint8)
+@pytest.mark.parametrize("order", [[2, 1, 0], [2, 1, 0, 3]])
+def test_raw_pixels_are_read_as_rgb(write: Callable[[Any], Path], order: list[int]) -> None:
+    """Pixels in a column of bytes are arrays in the stated shape, RGB whatever their order; a fourth channel stays."""
+    pixels = np.random.default_rng(1).integers(0, 256, (12, 3, 4, len(order)), np.uint8)
     path = write(pa.table({"data": [each.tobytes() for each in pixels], "y": list(range(12))}))
 
-    with ps.open(path, image="data", shape=[3, 4, 3], channels="BGR") as store:
+    with ps.open(path, image="data", shape=[3, 4, len(order)], channels="BGR") as store:
         records = store.read([11, 0, 5])
 
-        assert store.schema["image"].kind == "pixels:uint8[3,4,3]"
+        assert store.schema["image"].kind == f"pixels:uint8[3,4,{len(order)}]"
     for record, row in zip(records, (11, 0, 5), strict=True):
-        np.testing.assert_array_equal(record.fields["image"], pixels[row][..., ::-1])
+        np.testing.assert_array_equal(record.fields["image"], pixels[row][..., order])
         assert record.fields["label"] == row
 
 

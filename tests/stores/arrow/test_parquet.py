@@ -28,7 +28,7 @@ from penstock.errors import (
     StoreNotFoundError,
 )
 from penstock.stores.arrow import parquet_files, parquet_pages, parquet_reader
-from penstock.stores.arrow.parquet_pages import ChunkPages, ColumnLayout, UnsupportedPageError
+from penstock.stores.arrow.parquet_pages import ChunkPages, UnsupportedPageError
 from penstock.stores.arrow.thrift_compact import read_struct
 from tests.stores.arrow.columns import CLASSES, make_contents, make_table
 
@@ -361,10 +361,10 @@ def test_any_bytes_are_pages_or_refused(content: bytes, rows: int, maximum: int,
     decompress = (lambda view, nbytes: memoryview(bytes(view)[:nbytes])) if packed else None
 
     with contextlib.suppress(ValueError, IndexError, UnsupportedPageError):
-        chunk = ChunkPages(memoryview(content), rows, ColumnLayout(maximum, size), decompress, check=False)
+        chunk = ChunkPages(memoryview(content), rows, maximum, size, decompress, check=False)
         for row in range(rows):
             page, row_of_page = chunk.find(row)
-            chunk.read(page).get(row_of_page)
+            chunk.read(page)[0].get(row_of_page)
 
 
 @given(st.data())
@@ -387,10 +387,10 @@ def test_changed_pages_are_pages_or_refused(data: st.DataObject) -> None:
         pages[at] = byte
 
     with contextlib.suppress(ValueError, IndexError, UnsupportedPageError):
-        read = ChunkPages(memoryview(bytes(pages)), len(contents), ColumnLayout(1), None, check=False)
+        read = ChunkPages(memoryview(bytes(pages)), len(contents), 1, 0, None, check=False)
         for row in range(len(contents)):
             page, row_of_page = read.find(row)
-            read.read(page).get(row_of_page)
+            read.read(page)[0].get(row_of_page)
 
 
 def test_a_page_without_room_for_its_levels_is_refused() -> None:
@@ -399,7 +399,7 @@ def test_a_page_without_room_for_its_levels_is_refused() -> None:
 
     for nbytes in (2, 1, 0):
         sized = header[:3] + bytes((2 * nbytes,)) + header[4:5] + bytes((2 * nbytes,)) + header[6:]
-        pages = ChunkPages(memoryview(sized + b"\0" * nbytes), 1, ColumnLayout(1), None, check=False)
+        pages = ChunkPages(memoryview(sized + b"\0" * nbytes), 1, 1, 0, None, check=False)
         with pytest.raises(ValueError, match=f"the page has {nbytes}"):
             pages.read(0)
 
@@ -413,13 +413,13 @@ def test_large_dictionaries_are_left_to_pyarrow(tmp_path: Path, monkeypatch: pyt
     )
     monkeypatch.setattr(parquet_pages, "_MAX_VALUES", 3)
     refused: list[int] = []
-    decoded = parquet_reader.ParquetReader.read_group
+    decode = parquet_reader.ParquetChunks.decode
 
-    def read_group(reader: Any, group: int, *names: Any) -> Any:
-        refused.append(group)
-        return decoded(reader, group, *names)
+    def note_group(chunks: Any, column: str, path: Any, group: Any = None) -> Any:
+        refused.extend([] if group is None else [group])
+        return decode(chunks, column, path, group)
 
-    monkeypatch.setattr(parquet_reader.ParquetReader, "read_group", read_group)
+    monkeypatch.setattr(parquet_reader.ParquetChunks, "decode", note_group)
     with ps.open(path) as store:
         assert read_images(store, [*range(6)]) == contents
     assert set(refused) == {0}
@@ -439,23 +439,23 @@ def test_numbers_of_more_than_64_bits_are_refused() -> None:
     """A number that fits no integer of Thrift is damage: it does not become an index or a size."""
     content = b"\x16" + b"\xff" * 9 + b"%c\0"
 
-    assert read_struct(content % 1, 0, {1: None})[0] == {1: -(1 << 63)}
+    assert read_struct(content % 1, 0)[0] == {1: -(1 << 63)}
     with pytest.raises(ValueError, match="64 bits"):
-        read_struct(content % 2, 0, {1: None})
+        read_struct(content % 2, 0)
 
 
 @given(st.binary(max_size=100))
 def test_any_bytes_are_a_struct_or_refused(content: bytes) -> None:
     """The reader of Thrift raises ValueError or IndexError for wrong bytes, and ends."""
     with contextlib.suppress(ValueError, IndexError):
-        read_struct(content, 0, {1: None, 2: {1: None}, 4: ({1: ({3: {4: None}},), 3: None},)})
+        read_struct(content, 0)
 
 
 def test_nested_structs_are_limited() -> None:
     """Bytes that nest structs or lists without end are refused before Python's own limit."""
     for content in (b"\x1c" * 5000, b"\x19" + b"\x19" * 5000, b"\x4c" + b"\x1c" * 5000):
         with pytest.raises(ValueError, match="nested too deeply"):
-            read_struct(content, 0, {1: {1: {}}})
+            read_struct(content, 0)
 
 
 def test_100000_records_open_and_read(tmp_path: Path) -> None:

@@ -378,10 +378,11 @@ def test_damaged_schemas_are_refused(tmp_path: Path) -> None:
         "[",
         '{"schema": {}, "key": []}',
         '{"schema": {"image": {"kind": "image"}}, "key": ["image", "path"]}',
+        '{"schema": {"label": {"kind": "label"}}, "key": ["__key__"]}',
     ):
         table = pa.table({"label": [1]}, metadata={"penstock": entry})
         pq.write_table(table, tmp_path / "x.parquet")
-        with pytest.raises(StoreError, match="penstock"):
+        with pytest.raises(StoreError, match=r"metadata .penstock|with the keys is missing"):
             ps.open(tmp_path / "x.parquet")
 
 

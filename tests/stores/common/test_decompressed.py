@@ -98,7 +98,7 @@ def test_no_space_anywhere_is_an_error_that_says_so(tmp_path: Path, monkeypatch:
     def refuse(**arguments: object) -> tuple[int, str]:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("penstock.stores.common.decompressed.tempfile.mkstemp", refuse)
+    monkeypatch.setattr("penstock.stores.common.regular_file.tempfile.mkstemp", refuse)
 
     with pytest.raises(StoreError, match="decompress it, make space, or name another folder"):
         DecompressedCopies([source]).find(source, "gz")

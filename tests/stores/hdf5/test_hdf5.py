@@ -16,7 +16,6 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, StoreError, StoreFormatError
-from penstock.stores.hdf5.rows import LibraryRows
 from penstock.stores.hdf5.store import Hdf5Store
 
 h5py = pytest.importorskip("h5py")
@@ -88,8 +87,20 @@ def test_pixels_of_every_layout_are_those_of_h5py(path: Path, layout: str, dtype
             assert not image.flags.writeable
         for index in range(COUNT):
             np.testing.assert_array_equal(store.blobs("image", [index])[0], pixels[index])
-        rows = store._readers["image"]._rows  # type: ignore[attr-defined]  # which way was taken
-        assert isinstance(rows, LibraryRows) != is_direct
+        assert bool(store._opened.get()._datasets) != is_direct  # those that h5py reads
+
+
+def test_h5py_keeps_chunks_for_other_records(tmp_path: Path) -> None:
+    """h5py keeps 64 MiB of the chunks of a dataset, in all files of a store together: chunks hold several records."""
+    for number in range(4):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file.create_dataset("image", data=random_pixels(COUNT, 6, 5), chunks=(4, 6, 5), compression="lzf")
+
+    with ps.open([tmp_path / f"{number}.h5" for number in range(4)]) as store:
+        store.read([COUNT + 1])
+        (dataset,) = store._opened.get()._datasets.values()  # type: ignore[attr-defined]  # what h5py has opened
+
+        assert dataset.file.id.get_access_plist().get_cache()[2] == 16 << 20
 
 
 def test_a_userblock_is_read_by_h5py(path: Path) -> None:

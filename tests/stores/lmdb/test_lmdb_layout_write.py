@@ -17,7 +17,7 @@ import penstock as ps
 from penstock.errors import ArgumentError, PackError, StoreError, StoreFormatError
 from penstock.sample import Field, Schema
 from penstock.stores import STORES
-from penstock.stores.lmdb.commit_limits import CommitLimits
+from penstock.stores.lmdb.environment_writer import CommitLimits
 from penstock.stores.lmdb.layout_writer import LmdbLayoutWriter
 from penstock.stores.lmdb.written_entries import NamesWriter, PairsWriter, PickleIndexWriter
 from penstock.stores.location import Location
@@ -223,7 +223,7 @@ def test_a_writer_that_was_killed_at_its_end_is_resumed(
     writer = begin(layout, tmp_path / "set")
     append(writer, layout)
 
-    def stop(*_: object) -> None:
+    def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

@@ -26,7 +26,7 @@ from penstock.sample import Field, Schema
 from penstock.stores import STORES
 from penstock.stores.base import Store
 from penstock.stores.location import Location
-from penstock.stores.mongo.writer import ServerWriter
+from penstock.stores.mongo.writer import DocumentWriter
 from penstock.stores.writing import Skipped, Writer
 from tests.stores.mongo.collections_of_documents import Documents, make_jpeg, open_database
 
@@ -86,7 +86,7 @@ def begin(url: str, schema: Schema = SCHEMA, source: str = "source", *, overwrit
 @pytest.fixture
 def small_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commits every fifty records."""
-    monkeypatch.setattr(ServerWriter, "commit_records", 50)
+    monkeypatch.setattr(DocumentWriter, "commit_records", 50)
 
 
 def write(url: str, count: int, begin_at: int = 0) -> None:
@@ -262,9 +262,9 @@ def test_an_interrupted_writer_is_resumed(documents: Documents, kind: str, stops
 
 WRITE = """
 import sys
-from penstock.stores.mongo.writer import ServerWriter
+from penstock.stores.mongo.writer import DocumentWriter
 from tests.stores.mongo.test_mongo_write import begin, fields
-ServerWriter.commit_records = 50
+DocumentWriter.commit_records = 50
 writer = begin(sys.argv[1])
 print("begun", flush=True)
 for number in range(writer.committed.consumed, 150):

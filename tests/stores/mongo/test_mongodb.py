@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -310,7 +311,7 @@ def test_ids_are_the_records(documents: Documents) -> None:
         warnings.simplefilter("ignore", UserWarning)
         assert list(store.keys()) == ["n3.jpg", "n1.jpg", "n5.jpg"]
         assert [record.fields["image"] for record in store] == [make_jpeg(i) for i in (3, 1, 5)]
-        assert store.problems == ((str(absent), "there is no document with this _id"),)
+        assert store.problems == ((str(absent), "no document has this _id"),)
         assert store.unreadable == store.problems
         assert repr(store.options) == "{'ids': <4 ids>}"
         with ps.open(store.url, ids=store.options["ids"]) as again:
@@ -337,6 +338,18 @@ def test_ids_are_of_any_type(documents: Documents, ids: list[Any]) -> None:
         found = {record.key: record.fields["n"] for record in store.read(range(len(ids)))}
 
     assert found == {str(each): i for i, each in enumerate(ids)}
+
+
+def test_ids_may_be_uuids(documents: Documents) -> None:
+    """UUIDs, which drivers of other languages store as ids, are keys as their text, also inside a document."""
+    uuids = [UUID(int=number) for number in (2, 1)]
+    stored = [bson.Binary.from_uuid(each) for each in uuids]
+    documents.insert([{"_id": each, "image": make_jpeg(i)} for i, each in enumerate([*stored, {"part": stored[0]}])])
+
+    with ps.open(documents.url()) as opened, pickle.loads(pickle.dumps(opened)) as store:
+        rows = [[*store.keys()].index(str(each)) for each in (*uuids, {"part": uuids[0]})]
+        assert store.blobs("image", rows) == [make_jpeg(i) for i in range(3)]
+        assert store.digest() == opened.digest()
 
 
 def test_a_manifest_gives_records_and_fields(documents: Documents, tmp_path: Path) -> None:

@@ -23,13 +23,13 @@ import penstock as ps
 from penstock import view
 from penstock.errors import ArgumentError, PenstockError
 from penstock.sample import SampleKeys, Schema
-from penstock.stores.lmdb.files import HASHES
+from penstock.stores.fields.columns import get_column_dtype
+from penstock.stores.lmdb.pages import HASHES
 from penstock.stores.pack.format import (
     COLUMNS,
     KEYS,
     RECORDS,
     encode_column,
-    get_column_dtype,
 )
 from penstock.stores.pack.meta import META, META_ENTRY, META_HASH
 from penstock.stores.pack.page_hashes import PageHashFile

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import struct
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 
 import lmdb
@@ -155,7 +157,7 @@ def test_file_cut_while_open_is_noticed(tmp_path: Path) -> None:
     with LmdbStore(pack) as store:
         os.truncate(pack / "data.mdb", 8192)
 
-        with pytest.raises(StoreError, match="changed while it was open"):
+        with pytest.raises(StoreError, match="changed while this store was open"):
             store.read([30])
 
 
@@ -283,7 +285,7 @@ def test_records_exchanged_are_found(tmp_path: Path) -> None:
     (pack / "pages.xxh3").unlink()
     content = bytearray((pack / "data.mdb").read_bytes())
     with PageFile(pack / "data.mdb", "pack") as pages:
-        leaf = next(number for number, _ in pages.leaves(pages.trees()[b"records"]))
+        leaf = next(number for number, _ in pages.nodes(pages.trees()[b"records"]))
     first, second = (content.index(struct.pack(">Q", index), leaf * 4096) + 8 for index in (8, 9))
     content[first : first + 8], content[second : second + 8] = content[second : second + 8], content[first : first + 8]
     (pack / "data.mdb").write_bytes(content)
@@ -304,6 +306,21 @@ def test_ending_chooses_the_kind_of_a_new_store(tmp_path: Path) -> None:
     """A store that is not there yet is LMDB, by its ending or by default."""
     assert find(tmp_path / "new.lmdb", to_write=True) == (LmdbStore, Location("lmdb", str(tmp_path / "new.lmdb")))
     assert find(tmp_path / "new", to_write=True)[0] is LmdbStore
+
+
+def test_a_store_that_is_dropped_is_unmapped_at_once(tmp_path: Path) -> None:
+    """No circle of references keeps a map until garbage is collected."""
+    store = LmdbStore(make_pack(tmp_path / "p.lmdb"))
+    list(store.keys())
+    store.read([0])
+    held = weakref.ref(store.get_opened().map)
+
+    gc.disable()
+    try:
+        del store
+        assert held() is None
+    finally:
+        gc.enable()
 
 
 def test_two_stores_share_one_map(tmp_path: Path) -> None:
@@ -351,7 +368,7 @@ def test_prefetch_reads_nothing_wrong_and_raises_nothing(tmp_path: Path) -> None
     pack = make_pack(tmp_path / "p.lmdb", 40, SMALL_COMMITS)
     with LmdbStore(pack) as store:
         expected = [bytes(record.fields["image"]) for record in store.read(range(40))]
-        leaf = store._open()._leaves[0]
+        leaf = store.get_opened().map._leaves[0]
     damaged = tmp_path / "damaged.lmdb"
     shutil.copytree(pack, damaged)
     flip(damaged / "data.mdb", 4096 * leaf + 20)

@@ -34,7 +34,7 @@ from penstock.errors import (
 from penstock.pixel_rows import PixelRows
 from penstock.sample import Field, Schema
 from penstock.stores.base import Skipped
-from penstock.stores.lmdb.files import HASHES
+from penstock.stores.lmdb.pages import HASHES
 from penstock.stores.origin import ORIGIN_FILE
 from penstock.stores.pack.blocks import MAX_ROW_NBYTES, BlockLayout, ParsedBlock, pack_block
 from penstock.stores.pack.meta import PackMeta
@@ -389,13 +389,13 @@ def test_stored_sizes_that_lie_are_damage(tmp_path: Path) -> None:
         schema = Schema({"image": Field(f"pixels:uint8[*,4,{'*' if len(wrong) == 12 else 3}]")})
         pack = tmp_path / f"{wrong.hex() or 'short'}.lmdb"
         writer = LmdbWriter(pack, schema, "source")
-        prepared = writer.prepare("a", {"image": image})
-        key, value, small = prepared
+        prepared: Any = writer.prepare("a", {"image": image})
+        [(key, value, small)] = prepared
         codec = writer._entries._codec  # type: ignore[attr-defined]  # to write what no writer writes
         stored = wrong + bytes(value.begin[-36:]) if wrong else b"\0"
         fake = {"image": stored}
         codec._pack_blob = lambda name, given: given  # as above
-        writer.append((key, codec.encode("a", fake), small))
+        writer.append([(key, codec.encode("a", fake), small)])
         writer.finish()
 
         with LmdbStore(pack) as store, pytest.raises(CorruptRecordError, match="field 'image'"):

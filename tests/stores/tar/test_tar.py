@@ -79,9 +79,10 @@ def read_index(*contents: bytes) -> list[dict[str, Any]] | None:
     samples = []
     for row, key in enumerate(index.keys):
         sample: dict[str, Any] = {"__key__": key}
-        for suffix, file in zip(index.suffixes[index.groups[row]], range(*index.begins[row : row + 2]), strict=True):
-            begin = index.offsets[file]
-            sample[suffix] = contents[index.shards[row]][begin : begin + index.sizes[file]]
+        group, shard = index.records[row]
+        for suffix, file in zip(index.suffixes[group], range(*index.begins[row : row + 2]), strict=True):
+            begin, nbytes = index.files[file]
+            sample[suffix] = contents[shard][begin : begin + nbytes]
         samples.append(sample)
     return samples
 
@@ -582,15 +583,20 @@ def test_a_damaged_index_is_made_again(tmp_path: Path) -> None:
     with np.load(kept) as archive:
         arrays = {name: archive[name] for name in archive.files}
 
+    other_group, elsewhere = arrays["records"].copy(), arrays["members"].copy()
+    other_group["group"] += 7
+    elsewhere["offset"] += 10**9
+
     for name, wrong in (
-        ("offsets", arrays["offsets"][:1]),
-        ("groups", arrays["groups"] + 7),
+        ("members", arrays["members"][:1]),
+        ("members", arrays["members"]["offset"]),
+        ("records", other_group),
         ("texts", arrays["keys"]),
     ):
         np.savez(kept, **(arrays | {name: wrong}))
         with open_store(path) as store:
             assert [bytes(record.fields["image"]) for record in store] == [b"1", b"2"]
-    np.savez(kept, **(arrays | {"offsets": arrays["offsets"] + 10**9}))
+    np.savez(kept, **(arrays | {"members": elsewhere}))
     with open_store(path) as store, pytest.raises(CorruptRecordError, match=r"must be inside a\.tar"):
         store.read([0])
 

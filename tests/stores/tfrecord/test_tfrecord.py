@@ -375,7 +375,7 @@ def test_without_a_writable_folder_the_cache_of_the_user_is_used(
 
     from tempfile import mkstemp
 
-    monkeypatch.setattr("penstock.stores.common.decompressed.tempfile.mkstemp", refuse)
+    monkeypatch.setattr("penstock.stores.common.regular_file.tempfile.mkstemp", refuse)
 
     with ps.open(path) as store:
         assert store[0].key == "0.jpg"

@@ -25,6 +25,8 @@ from typing import Any, Final
 import numpy as np
 import torch
 
+from penstock.torch.device.copying import CopyStreams
+
 WIDTH: Final = 4
 OVERWRITTEN: Final = -1
 
@@ -115,7 +117,7 @@ class DeviceTensor(torch.Tensor):
         return self
 
 
-class DelayedDevice:
+class DelayedDevice(CopyStreams):
     """Streams and memory of the fake device, with the methods of ``CopyStreams``.
 
     Parameters
@@ -160,7 +162,7 @@ class DelayedDevice:
         finally:
             self.active = before
 
-    def record(self, tensor: DeviceTensor, stream: LateStream) -> None:
+    def record(self, tensor: Any, stream: LateStream) -> None:
         """Keep the block until the stream has finished its present work."""
         if "record" not in self.ignored and stream is not tensor.block.stream:
             tensor.block.users.add(stream)

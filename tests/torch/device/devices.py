@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 import torch
 
+from penstock.torch.device.copying import CopyStreams
 from penstock.torch.device.prefetching import Prefetcher
 
 META: Final = torch.device("meta")
@@ -65,7 +66,7 @@ class FakeStream:
         self._device.done = len(self._device.events)
 
 
-class FakeStreams:
+class FakeStreams(CopyStreams):
     """A fake device with streams: its memory is meta tensors, and it has finished events up to ``done``."""
 
     device = META

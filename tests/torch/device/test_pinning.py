@@ -33,7 +33,7 @@ class FakeEvent:
         return self.number <= self._device.done
 
 
-class FakeCuda:
+class FakeCuda(pinning.CudaCalls):
     """A fake of CUDA that records calls and returns the error of the test."""
 
     def __init__(self, error: int = 0) -> None:
@@ -334,15 +334,15 @@ def test_locking_twice_is_refused_and_leaves_no_error_behind() -> None:
     """CUDA's error is cleared, so the next kernel does not raise it."""
     array = np.zeros(1 << 20, np.uint8)
     address = array.__array_interface__["data"][0] + 4095 & ~4095
-    undo = pinning.lock_pages(address, 8192)
+    undo = pinning.CudaPageLock()(address, 8192)
 
     with pytest.raises(ArgumentError, match="locked already"):
-        pinning.lock_pages(address, 8192)
+        pinning.CudaPageLock()(address, 8192)
     sum_ = (torch.ones(10, device="cuda") * 2).sum().item()
     undo()
 
     assert sum_ == 20
-    pinning.lock_pages(address, 8192)()
+    pinning.CudaPageLock()(address, 8192)()
 
 
 @needs_cuda

@@ -18,9 +18,10 @@ torch = pytest.importorskip("torch")
 import penstock as ps  # noqa: E402  # it needs torch
 import penstock.torch as pt  # noqa: E402  # as above
 from penstock.errors import ArgumentError  # noqa: E402  # as above
+from penstock.loader.position import Position  # noqa: E402  # as above
+from penstock.torch.device.copying import find_streams  # noqa: E402  # as above
 from penstock.torch.device.prefetching import Prefetcher, prefetch  # noqa: E402  # as above
-from penstock.torch.device.streams import find_streams  # noqa: E402  # as above
-from penstock.torch.loader.saving import DeferredState  # noqa: E402  # as above
+from penstock.torch.loader import saving, state  # noqa: E402  # as above
 from penstock.workers.slots import SlotPool  # noqa: E402  # as above
 from tests.torch.device.devices import (  # noqa: E402  # as above
     META,
@@ -493,13 +494,13 @@ def test_a_state_counts_what_was_handed_over(taken: int, streams: Any, module: A
 def test_a_state_is_written_down_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prefetching records the loader's position, and computes no state for each batch."""
     written: list[int] = []
-    write = DeferredState.state
+    write = state.dump
 
-    def counted(mark: DeferredState) -> dict[str, Any]:
-        written.append(mark.live.batches)
-        return write(mark)
+    def counted(live: Position, *others: Any) -> dict[str, Any]:
+        written.append(live.batches)
+        return write(live, *others)
 
-    monkeypatch.setattr(DeferredState, "state", counted)
+    monkeypatch.setattr(saving, "dump", counted)
     prefetched = Prefetcher(pt.DataLoader(list(range(20)), 3), META, depth=3, streams=FakeStreams())
     walk = iter(prefetched)
     next(walk), next(walk)

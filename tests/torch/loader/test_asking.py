@@ -167,8 +167,10 @@ def test_a_sampler_that_is_put_in_after_a_state_was_asked_for_is_iterated(num_wo
     assert [int(index) for batch in loader for index in batch[0]] == list(range(N - 1, -1, -1))
 
 
-@pytest.mark.parametrize("workers", WORKERS)
-@pytest.mark.parametrize("what", LOADERS)
+@pytest.mark.parametrize(
+    ("what", "workers"),
+    [*itertools.product(LOADERS, ["serial", "processes"]), ("shuffled", "persistent"), ("stream", "persistent")],
+)
 def test_a_state_from_before_the_epoch_begins_it_alike(what: str, workers: str) -> None:
     """Elsewhere, both epochs are those that the loader had which was asked."""
     reseed()
@@ -186,8 +188,17 @@ def test_a_state_from_before_the_epoch_begins_it_alike(what: str, workers: str) 
     again.close()
 
 
-@pytest.mark.parametrize(("first", "second"), list(itertools.permutations(WORKERS, 2)))
-@pytest.mark.parametrize("what", ["shuffled", "own generator", "filled"])
+@pytest.mark.parametrize(
+    ("what", "first", "second"),
+    [
+        *(("shuffled", *pair) for pair in itertools.permutations(WORKERS, 2)),
+        *(
+            (what, *pair)
+            for what in ("own generator", "filled")
+            for pair in (("serial", "processes"), ("processes", "serial"))
+        ),
+    ],
+)
 def test_the_order_does_not_hang_on_workers(what: str, first: str, second: str) -> None:
     """The epoch that a state was taken before has the same order with workers of another kind."""
     reseed()

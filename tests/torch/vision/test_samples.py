@@ -378,8 +378,9 @@ def test_a_pixel_and_its_box_stay_together(tmp_path: Path) -> None:
 # loaders
 
 
-@pytest.mark.parametrize("transform", [*CALLED, *COMPILED])
-@pytest.mark.parametrize("module", [ps, pt])
+@pytest.mark.parametrize(
+    ("module", "transform"), [*((pt, name) for name in [*CALLED, *COMPILED]), (ps, "pil"), (ps, "one size")]
+)
 def test_any_workers_give_the_same(store: Path, transform: str, module: Any) -> None:
     """With threads, processes or no workers, as NumPy arrays or tensors; and after a resume."""
     dataset = ps.StoreDataset(store, FIELDS, {**CALLED, **COMPILED}[transform], batch_form="torchvision")

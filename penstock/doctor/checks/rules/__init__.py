@@ -1,1 +1,1 @@
-"""The rules of :func:`penstock.doctor.check`: one file each, named after the rule."""
+"""The rules of :func:`penstock.doctor.check`: those about one matter are in one module."""

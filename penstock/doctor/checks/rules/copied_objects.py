@@ -66,7 +66,7 @@ def estimate_nbytes(value: object, most: int | None = None) -> int:
     Parameters
     ----------
     value : object
-        A container. Its own array of pointers is not counted. Any other object counts 0 bytes.
+        A container. Its own array of pointers is not counted. Another object counts 0 bytes.
     most : int, optional
         The most bytes that one object counts.
     """

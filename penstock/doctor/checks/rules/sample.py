@@ -13,8 +13,8 @@ from penstock.datasets.base import fetch
 from penstock.datasets.object_graph import find_objects
 from penstock.doctor.checks.findings import Finding
 from penstock.doctor.checks.pickling import try_pickling
-from penstock.doctor.checks.settings import count_usable_cores
-from penstock.doctor.checks.subject import Subject
+from penstock.doctor.checks.subject import Loader, Subject
+from penstock.doctor.machine.control_group import count_usable_cores
 from penstock.sample import Sample, SampleKeys
 
 __all__ = ["find"]
@@ -44,7 +44,7 @@ def find(subject: Subject) -> Iterator[Finding]:
         times_s.append(time.perf_counter() - start_s)
     yield from _find_slow_samples(subject, times_s[1:])  # the first sample also opens files and fills caches
     if loaded and subject.loader is not None and subject.settings.kind == "processes":
-        yield from _find_unsendable(subject, loaded[0])
+        yield from _find_unsendable(subject, subject.loader, loaded[0])
 
 
 def _load_samples(subject: Subject) -> Iterator[Sample]:
@@ -68,11 +68,11 @@ def _find_slow_samples(subject: Subject, times_s: list[float]) -> Iterator[Findi
         yield Finding("sample", "warning", "num_workers=0", text, f"Pass num_workers=1 to {cores}.")
 
 
-def _find_unsendable(subject: Subject, sample: Sample) -> Iterator[Finding]:
+def _find_unsendable(subject: Subject, loader: Loader, sample: Sample) -> Iterator[Finding]:
     """Find what a worker process cannot send in a batch."""
     is_unbatched = subject.argument("batch_size") is None and subject.argument("batch_sampler") is None
     try:
-        batch = subject.loader.collate_fn(sample if is_unbatched else [sample])
+        batch = loader.collate_fn(sample if is_unbatched else [sample])
     except Exception as error:  # noqa: BLE001  # the user's code may raise anything: that is the finding
         text = f"collate_fn raises for a sample of type {type(sample).__name__}: {type(error).__name__}: {error}"
         yield Finding("sample", "error", "collate_fn", text, "Pass a collate_fn that accepts these samples.")

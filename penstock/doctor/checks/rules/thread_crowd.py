@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from penstock.doctor.checks.findings import Finding
-from penstock.doctor.checks.settings import count_usable_cores
 from penstock.doctor.checks.subject import Subject
+from penstock.doctor.machine.control_group import count_usable_cores
 from penstock.wording import counted
 
 __all__ = ["find"]
@@ -72,7 +72,7 @@ def _find_linear_algebra(subject: Subject) -> Iterator[Finding]:
     for function in subject.functions:
         lines = [call.line for call in function.calls if call.name.startswith(_LINEAR_ALGEBRA)]
         lines += [
-            function.line_of(node)
+            node.lineno
             for node in ast.walk(function.tree)
             if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)
         ]

@@ -6,13 +6,13 @@ import inspect
 import linecache
 import types
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Literal
 
 import numpy as np
 import torch
 
 from penstock.datasets.user_code import is_user_file
+from penstock.doctor.checks.findings import name_lines
 from penstock.doctor.checks.script.source import find_position, read_text
 
 __all__ = ["Cast", "EventKind", "ScriptEvent", "SourceLine", "find_caller", "line_of", "text_of"]
@@ -36,8 +36,7 @@ class SourceLine:
     function: str = ""
 
     def __str__(self) -> str:
-        shown = f"{Path(self.file).name}, line {self.line}"
-        return f"{self.function} ({shown})" if self.function else shown
+        return name_lines(self.function, self.file, [self.line])
 
 
 @dataclass(frozen=True, slots=True)

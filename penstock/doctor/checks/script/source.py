@@ -7,7 +7,7 @@ import itertools
 import linecache
 import types
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, cached_property
 from typing import Final
 
 __all__ = ["COMPREHENSIONS", "LOOPS", "Position", "SourceFile", "find_position", "read_source", "read_text"]
@@ -47,6 +47,23 @@ class SourceFile:
             ):
                 return node if isinstance(node, ast.expr) else node.iter
         return None
+
+    def find_function(self, code: types.CodeType) -> ast.AST | None:
+        """The definition of a function; None if it is not there, or if it is one of several lambdas of one line."""
+        found = self._functions.get((code.co_firstlineno, code.co_name), [])
+        return found[0] if len(found) == 1 else None
+
+    @cached_property
+    def _functions(self) -> dict[tuple[int, str], list[ast.AST]]:
+        """Definitions by their first line, decorators included, and their name."""
+        found: dict[tuple[int, str], list[ast.AST]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                line = min(each.lineno for each in (node, *node.decorator_list))
+                found.setdefault((line, node.name), []).append(node)
+            elif isinstance(node, ast.Lambda):
+                found.setdefault((node.lineno, "<lambda>"), []).append(node)
+        return found
 
     def parents(self, node: ast.AST) -> Iterator[ast.AST]:
         """What a node is in, from the inside outwards."""

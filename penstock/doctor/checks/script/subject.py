@@ -5,18 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import torch
 
 from penstock.doctor.checks.findings import Finding, Severity
 from penstock.doctor.checks.script.batch_places import BatchPlaces
-from penstock.doctor.checks.script.events import EventKind, ScriptEvent, SourceLine
+from penstock.doctor.checks.script.events import EventKind, ScriptEvent
 from penstock.doctor.checks.script.source import read_source
 from penstock.doctor.checks.subject import Subject
 from penstock.doctor.watching.recording import Recording
 
-__all__ = ["NO_DEVICE", "ScriptSubject", "describe_events", "describe_line", "quote_events", "read_script"]
+__all__ = ["NO_DEVICE", "ScriptSubject", "describe_events", "quote_events"]
 
 NO_DEVICE: Final = "nothing on this machine, which has no device; found by looking only"
 _SHOWN: Final = 3
@@ -29,26 +29,25 @@ class ScriptSubject:
 
     Parameters
     ----------
-    loader : DataLoader
-        The loader that was watched.
+    samples : Subject
+        The loader that was watched, and how its samples are made.
     places : BatchPlaces
         Where its batches were taken, and what was seen in steps.
-    has_device : bool
-        Whether torch finds an accelerator on this machine.
-    samples : Subject
-        How the loader's samples are made.
     recording : Recording, optional
         What was measured.
     deadline : float
         Until when costs may be measured in child processes, by ``time.monotonic``; 0: not at all.
     """
 
-    loader: Any
-    places: BatchPlaces
-    has_device: bool
     samples: Subject
+    places: BatchPlaces
     recording: Recording | None = None
     deadline: float = 0.0
+
+    @property
+    def has_device(self) -> bool:
+        """Whether torch finds an accelerator on this machine."""
+        return torch.accelerator.is_available()
 
     @property
     def left_s(self) -> float:
@@ -56,14 +55,9 @@ class ScriptSubject:
         return max(self.deadline - time.monotonic(), 0.0)
 
     @property
-    def is_pinned(self) -> bool:
-        """Whether the loader is asked to page-lock batches."""
-        return bool(getattr(self.loader, "pin_memory", False))
-
-    @property
     def num_workers(self) -> int:
         """Workers of the loader."""
-        return int(getattr(self.loader, "num_workers", 0) or 0)
+        return self.samples.settings.num_workers or 0
 
     @property
     def mean_start_s(self) -> float:
@@ -105,31 +99,12 @@ class ScriptSubject:
         return "warning" if self.has_device else "note"
 
 
-def read_script(
-    loader: Any, places: BatchPlaces, recording: Recording | None = None, *, trial_s: float = 0.0
-) -> ScriptSubject:
-    """A script that was watched; rules may measure for ``trial_s`` seconds."""
-    deadline = time.monotonic() + trial_s
-    has_device = torch.accelerator.is_available()
-    return ScriptSubject(loader, places, has_device, Subject(loader, 0), recording, deadline)
-
-
-def describe_line(rule: str, line: SourceLine, what: str, advice: str, cost: str = "") -> Finding:
-    """A warning about one line."""
-    return Finding(rule, "warning", str(line), what, advice, cost, line.file, line.line)
-
-
 def describe_events(
     rule: str, severity: Severity, events: Sequence[ScriptEvent], what: str, advice: str, cost: str = ""
 ) -> Finding:
     """A finding about events of one function; its line is that of the first."""
-    first = events[0].line
-    lines = sorted({event.line.line for event in events})
-    shown = ", ".join(map(str, lines))
-    name = first.file.replace("\\", "/").rpartition("/")[2]
-    place = f"{name}, line {shown}"
-    where = f"{first.function} ({place})" if first.function else place
-    return Finding(rule, severity, where, what, advice, cost, first.file, first.line)
+    first, lines = events[0].line, (event.line.line for event in events)
+    return Finding.at_lines(rule, severity, first.function, first.file, lines, what, advice, cost)
 
 
 def quote_events(events: Sequence[ScriptEvent]) -> str:

@@ -20,7 +20,8 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, Literal
+from contextlib import AbstractContextManager
+from typing import Final, Literal
 
 import numpy as np
 import torch
@@ -170,7 +171,7 @@ class _TorchCalls(TorchFunctionMode):
         self.tensors = KnownTensors()
         self._is_entered, self._count, self._collect_began = False, 0, 0.0
         self._thread: threading.Thread | None = None
-        self._stance: Any = None
+        self._stance: AbstractContextManager[object] | None = None
         self._functions: dict[types.CodeType, EventKind | Literal["backward"]] = {}
 
     # begin and end
@@ -231,9 +232,9 @@ class _TorchCalls(TorchFunctionMode):
     # calls of torch
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:  # fmt: skip
+        self, func: Callable[..., object], types: Iterable[type], args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:  # fmt: skip
         named, begun = dict(kwargs or {}), time.perf_counter()
         result = func(*args, **named)
         seconds = time.perf_counter() - begun
@@ -349,7 +350,7 @@ def _may_enter() -> bool:
 
 def _fits_uncompiled() -> bool:
     """Whether memory of the device is left for a step that runs uncompiled and keeps more of its values."""
-    counters: Any = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
+    counters: Mapping[str, object] | None = getattr(sys.modules.get("torch._dynamo.utils"), "counters", None)
     if not counters or not counters.get("frames") or not torch.cuda.is_available():
         return True
     return torch.cuda.max_memory_allocated() * _MORE_MEMORY <= torch.cuda.mem_get_info()[1]
@@ -357,8 +358,8 @@ def _fits_uncompiled() -> bool:
 
 def _list_modes() -> list[TorchFunctionMode]:
     """The modes of this thread, the innermost last."""
-    modes: Any = torch.overrides._get_current_function_mode_stack  # noqa: SLF001  # there is no other way
-    return list(modes())
+    modes: Callable[[], list[TorchFunctionMode]] = torch.overrides._get_current_function_mode_stack  # noqa: SLF001  # there is no other way
+    return modes()
 
 
 def _find_functions() -> dict[types.CodeType, EventKind | Literal["backward"]]:
@@ -369,7 +370,7 @@ def _find_functions() -> dict[types.CodeType, EventKind | Literal["backward"]]:
     ]  # fmt: skip
     for kind, names in kinds:
         for name in names:
-            value: Any = torch
+            value: object = torch
             for part in name.split(".")[1:]:
                 value = getattr(value, part, None)
             code = getattr(value, "__code__", None)

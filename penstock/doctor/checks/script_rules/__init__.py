@@ -1,1 +1,1 @@
-"""The rules for training scripts: one file each, named after the rule."""
+"""The rules for training scripts: those about one matter are in one module."""

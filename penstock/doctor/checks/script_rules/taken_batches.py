@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import torch.utils.data
 
 from penstock.doctor.checks.findings import Finding
-from penstock.doctor.checks.script.subject import ScriptSubject, describe_line
+from penstock.doctor.checks.script.events import SourceLine
+from penstock.doctor.checks.script.subject import ScriptSubject
 from penstock.wording import counted
 
 __all__ = ["find_held_batches", "find_iterator_each_step", "find_loader_each_epoch"]
@@ -23,7 +24,7 @@ def find_iterator_each_step(subject: ScriptSubject) -> Iterator[Finding]:
     for taking in subject.places.takings:
         if not taking.starts_workers:
             continue
-        is_persistent = bool(getattr(subject.loader, "persistent_workers", False))
+        is_persistent = subject.samples.argument("persistent_workers", False)
         begins = "asks for new batches ahead" if is_persistent else "starts them again"
         text = (
             f"{taking.text} in a loop begins a new epoch of {counted(subject.num_workers, 'worker')} for one batch: it "
@@ -32,7 +33,7 @@ def find_iterator_each_step(subject: ScriptSubject) -> Iterator[Finding]:
         advice = "Make the iterator once: batches = iter(loader) before the loop, and next(batches) in it."
         start_s = subject.mean_start_s
         cost = f"{1000 * start_s:.0f} ms for the start in each step" if start_s else ""
-        yield describe_line("iterator-each-step", taking.line, text, advice, cost)
+        yield _describe("iterator-each-step", taking.line, text, advice, cost)
 
 
 def find_loader_each_epoch(subject: ScriptSubject) -> Iterator[Finding]:
@@ -47,16 +48,16 @@ def find_loader_each_epoch(subject: ScriptSubject) -> Iterator[Finding]:
         )
         start_s = subject.mean_start_s
         cost = f"{1000 * start_s:.0f} ms for the start in each epoch" if start_s else ""
-        yield describe_line("loader-each-epoch", line, text, advice, cost)
+        yield _describe("loader-each-epoch", line, text, advice, cost)
 
 
 def find_held_batches(subject: ScriptSubject) -> Iterator[Finding]:
     """Find ``list(loader)`` of 1 GB or more, and ``itertools.cycle`` of that or of a loader that shuffles."""
-    layout = subject.places.layout
-    if layout is None:
+    layout, loader = subject.places.layout, subject.samples.loader
+    if layout is None or loader is None:
         return
     try:
-        count = len(subject.loader)
+        count = len(loader)
     except Exception:  # noqa: BLE001  # a stream, or a length of the user's that fails
         return
     nbytes = count * sum(leaf.nbytes for leaf in layout.leaves())
@@ -67,7 +68,7 @@ def find_held_batches(subject: ScriptSubject) -> Iterator[Finding]:
         if taking.kind == "all" and nbytes >= _LEAST_NBYTES:
             what = f"{text} holds {batches} in memory, and the first step waits until the last one is loaded."
             advice = "Iterate the loader itself: for batch in loader."
-        elif taking.is_cycled and (nbytes >= _LEAST_NBYTES or _shuffles(subject.loader)):
+        elif taking.is_cycled and (nbytes >= _LEAST_NBYTES or _shuffles(subject.samples.loader)):
             what = (
                 f"{text}: itertools.cycle keeps the {batches} of the first epoch, and gives the same ones again: "
                 "they are shuffled and augmented once."
@@ -75,10 +76,14 @@ def find_held_batches(subject: ScriptSubject) -> Iterator[Finding]:
             advice = "Begin each epoch anew: while True: yield from loader, in a generator function."
         else:
             continue
-        yield describe_line("held-batches", taking.line, what, advice, cost)
+        yield _describe("held-batches", taking.line, what, advice, cost)
 
 
-def _shuffles(loader: Any) -> bool:
+def _describe(rule: str, line: SourceLine, what: str, advice: str, cost: str) -> Finding:
+    return Finding.at_lines(rule, "warning", line.function, line.file, [line.line], what, advice, cost)
+
+
+def _shuffles(loader: object) -> bool:
     """Whether the loader has an order of its own in each epoch."""
     sampler = vars(loader).get("sampler")
     return sampler is not None and not isinstance(sampler, torch.utils.data.SequentialSampler)

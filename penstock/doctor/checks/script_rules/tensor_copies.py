@@ -1,99 +1,170 @@
 """Rule tensor-copies: ``torch.tensor`` of an array, where torch could use the array itself.
 
-Steps are observed, and the functions that make samples are read. If there is time, batches are also made in a child
-process, which shows what is copied and what that costs. An array is reported only if it is new: a copy of an array
-that the dataset holds may be meant as one, since the sample may be changed.
+::
+
+    the loop                       observed steps
+    where samples are made         in a child process: the loader without workers, two batches, torch.tensor is timed
+
+An array is reported only if it is new: a copy of an array that the dataset holds may be meant as one, since the sample
+may be changed.
 """
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+import inspect
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from typing import Final
 
-from penstock.doctor.checks.findings import Finding, Severity
-from penstock.doctor.checks.functions import FunctionCall, UserFunction
-from penstock.doctor.checks.script.subject import ScriptSubject, describe_events, quote_events
-from penstock.doctor.checks.trap_trials import TensorCopy, measure_tensor_copies
+import numpy as np
+import torch
 
-__all__ = ["find"]
+from penstock.datasets.object_graph import find_objects
+from penstock.datasets.user_code import is_user_file
+from penstock.doctor.checks.findings import Finding, Severity
+from penstock.doctor.checks.script.known_tensors import find_copied_arrays
+from penstock.doctor.checks.script.subject import ScriptSubject, describe_events, quote_events
+from penstock.doctor.checks.subject import Loader
+from penstock.doctor.trials.changed_loader import Change, apply_change
+from penstock.doctor.trials.forked_child import run_in_child
+
+__all__ = ["TensorCopy", "find", "measure_tensor_copies"]
 
 _MOST_S: Final = 3.0
+_BATCHES: Final = 2
 _LEAST_NBYTES: Final = 1 << 12
 _NOTABLE: Final = 0.05
 """Part of the time of a batch from which copies are worth a warning."""
-_NEW_ARRAYS: Final = frozenset(
-    f"numpy.{name}"
-    for name in ("array", "stack", "concatenate", "zeros", "ones", "empty", "full", "load", "vstack", "hstack")
-)
-"""Functions that return a new array, which nobody else has."""
 _ADVICE: Final = "Use torch.from_numpy or torch.as_tensor, which share the array's memory."
 
 
 def find(subject: ScriptSubject) -> Iterator[Finding]:
-    """Find ``torch.tensor`` of new arrays, in the loop and where samples are made."""
+    """Find ``torch.tensor`` of new arrays, in the loop and, if there is time for a trial, where samples are made."""
     for events in subject.events("tensor", each_step=True):
         text = f"{quote_events(events)} copies an array that torch could use as it is, in the main process."
         yield describe_events("tensor-copies", "warning", events, text, _ADVICE)
-    looked = list(_look(subject))
-    copies = measure_tensor_copies(subject.loader, min(subject.left_s, _MOST_S)) if subject.left_s else None
-    yield from looked if copies is None else _describe_trial(looked, copies)
+    loader = subject.samples.loader
+    copies = None if loader is None else measure_tensor_copies(loader, min(subject.left_s, _MOST_S))
+    yield from (_describe_copy(copy) for copy in copies or () if copy.nbytes >= _LEAST_NBYTES)
 
 
-def _look(subject: ScriptSubject) -> Iterator[Finding]:
-    for function in subject.samples.functions:
-        lines = [call.line for call in function.calls if call.name == "torch.tensor" and _copies(function, call)]
-        if lines:
-            text = "torch.tensor copies a NumPy array that was just made."
-            yield function.describe("tensor-copies", "note", lines, text, _ADVICE)
+@dataclass(slots=True)
+class TensorCopy:
+    """Copies of arrays that one line makes.
+
+    Parameters
+    ----------
+    file, line, function : str, int, str
+        Of the call.
+    is_list : bool
+        Whether it is of a list of arrays.
+    per_batch : float
+        Calls for a batch.
+    nbytes : float
+        Of the arrays of a batch.
+    seconds : float
+        That the calls take for a batch.
+    batch_s : float
+        That the batch takes in all, without workers.
+    """
+
+    file: str
+    line: int
+    function: str
+    is_list: bool
+    per_batch: float = 0.0
+    nbytes: float = 0.0
+    seconds: float = 0.0
+    batch_s: float = 0.0
 
 
-def _describe_trial(findings: Sequence[Finding], copies: Sequence[TensorCopy]) -> list[Finding]:
-    """The findings with those of a trial, which takes the place of what was found by looking at the same function."""
-    seen = {(copy.file, copy.function) for copy in copies}
-    kept = [
-        each
-        for each in findings
-        if each.rule != "tensor-copies"
-        or (each.file, each.where.partition(" (")[0].replace("<locals>.", "")) not in seen
-    ]
-    return [*kept, *(_describe_copy(copy) for copy in copies if copy.nbytes >= _LEAST_NBYTES)]
+def measure_tensor_copies(loader: Loader, limit_s: float) -> list[TensorCopy] | None:
+    """Find where ``torch.tensor`` copies arrays while batches are made, and what that costs.
+
+    Parameters
+    ----------
+    loader : DataLoader
+        Of torch or penstock. It is iterated in a child process only.
+    limit_s : float
+        Most seconds.
+
+    Returns
+    -------
+    list of TensorCopy, optional
+        Of the user's code, and of arrays that nobody else holds. None if it could not be tried.
+    """
+    found = run_in_child(lambda: _watch_copies(loader), limit_s)
+    return None if found is None else [TensorCopy(**each) for each in found]
+
+
+def _watch_copies(loader: Loader) -> list[dict[str, object]]:
+    """In the child: make some batches, with ``torch.tensor`` under watch."""
+    watch = _CopyWatch(loader.dataset)
+    iterator = iter(apply_change(loader, Change({"num_workers": 0})))
+    next(iterator)  # files are opened, caches filled
+    setattr(torch, "tensor", watch)  # noqa: B010  # in this child only; mypy refuses the assignment
+    begun, batches = time.perf_counter(), 0
+    while batches < _BATCHES and next(iterator, None) is not None:
+        batches += 1
+    batch_s = (time.perf_counter() - begun) / batches
+    for copy in watch.copies.values():
+        copy.per_batch, copy.nbytes, copy.seconds = (
+            value / batches for value in (copy.per_batch, copy.nbytes, copy.seconds)
+        )
+        copy.batch_s = batch_s
+    return [asdict(copy) for copy in watch.copies.values()]
+
+
+class _CopyWatch:
+    """Stands in for ``torch.tensor``, and sums up what each line copies.
+
+    Parameters
+    ----------
+    dataset : dataset
+        Whose arrays are left out: a copy of them may be meant as one.
+    """
+
+    def __init__(self, dataset: object) -> None:
+        self._original: Callable[..., torch.Tensor] = torch.tensor
+        self._held = {id(place.value) for place in find_objects([("dataset", dataset)]).objects}
+        self.copies: dict[tuple[str, int, bool], TensorCopy] = {}
+
+    def __call__(self, given: object, *args: object, **kwargs: object) -> torch.Tensor:
+        begun = time.perf_counter()
+        tensor = self._original(given, *args, **kwargs)
+        seconds = time.perf_counter() - begun
+        arrays, frame = find_copied_arrays(given, tensor), inspect.currentframe()
+        caller = None if frame is None else frame.f_back
+        if caller is None or not arrays or not is_user_file(caller.f_code.co_filename) or self._is_held(given):
+            return tensor
+        file, line, is_list = caller.f_code.co_filename, caller.f_lineno, not isinstance(given, np.ndarray)
+        function = caller.f_code.co_qualname.replace("<locals>.", "")
+        copy = self.copies.setdefault((file, line, is_list), TensorCopy(file, line, function, is_list))
+        copy.per_batch += 1
+        copy.nbytes += sum(array.nbytes for array in arrays)
+        copy.seconds += seconds
+        return tensor
+
+    def _is_held(self, given: object) -> bool:
+        """Whether it is an array whose memory somebody else may have: then a copy may be right."""
+        if not isinstance(given, np.ndarray):
+            return False
+        chain: list[object] = [given]
+        while isinstance(array := chain[-1], np.ndarray):
+            chain.append(array.base)
+        *arrays, owner = chain
+        is_writeable = all(isinstance(array, np.ndarray) and array.flags.writeable for array in arrays)
+        return owner is not None or not is_writeable or any(id(array) in self._held for array in arrays)
 
 
 def _describe_copy(copy: TensorCopy) -> Finding:
     share = copy.seconds / copy.batch_s if copy.batch_s else 0.0
     severity: Severity = "warning" if share >= _NOTABLE else "note"
-    where = f"{copy.function} ({Path(copy.file).name}, line {copy.line})"
     nbytes = f"{copy.nbytes / 1e6:.1f} MB"
     what, advice = f"torch.tensor copies new NumPy arrays: {nbytes} a batch.", _ADVICE
     if copy.is_list:
         what = f"torch.tensor converts lists of NumPy arrays one element at a time: {nbytes} a batch."
         advice = "Use torch.from_numpy(np.stack(arrays)), or torch.stack of tensors."
     cost = f"{1e3 * copy.seconds:.2g} ms of the {1e3 * copy.batch_s:.3g} ms in which one worker makes a batch"
-    return Finding("tensor-copies", severity, where, what, advice, cost, copy.file, copy.line)
-
-
-def _copies(function: UserFunction, call: FunctionCall) -> bool:
-    if len(call.node.args) != 1 or call.node.keywords:  # another type or device needs a copy anyway
-        return False
-    given: ast.expr | None = call.node.args[0]
-    if isinstance(given, ast.Name):
-        given = _find_only_value(function, given.id)
-    names = {id(each.node): each.name for each in function.calls}
-    if not isinstance(given, ast.Call) or names.get(id(given)) not in _NEW_ARRAYS:
-        return False
-    return not any(keyword.arg == "mmap_mode" for keyword in given.keywords)
-
-
-def _find_only_value(function: UserFunction, name: str) -> ast.expr | None:
-    """What a name is assigned, if it is assigned once and used once."""
-    nodes = [node for node in ast.walk(function.tree) if isinstance(node, ast.Name) and node.id == name]
-    if len(nodes) != 2:  # one assignment, one use
-        return None
-    values = [
-        node.value
-        for node in ast.walk(function.tree)
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and node.targets[0] in nodes
-    ]
-    return values[0] if len(values) == 1 else None
+    return Finding.at_lines("tensor-copies", severity, copy.function, copy.file, [copy.line], what, advice, cost)

@@ -1,16 +1,15 @@
 """Candidates of advice: one function each, and one line here.
 
-A candidate is a function that takes a :class:`~penstock.doctor.judge.situation.Situation` and yields a
-:class:`~penstock.doctor.judge.candidate.Candidate` for each change that may help: what to write, what the
+A function takes a :class:`~penstock.doctor.judge.situation.Situation` and yields an
+:class:`~penstock.doctor.judge.diagnosis.Advice` for each change that may help: what to write, what the
 model says of it, and how to try it. :mod:`penstock.doctor.judge.analysis` keeps those that bring enough.
 """
 
 from __future__ import annotations
 
-from penstock.doctor.judge.candidate import Candidate
 from penstock.registry import Registry
 
-__all__ = ["CANDIDATES", "Candidate"]
+__all__ = ["CANDIDATES"]
 
 CANDIDATES = Registry("advice")
 CANDIDATES.register("main-threads", "penstock.doctor.judge.advice.worker_threads:find_main_threads")

@@ -1,15 +1,16 @@
-"""Other arguments of the loader, but its number of workers."""
+"""Other arguments of the loader; the number of workers is in ``num_workers.py``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from penstock.doctor.judge.candidate import Candidate
+from penstock.doctor.judge.diagnosis import Advice
 from penstock.doctor.judge.situation import Situation
 from penstock.doctor.trials.changed_loader import Change
 
 __all__ = [
+    "advise_arguments",
     "find_delivery_order",
     "find_persistent_workers",
     "find_pin_memory",
@@ -18,38 +19,35 @@ __all__ = [
 ]
 
 
-def find_delivery_order(situation: Situation) -> Iterator[Candidate]:
+def advise_arguments(
+    arguments: Mapping[str, object], reason: str, predicted: float, *, rule: str = "", doubt: float = 0.2
+) -> Advice:
+    """Other values of arguments; the rule has the name of the first argument where none is given."""
+    change = Change(arguments)
+    code = f"DataLoader(..., {change})"
+    return Advice(rule or next(iter(arguments)), str(change), reason, predicted, None, code, change, doubt)
+
+
+def find_delivery_order(situation: Situation) -> Iterator[Advice]:
     """If batches that are ready wait for a slow one before them."""
     pipeline = situation.pipeline
     if pipeline.workers < 2 or not pipeline.in_order:
         return
-    yield Candidate(
-        "in_order",
-        "in_order=False",
-        "Batches that are ready wait for a slow one before them; the order of batches is then no longer fixed.",
-        situation.gain_of(replace(pipeline, in_order=False)),
-        Change({"in_order": False}),
-        "DataLoader(..., in_order=False)",
-    )
+    reason = "Batches that are ready wait for a slow one before them; the order of batches is then no longer fixed."
+    yield advise_arguments({"in_order": False}, reason, situation.gain_of(replace(pipeline, in_order=False)))
 
 
-def find_persistent_workers(situation: Situation) -> Iterator[Candidate]:
+def find_persistent_workers(situation: Situation) -> Iterator[Advice]:
     """If epochs are short, and each starts its workers anew."""
     pipeline = situation.pipeline
     if not pipeline.epoch_batches or pipeline.workers == 0:
         return
     changed = replace(pipeline, startup_ns=0.0, preparation=None)
-    yield Candidate(
-        "persistent_workers",
-        "persistent_workers=True",
-        f"Each epoch of {pipeline.epoch_batches} batches waits {pipeline.startup_ns / 1e9:.2f} s for its workers.",
-        situation.gain_of(changed),
-        Change({"persistent_workers": True}),
-        "DataLoader(..., persistent_workers=True)",
-    )
+    reason = f"Each epoch of {pipeline.epoch_batches} batches waits {pipeline.startup_ns / 1e9:.2f} s for its workers."
+    yield advise_arguments({"persistent_workers": True}, reason, situation.gain_of(changed))
 
 
-def find_pin_memory(situation: Situation) -> Iterator[Candidate]:
+def find_pin_memory(situation: Situation) -> Iterator[Advice]:
     """If the script spends a large part of its time in copies to the device."""
     steps, settings = situation.steps, situation.recording.settings
     if steps.copy_share < 0.1:
@@ -58,7 +56,7 @@ def find_pin_memory(situation: Situation) -> Iterator[Candidate]:
     change = (
         "copy with non_blocking=True" if settings.pin_memory else "pin_memory=True, and copy with non_blocking=True"
     )
-    yield Candidate(
+    yield Advice(
         "pin_memory",
         change,
         f"Copies to the device take {steps.copy_share:.0%} of the time; from page-locked memory the next batch is "
@@ -68,7 +66,7 @@ def find_pin_memory(situation: Situation) -> Iterator[Candidate]:
     )
 
 
-def find_prefetch_factor(situation: Situation) -> Iterator[Candidate]:
+def find_prefetch_factor(situation: Situation) -> Iterator[Advice]:
     """If building times differ so much that a longer buffer hides slow batches."""
     pipeline = situation.pipeline
     if pipeline.workers == 0:
@@ -79,26 +77,15 @@ def find_prefetch_factor(situation: Situation) -> Iterator[Candidate]:
     if not gains:
         return
     factor = next(factor for factor in gains if gains[factor] >= 0.98 * max(gains.values()))
-    yield Candidate(
-        "prefetch_factor",
-        f"prefetch_factor={factor}",
-        f"Batches differ in their time; {factor} ahead for each worker hide slow ones.",
-        gains[factor],
-        Change({"prefetch_factor": factor}),
-        f"DataLoader(..., prefetch_factor={factor})",
-    )
+    reason = f"Batches differ in their time; {factor} ahead for each worker hide slow ones."
+    yield advise_arguments({"prefetch_factor": factor}, reason, gains[factor])
 
 
-def find_threads_as_workers(situation: Situation) -> Iterator[Candidate]:
+def find_threads_as_workers(situation: Situation) -> Iterator[Advice]:
     """If sending batches between processes limits a loader of penstock's."""
     settings = situation.recording.settings
     if settings.library != "penstock" or settings.workers != "processes" or situation.share("transport") < 0.3:
         return
-    yield Candidate(
-        "threads-as-workers",
-        'workers="threads"',
-        "Sending batches between processes takes much of the time; threads send nothing.",
-        situation.gain_of(situation.pipeline.with_stage("transport", 0.0)),
-        Change({"workers": "threads"}),
-        'DataLoader(..., workers="threads")',
-    )
+    reason = "Sending batches between processes takes much of the time; threads send nothing."
+    gain = situation.gain_of(situation.pipeline.with_stage("transport", 0.0))
+    yield advise_arguments({"workers": "threads"}, reason, gain, rule="threads-as-workers")

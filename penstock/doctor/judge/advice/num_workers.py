@@ -9,10 +9,10 @@ from typing import Final
 
 import numpy as np
 
-from penstock.doctor.judge.candidate import Candidate
+from penstock.doctor.judge.advice.loader_arguments import advise_arguments
+from penstock.doctor.judge.diagnosis import Advice
 from penstock.doctor.judge.queueing import TrainingPipeline, Work, predict
 from penstock.doctor.judge.situation import Situation
-from penstock.doctor.trials.changed_loader import Change
 
 __all__ = ["fewest_near_best", "find", "with_workers"]
 
@@ -24,7 +24,7 @@ _CROWD: Final = 2
 """Workers per core above which fewer are tried although the model sees no gain: a change of thread is free in it."""
 
 
-def find(situation: Situation) -> Iterator[Candidate]:
+def find(situation: Situation) -> Iterator[Advice]:
     """The fewest workers that are near the best, and no more than cores where there are many more."""
     pipeline = situation.pipeline
     cores = max(math.ceil(pipeline.cores), 1)
@@ -42,15 +42,12 @@ def find(situation: Situation) -> Iterator[Candidate]:
                 reason = "Workers wait for the disk or the network: more of them wait at the same time."
         else:
             reason = f"{pipeline.workers} workers compete with the trainer for {cores} cores; {number} give as much."
-        arguments = {"num_workers": number}
         # Against other programs more workers get more of the cores by their number alone: that is not promised.
         gain = situation.gain_of(changed)
         if number > pipeline.workers:
-            gain = min(gain, situation.quiet_gain_of(changed))
-        yield Candidate(
-            rule, f"num_workers={number}", reason, gain, Change(arguments),
-            f"DataLoader(..., num_workers={number})", doubt=0.5 if rule == "fewer-workers" else 0.2,
-        )  # fmt: skip
+            gain = min(gain, situation.idle_gain_of(changed))
+        doubt = 0.5 if rule == "fewer-workers" else 0.2
+        yield advise_arguments({"num_workers": number}, reason, gain, rule=rule, doubt=doubt)
 
 
 def with_workers(pipeline: TrainingPipeline, number: int) -> TrainingPipeline:

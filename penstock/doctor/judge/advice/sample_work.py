@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.doctor.judge.candidate import Candidate
+from penstock.doctor.judge.diagnosis import Advice
 from penstock.doctor.judge.queueing import Work
 from penstock.doctor.judge.situation import Situation
 from penstock.doctor.trials.changed_loader import Change
@@ -32,7 +32,7 @@ _JOIN_ARRAYS_LEFT: Final = 0.2
 _UINT8_BATCHES_LARGE: Final = 4 << 20
 
 
-def find_slow_samples(situation: Situation) -> Iterator[Candidate]:
+def find_slow_samples(situation: Situation) -> Iterator[Advice]:
     """If few samples take a large part of the time: repair them, or leave them out."""
     stragglers = situation.find_stragglers()
     if stragglers is None:
@@ -47,7 +47,7 @@ def find_slow_samples(situation: Situation) -> Iterator[Candidate]:
         build[stage] = Work(work.cpu_ns * factor, work.idle_ns * factor)
     keys = situation.recording.keys
     names = [keys.get(index) or f"index {index}" for index in stragglers.indices[:3]]
-    yield Candidate(
+    yield Advice(
         "slow-samples",
         f"repair or leave out {', '.join(names)}",
         f"The slowest sample takes {stragglers.slow_ms:.0f} ms, the median one {stragglers.usual_ms:.2g} ms; batches "
@@ -56,12 +56,12 @@ def find_slow_samples(situation: Situation) -> Iterator[Candidate]:
     )
 
 
-def find_native_augmentation(situation: Situation) -> Iterator[Candidate]:
+def find_native_augmentation(situation: Situation) -> Iterator[Advice]:
     """If Python work on samples limits."""
     share = situation.share("augment")
     if share < 0.4:
         return
-    yield Candidate(
+    yield Advice(
         "native-augmentation",
         "replace the slow operation: vectorise it, or use penstock.transforms or torchvision.transforms.v2",
         f"Work on a sample takes {situation.mean_ns('augment') / 1e6:.2g} ms, {share:.0%} of the loader's time. 30 % "
@@ -70,12 +70,12 @@ def find_native_augmentation(situation: Situation) -> Iterator[Candidate]:
     )
 
 
-def find_faster_collation(situation: Situation) -> Iterator[Candidate]:
+def find_faster_collation(situation: Situation) -> Iterator[Advice]:
     """If collation limits."""
     share = situation.share("collate")
     if share < 0.25:
         return
-    yield Candidate(
+    yield Advice(
         "faster-collation",
         "build batches with few calls: torch.stack, or torch.nn.utils.rnn.pad_sequence, in place of loops in Python; "
         "what belongs to one sample goes to __getitem__",
@@ -84,12 +84,12 @@ def find_faster_collation(situation: Situation) -> Iterator[Candidate]:
     )
 
 
-def find_faster_sampler(situation: Situation) -> Iterator[Candidate]:
+def find_faster_sampler(situation: Situation) -> Iterator[Advice]:
     """If the sampler takes a large part of the loader's time."""
     pipeline = situation.pipeline
     if not pipeline.draw_ns or pipeline.draw_ns < pipeline.step_ns / 10:
         return
-    yield Candidate(
+    yield Advice(
         "faster-sampler",
         "draw the indices of many batches at once, with one call of torch or NumPy, in the sampler's __iter__",
         f"The sampler takes {pipeline.draw_ns / 1e6:.3g} ms for each batch, in the main process, where no worker "
@@ -98,7 +98,7 @@ def find_faster_sampler(situation: Situation) -> Iterator[Candidate]:
     )
 
 
-def find_join_arrays(situation: Situation) -> Iterator[Candidate]:
+def find_join_arrays(situation: Situation) -> Iterator[Advice]:
     """If collation or sending limits, and batches are not so large that copying them explains it."""
     moved_ns = _time_moving(situation)
     share = situation.share("collate") + situation.share("transport")
@@ -109,14 +109,14 @@ def find_join_arrays(situation: Situation) -> Iterator[Candidate]:
         return
     size = f" of {nbytes / 1e6:.2g} MB" if nbytes else ""
     changed = situation.pipeline.with_stage("collate", _JOIN_ARRAYS_LEFT).with_stage("transport", _JOIN_ARRAYS_LEFT)
-    yield Candidate(
+    yield Advice(
         "join-arrays",
         "return one array for each type from the dataset, and split the batch",
         f"Collating and sending take {moved_ns / 1e6:.1f} ms for a batch{size}: many small arrays are stacked and sent "
         "one by one.",
         situation.gain_of(changed),
-        Change(joins=True),
-        "return torch.cat([tensor.reshape(-1) for tensor in tensors])  # in __getitem__; batch.split(sizes, 1) after",
+        trial=Change(joins=True),
+        code="torch.cat([tensor.reshape(-1) for tensor in tensors])  # in __getitem__; batch.split(sizes, 1) after",
     )
 
 
@@ -127,7 +127,7 @@ def _time_moving(situation: Situation) -> float:
     return sent_ns + situation.pipeline.receive_ns
 
 
-def find_uint8_batches(situation: Situation) -> Iterator[Candidate]:
+def find_uint8_batches(situation: Situation) -> Iterator[Advice]:
     """If batches are large, and sending, stacking or copying them takes much of the time."""
     steps = situation.steps
     moved = situation.share("transport") + situation.share("collate")
@@ -135,11 +135,11 @@ def find_uint8_batches(situation: Situation) -> Iterator[Candidate]:
     if nbytes < _UINT8_BATCHES_LARGE or (moved < 0.2 and steps.copy_share < 0.1):
         return
     changed = situation.pipeline.with_stage("transport", 0.25).with_stage("collate", 0.25)
-    yield Candidate(
+    yield Advice(
         "uint8",
         "send images as uint8, and normalise them on the device",
         f"A batch has {nbytes / 1e6:.0f} MB; as uint8 it has a quarter of float32's.",
         situation.gain_of(changed),
-        Change(narrows=True),
-        "images = images.to(device, non_blocking=True).float().sub_(mean).div_(std)",
+        trial=Change(narrows=True),
+        code="images = images.to(device, non_blocking=True).float().sub_(mean).div_(std)",
     )

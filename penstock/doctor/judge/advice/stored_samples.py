@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from penstock.doctor.judge.candidate import Candidate
+from penstock.doctor.judge.diagnosis import Advice
 from penstock.doctor.judge.situation import Situation
 from penstock.stores.common.seek_table_file import seek_table_path
 
@@ -39,12 +39,12 @@ _SCALED_DECODING_LEFT: Final = 0.5
 """Part of the decoding that is assumed to stay: the entropy-coded bits are read in any case."""
 
 
-def find_packing(situation: Situation) -> Iterator[Candidate]:
+def find_packing(situation: Situation) -> Iterator[Advice]:
     """If reading limits, and the dataset is no store of penstock's already."""
     if situation.share("read") < 0.25 or reads_a_store(situation):
         return
     if _loads_whole_arrays(situation.loader):
-        yield Candidate(
+        yield Advice(
             "memory-map",
             "map the file: numpy.load(path, mmap_mode='r') in the place of numpy.load(path)",
             f"Reading takes {situation.mean_ns('read') / 1e6:.2g} ms of a sample: numpy.load reads the whole file for "
@@ -53,7 +53,7 @@ def find_packing(situation: Situation) -> Iterator[Candidate]:
             code="array = numpy.load(path, mmap_mode='r'); numpy.array(array[index])",
         )
         return
-    yield Candidate(
+    yield Advice(
         "packing",
         "pack the dataset into a store: penstock pack SRC DST.lmdb",
         f"Reading takes {situation.mean_ns('read') / 1e6:.2g} ms of a sample. A quarter of it is assumed to stay, as "
@@ -77,7 +77,7 @@ def reads_a_store(situation: Situation) -> bool:
     return situation.recording.settings.dataset == "StoreDataset"
 
 
-def find_page_cache(situation: Situation) -> Iterator[Candidate]:
+def find_page_cache(situation: Situation) -> Iterator[Advice]:
     """If the processes read from the disk what would be in memory if there were room."""
     recording = situation.recording
     memory = recording.machine.get("memory") or {}
@@ -90,7 +90,7 @@ def find_page_cache(situation: Situation) -> Iterator[Candidate]:
     if dataset < 0.8 * usable:
         return
     fits = min(1.0, 0.8 * usable / dataset)
-    yield Candidate(
+    yield Advice(
         "page-cache",
         "make the dataset smaller than the memory: resize images when they are packed, or use shards of it in turn",
         f"{read / samples / 1e3:.0f} kB of a sample come from the disk, {dataset / 1e9:.0f} GB for the dataset, and "
@@ -99,7 +99,7 @@ def find_page_cache(situation: Situation) -> Iterator[Candidate]:
     )
 
 
-def find_readahead(situation: Situation) -> Iterator[Candidate]:
+def find_readahead(situation: Situation) -> Iterator[Advice]:
     """If reading limits, and the dataset lies on a rotating disk or in a network file system."""
     if situation.share("read") < 0.25 or situation.idle_share("read") < 0.3:
         return
@@ -109,7 +109,7 @@ def find_readahead(situation: Situation) -> Iterator[Candidate]:
         if not is_remote and not disk.get("is_rotational"):
             continue
         place = f"a network file system ({kind})" if is_remote else "a rotating disk"
-        yield Candidate(
+        yield Advice(
             "readahead",
             "copy the dataset to a local solid-state disk, or read shards from their beginning",
             f"The dataset lies on {place}, where each single read waits. Half of the reading time is assumed to stay.",
@@ -118,7 +118,7 @@ def find_readahead(situation: Situation) -> Iterator[Candidate]:
         return
 
 
-def find_seek_tables(situation: Situation) -> Iterator[Candidate]:
+def find_seek_tables(situation: Situation) -> Iterator[Advice]:
     """If decoding of a store of penstock's limits, and the store has no tables."""
     store = getattr(getattr(situation.loader, "dataset", None), "store", None)
     location = getattr(store, "location", None)
@@ -127,7 +127,7 @@ def find_seek_tables(situation: Situation) -> Iterator[Candidate]:
     path = seek_table_path(location, "image")
     if path.exists():
         return
-    yield Candidate(
+    yield Advice(
         "seek-tables",
         "write decode indices beside the store: penstock index STORE",
         "Decoding of a crop begins at the start of the file. With an index it begins at the crop; 70 % of the decoding "
@@ -137,7 +137,7 @@ def find_seek_tables(situation: Situation) -> Iterator[Candidate]:
     )
 
 
-def find_shard_size(situation: Situation) -> Iterator[Candidate]:
+def find_shard_size(situation: Situation) -> Iterator[Advice]:
     """If reading limits, and the loader's dataset reads tar shards of a few megabytes."""
     sizes = _shard_sizes(getattr(situation.loader, "dataset", None))
     if not sizes or situation.share("read") < 0.25:
@@ -145,7 +145,7 @@ def find_shard_size(situation: Situation) -> Iterator[Candidate]:
     mean = sum(sizes) / len(sizes)
     if mean > _SHARD_SIZE_SMALL:
         return
-    yield Candidate(
+    yield Advice(
         "shard-size",
         "write shards of 100 MB or more",
         f"Shards have {mean / 1e6:.1f} MB on average, so that a reader opens one often. Half of the reading time is "
@@ -154,7 +154,7 @@ def find_shard_size(situation: Situation) -> Iterator[Candidate]:
     )
 
 
-def _shard_sizes(dataset: Any) -> list[int]:
+def _shard_sizes(dataset: object) -> list[int]:
     """Sizes of the tar files that attributes of the dataset, or of its store, name."""
     paths: list[str] = []
     for holder in (dataset, getattr(dataset, "store", None)):
@@ -169,13 +169,13 @@ def _shard_sizes(dataset: Any) -> list[int]:
     return sizes
 
 
-def find_resize_when_packing(situation: Situation) -> Iterator[Candidate]:
+def find_resize_when_packing(situation: Situation) -> Iterator[Advice]:
     """If decoding limits, and files are far larger than a network's input needs."""
     nbytes = bytes_of_sample(situation)
     if situation.share("decode") < 0.3 or nbytes < _RESIZE_WHEN_PACKING_LARGE:
         return
     left = max(_RESIZE_WHEN_PACKING_NEEDED / nbytes, 0.1)
-    yield Candidate(
+    yield Advice(
         "resize-when-packing",
         "store images at the size that is needed: resize them once, before they are packed",
         f"A sample has {nbytes / 1e3:.0f} kB, and decoding takes {situation.share('decode'):.0%} of the loader's time. "
@@ -192,14 +192,14 @@ def bytes_of_sample(situation: Situation) -> float:
     return sum(workers) / samples if samples and workers else 0.0
 
 
-def find_scaled_decoding(situation: Situation) -> Iterator[Candidate]:
+def find_scaled_decoding(situation: Situation) -> Iterator[Advice]:
     """If decoding limits, and images are large, or are not read from files so that their size is not known."""
     if (
         situation.share("decode") < 0.3
         or _SCALED_DECODING_UNKNOWN < bytes_of_sample(situation) < _SCALED_DECODING_LARGE
     ):
         return
-    yield Candidate(
+    yield Advice(
         "scaled-decoding",
         "decode JPEGs at the size that is needed: image.draft('RGB', size) with Pillow, or penstock's pipelines",
         f"Decoding takes {situation.share('decode'):.0%} of the loader's time. Half of it is assumed to stay "

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from penstock.doctor.judge.candidate import Candidate
-from penstock.doctor.judge.diagnosis import Measured
+from penstock.doctor.judge.diagnosis import Advice, Measured
 from penstock.doctor.judge.situation import Situation
 from penstock.doctor.trials.changed_loader import Change
 
@@ -18,7 +17,7 @@ _LEAST: Final = 1.1
 """Gain of steps with one thread over those before and those after: less comes and goes."""
 
 
-def find(situation: Situation) -> Iterator[Candidate]:
+def find(situation: Situation) -> Iterator[Advice]:
     """If workers compute with several threads each, and all of them are more than the cores."""
     pipeline = situation.pipeline
     if pipeline.workers == 0 or pipeline.threads <= 1 or crowd(situation) <= pipeline.cores:
@@ -27,25 +26,25 @@ def find(situation: Situation) -> Iterator[Candidate]:
     build = {stage: work.scaled(1.0) for stage, work in pipeline.build.items()}
     build = {stage: replace(work, cpu_ns=work.cpu_ns / pipeline.threads) for stage, work in build.items()}
     changed = replace(pipeline, build=build, threads=1.0)
-    yield Candidate(
+    yield Advice(
         "worker-threads",
         "one thread for OpenMP, BLAS, OpenCV and torch in each worker",
         f"{pipeline.workers} workers compute with {pipeline.threads:.1f} threads each on {pipeline.cores:g} cores.",
         situation.gain_of(changed),
-        Change(worker_threads=1),
-        "DataLoader(..., worker_init_fn=lambda worker: torch.set_num_threads(1))  # and OMP_NUM_THREADS=1, "
+        trial=Change(worker_threads=1),
+        code="DataLoader(..., worker_init_fn=lambda worker: torch.set_num_threads(1))  # and OMP_NUM_THREADS=1, "
         "cv2.setNumThreads(0)",
         doubt=0.5,
     )
 
 
-def find_main_threads(situation: Situation) -> Iterator[Candidate]:
+def find_main_threads(situation: Situation) -> Iterator[Advice]:
     """If steps of the script were faster with one thread of torch's in its main process."""
     gain = situation.recording.thread_gain
     if gain is None or gain.lowest < _LEAST:
         return
     middle = math.sqrt(gain.lowest * gain.highest)
-    yield Candidate(
+    yield Advice(
         "main-threads",
         "one thread of torch's in the main process",
         f"torch computes with {gain.threads} threads there, which wait for one another in loops on "

@@ -7,6 +7,6 @@ __all__ = ["INSTALLERS"]
 INSTALLERS: Final = {
     "torch.utils.data.dataloader": ("penstock.doctor.watching.loaders.torch_loader", "install"),
     "penstock.loader.loader": ("penstock.doctor.watching.loaders.own_loader", "install"),
-    "penstock.torch.loader.epoch_starter": ("penstock.doctor.watching.loaders.own_loader", "install_torch"),
+    "penstock.torch.loader.dataloader": ("penstock.doctor.watching.loaders.own_loader", "install_torch"),
 }
 """By the module of a loader, what watches it: a function that takes a watcher."""

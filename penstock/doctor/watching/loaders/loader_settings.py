@@ -4,39 +4,68 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
-from typing import Any
+from collections.abc import Callable, Iterator, Sized
+from typing import Protocol
 
 from penstock.doctor.watching.recording import LoaderSettings
+from penstock.sample import Batch
 
-__all__ = ["describe_loader"]
+__all__ = ["WatchedLoader", "describe_loader"]
 
 
-def describe_loader(loader: Any) -> LoaderSettings:
+class WatchedLoader(Protocol):
+    """A loader of torch's or penstock's. Its other arguments are attributes too, as far as it has them."""
+
+    @property
+    def dataset(self) -> object:
+        """What gives the samples."""
+
+    @property
+    def num_workers(self) -> int:
+        """0: the caller builds batches."""
+
+    @property
+    def prefetch_factor(self) -> int | None:
+        """Batches that a worker builds ahead."""
+
+    @property
+    def collate_fn(self) -> Callable[..., object]:
+        """Makes a batch of samples."""
+
+    @property
+    def worker_init_fn(self) -> Callable[[int], None] | None:
+        """Called in each worker."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        """A run over its batches."""
+
+
+def describe_loader(loader: WatchedLoader) -> LoaderSettings:
     """The settings of a loader of torch's or penstock's."""
     is_own = _is_of_penstock(loader)
-    num_workers = int(getattr(loader, "num_workers", 0))
+    num_workers = loader.num_workers
     kind = _kind_of_workers(loader, num_workers) if is_own else ("processes" if num_workers else "serial")
     dataset = loader.dataset
     return LoaderSettings(
         library="penstock" if is_own else "torch",
         workers=kind,
         num_workers=num_workers,
-        prefetch_factor=int(getattr(loader, "prefetch_factor", None) or 0) if num_workers else 0,
+        prefetch_factor=(loader.prefetch_factor or 0) if num_workers else 0,
         batch_size=_batch_size(loader),
         pin_memory=bool(getattr(loader, "pin_memory", False)),
         persistent_workers=bool(getattr(loader, "persistent_workers", False)),
         in_order=bool(getattr(loader, "in_order", True)),
-        start_method=_start_method(loader, is_own=is_own) if kind == "processes" else "",
+        start_method=_start_method(loader) if kind == "processes" else "",
         dataset=type(dataset).__name__,
         length=_length(dataset),
     )
 
 
-def _is_of_penstock(loader: Any) -> bool:
+def _is_of_penstock(loader: WatchedLoader) -> bool:
     return any(base.__module__.startswith("penstock.") for base in type(loader).__mro__)
 
 
-def _kind_of_workers(loader: Any, num_workers: int) -> str:
+def _kind_of_workers(loader: WatchedLoader, num_workers: int) -> str:
     kind = str(getattr(loader, "workers", "processes"))
     if not num_workers:
         return "serial"
@@ -47,30 +76,27 @@ def _kind_of_workers(loader: Any, num_workers: int) -> str:
     return kind
 
 
-def _batch_size(loader: Any) -> int:
+def _batch_size(loader: WatchedLoader) -> int:
     size = getattr(loader, "batch_size", None)
     if size is None:
         size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
     return int(size) if isinstance(size, int) else 0
 
 
-def _length(dataset: Any) -> int:
+def _length(dataset: object) -> int:
     torch_data = sys.modules.get("torch.utils.data")
     if torch_data is not None and isinstance(dataset, torch_data.IterableDataset):
         return -1
-    if not hasattr(dataset, "__getitem__"):
-        return -1
     try:
-        return len(dataset)
+        return len(dataset) if hasattr(dataset, "__getitem__") and isinstance(dataset, Sized) else -1
     except (TypeError, NotImplementedError):
         return -1
 
 
-def _start_method(loader: Any, *, is_own: bool) -> str:
+def _start_method(loader: WatchedLoader) -> str:
     context = getattr(loader, "multiprocessing_context", None)
     if isinstance(context, str):
         return context
     if context is not None:
         return str(context.get_start_method())
-    del is_own
     return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]

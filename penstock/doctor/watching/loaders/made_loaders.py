@@ -13,7 +13,7 @@ import types
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from penstock.datasets.user_code import is_user_file
 
@@ -28,7 +28,7 @@ _SAME: Final = ("batch_size", "num_workers", "drop_last", "pin_memory", "persist
 
 @dataclass(frozen=True, slots=True)
 class _Making:
-    loader: weakref.ref[Any]
+    loader: weakref.ref[object]
     places: tuple[tuple[types.CodeType, int], ...]
     made_ns: int
 
@@ -43,7 +43,7 @@ class MadeLoaders:
         """An ``__init__`` of a loader that is noted here."""
 
         @functools.wraps(original)
-        def init(loader: Any, *args: Any, **kwargs: Any) -> None:
+        def init(loader: object, *args: object, **kwargs: object) -> None:
             if len(self._makings) > _MOST_MAKINGS:
                 self._makings = {key: each for key, each in self._makings.items() if each.loader() is not None}
             self._makings[id(loader)] = _Making(weakref.ref(loader), _find_places(), time.perf_counter_ns())
@@ -51,7 +51,7 @@ class MadeLoaders:
 
         return init
 
-    def is_successor(self, loader: Any, former: Any, began_ns: int) -> bool:
+    def is_successor(self, loader: object, former: object, began_ns: int) -> bool:
         """Whether ``loader`` takes the place of ``former``, which was iterated first at ``began_ns``.
 
         It does if both were made by the same call in the script, the later one when the former had been used, and they
@@ -62,7 +62,7 @@ class MadeLoaders:
             return False
         return bool(began_ns) and new.made_ns > began_ns and _describe(loader) == _describe(former)
 
-    def _find(self, loader: Any) -> _Making | None:
+    def _find(self, loader: object) -> _Making | None:
         making = self._makings.get(id(loader))
         return making if making is not None and making.loader() is loader else None
 
@@ -80,13 +80,13 @@ def _find_places() -> tuple[tuple[types.CodeType, int], ...]:
     return tuple(places)
 
 
-def _describe(loader: Any) -> tuple[Any, ...]:
+def _describe(loader: object) -> tuple[object, ...]:
     """What two loaders have in common that load the same."""
     attributes = vars(loader)
-    dataset: Any = attributes.get("dataset")
+    dataset = attributes.get("dataset")
     kinds = tuple(type(attributes.get(name)) for name in ("sampler", "batch_sampler"))
     try:
-        length = len(dataset)  # a stream may have none
+        length = len(dataset)  # type: ignore[arg-type]  # a stream may have none
     except Exception:  # noqa: BLE001  # as above, or a length of the user's that fails
         length = -1
     return (type(loader), type(dataset), length, kinds, *(attributes.get(name) for name in _SAME))

@@ -1,300 +1,279 @@
-"""Watches the process that builds the batches of ``torch.utils.data.DataLoader``: mostly a worker.
+"""Records how ``torch.utils.data.DataLoader`` builds batches: mostly in a worker process.
 
 ::
 
-    RecordingStart, in the place of worker_init_fn, called by torch's worker loop
-        fetcher of torch's          dataset, iterator, collate_fn and fetch are timed
-        sampling thread             looks at what the worker's thread is doing
-        feeder thread of the queue  the pickler is timed: it writes tensors to shared memory
-        events ──> file
+    loader's dataset, collate_fn, worker_init_fn  ──  while iter(loader) is called: RecordedDataset, collate, start
+    torch's worker loop     start(worker) ── dataset[index] ... ── collate(samples) ──> batch    events ──> file
+    feeder thread           Parcel(batch) is pickled: tensors are written to shared memory
+    main process            it is unpickled: the batch itself
 
-The dataset object is not wrapped: ``get_worker_info().dataset`` and the user's own references stay as they are. Random
-states are not touched, so the same batches come in the same order.
+Torch calls what it finds in the loader, so nothing of torch is replaced. ``get_worker_info().dataset`` and the user's
+own references are the dataset itself. Random states are not touched: the same batches come in the same order.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import multiprocessing.queues
 import time
-from collections.abc import Callable, Iterator
-from multiprocessing.reduction import ForkingPickler
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
-import numpy as np
 import torch
-import torch.utils.data.dataloader as torch_dataloader
+import torch.utils.data
 
+from penstock.doctor.watching.batch_layout import count_bytes
 from penstock.doctor.watching.event_file import Control, make_row
-from penstock.doctor.watching.stack_sampling import Activity, StackSampler
-from penstock.doctor.watching.work_recorder import WorkRecorder
+from penstock.doctor.watching.stack_sampling import StackSampler
+from penstock.doctor.watching.work_recorder import WorkRecorder, open_recorder
 
-__all__ = ["count_bytes", "is_batch_message", "record_worker", "watch_fetcher"]
+if TYPE_CHECKING:
+    from penstock.doctor.watching.loaders.loader_settings import WatchedLoader
 
-_MAX_ARRAYS: Final = 2000
+    Function = Callable[..., object]
 
+__all__ = ["BuildRecording", "RecordedDataset", "receivers"]
 
-def count_bytes(batch: object) -> tuple[int, int]:
-    """Bytes of the tensors and arrays in a batch, and how many there are; of the first 2,000."""
-    nbytes = arrays = 0
-    waiting = [batch]
-    while waiting and arrays < _MAX_ARRAYS:
-        value = waiting.pop()
-        if isinstance(value, (torch.Tensor, np.ndarray)):
-            nbytes, arrays = nbytes + value.nbytes, arrays + 1
-        elif isinstance(value, dict):
-            waiting.extend(value.values())
-        elif isinstance(value, (list, tuple)):
-            waiting.extend(value)
-    return nbytes, arrays
+receivers: Final[dict[str, Callable[[int, int, int, int], None]]] = {}
+"""Told of a batch that is received, by the folder of its loader: number, samples, bytes, when it began to be read."""
 
 
-# In the process that builds batches.
-
-
-class _TimedIndices(list[Any]):
-    """The indices of a batch: torch's fetcher takes one when it begins a sample.
-
-    So neither the dataset nor what it returns is wrapped.
+class BuildRecording:
+    """What is recorded for one iterator of a loader. A worker process has a copy.
 
     Parameters
     ----------
-    indices : list or tuple
-        Of the batch.
-    activity : Activity
-        Of the thread.
-    measures_cpu : bool
-        Whether the thread's processor time is read too, which costs a microsecond.
-
-    Attributes
-    ----------
-    taken : list of int
-        When each sample was begun.
-    cpu : list of int
-        The processor time of the thread then; empty if it is not read.
+    loader : DataLoader
+        Its dataset and functions are called.
+    folder : Path
+        Of the loader's files.
+    iterator, first_batch : int
+        Numbers of the iterator, and of its first batch.
     """
 
-    __slots__ = ("_activity", "_measures_cpu", "cpu", "taken")
+    def __init__(self, loader: WatchedLoader, folder: Path, iterator: int, first_batch: int) -> None:
+        attributes = vars(loader)
+        self.dataset = loader.dataset
+        self._collate: Function = attributes["collate_fn"]
+        self._init: Function | None = attributes["worker_init_fn"]
+        self._is_batched = attributes["batch_sampler"] is not None
+        self._folder, self._iterator, self._next, self._apart = folder, iterator, first_batch, 1
+        self._work: WorkRecorder | None = None
+        self._is_over: Callable[[], bool] = bool
 
-    def __init__(self, indices: Any, activity: Activity, *, measures_cpu: bool) -> None:
-        super().__init__(indices)
-        self._activity, self._measures_cpu = activity, measures_cpu
-        self.taken: list[int] = []
-        self.cpu: list[int] = []
+    def record_here(self, work: WorkRecorder, is_over: Callable[[], bool]) -> None:
+        """Record in this process, which has no workers, until ``is_over()``."""
+        self._work, self._is_over = work, is_over
 
-    def __iter__(self) -> Iterator[Any]:
-        """The indices, as a list gives them."""
-        clock, note, activity = time.perf_counter_ns, self.taken.append, self._activity
-        for position, index in enumerate(super().__iter__()):
-            if self._measures_cpu:
-                self.cpu.append(time.thread_time_ns())
-            now = activity.since = clock()
-            activity.position = position
-            note(now)
-            yield index
+    def start(self, worker: int) -> None:
+        """What a worker calls in the place of ``worker_init_fn``: begin to record, and call that function."""
+        info = torch.utils.data.get_worker_info()
+        assert info is not None, "called by a worker"
+        object.__setattr__(info, "dataset", self.dataset)  # torch's class has no other way, and it is a worker's own
+        self._next, self._apart = self._next + worker, info.num_workers  # workers take turns
+        self._work = open_recorder(self._folder, self._iterator, worker)
+        if self._work is not None:
+            self._record_worker(self._work)
+        if self._init is not None:
+            self._init(worker)
 
-    def write(self, work: WorkRecorder, count: int, end: int) -> None:
-        """Write the first ``count`` samples, of which the last one ended at ``end``."""
-        count = min(count, len(self.taken))
-        if not count:
-            work.end_samples()
+    def _record_worker(self, work: WorkRecorder) -> None:
+        with contextlib.suppress(ImportError):
+            # torch imports it while its feeder thread pickles, where an import may fail (CPython issue 106176).
+            importlib.import_module("torch.nested._internal.nested_tensor")
+        control, sampler = Control(self._folder / "control"), StackSampler()
+        sampler.watch_thread(work.thread)
+        sampler.start()
+
+        def is_over() -> bool:
+            if control.is_stopped:
+                sampler.stop()
+            return control.is_stopped
+
+        self._is_over = is_over
+
+    # torch's loader asks for a batch
+
+    def begin(self) -> WorkRecorder | None:
+        """The recorder, which begins a batch; None if nothing is to be recorded."""
+        work = self._work
+        if work is None:
+            return None
+        if work.details.left <= 0 and self._is_over():
+            self._work = None
+            return None
+        work.begin_batch(self._next, may_pass=True)
+        self._next += self._apart
+        return work
+
+    def present(self) -> WorkRecorder | None:
+        """The recorder, if it records a batch."""
+        return self._work if self._work is not None and self._work.is_busy else None
+
+    def note_failure(self, work: WorkRecorder, samples: int) -> None:
+        """The user's code has raised an exception: the batch is over. 0 samples: a stream has ended before it."""
+        if not work.is_detailed:
+            work.leave_passed(samples)
             return
-        if self.cpu:
-            self.cpu.append(time.thread_time_ns())
-        self.taken.append(end)
-        numbers = [int(index) if isinstance(index, (int, np.integer)) else -1 for index in self[:count]]
-        work.write_many(numbers, self.taken[: count + 1], self.cpu[: count + 1])
+        work.end_samples(samples)
+        if samples:
+            work.end_batch(samples)
+        work.leave_batch()
 
-
-def _count_indices(index: Any) -> int:
-    return max(1, len(index)) if isinstance(index, (list, tuple, np.ndarray)) else 1
-
-
-def watch_fetcher(fetcher: Any, work: WorkRecorder, number: Callable[[], int], is_over: Callable[[], bool]) -> None:
-    """Time the work of a fetcher of torch's.
-
-    Parameters
-    ----------
-    fetcher : _BaseDatasetFetcher
-        Changed in place.
-    work : WorkRecorder
-        Of this worker.
-    number : callable
-        The number of the batch that is being fetched.
-    is_over : callable
-        Whether nothing more is to be recorded; the fetcher is then as it was.
-    """
-    _FetcherWatch(fetcher, work, number, is_over).install()
-
-
-class _FetcherWatch:
-    """What :func:`watch_fetcher` puts in the place of a fetcher's methods."""
-
-    def __init__(
-        self, fetcher: Any, work: WorkRecorder, number: Callable[[], int], is_over: Callable[[], bool]
-    ) -> None:
-        self._fetcher, self._work, self._number, self._is_over = fetcher, work, number, is_over
-        self._fetch, self._collate = fetcher.fetch, fetcher.collate_fn
-        self._is_stream = hasattr(fetcher, "dataset_iter")
-        self._is_batched = bool(fetcher.auto_collation)
-        self._takes_singly = fetcher.auto_collation and not getattr(fetcher.dataset, "__getitems__", None)
-        self._asked: Any = None
-
-    def install(self) -> None:
-        """Replace the methods."""
-        self._fetcher.fetch, self._fetcher.collate_fn = self.fetch, self.collate
-
-    def fetch(self, index: Any) -> Any:
-        """Fetch a batch, or a sample."""
-        work = self._work
-        if work.detail.left > 0:
-            return work.build_briefly(self._fetch, index, self._number, _count_indices(index))
-        if self._is_over():
-            self._fetcher.fetch, self._fetcher.collate_fn = self._fetch, self._collate
-            return self._fetch(index)
-        work.begin_batch(self._number())
-        activity = work.thread.activity
-        assert activity is not None, "a batch begins with its samples"
-        if self._takes_singly and isinstance(index, (list, tuple)):
-            index = _TimedIndices(index, activity, measures_cpu=work.measures_cpu())
-        self._asked = index
-        work.built = _count_indices(index), -1
-        try:
-            return self._fetch(index)
-        except StopIteration:  # the end of a stream
-            self._end_samples(0)
-            raise
-        except BaseException:
-            self._end_samples(_count_indices(index))
-            raise
-        finally:
-            self._asked = None
-            work.end_batch(*work.built)
-
-    def collate(self, samples: Any) -> Any:
-        """Join samples."""
-        work = self._work
+    def collate(self, samples: object) -> object:
+        """What torch calls in the place of ``collate_fn``."""
+        work = self.present()
+        if work is None:
+            return self._collate(samples)
         count = len(samples) if self._is_batched and isinstance(samples, (list, tuple)) else 1
-        if work.is_brief:
-            return work.collate_briefly(self._collate, samples, count)
-        start = self._end_samples(count)
-        measures_cpu = work.measures_collation()
-        cpu = time.thread_time_ns() if measures_cpu else 0
-        work.thread.activity = Activity("collate", start)
-        batch = self._collate(samples)
-        end = time.perf_counter_ns()
-        used = time.thread_time_ns() - cpu if measures_cpu else -1
-        del samples
+        work.begin_collation(count)
+        try:
+            batch = self._collate(samples)
+        except BaseException:
+            self.note_failure(work, count)
+            raise
+        if not work.is_detailed:
+            work.leave_passed(count)
+            return batch
         nbytes, arrays = count_bytes(batch)
-        work.collate(start, end, used, samples=count, nbytes=nbytes, arrays=arrays)
-        work.built = count, nbytes
-        return batch
-
-    def _end_samples(self, count: int) -> int:
-        """The samples of the batch are built, as far as they were asked for. Returns the clock."""
-        end, asked, work = time.perf_counter_ns(), self._asked, self._work
-        self._asked = None
-        if isinstance(asked, _TimedIndices):
-            asked.write(work, count, end)
-            return end
-        if asked is not None and count and not self._takes_singly:  # all by one call
-            number = int(asked) if isinstance(asked, (int, np.integer)) and not self._is_stream else -1
-            work.samples = [(number, work.began_ns, end, time.thread_time_ns() - work.began_cpu_ns, count)]
-        work.end_samples()
-        return end
+        work.end_collation(count, nbytes, arrays)
+        work.end_batch(count, nbytes)
+        work.leave_batch()
+        return batch if work.worker < 0 else Parcel(batch, work, str(self._folder), count, nbytes)
 
 
-# In a worker process.
+class _Samples(Protocol):
+    """What torch may ask a dataset for."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: object) -> object: ...
+
+    def __iter__(self) -> Iterator[object]: ...
 
 
-def record_worker(control: Control, work: WorkRecorder) -> None:
-    """Begin to record in this process, which is a worker."""
-    with contextlib.suppress(ImportError):
-        # torch imports it while its sending thread pickles a tensor, where an import may fail (CPython issue 106176).
-        importlib.import_module("torch.nested._internal.nested_tensor")
-    sampler = StackSampler()
-    sampler.watch_thread(work.thread)
-    sampler.start()
-    current = _CurrentBatch()
-    create: Callable[..., Any] = torch_dataloader._DatasetKind.create_fetcher  # noqa: SLF001  # torch has no hook
+class RecordedDataset:
+    """What torch's loader has in the place of a dataset while it makes an iterator.
 
-    def is_over() -> bool:
-        if control.is_stopped:
-            sampler.stop()
-            return True
-        return False
+    Samples are asked for in this module only, by a variable called ``index``: stacks show it (:func:`.find_index`).
+    """
 
-    def create_watched(*args: Any, **kwargs: Any) -> Any:
-        work.first_batch = control.first_batch
-        fetcher = create(*args, **kwargs)
-        watch_fetcher(fetcher, work, current.read, is_over)
-        return fetcher
+    def __init__(self, recording: BuildRecording) -> None:
+        self._recording = recording
+        self._dataset = cast("_Samples", recording.dataset)
 
-    torch_dataloader._DatasetKind.create_fetcher = staticmethod(create_watched)  # type: ignore[method-assign]  # noqa: SLF001  # as above
-    current.install()
-    _time_sending(work, is_over)
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("_"):  # pickle asks before there is a dataset
+            raise AttributeError(name)
+        return cast("object", getattr(self._dataset, name))
 
+    def __len__(self) -> int:
+        return len(self._dataset)
 
-class _CurrentBatch:
-    """The number of the batch that torch's worker loop is at: it is in the message that it took last."""
+    def __getitem__(self, index: object) -> object:
+        work = self._recording.begin()
+        if work is None:
+            return self._dataset[index]
+        if work.is_detailed:
+            work.begin_samples([index])
+            work.begin_sample(0)
+        try:
+            return self._dataset[index]
+        except BaseException:
+            self._recording.note_failure(work, 1)
+            raise
 
-    def __init__(self) -> None:
-        self._number = -1
+    def __getitems__(self, indices: Sequence[object]) -> object:
+        work = self._recording.begin()
+        if work is None:
+            return self._take(indices)
+        if work.is_detailed:
+            work.begin_samples(indices)
+        try:
+            return self._take(indices, work if work.is_detailed else None)
+        except BaseException:
+            self._recording.note_failure(work, len(indices))
+            raise
 
-    def read(self) -> int:
-        return self._number
+    def _take(self, indices: Sequence[object], work: WorkRecorder | None = None) -> object:
+        take_all: Function | None = getattr(self._dataset, "__getitems__", None)
+        if take_all:
+            return take_all(indices)
+        dataset = self._dataset
+        if work is None:
+            return [dataset[index] for index in indices]
+        samples = []
+        for position, index in enumerate(indices):
+            work.begin_sample(position)
+            samples.append(dataset[index])
+        return samples
 
-    def install(self) -> None:
-        """Look at what the worker's index queue gives."""
-        receive: Callable[..., Any] = ForkingPickler.loads
-
-        def loads(content: Any, *args: Any, **kwargs: Any) -> Any:
-            message = receive(content, *args, **kwargs)
-            if is_batch_message(message):
-                self._number = message[0]
-            return message
-
-        _TimedPickler.loads = staticmethod(loads)
-
-
-class _TimedPickler(ForkingPickler):
-    """What queues of a worker pickle with."""
-
-    is_timed: Callable[[Any], bool]
-    dumped: Callable[[Any, int, int, int, int], None]
-
-    @classmethod
-    def dumps(cls, obj: Any, protocol: int | None = None) -> memoryview:
-        if not cls.is_timed(obj):
-            return ForkingPickler.dumps(obj, protocol)
-        cpu, start = time.thread_time_ns(), time.perf_counter_ns()
-        content: memoryview = ForkingPickler.dumps(obj, protocol)
-        cls.dumped(obj, len(content), start, time.perf_counter_ns(), time.thread_time_ns() - cpu)
-        return content
+    def __iter__(self) -> RecordedStream:
+        return RecordedStream(self._recording, iter(self._dataset))
 
 
-def is_batch_message(message: Any) -> bool:
-    """Whether a message of torch's queues is a task or a batch, with its number."""
-    return isinstance(message, tuple) and len(message) == 2 and isinstance(message[0], int)
+class RecordedStream:
+    """The samples of a dataset that is a stream; the first one of a batch begins it."""
+
+    def __init__(self, recording: BuildRecording, samples: Iterator[object]) -> None:
+        self._recording, self._samples, self._place = recording, samples, 0
+
+    def __iter__(self) -> RecordedStream:
+        return self
+
+    def __next__(self) -> object:
+        work = self._recording.present()
+        if work is None:
+            work, self._place = self._recording.begin(), 0
+            if work is not None and work.is_detailed:
+                work.begin_samples()
+        if work is not None and work.is_detailed:
+            work.begin_sample(self._place)
+        try:
+            sample = next(self._samples)
+        except BaseException as error:
+            if work is not None and not (isinstance(error, StopIteration) and self._place):  # else it is a short batch
+                self._recording.note_failure(work, self._place)
+            raise
+        self._place += 1
+        return sample
 
 
-def _time_sending(work: WorkRecorder, is_over: Callable[[], bool]) -> None:
-    """Time what the queue's feeder thread does to send a batch."""
-    unsent = work.unsent = {}
+class Parcel:
+    """A batch on its way to the main process, where it is the batch itself: times how it is pickled and unpickled."""
 
-    def is_timed(message: Any) -> bool:
-        """Whether it is a batch that was observed in detail."""
-        return bool(unsent) and is_batch_message(message) and message[0] + work.first_batch in unsent and not is_over()
+    def __init__(self, batch: object, work: WorkRecorder, receiver: str, samples: int, nbytes: int) -> None:
+        self._batch, self._work, self._number = batch, work, work.batch
+        self._receiver, self._samples, self._nbytes = receiver, samples, nbytes
+        self._start = self._cpu = 0
 
-    def dumped(message: Any, length: int, start: int, end: int, cpu: int) -> None:
-        batch = message[0] + work.first_batch
-        count, nbytes = unsent.pop(batch)
-        if nbytes < 0:
-            nbytes, _ = count_bytes(message[1])
-        size = max(nbytes, length)
-        work.sink.add([make_row("transport", work.worker, batch, start, end, cpu=cpu, nbytes=size, samples=count)])
+    def __reduce__(self) -> tuple[Function, tuple[object, ...]]:
+        self._start, self._cpu = time.perf_counter_ns(), time.thread_time_ns()
+        facts = self._receiver, self._number, self._samples, self._nbytes
+        return _open_parcel, (*facts, _Now(), self._batch, _Now(self.end))
 
-    _TimedPickler.is_timed = staticmethod(is_timed)
-    _TimedPickler.dumped = staticmethod(dumped)
-    multiprocessing.queues._ForkingPickler = _TimedPickler  # type: ignore[attr-defined]  # noqa: SLF001  # as above
+    def end(self) -> None:
+        """All of the batch is pickled."""
+        cpu, end = time.thread_time_ns() - self._cpu, time.perf_counter_ns()
+        work = self._work
+        facts = {"cpu": cpu, "nbytes": self._nbytes, "samples": self._samples}
+        work.sink.add([make_row("transport", work.worker, self._number, self._start, end, **facts)])
+
+
+class _Now:
+    """In a pickle: the time at which it is unpickled. ``call`` is called when it is pickled."""
+
+    def __init__(self, call: Callable[[], None] = lambda: None) -> None:
+        self._call = call
+
+    def __reduce__(self) -> tuple[Callable[[], int], tuple[()]]:
+        self._call()
+        return time.perf_counter_ns, ()
+
+
+def _open_parcel(receiver: str, number: int, samples: int, nbytes: int, begun_ns: int, batch: object, _: int) -> object:
+    note = receivers.get(receiver)
+    if note is not None:
+        note(number, samples, nbytes, begun_ns)
+    return batch

@@ -1,0 +1,94 @@
+"""What watches this process while loaders are watched: its threads' stacks, what it uses, and the device."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+from penstock.doctor.machine.device_watch import DeviceWatch
+from penstock.doctor.machine.usage import UsageSampler
+from penstock.doctor.watching.stack_sampling import SampledThread, StackSampler, read_thread_cpu_ns
+from penstock.doctor.watching.work_recorder import WorkRecorder
+
+__all__ = ["WatchedProcess"]
+
+
+class WatchedProcess:
+    """The process of the script.
+
+    Attributes
+    ----------
+    started_ns : int
+        When it was watched first; 0 before.
+    """
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.sampler = StackSampler()
+        self.usage: UsageSampler | None = None
+        self.device = DeviceWatch()
+        self.started_ns = 0
+        self._is_running = False
+        self._threads: dict[int, SampledThread] = {}
+        self._recorders: list[WorkRecorder] = []
+
+    def start(self) -> None:
+        """Start the threads that watch. Idempotent."""
+        if self._is_running:
+            return
+        if self.usage is None:
+            self.started_ns, self.usage = time.perf_counter_ns(), UsageSampler(self.pid)
+        self._is_running = True
+        self.sampler.start()
+        self.device.resume()
+        self.usage.start()
+
+    @contextlib.contextmanager
+    def starting_workers(self) -> Iterator[None]:
+        """While workers are forked, this process has no thread of ours; the next step starts them again."""
+        self._is_running = False
+        self.sampler.stop()
+        self.device.pause()
+        if self.usage is not None:
+            self.usage.pause()
+        try:
+            yield
+        finally:
+            if os.getpid() == self.pid:
+                self.start()
+
+    def stop(self) -> None:
+        """Watch no more."""
+        self.sampler.stop()
+        self.device.stop()
+        if self.usage is not None:
+            self.usage.stop()
+
+    def current_thread(self) -> SampledThread:
+        """The calling thread, as the sampler looks at it."""
+        ident = threading.get_ident()
+        thread = self._threads.get(ident)
+        if thread is None:
+            thread = self._threads[ident] = SampledThread()
+            self.sampler.watch_thread(thread)
+        return thread
+
+    def add_recorder(self, work: WorkRecorder) -> None:
+        """A thread of this process builds batches."""
+        self._recorders.append(work)
+        self.sampler.watch_thread(work.thread)
+
+    def used_cpu_ns(self) -> int:
+        """Processor time so far, without the sampling thread and the loader's threads."""
+        used = time.process_time_ns() - self.sampler.cpu_ns
+        for work in self._recorders:
+            with contextlib.suppress(OSError):
+                used -= read_thread_cpu_ns(work.thread.native_id)
+        return used
+
+    def is_building(self) -> bool:
+        """Whether a thread of this process is building a batch."""
+        return any(work.is_busy for work in self._recorders)

@@ -1,0 +1,227 @@
+"""Short steps and batches, of which some are passed over: what is reported of them stays right."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+import torch.utils.data
+
+from penstock import doctor
+from penstock.doctor.judge.stage_costs import cost_batches, cost_stages
+from penstock.doctor.watching import block as watching
+from penstock.doctor.watching.loaders.loader_watch import ScriptStep, step_times
+from penstock.doctor.watching.recording import BATCH, SAMPLE, STAGES
+from penstock.doctor.watching.work_recorder import DetailChoice
+from tests.doctor.recordings import EventRow, make_recording, make_steps
+from tests.doctor.test_watching import OWN, TORCH, Numbers, draw, events_of, seed, to_lists, watch_epochs
+
+MS = 1_000_000
+PASSED = 3
+"""Batches that are passed over after each one in detail."""
+
+
+@pytest.fixture
+def _few_details(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of four batches is observed in detail, however long they take; also in forked workers."""
+
+    def choose(self: DetailChoice, batch_ns: float, cost_ns: float) -> None:
+        self.left = PASSED
+
+    monkeypatch.setattr(DetailChoice, "choose", choose)
+    monkeypatch.setattr(watching, "_diagnose", lambda *_: None)
+
+
+@pytest.mark.usefixtures("_few_details")
+@pytest.mark.parametrize(
+    "name", ["serial", "workers", "persistent", "stream", "any order", "numpy serial", "torch processes"]
+)
+def test_watching_changes_nothing(name: str) -> None:
+    """Batches, their order, and the global generators are as without it."""
+    make = {**TORCH, **OWN}[name]
+    seed()
+    loader = make()
+    expected = [to_lists(batch) for _ in range(2) for batch in loader]
+    state = draw()
+
+    seed()
+    batches, _ = watch_epochs(make)
+
+    assert batches == expected
+    assert draw() == state
+
+
+@pytest.mark.usefixtures("_few_details")
+@pytest.mark.parametrize("name", ["serial", "workers", "persistent", "batch sampler", "single samples", "any order"])
+def test_each_step_and_batch_is_counted(name: str) -> None:
+    """Steps have their own times and samples, and batches theirs, whether or not they are observed in detail."""
+    batches, recording = watch_epochs(TORCH[name])
+
+    steps, warm_up = recording.steps, recording.warm_up
+    sizes = [1 if name == "single samples" else len(batch) for batch in batches]
+    assert steps.samples.tolist() == sizes[warm_up:]
+    assert (steps.wait_ns > 0).all()
+    assert (steps.step_ns > 0).all()
+    assert (np.diff(steps.start_ns) > 0).all()
+    assert (steps.start_ns[1:] - steps.wait_ns[1:] >= steps.start_ns[:-1] + steps.step_ns[:-1]).all()
+    assert np.bincount(steps.epoch).tolist() == [len(batches) // 2 - warm_up, len(batches) // 2]
+    built, collated = events_of(recording, BATCH), events_of(recording, "collate")
+    ahead = recording.settings.num_workers * recording.settings.prefetch_factor  # built before the first step
+    assert len(set(built["batch"].tolist())) == len(built) >= len(steps.samples) - ahead
+    assert 0 < len(set(collated["batch"].tolist())) <= len(built) // 2
+    assert (built["cpu"] >= 0).all()
+
+
+@pytest.mark.usefixtures("_few_details")
+def test_a_slow_sample_is_found() -> None:
+    """Also in a batch whose samples are not timed: its index, and for about how long it was seen."""
+    loader = torch.utils.data.DataLoader(Numbers(48, slow=22), batch_size=4, num_workers=1)
+    with doctor.watch(loader, steps=1000, budget_s=0) as report:
+        for _ in loader:
+            pass
+
+    recording = report.recording
+    assert recording is not None
+    samples = events_of(recording, SAMPLE)
+    slowest = samples[np.argmax(samples["end"] - samples["start"])]
+    assert slowest["index"] == 22
+    assert slowest["samples"] == 0  # of a batch that is passed over
+    assert slowest["end"] - slowest["start"] > 50 * MS
+    assert recording.keys[22] == "folder/22.jpg"
+
+
+@pytest.mark.usefixtures("_few_details")
+def test_a_validation_within_a_step_that_is_passed_over() -> None:
+    """Batches of another loader, and what is done with them, belong to that loader."""
+    train = torch.utils.data.DataLoader(Numbers(48), batch_size=4)
+    check = torch.utils.data.DataLoader(Numbers(12), batch_size=4)
+    with doctor.watch(budget_s=0) as report:
+        for number, _ in enumerate(train):
+            time.sleep(0.002)
+            if number in {3, 8}:  # passed over, and in detail
+                for _ in check:
+                    time.sleep(0.15)
+
+    recording = report.recording
+    assert recording is not None
+    assert recording.settings.length == 48
+    assert recording.steps.step_ns.max() < 200 * MS
+
+
+@pytest.mark.usefixtures("_few_details")
+def test_a_loop_that_is_left_has_no_last_step() -> None:
+    """Where the step after a `break` ends is not known; it is left out."""
+    loader = torch.utils.data.DataLoader(Numbers(), batch_size=4)
+    with doctor.watch(loader, budget_s=0) as report:
+        for number, _ in enumerate(loader):
+            if number == 6:
+                break
+        time.sleep(0.3)
+        for _ in loader:
+            pass
+
+    assert report.recording is not None
+    assert report.recording.steps.step_ns.max() < 200 * MS
+    assert len(report.recording.steps.step_ns) == 7 + 12 - 1 - report.recording.warm_up
+
+
+@pytest.mark.usefixtures("_few_details")
+def test_as_many_steps_as_asked_for_are_seen() -> None:
+    """Watching ends where it would if no step were passed over."""
+    loader = torch.utils.data.DataLoader(Numbers(400), batch_size=4)
+    with doctor.watch(loader, steps=20, budget_s=0) as report:
+        count = sum(1 for _ in loader)
+
+    assert count == 100
+    assert report.recording is not None
+    assert report.recording.ended == "steps"
+    assert len(report.recording.steps.step_ns) + report.recording.warm_up == 20 + 2 - 1
+
+
+@pytest.mark.usefixtures("_few_details")
+def test_an_error_of_the_dataset_is_the_scripts_own() -> None:
+    """It is raised where the batch is asked for, also if that is passed over."""
+
+    class Fails(Numbers):
+        def __getitem__(self, index: int) -> Any:
+            if index == 9:
+                raise ValueError("sample 9")
+            return super().__getitem__(index)
+
+    loader = torch.utils.data.DataLoader(Fails(), batch_size=4)
+    with pytest.raises(ValueError, match="sample 9"), doctor.watch(loader, budget_s=0):
+        for _ in loader:
+            pass
+
+
+# what is computed
+
+
+def test_steps_that_are_passed_over_compute_as_much_as_others() -> None:
+    """Their processor time is not measured: it is the same part of their length."""
+    steps = [
+        ScriptStep(0, 0, 0, 0, 0, 4, length=100, cpu=50),
+        ScriptStep(1, 0, 0, 0, 0, 4, length=300, cpu=250),
+        ScriptStep(2, 0, 0, 0, 0, 4, length=200),
+        ScriptStep(-1, 0, 0, 0, 0, 4, length=100, cpu=0, replayed=True),
+    ]
+
+    assert step_times(steps).cpu_ns.tolist() == [50, 250, 150, 0]
+
+
+def make_batch(batch: int, *, detailed: bool) -> list[EventRow]:
+    """Events of a batch of 4 samples by one of two workers: 8 ms of samples, 2 ms of collation, 1 ms of sending."""
+    start, worker = batch * 20 * MS, batch % 2
+    rows: list[EventRow] = [(BATCH, worker, batch, -1, start, start + 10 * MS, 9 * MS, -1, 4)]
+    if not detailed:
+        return rows
+    for at in range(4):
+        begin = start + 2 * at * MS
+        rows += [
+            (SAMPLE, worker, batch, 4 * batch + at, begin, begin + 2 * MS, -1, -1, 1),
+            (STAGES.index("decode"), worker, batch, 4 * batch + at, begin, begin + MS, -1, -1, 1),
+            (STAGES.index("augment"), worker, batch, 4 * batch + at, begin + MS, begin + 2 * MS, -1, -1, 1),
+        ]
+    return [
+        *rows,
+        (STAGES.index("collate"), worker, batch, -1, start + 8 * MS, start + 10 * MS, -1, 4096, 4),
+        (STAGES.index("transport"), worker, batch, -1, start + 11 * MS, start + 12 * MS, MS, 4096, 4),
+    ]
+
+
+def test_costs_are_those_of_batches_in_detail() -> None:
+    """Costs per stage and sample, and their tails, do not depend on how many batches are observed in detail."""
+    steps = make_steps(range(0, 60 * 20 * MS, 20 * MS))
+    found = []
+    for apart in (1, 5):
+        events = [row for batch in range(60) for row in make_batch(batch, detailed=batch % apart == 0)]
+        recording = make_recording(events, steps)
+        costs = cost_batches(recording)
+        found.append(
+            {
+                cost.stage: (cost.us_per_sample, cost.p50_us, cost.p99_us, cost.share)
+                for cost in cost_stages(recording, costs)
+            }
+        )
+        assert costs.wall_ns["collate"].tolist() == pytest.approx([2 * MS] * 58)
+        assert costs.wall_ns["transport"].tolist() == pytest.approx([MS] * 58)
+        assert costs.wall_ns["decode"].tolist() == pytest.approx([4 * MS] * 58)
+        assert costs.samples.tolist() == [4] * 58
+
+    assert set(found[0]) >= {"decode", "augment", "collate", "transport"}
+    assert found[1] == {stage: pytest.approx(values) for stage, values in found[0].items()}
+
+
+def test_a_slow_batch_that_is_passed_over_counts_whole() -> None:
+    """Its time is known: what collation and sending do not take is that of its samples."""
+    events = [row for batch in range(60) for row in make_batch(batch, detailed=batch % 5 == 0)]
+    slow = next(at for at, row in enumerate(events) if row[2] == 33)
+    events[slow] = (BATCH, 1, 33, -1, 33 * 20 * MS, 33 * 20 * MS + 110 * MS, 100 * MS, -1, 4)
+
+    costs = cost_batches(make_recording(events, make_steps(range(0, 60 * 20 * MS, 20 * MS))))
+
+    at = costs.numbers.tolist().index(33)
+    assert costs.wall_ns["decode"][at] + costs.wall_ns["augment"][at] == pytest.approx(108 * MS)
+    assert costs.wall_ns["collate"][at] == pytest.approx(2 * MS)
