@@ -103,6 +103,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, content, headers, fault)
             return
         begin, end = int(found[1]), min(int(found[2]) + 1, len(content))
+        if begin >= end:
+            self._send(416, b"", headers)
+            return
         headers["Content-Range"] = f"bytes {begin}-{end - 1}/{len(content)}"
         self._send(206, content[begin:end], headers, fault)
 

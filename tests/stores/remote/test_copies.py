@@ -6,7 +6,9 @@ import gc
 import mmap
 import os
 import pickle
+import queue
 import shutil
+import threading
 import weakref
 from collections import Counter
 from pathlib import Path
@@ -19,6 +21,7 @@ from xxhash import xxh3_64_intdigest
 import penstock as ps
 from penstock.errors import StoreError, StoreFormatError
 from penstock.stores.common.mirrors import find_mirror
+from penstock.stores.remote import fetching
 from penstock.stores.remote import mirror as mirrors
 from penstock.stores.remote.cache import CacheFolder
 from penstock.stores.remote.mirror import Mirror
@@ -246,3 +249,55 @@ def test_a_hash_that_came_wrong_is_fetched_again(server: WebServer) -> None:
     pages = [xxh3_64_intdigest(held[at : at + 4096]) for at in range(0, len(held), 4096)]
     Path(f"{path}.pages").write_bytes(np.array(pages, "<u8").tobytes())
     assert content(open_remote(server, "photos.lmdb")) == expected
+
+
+@pytest.mark.parametrize("nbytes", [8192, 0])
+def test_a_store_that_became_smaller_was_replaced(server: WebServer, nbytes: int) -> None:
+    """It is not asked again and again for bytes that it does not have."""
+    path = server.root / "photos.lmdb" / "data.mdb"
+    with open_remote(server, "photos.lmdb") as store:
+        held = path.read_bytes()
+        path.unlink()
+        path.write_bytes(held[:nbytes])
+        server.asked.clear()
+        with pytest.raises(StoreError, match="replaced while it was open; open it again"):
+            content(store, [60])
+    assert server.ranges <= 2
+
+
+def test_few_bytes_are_asked_for_until_the_line_is_known() -> None:
+    """Were there more on a slow line, each request would take longer than its time limit."""
+    fetcher, started, go = fetching.Fetcher(), queue.SimpleQueue[int](), threading.Event()
+
+    def call() -> None:
+        started.put(1)
+        go.wait(60)
+
+    futures = [fetcher.submit(call, 4 << 20) for _ in range(40)]
+    for _ in range(4):
+        started.get(timeout=60)
+    assert fetcher._nbytes == 16 << 20
+    go.set()
+    for future in futures:
+        future.result(60)
+    assert fetcher._most_nbytes == 128 << 20
+    for _ in range(10):
+        fetcher._end(0, 9.0)
+    assert fetcher._most_nbytes == 16 << 20
+
+
+def test_a_system_without_more_threads_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads that there are fetch everything; without any it is an error."""
+    start, started = threading.Thread.start, []
+
+    def start_one(thread: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_one)
+    fetcher = fetching.Fetcher()
+    assert [future.result(60) for future in [fetcher.submit(lambda: 7, 0) for _ in range(50)]] == [7] * 50
+    with pytest.raises(RuntimeError, match="new thread"):
+        fetching.Fetcher().submit(lambda: 7, 0)
