@@ -26,7 +26,8 @@ __all__ = ["RemoteObjects", "find_remote"]
 
 _ENDS_NBYTES: Final = 1 << 17
 """Bytes at both ends of an object that are fetched when it is opened: there is what says where the rest is."""
-_MAX_OBJECTS: Final = 10_000
+_MAX_OBJECTS: Final = 200
+"""Each has two open files; 1024 is what many systems allow a process."""
 _MAX_ATTEMPTS: Final = 4
 
 

@@ -127,6 +127,8 @@ class Place:
         StoreError
             If the place cannot be asked, or does not allow it.
         """
+        if not self._path(name):
+            return None  # the URL is that of a bucket
         obstore = _load_library()
         try:
             return self._repeat(name, lambda client: self._describe(obstore.head(client, self._path(name))))

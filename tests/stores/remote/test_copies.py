@@ -204,6 +204,7 @@ def test_wrong_options_are_not_tried_again(server: WebServer) -> None:
     with pytest.raises(StoreError, match="Duration"):
         open_remote(server, "photos.lmdb", storage_options={"timeout": "soon"})
     assert server.asked == []
+    open_remote(server, "photos.lmdb", storage_options={"timeout": "2min"})
     place = Place(server.url, StorageOptions({"timeout": "soon"}))
     with pytest.raises(StoreError, match="Duration"):
         place.find("photos.lmdb")
@@ -301,3 +302,11 @@ def test_a_system_without_more_threads_is_enough(monkeypatch: pytest.MonkeyPatch
     assert [future.result(60) for future in [fetcher.submit(lambda: 7, 0) for _ in range(50)]] == [7] * 50
     with pytest.raises(RuntimeError, match="new thread"):
         fetching.Fetcher().submit(lambda: 7, 0)
+
+
+def test_a_bucket_is_no_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What S3 answers to a question for it is that of no object."""
+    place = Place("s3://bucket", StorageOptions())
+    monkeypatch.setattr(place, "_repeat", lambda *_: ObjectInfo(1, "1"))
+    assert place.find() is None
+    assert place.find("data.mdb") == (1, "1")
