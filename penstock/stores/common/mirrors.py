@@ -21,7 +21,7 @@ class PageHashes(Protocol):
     page_nbytes: int
 
     def fits(self, content: memoryview, begin: int, *, again: bool) -> bool:
-        """Whether pages from offset ``begin`` on have them; ``again``: they had not, and were fetched again."""
+        """Whether pages from offset ``begin`` on have them; ``again``: they had not, twice."""
         ...
 
 

@@ -105,7 +105,7 @@ class PageHashFile:
     def fits(self, content: memoryview, begin: int, *, again: bool) -> bool:
         """Whether bytes of the file from offset ``begin`` on, whole pages of 4096 bytes, have these hashes.
 
-        ``again``: they did not, and were fetched again; then the hashes themselves are fetched again.
+        ``again``: they did not, twice; then the hashes themselves are fetched again.
         """
         first = begin // self.page_nbytes
         count = min(-(-len(content) // self.page_nbytes), self.count - first)

@@ -263,7 +263,7 @@ class Mirror:
         """Whole pages of the object, compared with their hashes where those are known."""
         for attempt in range(_MAX_ATTEMPTS):
             content = self._place.get(self._name, begin, end, self._info)
-            if self.hashes is None or self.hashes.fits(content, begin, again=attempt > 0):
+            if self.hashes is None or self.hashes.fits(content, begin, again=attempt > 1):
                 return content
         raise StoreError(
             f"bytes {begin} to {end} are not those that were written, {_MAX_ATTEMPTS} times; copy it there again",
