@@ -10,7 +10,7 @@ from penstock.registry import Registry
 from penstock.transforms.base import Lambda, Op
 from penstock.transforms.decoding.decode import Decode, decode, sizes
 from penstock.transforms.decoding.encode import encode
-from penstock.transforms.ops.batch import CutMix, MixUp
+from penstock.transforms.ops.batch_mixing import CutMix, MixUp
 from penstock.transforms.ops.blur import GaussianBlur, Sharpness
 from penstock.transforms.ops.color import ColorJitter, Grayscale
 from penstock.transforms.ops.crop import CenterCrop, RandomCrop, RandomResizedCrop

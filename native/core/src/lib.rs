@@ -3,7 +3,6 @@
 pub mod concat;
 pub mod crc32c;
 pub mod error;
-pub mod example;
 pub mod fill;
 pub mod image;
 pub mod jpeg;
@@ -16,5 +15,6 @@ pub mod resample;
 pub mod rows;
 pub mod seek_table_file;
 pub mod simd;
+pub mod tf_example;
 pub mod webp;
 pub mod windows;

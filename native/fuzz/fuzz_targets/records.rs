@@ -7,7 +7,7 @@ use std::io::{Seek, Write};
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use penstock_core::example::{self, Values};
+use penstock_core::tf_example::{self, Values};
 use penstock_core::{pack, seek_table_file};
 
 /// A file without a name.
@@ -34,7 +34,7 @@ fn read_table(bytes: &[u8]) {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    for feature in example::features(bytes).unwrap_or_default() {
+    for feature in tf_example::features(bytes).unwrap_or_default() {
         if let Values::Bytes(ranges) = feature.values {
             assert!(ranges.iter().all(|range| bytes.get(range.clone()).is_some()));
         }

@@ -6,7 +6,6 @@ mod arrays;
 mod bytes;
 mod checksum;
 mod errors;
-mod example;
 mod images;
 mod jpeg;
 mod level;
@@ -26,6 +25,7 @@ mod stored;
 mod stored_call;
 mod stored_tables;
 mod target;
+mod tf_example;
 
 use pyo3::prelude::*;
 
@@ -43,8 +43,6 @@ mod _native {
     use crate::checksum::crc32c;
     #[pymodule_export]
     use crate::errors::{CorruptError, TooLargeError, UnsupportedError};
-    #[pymodule_export]
-    use crate::example::example_features;
     #[pymodule_export]
     use crate::images::{decode, decode_samples, decode_values, orientations, sizes};
     #[pymodule_export]
@@ -75,6 +73,8 @@ mod _native {
     use crate::stored::{fill_arrays, fill_stored};
     #[pymodule_export]
     use crate::stored_tables::read_tables;
+    #[pymodule_export]
+    use crate::tf_example::example_features;
 
     /// Number of columns of `fill`'s geometry.
     #[pymodule_export]

@@ -30,7 +30,7 @@ from penstock.transforms.ops.resize import check_filter
 from penstock.transforms.ops.sanitize import BoxOp
 from penstock.transforms.ops.zoom_out import FrameOp
 from penstock.transforms.pixel_arithmetic import IDENTITY, PixelOp, look_up
-from penstock.transforms.targets.boxes import box_areas, clip_boxes
+from penstock.transforms.targets.box_geometry import box_areas, clip_boxes
 
 __all__ = [
     "BoxRules",

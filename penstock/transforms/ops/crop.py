@@ -25,7 +25,7 @@ from penstock.transforms.ops.resize import (
     set_mask_filter,
 )
 from penstock.transforms.program.geometry import Geometry
-from penstock.transforms.targets.boxes import (
+from penstock.transforms.targets.box_geometry import (
     clip_boxes,
     scale_boxes,
     scale_points,

@@ -15,7 +15,7 @@ from penstock.transforms.base import ImageSpec, Params, Sizes, require_hwc, unif
 from penstock.transforms.checks import as_integer, as_numbers, as_range
 from penstock.transforms.ops.crop import CropOp
 from penstock.transforms.program.geometry import Geometry
-from penstock.transforms.targets.boxes import overlaps
+from penstock.transforms.targets.box_geometry import overlaps
 
 __all__ = ["RandomIoUCrop"]
 

@@ -16,7 +16,7 @@ from penstock.transforms.checks import as_byte_colour, as_colour, as_integer, as
 from penstock.transforms.ops.resize import Resize, check_filter, require_resizable, resize_native, resize_reference
 from penstock.transforms.pixel_arithmetic import Pixels, paint
 from penstock.transforms.program.geometry import Geometry
-from penstock.transforms.targets.boxes import scale_boxes, scale_points, shift_boxes, shift_points
+from penstock.transforms.targets.box_geometry import scale_boxes, scale_points, shift_boxes, shift_points
 
 __all__ = ["Letterbox", "Pad", "put_in_frame"]
 

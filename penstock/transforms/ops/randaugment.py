@@ -22,7 +22,7 @@ from penstock.transforms.ops.blur import sharpen, sharpen_native
 from penstock.transforms.ops.color import apply_steps
 from penstock.transforms.ops.warp import MapOp, Matrix, Warp, affine_matrix, rotation_matrix
 from penstock.transforms.pixel_arithmetic import Pixels, Steps, adjust
-from penstock.transforms.targets.boxes import invert_map
+from penstock.transforms.targets.box_geometry import invert_map
 
 __all__ = ["SPACE", "RandAugment", "TrivialAugmentWide"]
 

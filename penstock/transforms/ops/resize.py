@@ -16,7 +16,7 @@ from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, as_he
 from penstock.transforms.checks import as_integer, as_range
 from penstock.transforms.ops.resize_opencv import CV2_FILTERS, resize_opencv
 from penstock.transforms.program.geometry import Geometry
-from penstock.transforms.targets.boxes import scale_boxes, scale_points
+from penstock.transforms.targets.box_geometry import scale_boxes, scale_points
 
 __all__ = [
     "FILTERS",

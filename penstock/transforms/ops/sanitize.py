@@ -13,7 +13,7 @@ from penstock.sample import Index
 from penstock.transforms.base import Fusion, ImageLike, Op, Params
 from penstock.transforms.checks import as_range
 from penstock.transforms.program.geometry import Geometry
-from penstock.transforms.targets.boxes import box_areas, clip_boxes
+from penstock.transforms.targets.box_geometry import box_areas, clip_boxes
 
 __all__ = ["BoxOp", "ClampBoundingBoxes", "SanitizeBoundingBoxes"]
 

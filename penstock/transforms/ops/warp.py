@@ -35,7 +35,7 @@ from penstock.transforms.checks import (
     require_pixels,
 )
 from penstock.transforms.pixel_arithmetic import PixelOp, Pixels
-from penstock.transforms.targets.boxes import (
+from penstock.transforms.targets.box_geometry import (
     AFFINE_NUMBERS,
     clip_boxes,
     invert_map,

@@ -13,7 +13,7 @@ from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import ImageSpec, Op, Params, Sizes, require_hwc, uniforms
 from penstock.transforms.checks import as_colour, as_integer, as_probability, as_range, colour_as_dtype
 from penstock.transforms.ops.pad import put_in_frame
-from penstock.transforms.targets.boxes import shift_boxes, shift_points
+from penstock.transforms.targets.box_geometry import shift_boxes, shift_points
 
 __all__ = ["FrameOp", "RandomZoomOut"]
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError
 from penstock.sample import Array, Field, Index, Sample, Tree
 from penstock.transforms.base import Op, Params
-from penstock.transforms.targets.boxes import visible_shares
+from penstock.transforms.targets.box_geometry import visible_shares
 from penstock.transforms.targets.field_kinds import collect_values
 from penstock.transforms.targets.target_forms import as_boxes
 

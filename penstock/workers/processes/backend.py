@@ -34,7 +34,7 @@ from penstock.errors import SampleError, StallError, WorkerError
 from penstock.sample import State
 from penstock.workers.base import Backend, Capabilities, Job, Task, TaskResult, WorkerStart
 from penstock.workers.processes.messages import BatchBuilt, EpochStarted
-from penstock.workers.processes.restarts import RestartLimits
+from penstock.workers.processes.restart_limits import RestartLimits
 from penstock.workers.processes.sockets import SocketTransport
 from penstock.workers.processes.start import Launcher, describe_start_error
 from penstock.workers.processes.status import collect_stacks

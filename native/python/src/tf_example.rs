@@ -1,6 +1,6 @@
 //! Records of TFRecord files.
 
-use penstock_core::example::{self, Values};
+use penstock_core::tf_example::{self, Values};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyString};
@@ -29,7 +29,7 @@ use crate::bytes::Encoded;
 ///     The bytes are not such a message.
 #[pyfunction]
 pub fn example_features<'py>(py: Python<'py>, record: Encoded) -> PyResult<Vec<NamedValues<'py>>> {
-    let found = example::features(record.bytes())
+    let found = tf_example::features(record.bytes())
         .map_err(|error| PyValueError::new_err(format!("{} (byte {})", error.reason, error.offset)))?;
     found
         .into_iter()
