@@ -9,6 +9,7 @@ import pickle
 import queue
 import shutil
 import threading
+import time
 import weakref
 from collections import Counter
 from pathlib import Path
@@ -68,6 +69,9 @@ def test_nothing_is_fetched_twice(server: WebServer, cache_size: int | str) -> N
         mirror = find_mirror(store.location.local_path / "data.mdb")
     assert isinstance(mirror, Mirror)
     assert [each for each, count in Counter(server.asked).items() if count > 1] == []
+    limit = time.monotonic() + 60
+    while mirror._held_nbytes and time.monotonic() < limit:
+        time.sleep(0.001)  # a page is there before the thread that brought it is done
     assert (mirror._held_nbytes, len(mirror._coming)) == (0, 0)
 
 
@@ -310,3 +314,21 @@ def test_a_bucket_is_no_object(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "_repeat", lambda *_: ObjectInfo(1, "1"))
     assert place.find() is None
     assert place.find("data.mdb") == (1, "1")
+
+
+def test_a_link_in_the_cache_is_not_followed(server: WebServer, tmp_path: Path) -> None:
+    """Neither that of a file nor that of a folder: what it names would be overwritten."""
+    copy = open_remote(server, "photos.lmdb").location.local_path
+    mine = tmp_path / "mine" / copy.name / "data.mdb"
+    mine.parent.mkdir(parents=True)
+    mine.write_bytes(b"mine")
+    shutil.rmtree(copy.parent)
+    copy.parent.symlink_to(tmp_path / "mine")
+    with pytest.raises(StoreError, match="is a symbolic link, and links are not followed to write"):
+        open_remote(server, "photos.lmdb")
+    copy.parent.unlink()
+    copy.mkdir(parents=True)
+    (copy / "data.mdb").symlink_to(mine)
+    with pytest.raises(StoreError, match=r"data\.mdb cannot be written \(it is a symbolic link"):
+        open_remote(server, "photos.lmdb")
+    assert mine.read_bytes() == b"mine"
