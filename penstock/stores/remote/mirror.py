@@ -142,7 +142,8 @@ class Mirror:
             for begin, end in self._find_missing(offset, nbytes)
             for at in range(begin, end, _PART_NBYTES)
         ]
-        pending = [fetcher.submit(functools.partial(self._fetch_to_file, *part), part[1]) for part in parts]
+        full = threading.Event()
+        pending = [fetcher.submit(functools.partial(self._fetch_to_file, full, *part), part[1]) for part in parts]
         try:
             for future in pending:
                 future.result()
@@ -154,8 +155,9 @@ class Mirror:
                 f"{self._path} was deleted while it was open; open the store again", store=self._place.name(self._name)
             )
 
-    def _fetch_to_file(self, offset: int, nbytes: int) -> None:
-        if not self._fetch(offset, nbytes).in_file:
+    def _fetch_to_file(self, full: threading.Event, offset: int, nbytes: int) -> None:
+        if not full.is_set() and not self._fetch(offset, nbytes).in_file:
+            full.set()
             raise StoreError(
                 f"{self.nbytes} bytes must fit into the cache {self._cache.path}, which is full; cache_size= sets its "
                 "limit",
