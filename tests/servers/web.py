@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import unquote
 
 __all__ = ["WebServer", "serving"]
 
@@ -22,6 +23,10 @@ class WebServer(ThreadingHTTPServer):
     faults : list of str
         The faults of the next GET requests, one each: a status (``"503"``), ``"reset"``, ``"short"``, ``"wrong"``,
         ``"html"``.
+    folders : int
+        The status of the answer for a folder; 200: a page that lists it.
+    has_versions : bool
+        Whether answers state when a file was changed.
     latency : float
         Seconds before each answer.
     asked : list of (str, str, str)
@@ -36,6 +41,8 @@ class WebServer(ThreadingHTTPServer):
         self.root = root
         self.faults: list[str] = []
         self.latency = 0.0
+        self.folders = 404
+        self.has_versions = True
         self.asked: list[tuple[str, str, str]] = []
 
     @property
@@ -70,7 +77,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.asked.append((self.command, self.path, asked))
         time.sleep(self.server.latency)
         fault = self.server.faults.pop(0) if with_body and self.server.faults else ""
-        path = self.server.root / self.path.lstrip("/")
+        path = self.server.root / unquote(self.path).lstrip("/")
         if fault == "reset":
             self.connection.shutdown(socket.SHUT_RDWR)
             self.close_connection = True
@@ -78,6 +85,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, b"<html>Please sign in to the network.</html>", {"Content-Type": "text/html"})
         elif fault.isdigit():
             self._send(int(fault), b"no", {})
+        elif path.is_dir():
+            self._send(self.server.folders, b"<html>photos</html>", {"Content-Type": "text/html"})
         elif not path.is_file():
             self._send(404, b"no such file", {})
         else:
@@ -85,13 +94,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_file(self, path: Path, asked: str, fault: str) -> None:
         content, about = path.read_bytes(), path.stat()
-        headers = {"ETag": f'"{about.st_mtime_ns:x}-{about.st_size:x}"', "Accept-Ranges": "bytes"}
-        headers["Last-Modified"] = self.date_time_string(about.st_mtime)
+        headers = {"Accept-Ranges": "bytes"}
+        if self.server.has_versions:
+            headers["ETag"] = f'"{about.st_mtime_ns:x}-{about.st_size:x}"'
+            headers["Last-Modified"] = self.date_time_string(about.st_mtime)
         found = re.fullmatch(r"bytes=(\d+)-(\d+)", asked)
         if found is None:
             self._send(200, content, headers, fault)
             return
         begin, end = int(found[1]), min(int(found[2]) + 1, len(content))
+        if begin >= end:
+            self._send(416, b"", headers)
+            return
         headers["Content-Range"] = f"bytes {begin}-{end - 1}/{len(content)}"
         self._send(206, content[begin:end], headers, fault)
 

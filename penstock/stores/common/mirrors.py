@@ -18,8 +18,10 @@ __all__ = ["MirrorFile", "PageHashes", "find_mirror", "register_mirror"]
 class PageHashes(Protocol):
     """The hashes of the pages of an object, as it was written."""
 
+    page_nbytes: int
+
     def fits(self, content: memoryview, begin: int, *, again: bool) -> bool:
-        """Whether pages from offset ``begin`` on have them; ``again``: they had not, and were fetched again."""
+        """Whether pages from offset ``begin`` on have them; ``again``: they had not, twice."""
         ...
 
 
@@ -54,14 +56,18 @@ class MirrorFile(Protocol):
         ...
 
 
-_mirrors: weakref.WeakValueDictionary[str, MirrorFile] = weakref.WeakValueDictionary()
+_mirrors: dict[str, list[weakref.ref[MirrorFile]]] = {}
+"""By path, the newest first: a process that opens a store twice has two copies of one object."""
 
 
 def register_mirror(path: Path, mirror: MirrorFile) -> None:
     """Have :func:`find_mirror` find it as long as it is referenced."""
-    _mirrors[os.fspath(path)] = mirror
+    known = [each for each in _mirrors.get(os.fspath(path), ()) if each() is not None]
+    _mirrors[os.fspath(path)] = [weakref.ref(mirror), *known]
 
 
 def find_mirror(path: str | Path) -> MirrorFile | None:
     """The remote object of which a file is a copy; None for all other files."""
-    return _mirrors.get(os.fspath(path)) if _mirrors else None
+    if not _mirrors:
+        return None
+    return next((mirror for each in _mirrors.get(os.fspath(path), ()) if (mirror := each()) is not None), None)

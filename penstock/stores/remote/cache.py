@@ -85,6 +85,8 @@ class CacheFolder:
     def make_folder(self, url: str, version: str) -> Path:
         """The folder of one version of a store, which is made, and marked as in use."""
         folder = self.path / hashlib.blake2b(f"{url}\0{version}".encode(), digest_size=16).hexdigest()
+        if folder.is_symlink():
+            raise StoreError(f"{folder} is a symbolic link, and links are not followed to write; remove it", store=url)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)

@@ -19,6 +19,9 @@ MAX_REQUESTS: Final = 128
 """Requests at once: at 100 ms each, some 1,300 a second."""
 MAX_NBYTES: Final = 128 << 20
 """Bytes that are asked for at once, of all requests together."""
+_FIRST_NBYTES: Final = 16 << 20
+"""The same at first, and where requests are slow: on a slow line all of many would time out."""
+_SLOW_SECONDS: Final = 8.0
 _IDLE_SECONDS: Final = 10.0
 
 
@@ -35,6 +38,7 @@ class Fetcher:
         self._changed = threading.Condition()
         self._waiting: deque[_Request] = deque()
         self._threads = self._idle = self._nbytes = 0
+        self._most_nbytes = _FIRST_NBYTES
         self.seconds = 0.05
         """How long a request takes: a mean in which later ones weigh more."""
         self.rate = 100e6
@@ -47,10 +51,19 @@ class Fetcher:
         with self._changed:
             self._waiting.append(_Request(call, nbytes, future))
             if len(self._waiting) > self._idle and self._threads < MAX_REQUESTS:
-                self._threads += 1
-                threading.Thread(target=self._work, name="penstock-fetch", daemon=True).start()
+                self._start_thread()
             self._changed.notify()
         return future
+
+    def _start_thread(self) -> None:
+        try:
+            threading.Thread(target=self._work, name="penstock-fetch", daemon=True).start()
+        except RuntimeError:  # the limit of the system: the threads that there are do it
+            if not self._threads:
+                self._waiting.pop()
+                raise
+            return
+        self._threads += 1
 
     @property
     def patience(self) -> float:
@@ -77,6 +90,7 @@ class Fetcher:
             else:
                 self._end(nbytes, time.monotonic() - started)
                 future.set_result(result)
+                del result
             del call, future, request
 
     def _next(self) -> _Request | None:
@@ -94,12 +108,14 @@ class Fetcher:
                 self._idle -= 1
 
     def _may_send(self) -> bool:
-        return bool(self._waiting) and (not self._nbytes or self._nbytes + self._waiting[0].nbytes <= MAX_NBYTES)
+        return bool(self._waiting) and (not self._nbytes or self._nbytes + self._waiting[0].nbytes <= self._most_nbytes)
 
     def _end(self, nbytes: int, seconds: float | None) -> None:
         with self._changed:
             self._nbytes -= nbytes
             if seconds is not None:
+                most = self._most_nbytes + nbytes if seconds < _SLOW_SECONDS else self._most_nbytes // 2
+                self._most_nbytes = min(max(most, _FIRST_NBYTES), MAX_NBYTES)
                 self.seconds += 0.05 * (seconds - self.seconds)
                 self._counted += nbytes
                 if (passed := time.monotonic() - self._since) > 0.5:

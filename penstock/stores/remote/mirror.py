@@ -86,15 +86,15 @@ class Mirror:
             hashlib.blake2b(repr((place.url, name, info, path)).encode(), digest_size=7).digest()
         )
         pages = -(-info.nbytes // _PAGE)
+        self._path = path
         try:
-            self._file = _open_sized(path, info.nbytes)
-            self._table = _open_sized(Path(f"{path}.pages"), 8 * pages)
+            self._file, self._window = self._open(path, info.nbytes)
+            self._table, hashes = self._open(Path(f"{path}.pages"), 8 * pages)
         except OSError as error:
-            raise StoreError(f"{path} cannot be written ({error.strerror}); cache= names another folder") from error
-        weakref.finalize(self, os.close, self._file)
-        weakref.finalize(self, os.close, self._table)
-        self._window = memoryview(mmap.mmap(self._file, 0, access=mmap.ACCESS_READ) if info.nbytes else b"")
-        self._hashes = np.frombuffer(mmap.mmap(self._table, 0, access=mmap.ACCESS_READ) if pages else b"", "<u8")
+            raise StoreError(
+                f"{path} cannot be written ({error.strerror}); cache= names another folder", store=place.name(name)
+            ) from error
+        self._hashes = np.frombuffer(hashes, "<u8")
         self._present = np.zeros(pages, np.bool_)
         self._lock = threading.RLock()
         self._coming: OrderedDict[tuple[int, int], tuple[Future[_Fetched], int] | None] = OrderedDict()
@@ -104,6 +104,12 @@ class Mirror:
         self.hashes: PageHashes | None = None
         """Those of the pages of the object, where it has them."""
         forks.watch(self)
+
+    def _open(self, path: Path, nbytes: int) -> tuple[int, memoryview]:
+        file = _open_sized(path, nbytes)
+        # not at the end of the process: threads that still write would write to another file that gets its number
+        weakref.finalize(self, os.close, file).atexit = False
+        return file, memoryview(mmap.mmap(file, 0, access=mmap.ACCESS_READ) if nbytes else b"")
 
     def renew_in_child(self) -> None:
         """In a forked child: there are no threads."""
@@ -117,12 +123,13 @@ class Mirror:
             raise ValueError(f"bytes {offset} to {offset + nbytes} must be inside an object of {self.nbytes}")
         if not self._find_missing(offset, nbytes):
             return self._window[offset : offset + nbytes]
-        content = self._kept.get((offset, nbytes)) if keep else self._take(offset, nbytes)
+        content = self._kept.get((offset, nbytes)) if keep else None
+        if content is None and (not keep or (offset, nbytes) in self._coming):
+            content = self._take(offset, nbytes, forgets=not keep)
         if content is None:
-            fetched = self._fetch(offset, nbytes, must_keep=keep)
-            content = fetched.content
-            if keep and not fetched.in_file:
-                self._kept[offset, nbytes] = content
+            content = self._fetch(offset, nbytes, must_keep=keep).content
+        if keep and self._find_missing(offset, nbytes):
+            content = self._kept.setdefault((offset, nbytes), memoryview(bytes(content)))  # not all that came with it
         return content
 
     def require(self, offset: int = 0, nbytes: int | None = None) -> None:
@@ -135,25 +142,39 @@ class Mirror:
             for begin, end in self._find_missing(offset, nbytes)
             for at in range(begin, end, _PART_NBYTES)
         ]
-        pending = [fetcher.submit(functools.partial(self._fetch, *part), part[1]) for part in parts]
-        for future in pending:
-            future.result()
-        if pending and self._find_missing(offset, nbytes):
+        full = threading.Event()
+        pending = [fetcher.submit(functools.partial(self._fetch_to_file, full, *part), part[1]) for part in parts]
+        try:
+            for future in pending:
+                future.result()
+        finally:  # after an error
+            for future in pending:
+                future.cancel()
+        if not _is_same(self._path, self._file):  # whoever opens the file next would read another
             raise StoreError(
-                f"{nbytes} bytes must fit into the cache {self._cache.path}, which is full; cache_size= sets its limit",
+                f"{self._path} was deleted while it was open; open the store again", store=self._place.name(self._name)
+            )
+
+    def _fetch_to_file(self, full: threading.Event, offset: int, nbytes: int) -> None:
+        if not full.is_set() and not self._fetch(offset, nbytes).in_file:
+            full.set()
+            raise StoreError(
+                f"{self.nbytes} bytes must fit into the cache {self._cache.path}, which is full; cache_size= sets its "
+                "limit",
                 store=self._place.name(self._name),
             )
 
     def announce(self, ranges: Iterable[tuple[int, int]]) -> int:
         """See :class:`~penstock.stores.common.mirrors.MirrorFile`."""
         fetcher = get_fetcher()
-        wanted = [each for each in ranges if each[1] and each not in self._coming and self._find_missing(*each)]
+        missing = [each for each in dict.fromkeys(ranges) if each[1] and self._find_missing(*each)]
         with self._lock:
+            wanted = [each for each in missing if each not in self._coming]
             self._coming.update(dict.fromkeys(wanted))
             self._waiting.extend(_join(sorted(wanted), fetcher.gap_nbytes))
             while len(self._waiting) > _MAX_WAITING:  # an epoch that was abandoned, as a rule
                 for each in self._waiting.popleft():
-                    self._coming.pop(each, None)
+                    self._pop(each)
         self._send()
         return sum(nbytes for _, nbytes in wanted)
 
@@ -166,7 +187,7 @@ class Mirror:
         fetcher = get_fetcher()
         with self._lock:
             while self._waiting and self._held_nbytes < _MAX_HELD_NBYTES:
-                group = [each for each in self._waiting.popleft() if each in self._coming]
+                group = [each for each in self._waiting.popleft() if self._coming.get(each, ()) is None]
                 if not group:
                     continue
                 begin = group[0][0]
@@ -187,12 +208,13 @@ class Mirror:
         if self._waiting:
             self._send()
 
-    def _take(self, offset: int, nbytes: int) -> memoryview | None:
+    def _take(self, offset: int, nbytes: int, *, forgets: bool) -> memoryview | None:
         """What was announced; None if it was not, or does not come: then the caller fetches it."""
         with self._lock:
-            coming = self._pop((offset, nbytes))
-            if coming is None and self._waiting:  # what was announced before is not read, or not in that order
-                self._forget_oldest()
+            if (coming := self._coming.get((offset, nbytes))) is None:
+                self._pop((offset, nbytes))
+            if coming is None and self._waiting and forgets:
+                self._forget_oldest()  # what was announced before is not read, or not in that order
         if coming is None:
             return None
         future, begin = coming
@@ -201,6 +223,8 @@ class Mirror:
         except (OSError, CancelledError, TimeoutError):
             return None  # a second request takes the place of one that is slow, and raises what is wrong
         finally:
+            with self._lock:  # until now, so that other threads find it
+                self._pop((offset, nbytes))
             if self._waiting:
                 self._send()
         return fetched.content[offset - begin :][:nbytes]
@@ -228,9 +252,10 @@ class Mirror:
         return [(int(a + first) * _PAGE, min(int(b + first) * _PAGE, self.nbytes)) for a, b in edges.reshape(-1, 2)]
 
     def _fetch(self, offset: int, nbytes: int, *, must_keep: bool = False) -> _Fetched:
-        """Fetch bytes, with the rest of their pages; keep them where the cache has room."""
-        begin = offset // _PAGE * _PAGE
-        end = min(-(-(offset + nbytes) // _PAGE) * _PAGE, self.nbytes)
+        """Fetch bytes, with the rest of their pages, of which there are hashes; keep them where the cache has room."""
+        page = max(_PAGE, self.hashes.page_nbytes if self.hashes is not None else 0)
+        begin = offset // page * page
+        end = min(-(-(offset + nbytes) // page) * page, self.nbytes)
         content = self._get(begin, end)
         if self._keep(begin, content, must_keep=must_keep):
             return _Fetched(self._window[offset : offset + nbytes], in_file=True)
@@ -240,7 +265,7 @@ class Mirror:
         """Whole pages of the object, compared with their hashes where those are known."""
         for attempt in range(_MAX_ATTEMPTS):
             content = self._place.get(self._name, begin, end, self._info)
-            if self.hashes is None or self.hashes.fits(content, begin, again=attempt > 0):
+            if self.hashes is None or self.hashes.fits(content, begin, again=attempt > 1):
                 return content
         raise StoreError(
             f"bytes {begin} to {end} are not those that were written, {_MAX_ATTEMPTS} times; copy it there again",
@@ -252,7 +277,7 @@ class Mirror:
         first, last = offset // _PAGE, -(-(offset + nbytes) // _PAGE)
         _write(self._table, memoryview(bytes(8 * (last - first))), 8 * first)
         self._present[first:last] = False
-        self._kept.pop((offset, nbytes), None)
+        self._kept.clear()
 
     def _keep(self, begin: int, content: memoryview, *, must_keep: bool) -> bool:
         """Write whole pages, then their hashes; False if there is no room."""
@@ -283,6 +308,13 @@ def _join(ranges: Sequence[tuple[int, int]], gap: int) -> Iterator[list[tuple[in
         end = max(end, offset + nbytes)
     if group:
         yield group
+
+
+def _is_same(path: Path, file: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file))
+    except FileNotFoundError:
+        return False
 
 
 def _hash(page: memoryview) -> int:

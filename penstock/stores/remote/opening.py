@@ -7,7 +7,6 @@ but its first pages is fetched before records are read, unless the kind reads fi
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,15 +20,15 @@ from penstock.stores.pack.page_hashes import PageHashFile
 from penstock.stores.remote.cache import CacheFolder, check_folder, parse_size
 from penstock.stores.remote.fetching import get_fetcher
 from penstock.stores.remote.mirror import Mirror
-from penstock.stores.remote.place import ObjectInfo, Place, StorageOptions
+from penstock.stores.remote.place import ObjectInfo, Place, RefusedError, StorageOptions
 
 __all__ = ["RemoteObjects", "find_remote"]
 
 _ENDS_NBYTES: Final = 1 << 17
 """Bytes at both ends of an object that are fetched when it is opened: there is what says where the rest is."""
-_MAX_OBJECTS: Final = 10_000
+_MAX_OBJECTS: Final = 200
+"""Each has two open files; 1024 is what many systems allow a process."""
 _MAX_ATTEMPTS: Final = 4
-_attaching = threading.RLock()
 
 
 class Kind(Protocol):
@@ -71,10 +70,12 @@ def find_remote(url: str, choose: Callable[[str], type[K]], given: Mapping[str, 
     source.attach(path)
     for mirror in source.mirrors[:2]:
         _fetch_ends(mirror)
-    kind = choose(str(path))
-    if not kind.reads_ranges:
-        for mirror in source.mirrors:
-            mirror.require()
+    try:
+        kind = choose(str(path))
+    except StoreFormatError as error:  # it names the copy
+        raise StoreFormatError(error.message, store=place.url) from None
+    source.is_whole = not kind.reads_ranges
+    source.require()
     return kind, Location(kind.kind, str(path), remote=source)
 
 
@@ -92,26 +93,34 @@ class RemoteObjects:
         Options of the client.
     cache_nbytes : int
         The limit of the cache folder.
+    is_whole : bool
+        Whether copies have all bytes before they are read, since a library may read them.
     """
 
     url: str
     objects: tuple[tuple[str, int, str], ...]
     options: StorageOptions
     cache_nbytes: int
+    is_whole: bool = False
     mirrors: list[Mirror] = field(default_factory=list, repr=False, compare=False)
     """The copies in this process."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        return RemoteObjects, (self.url, self.objects, self.options, self.cache_nbytes)
+        return RemoteObjects, (self.url, self.objects, self.options, self.cache_nbytes, self.is_whole)
 
     def __hash__(self) -> int:
         return hash((self.url, self.objects))
 
     def attach(self, path: Path) -> None:
         """See :class:`~penstock.stores.location.RemoteSource`."""
-        with _attaching:
-            if not self.mirrors:
-                self.mirrors = self._make_mirrors(path)
+        if not self.mirrors:  # threads that do so at once make two copies of one file
+            self.mirrors = self._make_mirrors(path)
+            self.require()
+
+    def require(self) -> None:
+        """Fetch all bytes, if they are read as a whole."""
+        for mirror in self.mirrors if self.is_whole else ():
+            mirror.require()
 
     def _make_mirrors(self, path: Path) -> list[Mirror]:
         cache = CacheFolder(path.parent.parent, self.cache_nbytes)
@@ -127,9 +136,11 @@ class RemoteObjects:
                     store=self.url,
                 ) from error
             mirrors.append(Mirror(place, name, ObjectInfo(nbytes, version), file, cache))
-            register_mirror(file, mirrors[-1])
         if [name for name, _, _ in self.objects] == [FILE, HASHES]:
+            register_mirror(path / HASHES, mirrors[1])
             mirrors[0].hashes = _load_hashes(path / HASHES, mirrors[1], place)
+        for (name, _, _), mirror in zip(self.objects, mirrors, strict=True):
+            register_mirror(path / name if name else path, mirror)
         return mirrors
 
 
@@ -151,11 +162,19 @@ def _find_objects(place: Place) -> dict[str, ObjectInfo]:
     """The objects of a store by name: one at the URL, or those of an LMDB environment, or all below it."""
     names = "", FILE, HASHES
     asked = [get_fetcher().submit(functools.partial(place.find, name), 0) for name in names]
-    found = {name: info for name, future in zip(names, asked, strict=True) if (info := future.result()) is not None}
+    found, refused = {}, None
+    for name, future in zip(names, asked, strict=True):
+        try:
+            if (info := future.result()) is not None:
+                found[name] = info
+        except RefusedError as error:  # of what is absent too, where listing is not allowed; of a folder's web page
+            refused = error
+    if FILE in found:
+        return {name: info for name, info in found.items() if name}
     if "" in found:
         return {"": found[""]}
-    if FILE in found:
-        return found
+    if refused is not None:
+        raise refused
     listed = place.list(_MAX_OBJECTS)
     if not listed:
         raise StoreNotFoundError("there is no object at this URL, and none below it", store=place.url)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
-__all__ = ["ObjectInfo", "Place", "StorageOptions"]
+__all__ = ["ObjectInfo", "Place", "RefusedError", "StorageOptions"]
 
 _LIBRARY: Final = "obstore"
 _CLIENT_OPTIONS: Final = (
@@ -51,11 +51,18 @@ class ObjectInfo(NamedTuple):
     version: str
 
 
-class StorageOptions:
-    """Options of a client, such as keys: shown nowhere, and pickled only for a worker that is being started."""
+class RefusedError(StoreError):
+    """What is at one URL must not be read, or cannot be; what is below it may be."""
 
-    def __init__(self, options: Mapping[str, object] | None = None) -> None:
-        self.options = dict(options or {})
+
+class StorageOptions:
+    """Options of a client, such as keys: shown nowhere, and pickled only for a worker that is being started.
+
+    ``dropped``: they were not pickled, so that no client can be made.
+    """
+
+    def __init__(self, options: Mapping[str, object] | None = None, dropped: bool = False) -> None:
+        self.options, self.dropped = dict(options or {}), dropped
 
     @classmethod
     def check(cls, given: object) -> StorageOptions:
@@ -75,7 +82,8 @@ class StorageOptions:
 
     def __reduce__(self) -> tuple[object, ...]:
         # as multiprocessing's own keys: otherwise a file would have them
-        return StorageOptions, (self.options if get_spawning_popen() is not None else {},)
+        kept = self.options if get_spawning_popen() is not None else {}
+        return StorageOptions, (kept, self.dropped or kept != self.options)
 
 
 class Place:
@@ -119,6 +127,8 @@ class Place:
         StoreError
             If the place cannot be asked, or does not allow it.
         """
+        if not self._path(name):
+            return None  # the URL is that of a bucket
         obstore = _load_library()
         try:
             return self._repeat(name, lambda client: self._describe(obstore.head(client, self._path(name))))
@@ -138,7 +148,12 @@ class Place:
         obstore = _load_library()
 
         def fetch(client: ObjectStore) -> memoryview | None:
-            result: GetResult = obstore.get(client, self._path(name), options={"range": (begin, end)})
+            try:
+                result: GetResult = obstore.get(client, self._path(name), options={"range": (begin, end)})
+            except Exception as error:
+                if re.search(r"status code: 416|object was only", str(error)):
+                    return None  # it is smaller than it was
+                raise
             if self._describe(result.meta) != info:
                 return None
             content = memoryview(result.bytes())
@@ -175,6 +190,9 @@ class Place:
             return found
 
         found = self._repeat("", collect)
+        for name in found:
+            if not {"", ".", ".."}.isdisjoint(name.split("/")) or name.endswith(".pages"):
+                raise StoreError(f"the object {name!r:.200} has a name that no copy can have", store=self.url)
         if len(found) > most:
             raise StoreError(
                 f"below this URL are more than {most} objects; pack them (penstock pack), and read the pack",
@@ -190,6 +208,10 @@ class Place:
         version = meta.get("e_tag") or meta.get("version")
         if version is None and not self._root.startswith("http"):
             raise OSError("the answer is not that of an object store, but of a proxy")
+        if version is None and not meta["last_modified"].timestamp():
+            raise RefusedError(
+                "the server states neither ETag nor Last-Modified, by which changes are noticed", store=self.url
+            )
         return ObjectInfo(meta["size"], version or meta["last_modified"].isoformat())
 
     def _path(self, name: str) -> str:
@@ -242,11 +264,11 @@ class Place:
                 f"reading is not allowed ({_shorten(error)}); the credentials are those of the environment, unless "
                 "storage_options= has others"
             )
-        elif isinstance(error, errors.GenericError | OSError) and not _is_refusal(text):
+        elif isinstance(error, errors.GenericError | OSError) and not _is_refusal(text) and "Config error" not in text:
             return None
         else:
             what = f"it cannot be read: {_shorten(error)}"
-        return StoreError(what, store=url)
+        return (RefusedError if is_refused else StoreError)(what, store=url)
 
     def _make_client(self) -> ObjectStore:
         if forks.used_before_fork(_LIBRARY):
@@ -254,6 +276,10 @@ class Place:
                 f"{_LIBRARY} was used before this process was forked, and does not support that; start processes with "
                 "the method 'forkserver' or 'spawn'",
                 store=self.url,
+            )
+        if self._options.dropped:
+            raise StoreError(
+                "its storage_options= are not in its pickle; open the store again with them", store=self.url
             )
         _load_library()
         forks.note_use(_LIBRARY)

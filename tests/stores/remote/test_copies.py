@@ -1,0 +1,335 @@
+"""Copies of remote objects: what is asked twice, given up, deleted, refused, or has an odd name."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import os
+import pickle
+import queue
+import shutil
+import threading
+import time
+import weakref
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from xxhash import xxh3_64_intdigest
+
+import penstock as ps
+from penstock.errors import StoreError, StoreFormatError
+from penstock.stores.common.mirrors import find_mirror
+from penstock.stores.remote import fetching
+from penstock.stores.remote import mirror as mirrors
+from penstock.stores.remote.cache import CacheFolder
+from penstock.stores.remote.mirror import Mirror
+from penstock.stores.remote.place import ObjectInfo, Place, StorageOptions
+from tests.servers.web import WebServer
+from tests.stores import written
+from tests.stores.pack.packs import make_pack
+from tests.stores.remote.test_remote import content, open_remote, server
+
+__all__ = ["server"]
+
+
+def make_mirror(server: WebServer, nbytes: int, **options: Any) -> Mirror:
+    """A copy of a file of ``nbytes`` on the server."""
+    (server.root / "data").write_bytes(bytes(range(256)) * (nbytes // 256))
+    place = Place(f"{server.url}/data", StorageOptions())
+    info = place.find()
+    assert info is not None
+    cache = CacheFolder(server.root.parent / "cache", options.get("cache_nbytes", 10**9))
+    return Mirror(place, "", info, cache.make_folder(place.url, info.version) / "data", cache)
+
+
+def test_a_store_outlives_another_of_the_same_url(server: WebServer) -> None:
+    """Such as that of a validation set, or a copy by pickle."""
+    with open_remote(server, "photos.lmdb") as store:
+        expected = content(store)
+        for _ in range(2):
+            other = open_remote(server, "photos.lmdb")
+            del other
+            gc.collect()
+            assert content(store) == expected
+
+
+@pytest.mark.parametrize("cache_size", [0, "1GB"])
+def test_nothing_is_fetched_twice(server: WebServer, cache_size: int | str) -> None:
+    """Pages that say where records are neither, nor what is announced several times; nothing stays in memory."""
+    server.latency = 0.01
+    with open_remote(server, "photos.lmdb", cache_size=cache_size) as store:
+        for _ in range(3):
+            store.prefetch([60, 61, 60, 60, 90])
+        server.asked.clear()
+        store.prefetch(range(120))
+        assert len(store.read(range(120))) == 120
+        mirror = find_mirror(store.location.local_path / "data.mdb")
+    assert isinstance(mirror, Mirror)
+    assert [each for each, count in Counter(server.asked).items() if count > 1] == []
+    limit = time.monotonic() + 60
+    while mirror._held_nbytes and time.monotonic() < limit:
+        time.sleep(0.001)  # a page is there before the thread that brought it is done
+    assert (mirror._held_nbytes, len(mirror._coming)) == (0, 0)
+
+
+def test_ranges_that_are_announced_again_are_counted_once(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twice at once, and again after they were taken before they were sent: the bytes that wait return to 0."""
+    mirror = make_mirror(server, 1 << 20, cache_nbytes=0)
+    monkeypatch.setattr(mirrors, "_MAX_HELD_NBYTES", 0)
+    mirror.announce([(4096, 100), (4096, 100), (8192, 100)])
+    mirror.read(4096, 100)
+    mirror.announce([(4096, 100), (4096, 100)])
+    monkeypatch.setattr(mirrors, "_MAX_HELD_NBYTES", 1 << 20)
+    mirror.announce([(65536, 100)])
+    for offset in (4096, 8192, 65536):
+        assert mirror.read(offset, 100) == (bytes(range(256)) * 4096)[offset : offset + 100]
+    assert mirror._held_nbytes == 0
+
+
+def test_a_file_that_does_not_fit_is_an_error_at_once(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its other parts are neither fetched nor held in memory."""
+    monkeypatch.setattr(mirrors, "_PART_NBYTES", 4096)
+    mirror = make_mirror(server, 4 << 20, cache_nbytes=40960)
+    server.latency = 0.01
+    with pytest.raises(StoreError, match=r"4194304 bytes must fit into the cache .*cache_size= sets"):
+        mirror.require()
+    assert server.ranges < 500
+
+
+def test_a_copy_that_was_deleted_is_not_read_as_zeros(server: WebServer) -> None:
+    """Another process makes a new, empty one at its path."""
+    path = Path(written.write_many("tfrecord", server.root, 50))
+    with open_remote(server, path.name) as store:
+        expected = content(store)
+        copy = store.location.local_path
+        mirror = find_mirror(copy)
+        assert mirror is not None
+        shutil.rmtree(copy.parent)
+        with pytest.raises(StoreError, match="was deleted while it was open; open the store again"):
+            mirror.require()
+        copy.parent.mkdir()
+        copy.write_bytes(bytes(mirror.nbytes))
+        with pytest.raises(StoreError, match="was deleted while it was open; open the store again"):
+            mirror.require()
+        shutil.rmtree(copy.parent)
+        assert content(pickle.loads(pickle.dumps(store))) == expected  # our own
+
+
+def test_bytes_are_compared_with_hashes_of_larger_pages(server: WebServer) -> None:
+    """Whole pages of the pack are fetched: of a part nothing is known, and it would stay in the cache."""
+
+    class Hashes:
+        page_nbytes = 16384
+
+        def fits(self, content: memoryview, begin: int, *, again: bool) -> bool:
+            assert begin % 16384 == len(content) % 16384 == 0
+            return again
+
+    mirror = make_mirror(server, 1 << 20)
+    mirror.hashes = Hashes()
+    assert mirror.read(20000, 10) == (bytes(range(256)) * 4096)[20000:20010]
+
+
+def test_threads_that_outlive_the_interpreter_keep_their_file(server: WebServer) -> None:
+    """At the end of a process nothing is closed: the number of the file would be that of another."""
+    mirror = make_mirror(server, 1 << 20)
+    found = [f for f in weakref.finalize._registry if f.alive and f.peek()[0] is mirror]  # type: ignore[attr-defined]
+    assert [f.atexit for f in found] == [False, False]
+
+
+@pytest.mark.parametrize("status", [403, 200])
+def test_a_pack_is_found_where_its_folder_is_refused(server: WebServer, status: int) -> None:
+    """S3 answers 403 for what is absent, without the right to list; web servers have pages for folders."""
+    server.folders = status
+    with open_remote(server, "photos.lmdb") as store:
+        assert store[3].key == ps.open(server.root / "photos.lmdb")[3].key
+    (server.root / "none").mkdir()
+    with pytest.raises(StoreError, match=r"not allowed|neither ETag nor Last-Modified"):
+        open_remote(server, "none")
+
+
+def test_a_server_without_versions_is_refused(server: WebServer) -> None:
+    """A store that was replaced there would be read from the old copy."""
+    server.has_versions = False
+    with pytest.raises(StoreError, match="states neither ETag nor Last-Modified"):
+        open_remote(server, "photos.lmdb")
+
+
+def test_a_pickle_without_its_options_says_so(server: WebServer) -> None:
+    """It asks no other place than the one that was meant."""
+    options = {"default_headers": {"X-Key": "sesame"}}
+    pickled = pickle.dumps(open_remote(server, "photos.lmdb", storage_options=options, cache_size=0))
+    store = pickle.loads(pickled)  # our own
+    server.asked.clear()
+    with pytest.raises(StoreError, match="storage_options= are not in its pickle; open the store again"):
+        content(store)
+    assert server.asked == []
+
+
+def test_workers_get_the_options(server: WebServer) -> None:
+    """With which they fetch what is in no cache."""
+    options = {"default_headers": {"X-Key": "sesame"}}
+    with open_remote(server, "photos.lmdb", storage_options=options, cache_size=0) as store:
+        loader = ps.DataLoader(ps.StoreDataset(store, fields=["label"]), 40, num_workers=1, workers="processes")
+        assert sum(len(batch[0]) for batch in loader) == 120
+
+
+@pytest.mark.parametrize("name", ["ü x.lmdb", "%C3%BC%20x.lmdb", "ü x.lmdb/"])
+def test_names_may_be_unusual(server: WebServer, name: str) -> None:
+    """With spaces, letters of all kinds, and a slash at the end."""
+    make_pack(server.root / "ü x.lmdb", 3)
+    with open_remote(server, name) as store:
+        assert len(store.read(range(3))) == 3
+
+
+@pytest.mark.parametrize("name", ["../../evil", "a//b", "x.pages"])
+def test_names_that_leave_the_cache_are_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Or that are those of tables of pages, whatever the library lists."""
+    place = Place("s3://bucket/photos", StorageOptions())
+    monkeypatch.setattr(place, "_repeat", lambda *_: {name: ObjectInfo(1, "1")})
+    with pytest.raises(StoreError, match="has a name that no copy can have"):
+        place.list(10)
+
+
+@pytest.mark.parametrize("nbytes", [0, 5000])
+def test_what_is_no_store_is_named_by_its_url(server: WebServer, nbytes: int) -> None:
+    """Not by the path of its copy."""
+    (server.root / "junk.bin").write_bytes(bytes(nbytes))
+    with pytest.raises(StoreFormatError, match=r"neither a folder of images nor a pack .*junk\.bin") as caught:
+        open_remote(server, "junk.bin")
+    assert "cache" not in str(caught.value)
+
+
+def test_wrong_options_are_not_tried_again(server: WebServer) -> None:
+    """They do not become right."""
+    with pytest.raises(StoreError, match="Duration"):
+        open_remote(server, "photos.lmdb", storage_options={"timeout": "soon"})
+    assert server.asked == []
+    open_remote(server, "photos.lmdb", storage_options={"timeout": "2min"})
+    place = Place(server.url, StorageOptions({"timeout": "soon"}))
+    with pytest.raises(StoreError, match="Duration"):
+        place.find("photos.lmdb")
+    assert place.requests == 1
+
+
+def test_asking_fetches_nothing(server: WebServer) -> None:
+    """Neither its length, nor what it is, nor its pickle, nor the state of a loader."""
+    with open_remote(server, "photos.lmdb") as store:
+        loader = ps.DataLoader(ps.StoreDataset(store), 4, shuffle=True)
+        server.asked.clear()
+        assert len(store) == 120
+        assert len(repr(store) + repr(store.schema) + store.url + repr(len(loader)))
+        pickle.dumps(store)
+        loader.state_dict()
+        assert server.asked == []
+
+
+def test_a_folder_that_cannot_be_mapped_is_said(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the folder and what to do; no descriptor is left open."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(19, os.strerror(19))
+
+    open_remote(server, "photos.lmdb")
+    gc.collect()
+    before = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    monkeypatch.setattr(mmap, "mmap", fail)
+    with pytest.raises(StoreError, match=r"cannot be written \(No such device\); cache= names another folder"):
+        open_remote(server, "photos.lmdb", cache=server.root.parent / "other")
+    gc.collect()
+    assert sum(1 for _ in Path("/proc/self/fd").iterdir()) <= before + 2  # connections
+
+
+def test_a_hash_that_came_wrong_is_fetched_again(server: WebServer) -> None:
+    """Pages were compared with it before it was fetched once more; the copy would count as damaged for ever."""
+    expected = content(open_remote(server, "photos.lmdb"))
+    (path,) = (server.root.parent / "cache").rglob("pages.xxh3")
+    held = bytearray(path.read_bytes())
+    for at in range(32, len(held), 8):
+        held[at] ^= 1
+    path.write_bytes(held)
+    pages = [xxh3_64_intdigest(held[at : at + 4096]) for at in range(0, len(held), 4096)]
+    Path(f"{path}.pages").write_bytes(np.array(pages, "<u8").tobytes())
+    assert content(open_remote(server, "photos.lmdb")) == expected
+
+
+@pytest.mark.parametrize("nbytes", [8192, 0])
+def test_a_store_that_became_smaller_was_replaced(server: WebServer, nbytes: int) -> None:
+    """It is not asked again and again for bytes that it does not have."""
+    path = server.root / "photos.lmdb" / "data.mdb"
+    with open_remote(server, "photos.lmdb") as store:
+        held = path.read_bytes()
+        path.unlink()
+        path.write_bytes(held[:nbytes])
+        server.asked.clear()
+        with pytest.raises(StoreError, match="replaced while it was open; open it again"):
+            content(store, [60])
+    assert server.ranges <= 2
+
+
+def test_few_bytes_are_asked_for_until_the_line_is_known() -> None:
+    """Were there more on a slow line, each request would take longer than its time limit."""
+    fetcher, started, go = fetching.Fetcher(), queue.SimpleQueue[int](), threading.Event()
+
+    def call() -> None:
+        started.put(1)
+        go.wait(60)
+
+    futures = [fetcher.submit(call, 4 << 20) for _ in range(40)]
+    for _ in range(4):
+        started.get(timeout=60)
+    assert fetcher._nbytes == 16 << 20
+    go.set()
+    for future in futures:
+        future.result(60)
+    assert fetcher._most_nbytes == 128 << 20
+    for _ in range(10):
+        fetcher._end(0, 9.0)
+    assert fetcher._most_nbytes == 16 << 20
+
+
+def test_a_system_without_more_threads_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads that there are fetch everything; without any it is an error."""
+    start = threading.Thread.start
+    started: list[threading.Thread] = []
+
+    def start_one(thread: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_one)
+    fetcher = fetching.Fetcher()
+    assert [future.result(60) for future in [fetcher.submit(lambda: 7, 0) for _ in range(50)]] == [7] * 50
+    with pytest.raises(RuntimeError, match="new thread"):
+        fetching.Fetcher().submit(lambda: 7, 0)
+
+
+def test_a_bucket_is_no_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What S3 answers to a question for it is that of no object."""
+    place = Place("s3://bucket", StorageOptions())
+    monkeypatch.setattr(place, "_repeat", lambda *_: ObjectInfo(1, "1"))
+    assert place.find() is None
+    assert place.find("data.mdb") == (1, "1")
+
+
+def test_a_link_in_the_cache_is_not_followed(server: WebServer, tmp_path: Path) -> None:
+    """Neither that of a file nor that of a folder: what it names would be overwritten."""
+    copy = open_remote(server, "photos.lmdb").location.local_path
+    mine = tmp_path / "mine" / copy.name / "data.mdb"
+    mine.parent.mkdir(parents=True)
+    mine.write_bytes(b"mine")
+    shutil.rmtree(copy.parent)
+    copy.parent.symlink_to(tmp_path / "mine")
+    with pytest.raises(StoreError, match="is a symbolic link, and links are not followed to write"):
+        open_remote(server, "photos.lmdb")
+    copy.parent.unlink()
+    copy.mkdir(parents=True)
+    (copy / "data.mdb").symlink_to(mine)
+    with pytest.raises(StoreError, match=r"data\.mdb cannot be written \(it is a symbolic link"):
+        open_remote(server, "photos.lmdb")
+    assert mine.read_bytes() == b"mine"
