@@ -94,7 +94,9 @@ def fill_columns(
 
 def _read_arrays(plan: SamplePlan, name: Index, records: Sequence[Record]) -> list[Array] | None:
     """The arrays of a field; None if one is missing, or is not what the schema says."""
-    field, kind = plan.arrays[name], plan.selection.array_kinds[name]
+    field, kind = plan.arrays[name], plan.selection.array_kinds.get(name)
+    if kind is None:  # the shapes of instances, which are no arrays
+        return None
     arrays = [record.fields[field] for record in records]
     shapes, dtype = {getattr(array, "shape", ())[1:] for array in arrays}, kind.dtype
     if len(shapes) != 1 or not kind.allows((0, *next(iter(shapes)))) or not all(_has(array, dtype) for array in arrays):

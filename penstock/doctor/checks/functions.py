@@ -12,6 +12,7 @@ import ast
 import inspect
 import random
 import sys
+import textwrap
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -94,7 +95,7 @@ class UserFunctions:
                 continue
             seen.add((function.__code__, cls))
             source = read_source(function.__code__.co_filename)
-            tree = None if source is None else source.find_function(function.__code__)
+            tree = _parse_lines(function) if source is None else source.find_function(function.__code__)
             if tree is None:  # typed at a prompt, generated, or edited since
                 continue
             caller = UserFunction(function, entry_point, cls, tree)
@@ -118,6 +119,15 @@ class UserFunctions:
     def mentions(self, *names: str) -> bool:
         """Whether any of the functions uses one of these names."""
         return any(not function.mentions.isdisjoint(names) for function in self.functions)
+
+
+def _parse_lines(function: types.FunctionType) -> ast.AST | None:
+    """A function whose file is no module of Python as a whole, such as a page with examples; None without source."""
+    try:
+        lines, first = inspect.getsourcelines(function)
+        return ast.increment_lineno(ast.parse(textwrap.dedent("".join(lines))), first - 1)
+    except (OSError, TypeError, SyntaxError, IndexError):
+        return None
 
 
 def _add_call(caller: UserFunction, node: ast.Call) -> types.FunctionType | None:

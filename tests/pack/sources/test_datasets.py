@@ -233,11 +233,11 @@ def test_batches_are_the_records_one_by_one(tmp_path: Path, monkeypatch: pytest.
         "x": np.random.default_rng(0).random((1300, 3), np.float32), "label": np.arange(1300, dtype=np.int32),
         "weight": np.arange(1300, dtype=np.float32) / 8,
     }  # fmt: skip
-    batches: list[Any] = []
+    batches: list[int] = []
     real = LmdbWriter.append_batch
 
     def append_batch(writer: LmdbWriter, batch: Any) -> None:
-        batches.append(batch)
+        batches.append(len(list(batch)))
         real(writer, batch)
 
     monkeypatch.setattr(LmdbWriter, "append_batch", append_batch)
@@ -246,6 +246,6 @@ def test_batches_are_the_records_one_by_one(tmp_path: Path, monkeypatch: pytest.
     ps.pack([{name: column[n] for name, column in columns.items()} for n in range(1300)], tmp_path / "single.lmdb")
     ps.pack(tmp_path / "batches.lmdb", tmp_path / "again.lmdb")
 
-    assert len(batches) == 6  # three of the columns, three of the pack
+    assert sum(size > 1 for size in batches) == 6  # three of the columns, three of the pack
     one, other, again = ((tmp_path / f"{name}.lmdb/data.mdb").read_bytes() for name in ("batches", "single", "again"))
     assert one == other == again

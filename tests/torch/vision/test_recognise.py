@@ -122,7 +122,7 @@ LEFT: list[tuple[list[Any], Any, str]] = [
     ([], v1.Resize((9, 9), max_size=10), "max_size"),
     ([], v1.RandomCrop(9, 1, True, padding_mode="reflect"), "too small twice"),
     ([], v1.RandomCrop(9, 1, fill=(0.5, 0.5, 0.5)), "in [0, 255]"),
-    ([], v2.RandomCrop(9, 1, fill={tv_tensors.Image: 3}), "in [0, 255]"),
+    ([], v2.RandomCrop(9, 1, fill={tv_tensors.Image: 3}), "fill must be a number"),
     (TENSOR, v1.RandomCrop(9, 1, fill=(1, 2, 3)), "fill=(1, 2, 3) for a uint8 tensor"),
     ([v1.ToTensor()], v1.RandomCrop(9, 1, fill=1), "fill=1 for a float32 tensor"),
     ([], v1.RandomHorizontalFlip(1.5), "1.5"),
