@@ -11,7 +11,8 @@
     Mirror (mirror.py)  the copy: a sparse file, and a table of its pages with their hashes
        │ what is missing
        v
-    Place (place.py)    ranges of objects by obstore, with retries  <── Fetcher (fetching.py): many at once, in order
+    Place (object_store.py)    ranges of objects by obstore, with retries
+    Fetcher (request_queue.py) many requests at once, in the order in which they were asked for
 
 A process that opens no remote store imports nothing of this folder.
 """

@@ -34,8 +34,8 @@ from penstock.errors import StoreError
 from penstock.stores.common.mirrors import PageHashes
 from penstock.stores.common.regular_file import open_regular
 from penstock.stores.remote.cache import CacheFolder
-from penstock.stores.remote.fetching import get_fetcher
-from penstock.stores.remote.place import ObjectInfo, Place
+from penstock.stores.remote.object_store import ObjectInfo, Place
+from penstock.stores.remote.request_queue import get_fetcher
 
 __all__ = ["Mirror"]
 

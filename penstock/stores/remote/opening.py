@@ -18,9 +18,9 @@ from penstock.stores.lmdb.pages import FILE, HASHES
 from penstock.stores.location import Location
 from penstock.stores.pack.page_hashes import PageHashFile
 from penstock.stores.remote.cache import CacheFolder, check_folder, parse_size
-from penstock.stores.remote.fetching import get_fetcher
 from penstock.stores.remote.mirror import Mirror
-from penstock.stores.remote.place import ObjectInfo, Place, RefusedError, StorageOptions
+from penstock.stores.remote.object_store import ObjectInfo, Place, RefusedError, StorageOptions
+from penstock.stores.remote.request_queue import get_fetcher
 
 __all__ = ["RemoteObjects", "find_remote"]
 
@@ -47,7 +47,7 @@ def find_remote(url: str, choose: Callable[[str], type[K]], given: Mapping[str, 
     Parameters
     ----------
     url : str
-        ``s3://bucket/photos.lmdb``; see :class:`~penstock.stores.remote.place.Place`.
+        ``s3://bucket/photos.lmdb``; see :class:`~penstock.stores.remote.object_store.Place`.
     choose : callable
         Returns the kind of a store at a path of this machine.
     given : mapping

@@ -22,11 +22,11 @@ from xxhash import xxh3_64_intdigest
 import penstock as ps
 from penstock.errors import StoreError, StoreFormatError
 from penstock.stores.common.mirrors import find_mirror
-from penstock.stores.remote import fetching
 from penstock.stores.remote import mirror as mirrors
+from penstock.stores.remote import request_queue
 from penstock.stores.remote.cache import CacheFolder
 from penstock.stores.remote.mirror import Mirror
-from penstock.stores.remote.place import ObjectInfo, Place, StorageOptions
+from penstock.stores.remote.object_store import ObjectInfo, Place, StorageOptions
 from tests.servers.web import WebServer
 from tests.stores import written
 from tests.stores.pack.packs import make_pack
@@ -272,7 +272,7 @@ def test_a_store_that_became_smaller_was_replaced(server: WebServer, nbytes: int
 
 def test_few_bytes_are_asked_for_until_the_line_is_known() -> None:
     """Were there more on a slow line, each request would take longer than its time limit."""
-    fetcher, started, go = fetching.Fetcher(), queue.SimpleQueue[int](), threading.Event()
+    fetcher, started, go = request_queue.Fetcher(), queue.SimpleQueue[int](), threading.Event()
 
     def call() -> None:
         started.put(1)
@@ -303,10 +303,10 @@ def test_a_system_without_more_threads_is_enough(monkeypatch: pytest.MonkeyPatch
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start_one)
-    fetcher = fetching.Fetcher()
+    fetcher = request_queue.Fetcher()
     assert [future.result(60) for future in [fetcher.submit(lambda: 7, 0) for _ in range(50)]] == [7] * 50
     with pytest.raises(RuntimeError, match="new thread"):
-        fetching.Fetcher().submit(lambda: 7, 0)
+        request_queue.Fetcher().submit(lambda: 7, 0)
 
 
 def test_a_bucket_is_no_object(monkeypatch: pytest.MonkeyPatch) -> None:

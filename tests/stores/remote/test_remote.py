@@ -19,7 +19,7 @@ import penstock as ps
 from penstock import transforms as T
 from penstock.errors import ArgumentError, PenstockError, StoreError, StoreNotFoundError
 from penstock.stores.remote import mirror as mirrors
-from penstock.stores.remote import place as places
+from penstock.stores.remote import object_store as places
 from penstock.stores.remote.cache import CacheFolder, parse_size
 from tests.photographs import write_photographs
 from tests.servers.web import WebServer, serving

@@ -19,8 +19,8 @@ import xxhash
 import penstock as ps
 from penstock.errors import StoreError, StoreNotFoundError
 from penstock.stores.remote import mirror as mirrors
+from penstock.stores.remote import object_store as places
 from penstock.stores.remote import opening as openings
-from penstock.stores.remote import place as places
 from tests.servers.s3_server import S3Server, build, serving
 from tests.stores.pack.packs import make_pack
 
@@ -33,7 +33,7 @@ READER = """
 import json, sys
 import numpy as np, xxhash
 import penstock as ps
-from penstock.stores.remote import place
+from penstock.stores.remote import object_store as place
 place._WAIT = (0.001, 0.01)
 place._MAX_ATTEMPTS = 40
 url, cache, size, options, seed = sys.argv[1:]
