@@ -178,7 +178,7 @@ def test_a1_a_worker_that_lives_on_without_descriptors_is_ended(load: Load, tmp_
         def __getitem__(self, index: int) -> Any:
             if index == 5 and not (tmp_path / "once").exists():
                 (tmp_path / "once").touch()
-                os.closerange(3, 256)
+                os.closerange(3, 4096)
                 time.sleep(60)
             return index
 
