@@ -100,7 +100,7 @@ class Place:
     Raises
     ------
     ArgumentError
-        If the URL is none of these schemes, or has a password or a query.
+        If the URL is none of these schemes, or has a password or a query; or if a web server has no such option.
     """
 
     def __init__(self, url: str, options: StorageOptions) -> None:
@@ -111,6 +111,11 @@ class Place:
             raise ArgumentError("the URL must have no user and password; give them as storage_options")
         if parts.query or parts.fragment:
             raise ArgumentError("the URL must have no query; give what signs a request as storage_options")
+        unknown = [name for name in options.options if name not in _CLIENT_OPTIONS]
+        if unknown and parts.scheme.lower().startswith("http"):
+            raise ArgumentError(
+                f"storage_options for a web server must be of {', '.join(_CLIENT_OPTIONS)}; got {', '.join(unknown)}"
+            )
         self.url = url.rstrip("/")
         key = parts.path.strip("/")
         self._key = unquote(key) if parts.scheme.lower().startswith("http") else key
@@ -292,9 +297,7 @@ class Place:
         if self._root.startswith("http://") or (self._root.startswith("s3") and endpoint.startswith("http://")):
             client.setdefault("allow_http", True)
         retry = {"max_retries": 0}  # repeated here, where they are counted
-        if self._root.startswith("http"):
-            config = {}
-        elif self._root.startswith("s3"):
+        if self._root.startswith("s3"):
             config = _add_profile(config)
         made: ObjectStore = store.from_url(self._root, client_options=client, retry_config=retry, **config)
         return made

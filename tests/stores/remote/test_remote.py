@@ -251,6 +251,12 @@ def test_secrets_are_shown_and_pickled_nowhere(server: WebServer) -> None:
         ("{}/photos.lmdb", {"cache_size": "many"}, ArgumentError, "cache_size must be a number of bytes"),
         ("{}/photos.lmdb", {"cache": 7}, ArgumentError, "cache must be the path of a folder, got int"),
         ("{}/photos.lmdb", {"storage_options": ["x"]}, ArgumentError, "must be a mapping"),
+        (
+            "{}/photos.lmdb",
+            {"storage_options": {"region": "x"}},
+            ArgumentError,
+            "for a web server must be of allow_http",
+        ),
         ("{}/photos.lmdb", {"chek": True}, ArgumentError, "has no option 'chek'"),
     ],
 )
