@@ -122,7 +122,7 @@ class Place:
         self._root = f"{parts.scheme}://{parts.netloc}"
         self._options = options
         self._client = PerProcess(self._make_client)
-        self.requests = self.repeated = self.received = 0
+        self.requests = 0
 
     def find(self, name: str = "") -> ObjectInfo | None:
         """The object ``name`` below the URL, or the object at the URL; None if there is none.
@@ -171,7 +171,6 @@ class Place:
             content = self._repeat(name, fetch)
         if content is None:
             raise StoreError("it was replaced while it was open; open it again", store=self.name(name))
-        self.received += len(content)
         return content
 
     def list(self, most: int) -> dict[str, ObjectInfo]:
@@ -239,7 +238,6 @@ class Place:
                     raise StoreError(
                         f"it cannot be read, after {attempt} attempts: {why}", store=self.name(name)
                     ) from error
-            self.repeated += 1
             time.sleep(wait * random.uniform(0.5, 1))
             wait = min(2 * wait, _WAIT[1])
         raise AssertionError("the last attempt returns or raises")
@@ -296,7 +294,7 @@ class Place:
         endpoint = str(config.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL", ""))
         if self._root.startswith("http://") or (self._root.startswith("s3") and endpoint.startswith("http://")):
             client.setdefault("allow_http", True)
-        retry = {"max_retries": 0}  # repeated here, where they are counted
+        retry = {"max_retries": 0}  # repeated here, where errors that do not pass are known
         if self._root.startswith("s3"):
             config = _add_profile(config)
         made: ObjectStore = store.from_url(self._root, client_options=client, retry_config=retry, **config)
