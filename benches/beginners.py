@@ -73,15 +73,18 @@ def examine(script: Path, data: Path, budget: int) -> dict[str, Any]:
 
 def follow(source: str, advice: dict[str, Any]) -> tuple[str, dict[str, str]] | None:
     """The script with an advice, and variables of its environment; None where a person has to do it."""
-    if advice["rule"] == "main-threads" or "set_num_threads" in advice["code"]:
-        return source, {"OMP_NUM_THREADS": "1"}
-    given = re.findall(r"(\w+)=(True|False|\d+)", advice["code"].splitlines()[0])
+    if "__iter__" in advice["code"] or advice["change"].startswith("make the loader once"):
+        return None
+    more = {"OMP_NUM_THREADS": "1"} if "torch.set_num_threads(1)" in advice["code"] else {}
+    if advice["rule"] == "main-threads":
+        return source, more
+    given = re.findall(r"(\w+)=(True|False|\d+)", advice["code"].partition("\n")[0])
     if not given or not advice["code"].startswith("DataLoader("):
         return None
     for name, value in given:
         source = re.sub(rf"(DataLoader\(.*), {name}=\w+", r"\1", source)
         source = re.sub(r"(= DataLoader\(.*)\)$", rf"\1, {name}={value})", source, flags=re.MULTILINE)
-    return source, {}
+    return source, more
 
 
 def time_script(script: Path, data: Path, more: dict[str, str]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from penstock.doctor.judge.advice import CANDIDATES
+from penstock.doctor.judge.advice.loader_arguments import find_persistent_workers
 from penstock.doctor.judge.analysis import _is_faster, diagnose
 from penstock.doctor.judge.diagnosis import Advice, Measured
 from penstock.doctor.judge.situation import examine
@@ -345,3 +348,67 @@ def test_a_gain_is_at_most_that_of_a_loader_that_costs_nothing() -> None:
 
     for rule in ("num_workers", "native-augmentation", "scaled-decoding", "packing"):
         assert all(candidate.predicted <= max(most, 1.0) + 1e-9 for candidate in candidates(rule, recording))
+
+
+def test_first_workers_come_with_one_thread_in_the_main_process() -> None:
+    """Trials compute with one thread there; the advice says so where that is no loss, and its gain is counted."""
+    recording = record(replace(DECODING, workers=0))
+    recording.thread_gain = ThreadGain(2, 1.2, 1.3)
+    (found,) = candidates("num_workers", recording)
+
+    assert found.change.endswith(", with one thread of torch's in the main process")
+    assert found.code.endswith("; torch.set_num_threads(1)")
+    recording.thread_gain = ThreadGain(2, 0.5, 0.6)
+    (found,) = candidates("num_workers", recording)
+    assert "thread" not in found.change
+
+
+class Lines(IterableDataset[int]):
+    """A stream that every worker reads whole."""
+
+    def __iter__(self) -> Iterator[int]:
+        yield from range(10)
+
+
+class Parts(IterableDataset[int]):
+    """A stream of which every worker reads a part."""
+
+    def __iter__(self) -> Iterator[int]:
+        worker = get_worker_info()
+        yield from range(10)[
+            slice(0 if worker is None else worker.id, None, 1 if worker is None else worker.num_workers)
+        ]
+
+
+def test_first_workers_of_a_stream_get_parts_of_it() -> None:
+    """Workers that would all give every sample are not tried, and the advice says how to divide the stream."""
+    recording = record(replace(DECODING, workers=0))
+    (whole,) = candidates("num_workers", recording, DataLoader(Lines(), 4))
+    (parts,) = candidates("num_workers", recording, DataLoader(Parts(), 4))
+
+    assert whole.trial is None
+    assert "get_worker_info" in whole.code
+    assert parts.trial is not None
+    assert "__iter__" not in parts.change
+
+
+def test_a_loader_of_each_epoch_is_to_be_made_once() -> None:
+    """Persistent workers of a loader that is made anew for each epoch would end with it."""
+    recording = record(Script(2, cores=4, decode=4.0, step_idle=5), num_workers=2)
+    situation = examine(recording)
+    situation.pipeline = replace(situation.pipeline, epoch_batches=4, startup_ns=1e9)
+    (once,) = find_persistent_workers(situation)
+    recording.loaders = 3
+    (anew,) = find_persistent_workers(situation)
+
+    assert once.change == "persistent_workers=True"
+    assert anew.change.startswith("make the loader once")
+
+
+@pytest.mark.parametrize(("key", "found"), [("cat.jpg", 1), ("signal.pkl", 0)])
+def test_smaller_pictures_are_for_pictures(key: str, found: int) -> None:
+    """What is decoded is a picture by its name."""
+    recording = record(DECODING)
+    recording.keys = {3: key}
+
+    assert len(candidates("scaled-decoding", recording)) == found

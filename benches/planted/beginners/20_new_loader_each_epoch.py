@@ -16,7 +16,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
 
 n, t = 0, time.time()
 for epoch in range(30):
-    loader = DataLoader(torch.utils.data.Subset(train, range(epoch * 64, epoch * 64 + 256)), batch_size=32, shuffle=True, num_workers=4)
+    loader = DataLoader(torch.utils.data.Subset(train, range(epoch * 32, epoch * 32 + 256)), batch_size=32, shuffle=True, num_workers=4)
     for x, y in loader:
         loss = criterion(model(x), y)
         optimizer.zero_grad()

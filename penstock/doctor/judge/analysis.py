@@ -122,8 +122,6 @@ class _Work:
     candidates: dict[str, Advice] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    beside_one_thread: float = 1.0
-    """The gain of one thread in a script without workers: trials of its loader, and workers, compute with one."""
     unreadable: str = ""
     """Why the loader gave nothing when it was drained alone."""
 
@@ -160,10 +158,8 @@ class _Work:
                 candidate: Advice = found
                 if wanted is not None and candidate.rule not in wanted:
                     continue
-                if candidate.measured is not None:
-                    self.beside_one_thread = candidate.measured.median
                 factor = self._factor(candidate)
-                if factor > 1:
+                if factor != 1:
                     candidate = replace(candidate, predicted=factor * candidate.predicted, doubt=_MUCH_DOUBT)
                 self.candidates.setdefault(candidate.rule, candidate)
 
@@ -206,7 +202,7 @@ class _Work:
     def _factor(self, candidate: Advice) -> float:
         """What one thread gains, for a change whose model and trials leave it out."""
         is_first_worker = candidate.rule == "num_workers" and not self.situation.pipeline.workers
-        return self.beside_one_thread if is_first_worker else 1.0
+        return self.situation.one_thread_gain or 1.0 if is_first_worker else 1.0
 
     def _choose_run_s(self, count: int) -> float:
         """Seconds of one run: some rounds of all workers, and three turns within the budget.

@@ -8,12 +8,14 @@ from typing import Final, Literal, get_args
 
 from penstock.doctor.trials.changed_loader import Change
 
-__all__ = ["VERDICTS", "Advice", "Measured", "SlowSample", "StageCost", "Verdict", "VerdictStage"]
+__all__ = ["ONE_THREAD", "VERDICTS", "Advice", "Measured", "SlowSample", "StageCost", "Verdict", "VerdictStage"]
 
 VerdictStage = Literal[
     "read", "decode", "augment", "collate", "transport", "copy", "step", "workers", "threads", "none"
 ]
 VERDICTS: Final[tuple[VerdictStage, ...]] = get_args(VerdictStage)
+ONE_THREAD: Final = "one thread of torch's in the main process"
+"""A change, alone or behind another one and ``, with``."""
 _LEAST_DOUBT: Final = 0.02
 _ONE_RUN: Final = 0.25
 """Standard errors in logarithms: the least of several runs, and that of one."""

@@ -28,6 +28,7 @@ _SLOW: Final = 20.0
 _LEAST_MS: Final = 20.0
 """at least this long,"""
 _LARGE_BATCH: Final = 4 << 20
+_NO_LOSS: Final = 0.95
 _COST: Final = 0.05
 """and all stragglers together at least this part of the workers' time."""
 
@@ -120,6 +121,15 @@ class Situation:
         """The same on a machine without other programs, without a limit."""
         now = _predict_idle(self.pipeline)
         return _predict_idle(pipeline) / now if now else 1.0
+
+    @property
+    def one_thread_gain(self) -> float:
+        """What one thread of torch's in the main process gains, where that is known and no loss; else 0.
+
+        Trials of a loader compute with one thread there.
+        """
+        gain = self.recording.thread_gain
+        return gain.middle if gain is not None and gain.middle >= _NO_LOSS else 0.0
 
     def mean_ns(self, stage: str) -> float:
         """Mean time of a sample in ``stage``."""

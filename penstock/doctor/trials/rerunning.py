@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from penstock.doctor.judge.diagnosis import Measured
+from penstock.doctor.judge.diagnosis import ONE_THREAD, Measured
 
 if TYPE_CHECKING:
     from penstock.doctor.reports.text_report import Diagnosis
@@ -41,13 +42,14 @@ def rerun_with_advice(diagnosis: Diagnosis, options: RunOptions, target: Sequenc
     """Replace ``measured`` of the first advice by what the script itself gains, in turns with the script as it is."""
     tried = 0
     for position, advice in enumerate(diagnosis.advice):
-        change = parse_change(advice.change)
-        if not change or tried == _MOST:
+        threads = advice.change.endswith(ONE_THREAD)
+        change = parse_change(advice.change.removesuffix(ONE_THREAD).removesuffix(", with "))
+        if not (change or threads) or tried == _MOST:
             continue
         tried += 1
         ratios = []
         for _ in range(_RUNS):
-            before, after = _run(options, target, {}), _run(options, target, change)
+            before, after = _run(options, target, {}), _run(options, target, change, one_thread=threads)
             if before and after:
                 ratios.append(after / before)
         if ratios:
@@ -61,7 +63,7 @@ def rerun_with_advice(diagnosis: Diagnosis, options: RunOptions, target: Sequenc
         diagnosis.notes.append("The script was run again (--rerun): measured gains are of the training itself.")
 
 
-def _run(options: RunOptions, target: Sequence[str], change: dict[str, object]) -> float:
+def _run(options: RunOptions, target: Sequence[str], change: dict[str, object], *, one_thread: bool = False) -> float:
     """Samples per second of the script with a change; 0 if it fails."""
     with tempfile.TemporaryDirectory(prefix="penstock-doctor-") as folder:
         path = Path(folder) / "speed.json"
@@ -74,6 +76,7 @@ def _run(options: RunOptions, target: Sequence[str], change: dict[str, object]) 
             subprocess.run(  # noqa: S603  # the script that the user wants to run
                 command, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 timeout=options.most_s + _SLACK_S,
+                env={**os.environ, "OMP_NUM_THREADS": "1"} if one_thread else None,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             return 0.0

@@ -13,6 +13,7 @@ of the user's program, so it can be written to a file and compared with that of 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
@@ -217,6 +218,11 @@ class ThreadGain:
     lowest: float
     highest: float
 
+    @property
+    def middle(self) -> float:
+        """The geometric mean of both."""
+        return math.sqrt(self.lowest * self.highest)
+
 
 @dataclass(slots=True)
 class Recording:
@@ -253,6 +259,8 @@ class Recording:
         Other loaders of the script: ``dataset``, ``samples``, ``wait_ns``.
     thread_gain : ThreadGain, optional
         What one thread of torch's in the main process gains, where the script has been run with it for some steps.
+    loaders : int
+        Loaders that the script made one after the other by the same call, and that are reported as one.
     draw_ns : float
         Mean time of torch's sampler to draw the indices of a batch, in the main process.
     """
@@ -272,12 +280,25 @@ class Recording:
     warm_up: int = 0
     others: list[dict[str, Any]] = field(default_factory=list)
     draw_ns: float = 0.0
+    loaders: int = 1
     thread_gain: ThreadGain | None = None
 
 
 # A file: what other ranks send to rank 0. It holds numbers and text only; nothing is pickled.
 
-_TEXTS = ("dropped", "machine", "device", "rank", "world_size", "command", "ended", "warm_up", "others", "draw_ns")
+_TEXTS = (
+    "dropped",
+    "machine",
+    "device",
+    "rank",
+    "world_size",
+    "command",
+    "ended",
+    "warm_up",
+    "others",
+    "draw_ns",
+    "loaders",
+)
 
 
 def save_recording(recording: Recording, path: Path) -> None:

@@ -35,7 +35,8 @@ _READ_CALLS: Final = frozenset(
         "open", "read", "read1", "readinto", "readline", "readlines", "read_bytes", "read_text", "read_file", "pread",
         "preadv", "fromfile", "memmap", "recv", "recv_into", "download_file", "download_fileobj", "get_object",
         "urlopen", "urlretrieve", "execute", "fetchone", "fetchmany", "fetchall", "read_direct", "read_table",
-        "read_csv", "read_parquet", "loadtxt", "genfromtxt", "seek", "read_image",
+        "read_csv", "read_parquet", "loadtxt", "genfromtxt", "seek", "read_image", "listdir", "scandir", "iterdir",
+        "glob",
     }
 )  # fmt: skip
 _READ_FUNCTIONS: Final = frozenset({"numpy.load", "torch.load", "PIL.Image.open", "lmdb.open", "h5py.File", "os.open"})

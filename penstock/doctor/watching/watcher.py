@@ -155,7 +155,7 @@ class Watcher:
                 return watch
         for watch in self.watches:
             if self.made.is_successor(loader, watch.loader, watch.first_asked):
-                watch.loader = loader
+                watch.loader, watch.loaders = loader, watch.loaders + 1
                 return watch
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="penstock-doctor-"))
@@ -254,6 +254,7 @@ class Watcher:
             ended=ended,
             warm_up=warm_up,
             thread_gain=trial.gain,
+            loaders=watch.loaders,
             draw_ns=float(np.mean(watch.drawn_ns[_FIRST_DRAWS:] or [0])),
             others=[other.describe() for other in self.watches if other is not watch and other.steps],
         )

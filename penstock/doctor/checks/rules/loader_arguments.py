@@ -21,7 +21,13 @@ from penstock.loader import DataLoader as NumpyDataLoader
 from penstock.samplers import RandomSampler, SequentialSampler
 from penstock.wording import counted
 
-__all__ = ["find_doubtful_settings", "find_missing_length", "find_stop_iteration", "find_unsharded_stream"]
+__all__ = [
+    "find_doubtful_settings",
+    "find_missing_length",
+    "find_stop_iteration",
+    "find_unsharded_stream",
+    "is_unsharded",
+]
 
 
 def find_doubtful_settings(subject: Subject) -> Iterator[Finding]:
@@ -88,14 +94,8 @@ def find_missing_length(subject: Subject) -> Iterator[Finding]:
 def find_unsharded_stream(subject: Subject) -> Iterator[Finding]:
     """Find streams whose code does not read the worker's id although there are several workers."""
     settings, dataset = subject.settings, subject.dataset
-    if not subject.is_stream or settings.kind != "processes" or (settings.num_workers or 0) < 2:
+    if settings.kind != "processes" or (settings.num_workers or 0) < 2 or not is_unsharded(subject):
         return
-    if subject.argument("worker_init_fn") is not None or subject.functions.mentions("get_worker_info", "worker_info"):
-        return
-    if not is_user_code(type(dataset)) or not any(function.entry_point == "__iter__" for function in subject.functions):
-        return  # the source of installed packages is not read
-    if any(_is_packaged_stream(place.value) for place in subject.graph.objects):
-        return  # a stream of an installed package may divide its samples itself
     text = (
         f"{settings.each_worker.capitalize()} iterates a copy of the dataset, whose code does not call "
         f"get_worker_info(), so an epoch has every sample {settings.num_workers} times."
@@ -106,6 +106,18 @@ def find_unsharded_stream(subject: Subject) -> Iterator[Finding]:
     )
     where = f"dataset ({type(dataset).__qualname__}.__iter__)"
     yield Finding("unsharded-stream", "error", where, text, advice)
+
+
+def is_unsharded(subject: Subject) -> bool:
+    """Whether it is a stream whose code, as far as it is the user's, gives every worker all samples."""
+    if not subject.is_stream or subject.argument("worker_init_fn") is not None:
+        return False
+    if subject.functions.mentions("get_worker_info", "worker_info"):
+        return False
+    if not is_user_code(type(subject.dataset)) or not any(each.entry_point == "__iter__" for each in subject.functions):
+        return False  # the source of installed packages is not read
+    # a stream of an installed package may divide its samples itself
+    return not any(_is_packaged_stream(place.value) for place in subject.graph.objects)
 
 
 def _is_packaged_stream(value: object) -> bool:

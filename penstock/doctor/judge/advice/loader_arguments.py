@@ -44,7 +44,12 @@ def find_persistent_workers(situation: Situation) -> Iterator[Advice]:
         return
     changed = replace(pipeline, startup_ns=0.0, preparation=None)
     reason = f"Each epoch of {pipeline.epoch_batches} batches waits {pipeline.startup_ns / 1e9:.2f} s for its workers."
-    yield advise_arguments({"persistent_workers": True}, reason, situation.gain_of(changed))
+    advice = advise_arguments({"persistent_workers": True}, reason, situation.gain_of(changed))
+    if situation.recording.loaders > 1:
+        change = "make the loader once, before the first epoch, with persistent_workers=True"
+        reason += " Each epoch makes a new loader, and workers end with theirs; a sampler can choose other samples."
+        advice = replace(advice, change=change, reason=reason)
+    yield advice
 
 
 def find_pin_memory(situation: Situation) -> Iterator[Advice]:

@@ -9,8 +9,10 @@ from typing import Final
 
 import numpy as np
 
+from penstock.doctor.checks.rules.loader_arguments import is_unsharded
+from penstock.doctor.checks.subject import Subject
 from penstock.doctor.judge.advice.loader_arguments import advise_arguments
-from penstock.doctor.judge.diagnosis import Advice
+from penstock.doctor.judge.diagnosis import ONE_THREAD, Advice
 from penstock.doctor.judge.queueing import TrainingPipeline, Work, predict
 from penstock.doctor.judge.situation import Situation
 
@@ -47,7 +49,37 @@ def find(situation: Situation) -> Iterator[Advice]:
         if number > pipeline.workers:
             gain = min(gain, situation.idle_gain_of(changed))
         doubt = 0.5 if rule == "fewer-workers" else 0.2
-        yield advise_arguments({"num_workers": number}, reason, gain, rule=rule, doubt=doubt)
+        advice = advise_arguments({"num_workers": number}, reason, gain, rule=rule, doubt=doubt)
+        if not pipeline.workers and situation.one_thread_gain:
+            advice = _add_thread(advice)
+        yield _divide_stream(advice) if not pipeline.workers and _gives_all(situation.loader) else advice
+
+
+def _gives_all(loader: object) -> bool:
+    """Whether each of several workers would give all samples."""
+    return loader is not None and is_unsharded(Subject(loader, 0))
+
+
+def _divide_stream(advice: Advice) -> Advice:
+    """First workers of a stream that would give each sample once for each of them: the trial would count all."""
+    return replace(
+        advice,
+        change=f"{advice.change}, and __iter__ that gives each worker a part of the samples",
+        reason=f"{advice.reason} As it is, each worker would give all samples.",
+        code=f"{advice.code}; worker = torch.utils.data.get_worker_info()  # in __iter__, where it is None without "
+        "workers: itertools.islice(lines, worker.id, None, worker.num_workers)",
+        trial=None,
+    )
+
+
+def _add_thread(advice: Advice) -> Advice:
+    """First workers, where several threads of the main process would take their cores, waiting in loops."""
+    return replace(
+        advice,
+        change=f"{advice.change}, with {ONE_THREAD}",
+        reason=f"{advice.reason} More threads there would take cores from the workers, waiting in loops.",
+        code=f"{advice.code}; torch.set_num_threads(1)",
+    )
 
 
 def with_workers(pipeline: TrainingPipeline, number: int) -> TrainingPipeline:

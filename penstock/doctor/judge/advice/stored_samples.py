@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from penstock.doctor.judge.diagnosis import Advice
 from penstock.doctor.judge.situation import Situation
+from penstock.paths import IMAGE_SUFFIXES
 from penstock.stores.common.seek_table_file import seek_table_path
 
 __all__ = [
@@ -35,6 +37,7 @@ _RESIZE_WHEN_PACKING_NEEDED: Final = 60_000
 _SCALED_DECODING_LARGE: Final = 150_000
 _SCALED_DECODING_UNKNOWN: Final = 2_000
 """A worker that reads less for a sample has its files in memory: the bytes are those of its messages."""
+_PICTURE_LIBRARIES: Final = frozenset({"PIL.Image", "cv2", "torchvision.io", "imageio", "simplejpeg", "turbojpeg"})
 _SCALED_DECODING_LEFT: Final = 0.5
 """Part of the decoding that is assumed to stay: the entropy-coded bits are read in any case."""
 
@@ -172,7 +175,8 @@ def _shard_sizes(dataset: object) -> list[int]:
 def find_resize_when_packing(situation: Situation) -> Iterator[Advice]:
     """If decoding limits, and files are far larger than a network's input needs."""
     nbytes = bytes_of_sample(situation)
-    if situation.share("decode") < 0.3 or nbytes < _RESIZE_WHEN_PACKING_LARGE:
+    is_slow = situation.share("decode") >= 0.3 and nbytes >= _RESIZE_WHEN_PACKING_LARGE
+    if not is_slow or not decodes_pictures(situation):
         return
     left = max(_RESIZE_WHEN_PACKING_NEEDED / nbytes, 0.1)
     yield Advice(
@@ -182,6 +186,12 @@ def find_resize_when_packing(situation: Situation) -> Iterator[Advice]:
         f"With {_RESIZE_WHEN_PACKING_NEEDED // 1000} kB, {left:.0%} of the decoding is assumed to stay.",
         situation.gain_of(situation.pipeline.with_stage("decode", left)),
     )
+
+
+def decodes_pictures(situation: Situation) -> bool:
+    """Whether what is decoded may be pictures: by the names of samples, or else by the libraries that are loaded."""
+    suffixes = {Path(key).suffix.lower() for key in situation.recording.keys.values()} - {""}
+    return not suffixes.isdisjoint(IMAGE_SUFFIXES) if suffixes else not _PICTURE_LIBRARIES.isdisjoint(sys.modules)
 
 
 def bytes_of_sample(situation: Situation) -> float:
@@ -196,6 +206,7 @@ def find_scaled_decoding(situation: Situation) -> Iterator[Advice]:
     """If decoding limits, and images are large, or are not read from files so that their size is not known."""
     if (
         situation.share("decode") < 0.3
+        or not decodes_pictures(situation)
         or _SCALED_DECODING_UNKNOWN < bytes_of_sample(situation) < _SCALED_DECODING_LARGE
     ):
         return

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from penstock.doctor.judge.diagnosis import Advice, Measured
+from penstock.doctor.judge.diagnosis import ONE_THREAD, Advice, Measured
 from penstock.doctor.judge.situation import Situation
 from penstock.doctor.trials.changed_loader import Change
 
@@ -43,16 +42,15 @@ def find_main_threads(situation: Situation) -> Iterator[Advice]:
     gain = situation.recording.thread_gain
     if gain is None or gain.lowest < _LEAST:
         return
-    middle = math.sqrt(gain.lowest * gain.highest)
     yield Advice(
         "main-threads",
-        "one thread of torch's in the main process",
+        ONE_THREAD,
         f"torch computes with {gain.threads} threads there, which wait for one another in loops on "
         f"{situation.pipeline.cores:g} cores; some steps of the script were run with one.",
-        middle,
+        gain.middle,
         code="torch.set_num_threads(1)  # or OMP_NUM_THREADS=1 in the environment",
         doubt=0.5,
-        measured=Measured(middle, gain.lowest, gain.highest, 2),
+        measured=Measured(gain.middle, gain.lowest, gain.highest, 2),
     )
 
 

@@ -100,6 +100,8 @@ class LoaderWatch:
 
     Attributes
     ----------
+    loaders : int
+        The loader, and those whose place it has taken.
     epoch : EpochWatch
         The one that was begun last.
     drawn_ns : list of int
@@ -119,6 +121,7 @@ class LoaderWatch:
     def __init__(self, process: WatchedProcess, loader: WatchedLoader, folder: Path) -> None:
         self.process, self.loader, self.folder = process, loader, folder
         folder.mkdir(mode=0o700)
+        self.loaders = 1
         self.control = Control(folder / "control")
         self.sink = EventList()
         self.places = BatchPlaces()
