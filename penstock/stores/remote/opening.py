@@ -26,6 +26,8 @@ __all__ = ["RemoteObjects", "find_remote"]
 
 _ENDS_NBYTES: Final = 1 << 17
 """Bytes at both ends of an object that are fetched when it is opened: there is what says where the rest is."""
+_PEEKED_NBYTES: Final = _ENDS_NBYTES + (1 << 16)
+"""The same with what is not a whole page."""
 _MAX_OBJECTS: Final = 200
 _MAX_ATTEMPTS: Final = 4
 
@@ -170,7 +172,7 @@ def _find_objects(place: Place) -> tuple[dict[str, ObjectInfo], dict[str, list[P
     parts: dict[str, list[Peeked]] = {}
     asked = [(name, end) for name in names for end in (False, True)]
     futures = [
-        get_fetcher().submit(functools.partial(place.peek, name, _ENDS_NBYTES, at_end=end), 0) for name, end in asked
+        get_fetcher().submit(functools.partial(place.peek, name, _PEEKED_NBYTES, at_end=end), 0) for name, end in asked
     ]
     refused = None
     for (name, _), future in zip(asked, futures, strict=True):

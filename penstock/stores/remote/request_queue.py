@@ -132,8 +132,9 @@ class Fetcher:
             if seconds is not None:
                 most = self._most_nbytes + nbytes if seconds < _SLOW_SECONDS else self._most_nbytes // 2
                 self._most_nbytes = min(max(most, _FIRST_NBYTES), MAX_NBYTES)
+                if nbytes:  # other calls wait for requests
+                    self.seconds += 0.05 * (seconds - self.seconds)
                 self._most_requests = min(self._most_requests + 1, MAX_REQUESTS)
-                self.seconds += 0.05 * (seconds - self.seconds)
                 self._counted += nbytes
                 if (passed := time.monotonic() - self._since) > 0.5:
                     self.rate += 0.3 * (self._counted / passed - self.rate)

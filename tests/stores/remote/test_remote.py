@@ -101,7 +101,7 @@ def test_few_requests_wait_for_one_another(server: WebServer) -> None:
         order = np.random.default_rng(0).permutation(len(store))
         store.prefetch(order[:64])
         assert len(store.blobs("image", order[:64])) == 64
-    assert server.count_rounds() <= 4
+    assert server.count_rounds() <= 6  # two more where processors are busy
 
 
 @pytest.mark.parametrize("cache_size", [0, "500KB"])
