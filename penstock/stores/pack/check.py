@@ -22,6 +22,7 @@ from typing import Final
 import numpy as np
 import xxhash
 
+from penstock import _native
 from penstock.errors import IncompleteStoreError, StoreError, StoreFormatError
 from penstock.sample import Array
 from penstock.stores.common.regular_file import open_regular
@@ -31,7 +32,7 @@ from penstock.stores.pack.blocks import BlockLayout, ParsedBlock, find_block_pro
 from penstock.stores.pack.format import COLUMNS, KEYS, RECORDS, RecordCodec, decode_column, make_record_key
 from penstock.stores.pack.mapping import PackMap, load_page_hashes, make_missing_error, read_meta
 from penstock.stores.pack.meta import PackMeta
-from penstock.stores.pack.page_hashes import PageHashFile, hash_pages
+from penstock.stores.pack.page_hashes import PageHashFile
 from penstock.stores.problems import Problem
 from penstock.wording import counted
 
@@ -144,7 +145,7 @@ class _ReportingPages(PageFile):
         """Which of some pages do not match their hashes."""
         if self.stored is None:
             return []
-        found = hash_pages(content, self.page_nbytes)
+        found = _native.hash_pages(content, self.page_nbytes)
         return (first + np.flatnonzero(found != self.stored.load(first, len(found)))).tolist()
 
 
@@ -307,7 +308,7 @@ def _check_raw_pages(path: Path, hashes: PageHashFile) -> Iterator[Problem]:
         return  # the caller reports it
     with os.fdopen(opened, "rb") as file:
         for first in range(0, hashes.count, _READ_PAGES):
-            found = hash_pages(file.read(_READ_PAGES * hashes.page_nbytes), hashes.page_nbytes)
+            found = _native.hash_pages(file.read(_READ_PAGES * hashes.page_nbytes), hashes.page_nbytes)
             stored = hashes.load(first, len(found))
             for number in (first + np.flatnonzero(found[: len(stored)] != stored)).tolist():
                 yield Problem("structure page: its checksum does not match", page=number)
