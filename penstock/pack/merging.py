@@ -27,6 +27,7 @@ from penstock.pack.pipeline.record_checks import find_new_numbers, renumber
 from penstock.pack.pipeline.run import ClashFinder, PackProgress, list_skipped
 from penstock.pack.seek_tables import make_seek_tables
 from penstock.pack.sources.base import Source
+from penstock.pack.staging import staged
 from penstock.sample import Field, Index, Schema, Value
 from penstock.stores.base import Skipped, Store
 from penstock.stores.common.keys import KeyList
@@ -106,6 +107,7 @@ def merge(
     check: str = "header",
     index: str = "auto",
     progress: bool | Callable[[PackProgress], None] | None = None,
+    storage_options: Mapping[str, object] | None = None,
 ) -> PackReport:
     """Merge several packs into one.
 
@@ -122,7 +124,7 @@ def merge(
     classes : sequence of str, optional
         The classes of the field ``label``, if the stores do not have the same ones: all classes of all stores. By
         default stores have the same classes; where their order differs, that of the first is used.
-    on_error, workers, overwrite, check, index, progress
+    on_error, workers, overwrite, check, index, progress, storage_options
         As for :func:`pack`. Seek tables beside the stores are copied where they fit; missing ones are made.
 
     Returns
@@ -151,7 +153,8 @@ def merge(
         raise ArgumentError(f"merge needs a list of stores, got {srcs!r:.80}")
     with ExitStack() as stack:
         opened = [each if isinstance(each, Store) else stack.enter_context(stores.open(each)) for each in srcs]
-        _, location = stores.find(dst, to_write=True)
+        target = stack.enter_context(staged(dst, storage_options, overwrite=overwrite))
+        _, location = stores.find(target, to_write=True)
         for store in opened:
             if store.location.overlaps(location):
                 raise ArgumentError(f"the destination must be none of the sources, got {store.url} and {location}")
@@ -159,7 +162,7 @@ def merge(
         if on_error == "raise":
             _refuse_equal_keys(source)
         report = pack_source(source, location, replace(settings, index="none"), progress)
-        if index == "none":
+        if index == "none" or not location.exists():
             return report
         _copy_seek_tables(source, location, index)
         return replace(report, indexed=make_seek_tables(location, index, workers, bool(progress)))

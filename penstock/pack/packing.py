@@ -17,6 +17,7 @@ from penstock.pack.pipeline.run import PackProgress
 from penstock.pack.resize.resizing import Resizing
 from penstock.pack.sources import SourceOptions, open_source
 from penstock.pack.sources.annotations import AnnotatedImages
+from penstock.pack.staging import staged
 from penstock.paths import refuse_remote
 from penstock.sample import Field, Schema
 from penstock.transforms.decoding.encode import ENCODED_FORMATS
@@ -51,6 +52,7 @@ def pack(
     resize: int | str | None = None,
     quality: int | None = None,
     image_format: str | None = None,
+    storage_options: Mapping[str, object] | None = None,
 ) -> PackReport:
     """Pack a source into a store.
 
@@ -133,6 +135,10 @@ def pack(
     image_format : {"jpeg", "png", "webp"}, optional
         With ``resize``: the format of the images; by default "jpeg", which drops alpha and keeps 8 bits. "png" loses
         nothing.
+    storage_options : mapping, optional
+        Of ``dst``, where it is a URL such as ``s3://bucket/photos.lmdb``; see :func:`penstock.open`. The pack is then
+        written to a folder of this machine (``~/.cache/penstock/uploads``) and sent from there; each file is read back
+        and compared, and the folder is removed.
 
     Returns
     -------
@@ -187,7 +193,8 @@ def pack(
         root=root,
         columns=columns,
     )
-    return pack_source(open_source(src, options), dst, settings, progress)
+    with staged(dst, storage_options, overwrite=overwrite) as target:
+        return pack_source(open_source(src, options), target, settings, progress)
 
 
 def _annotate(

@@ -164,8 +164,10 @@ def make_seek_tables(
             reports.append(index(store, kind=kind, field=field, workers=workers, progress=progress))
     if not reports:
         return None
+    remote = location.remote  # the file here is sent there, and removed
     return replace(
         reports[0],
+        path=reports[0].path if remote is None else f"{remote.url}/{Path(reports[0].path).name}",
         indexed=sum(report.indexed for report in reports),
         nbytes=sum(report.nbytes for report in reports),
         resumed=sum(report.resumed for report in reports),

@@ -32,6 +32,7 @@ from penstock.pack.resize.fields import FieldResizing
 from penstock.pack.resize.resizing import ResizeReport, Resizing
 from penstock.pack.seek_tables import IndexReport, make_seek_tables
 from penstock.pack.sources.base import Source
+from penstock.pack.staging import find_finished
 from penstock.progress import make_reporter
 from penstock.sample import Schema
 from penstock.stores import StoreLike
@@ -143,7 +144,9 @@ def pack_source(source: Source, dst: StoreLike, settings: PackSettings, progress
         schema = _make_schema(source, kind)
         digest = source.digest()
         origin = settings.make_origin(f"stream {secrets.token_hex(16)}" if digest is None else digest)
-        finished = None if settings.overwrite or not source.is_exact else kind.finished(location, schema, origin)
+        finished = None
+        if source.is_exact and not settings.overwrite:
+            finished, _ = find_finished(kind, location, schema, origin)
         if finished is not None:
             if settings.on_error == "raise":
                 refuse_left_out(source, finished.skipped)
@@ -156,7 +159,8 @@ def pack_source(source: Source, dst: StoreLike, settings: PackSettings, progress
             report = _write(source, location, schema, writer, clashes, settings, replaces=replaces, progress=progress)
             if replaces and location.is_local:
                 _remove_conversion(location)
-    indexed = None if settings.index == "none" else _index(location, settings, progress)
+    has_files = location.exists()  # not where a URL has the finished store
+    indexed = None if settings.index == "none" or not has_files else _index(location, settings, progress)
     return replace(report, elapsed_s=time.monotonic() - start, indexed=indexed)
 
 

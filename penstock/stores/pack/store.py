@@ -252,7 +252,7 @@ class LmdbStore(ContainerStore[OpenPack]):
         """Begin or resume a pack; see :class:`.pack.writer.LmdbWriter`."""
         from penstock.stores.pack.writer import LmdbWriter  # readers need not load it
 
-        return LmdbWriter(location.local_path, schema, source, overwrite=overwrite)
+        return LmdbWriter(location, schema, source, overwrite=overwrite)
 
     def _refuse_other_classes(self, wanted: tuple[str, ...]) -> None:
         held = self.schema["label"].classes if "label" in self.schema else ()

@@ -53,7 +53,7 @@ class LmdbWriter(EnvironmentWriter[object]):
 
     Parameters
     ----------
-    path : str or path
+    path : str, path or Location
         The folder of the LMDB environment; made if it does not exist.
     schema : Schema
         Fields of the records.
@@ -84,7 +84,7 @@ class LmdbWriter(EnvironmentWriter[object]):
         overwrite: bool = False,
         limits: CommitLimits | None = None,
     ) -> None:
-        self._location = Location.from_path("lmdb", path)
+        self._location = path if isinstance(path, Location) else Location.from_path("lmdb", path)
         self._path, self._url = self._location.local_path, str(self._location)
         super().__init__(self._path, Journal(self._url, "pack", source, schema), limits)
         self._entries = make_entries(schema)
