@@ -27,19 +27,22 @@ from typing import Final, Self
 import xxhash
 
 from penstock import stores
-from penstock.errors import ArgumentError, CorruptRecordError, StoreError
+from penstock.errors import ArgumentError, CorruptRecordError, StoreError, StoreNotFoundError
 from penstock.paths import refuse_remote
 from penstock.progress import make_reporter
 from penstock.stores.base import Store
 from penstock.stores.common.journal import open_locked
-from penstock.stores.common.mirrors import find_mirror
+from penstock.stores.common.mirrors import PageHashes, find_mirror
 from penstock.stores.joined import JoinedStore
 from penstock.stores.lmdb.pages import FILE, HASHES, fsync_path
 from penstock.stores.location import Location, is_remote_url
 from penstock.stores.origin import ORIGIN_FILE
+from penstock.stores.pack.sharded import ShardedPack
+from penstock.stores.pack.store import LmdbStore
 from penstock.stores.remote.object_store import ObjectInfo, StorageOptions
 from penstock.stores.remote.opening import RemoteObjects
 from penstock.stores.remote.upload import Content, FileTarget, StoreObjects, Upload, find_rank, list_files
+from penstock.stores.writing import MANIFEST
 from penstock.wording import counted, format_bytes
 
 __all__ = ["CopyReport", "Copying", "copy"]
@@ -258,7 +261,7 @@ class UrlTarget(Upload):
 
     def exists(self, suffixes: Iterable[str]) -> bool:
         """Whether one of these files is there, or what makes another store visible."""
-        some = {"", f"/{FILE}", "/manifest.json", *itertools.islice(suffixes, _PROBES_AT_ONCE)}
+        some = {"", f"/{FILE}", f"/{MANIFEST}", *itertools.islice(suffixes, _PROBES_AT_ONCE)}
         return any(self.objects.find(suffix) is not None for suffix in some)
 
     @contextlib.contextmanager
@@ -348,19 +351,43 @@ def find_contents(store: Store) -> dict[str, Content]:
     if not location.is_local or location.shards:
         raise ArgumentError(f"copy takes a store in one file or folder, got {store.url}; convert or pack it instead")
     path, remote = location.local_path, location.remote
-    beside = [*_BESIDE, *(f".{field}.index" for field in store.schema.blobs)]
-    if path.is_dir():
-        beside = [f"/{name}" for name in beside]
+    tables = [f".{field}.index" for field in store.schema.blobs]
+    above = "/" if path.is_dir() else ""
+    names = {f"{above}{name}" for name in (*_BESIDE, *tables)}
+    shards = dict.fromkeys(store.manifest.shards.names) if isinstance(store, ShardedPack) else ()
+    names.update(f"/{shard}/{name}" for shard in shards for name in (*_PACK, *tables))
     if remote is None:
-        names = [f"/{name}" for name in list_files(path)] if path.is_dir() else ["", *beside]
-        found = {name: Path(f"{path}{name}") for name in names}
-        return {name: Content.of_file(each) for name, each in found.items() if each.is_file()}
-    assert isinstance(remote, RemoteObjects), "a store that is read"
+        names.update([""] if not above else [f"/{MANIFEST}"] if shards else [f"/{name}" for name in list_files(path)])
+        files = {name: Path(f"{path}{name}") for name in names}
+        found = {name: Content.of_file(each) for name, each in files.items() if each.is_file()}
+    else:
+        assert isinstance(remote, RemoteObjects), "a store that is read"
+        found = _open_objects(store, remote, names)
+    for shard in shards:
+        if f"/{shard}/{FILE}" not in found:
+            raise StoreNotFoundError(f"the shard {shard}, which its manifest names, is missing", store=store.url)
+    return found
+
+
+def _open_objects(store: Store, remote: RemoteObjects, names: set[str]) -> dict[str, Content]:
+    """The objects of a store, and those of some names that are there."""
     objects = StoreObjects(remote.url, remote.options)
     infos = {f"/{name}" if name else "": ObjectInfo(nbytes, version) for name, nbytes, version in remote.objects}
     with ThreadPoolExecutor(_PROBES_AT_ONCE, "penstock-find") as pool:
-        more = [name for name in beside if name not in infos]
+        more = sorted(names - set(infos))
         infos |= {name: info for name, info in zip(more, pool.map(objects.find, more), strict=True) if info is not None}
-    mirror = find_mirror(path / FILE)
-    hashes = None if mirror is None else mirror.hashes
-    return {name: objects.open(name, info, hashes if name == f"/{FILE}" else None) for name, info in infos.items()}
+    return {name: objects.open(name, info, _find_hashes(store, name)) for name, info in infos.items()}
+
+
+def _find_hashes(store: Store, suffix: str) -> Callable[[], PageHashes | None]:
+    """What returns the hashes of the pages of a file of packs, which are read when they are needed."""
+    shard, _, last = suffix.removeprefix("/").rpartition("/")
+
+    def find() -> PageHashes | None:
+        if last != FILE or not isinstance(store, LmdbStore | ShardedPack):
+            return None
+        pack = store.shard(store.manifest.shards.names.index(shard)) if isinstance(store, ShardedPack) else store
+        mirror = find_mirror(pack.location.local_path / FILE)
+        return None if mirror is None else mirror.hashes
+
+    return find

@@ -18,7 +18,7 @@ from penstock.pack.resize.resizing import Resizing
 from penstock.pack.sources import SourceOptions, open_source
 from penstock.pack.sources.annotations import AnnotatedImages
 from penstock.pack.staging import staged
-from penstock.paths import refuse_remote
+from penstock.paths import parse_size, refuse_remote
 from penstock.sample import Field, Schema
 from penstock.transforms.decoding.encode import ENCODED_FORMATS
 
@@ -35,6 +35,7 @@ def pack(
     check: str = "header",
     transcode: str = "none",
     index: str = "auto",
+    shard_size: int | str | None = None,
     classes: Sequence[str] | None = None,
     progress: bool | Callable[[PackProgress], None] | None = None,
     schema: Schema | Mapping[str, str | Field | None] | None = None,
@@ -88,6 +89,9 @@ def pack(
     index : {"auto", "none", "rows", "tiles"}
         Make decode indices beside the finished pack. ``"auto"``: ``"tiles"``, if it has JPEGs. :func:`penstock.index`
         can make them later.
+    shard_size : int or str, optional
+        Write a sharded pack: a folder of packs, each of which ends with the record with which its records take so many
+        bytes, such as ``"1GB"``, and ``manifest.json``, which names them. It is opened, and resumed, as any other pack.
     classes : sequence of str, optional
         Names of the classes in the order of their numbers. For a folder of images, see
         :class:`~penstock.stores.images.store.FilesStore`: by default its sub-folders in plain string order, as in
@@ -160,10 +164,10 @@ def pack(
     -----
     Records keep the order of the source: index ``i`` of the pack is index ``i`` of the source unless a record before it
     was skipped. The size of the image is added, as fields ``width`` and ``height``. The options that decide what a pack
-    contains are ``check``, ``transcode``, ``classes``, and ``resize`` with its ``quality`` and ``image_format``. A
-    folder is unchanged if names, sizes and times of change of its images are the same; a table, if also its bytes are.
-    Whether a dataset in Python is unchanged cannot be known: an unfinished pack of it is resumed if class, length and
-    some samples are the same, a finished one is not used again.
+    contains are ``check``, ``transcode``, ``shard_size``, ``classes``, and ``resize`` with its ``quality`` and
+    ``image_format``. A folder is unchanged if names, sizes and times of change of its images are the same; a table, if
+    also its bytes are. Whether a dataset in Python is unchanged cannot be known: an unfinished pack of it is resumed if
+    class, length and some samples are the same, a finished one is not used again.
     """
     if format in ENCODED_FORMATS and image_format is None:
         format, image_format = None, format  # noqa: A001  # as the argument
@@ -175,6 +179,7 @@ def pack(
         check=check,
         transcode=transcode,
         index=index,
+        shard_nbytes=None if shard_size is None else parse_size(shard_size, "shard_size"),
         resizing=Resizing.parse(resize, image_format, quality),
         options={} if images is None else {"images": images},
     )

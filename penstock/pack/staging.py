@@ -27,7 +27,7 @@ from penstock.stores import StoreLike
 from penstock.stores.base import Store
 from penstock.stores.lmdb.pages import FILE
 from penstock.stores.location import Location, is_remote_url
-from penstock.stores.writing import CommittedRecords
+from penstock.stores.writing import MANIFEST, CommittedRecords
 
 if TYPE_CHECKING:
     from penstock.stores.remote.object_store import StorageOptions
@@ -71,7 +71,7 @@ class Staging:
 
         None if there is no store; ArgumentError if there is another one.
         """
-        found = [name for name in ("", f"/{FILE}", "/manifest.json") if self.upload.objects.find(name) is not None]
+        found = [name for name in ("", f"/{FILE}", f"/{MANIFEST}") if self.upload.objects.find(name) is not None]
         if not found:
             return None
         from penstock.stores.remote.opening import find_remote

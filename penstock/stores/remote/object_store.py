@@ -77,6 +77,8 @@ class StorageOptions:
     @classmethod
     def check(cls, given: object) -> StorageOptions:
         """Options that a person gave; ArgumentError for what is no mapping of names."""
+        if isinstance(given, StorageOptions):
+            return given
         if given is None or (isinstance(given, Mapping) and all(isinstance(name, str) for name in given)):
             return cls(given)
         raise ArgumentError(f"storage_options must be a mapping of names to values, got {type(given).__name__}")

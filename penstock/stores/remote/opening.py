@@ -11,18 +11,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final, Protocol, TypeVar
+from urllib.parse import quote
 
 from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.common.mirrors import register_mirror
 from penstock.stores.lmdb.pages import FILE, HASHES
 from penstock.stores.location import Location
 from penstock.stores.pack.page_hashes import PageHashFile
+from penstock.stores.recognition import MANIFEST_MAGIC
 from penstock.stores.remote.cache import CacheFolder, check_folder, parse_size
 from penstock.stores.remote.mirror import Mirror
 from penstock.stores.remote.object_store import ObjectInfo, Place, RefusedError, StorageOptions
 from penstock.stores.remote.request_queue import get_fetcher
+from penstock.stores.writing import MANIFEST
 
-__all__ = ["RemoteObjects", "find_remote"]
+__all__ = ["RemoteObjects", "find_below", "find_remote"]
 
 _ENDS_NBYTES: Final = 1 << 17
 """Bytes at both ends of an object that are fetched when it is opened: there is what says where the rest is."""
@@ -77,6 +80,16 @@ def find_remote(url: str, choose: Callable[[str], type[K]], given: Mapping[str, 
     source.is_whole = not kind.reads_ranges
     source.require()
     return kind, Location(kind.kind, str(path), remote=source)
+
+
+def find_below(location: Location, name: str, kind: type[K]) -> Location:
+    """The location of a store of a kind whose URL lies below that of a store, with the same options and cache."""
+    source = location.remote
+    assert isinstance(source, RemoteObjects), "a location that find_remote returned"
+    folder = Path(location.path).parent.parent
+    given = {"storage_options": source.options, "cache": folder, "cache_size": source.cache_nbytes}
+    quoted = quote(name) if source.url.startswith("http") else name
+    return find_remote(f"{source.url}/{quoted}", lambda _: kind, given)[1]
 
 
 @dataclass
@@ -159,8 +172,8 @@ def _load_hashes(path: Path, mirror: Mirror, place: Place) -> PageHashFile:
 
 
 def _find_objects(place: Place) -> dict[str, ObjectInfo]:
-    """The objects of a store by name: one at the URL, or those of an LMDB environment, or all below it."""
-    names = "", FILE, HASHES
+    """The objects of a store by name: one at the URL, those of a pack, a manifest of packs, or all below it."""
+    names = "", FILE, HASHES, MANIFEST
     asked = [get_fetcher().submit(functools.partial(place.find, name), 0) for name in names]
     found, refused = {}, None
     for name, future in zip(names, asked, strict=True):
@@ -170,7 +183,9 @@ def _find_objects(place: Place) -> dict[str, ObjectInfo]:
         except RefusedError as error:  # of what is absent too, where listing is not allowed; of a folder's web page
             refused = error
     if FILE in found:
-        return {name: info for name, info in found.items() if name}
+        return {name: found[name] for name in (FILE, HASHES) if name in found}
+    if MANIFEST in found and _has_manifest(place, found[MANIFEST]):
+        return {MANIFEST: found[MANIFEST]}
     if "" in found:
         return {"": found[""]}
     if refused is not None:
@@ -179,6 +194,12 @@ def _find_objects(place: Place) -> dict[str, ObjectInfo]:
     if not listed:
         raise StoreNotFoundError("there is no object at this URL, and none below it", store=place.url)
     return listed
+
+
+def _has_manifest(place: Place, info: ObjectInfo) -> bool:
+    """Whether the object is the manifest of a sharded pack, and not that of another program."""
+    nbytes = len(MANIFEST_MAGIC)
+    return info.nbytes > nbytes and bytes(place.get(MANIFEST, 0, nbytes, info)) == MANIFEST_MAGIC
 
 
 def _fetch_ends(mirror: Mirror) -> None:

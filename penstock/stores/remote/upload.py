@@ -36,6 +36,7 @@ from penstock.stores.lmdb.pages import FILE, LOCK
 from penstock.stores.location import cache_folder
 from penstock.stores.remote.object_store import ObjectInfo, Place, RefusedError, StorageOptions
 from penstock.stores.remote.request_queue import get_fetcher
+from penstock.stores.writing import MANIFEST, UNFINISHED
 
 __all__ = ["NOTES", "Content", "FileTarget", "StoreObjects", "Upload", "find_rank", "list_files"]
 
@@ -44,9 +45,7 @@ _PART_NBYTES: Final = 8 << 20
 _PARTS_AHEAD: Final = 8
 _FILES_AT_ONCE: Final = 8
 _MAX_ATTEMPTS: Final = 4
-_VISIBLE: Final = ("manifest.json", FILE)
-"""Files without which a store in a folder is not recognised."""
-_NOT_SENT: Final = frozenset({LOCK, "lock.mdb", NOTES})
+_NOT_SENT: Final = frozenset({LOCK, "lock.mdb", NOTES, UNFINISHED})
 
 
 @dataclass
@@ -78,10 +77,13 @@ class Content:
         return cls(found.nbytes, f"{found.nbytes}-{found.changed_ns}", functools.partial(_read_file, path))
 
     @classmethod
-    def of_object(cls, place: Place, name: str, info: ObjectInfo, hashes: PageHashes | None = None) -> Content:
-        """The content of an object; its pages are compared with ``hashes`` where they are known."""
+    def of_object(
+        cls, place: Place, name: str, info: ObjectInfo, find_hashes: Callable[[], PageHashes | None] = lambda: None
+    ) -> Content:
+        """The content of an object; its pages are compared with their hashes where these are known."""
 
         def read(begin: int, end: int) -> memoryview:
+            hashes = find_hashes()
             for attempt in range(_MAX_ATTEMPTS):
                 part = place.get(name, begin, end, info)
                 if hashes is None or hashes.fits(part, begin, again=attempt > 1):
@@ -164,9 +166,11 @@ class StoreObjects:
         except RefusedError:  # of what is absent too, where listing is not allowed
             return None
 
-    def open(self, suffix: str, info: ObjectInfo, hashes: PageHashes | None = None) -> Content:
-        """Its content."""
-        return Content.of_object(self.place, self.name(suffix), info, hashes)
+    def open(
+        self, suffix: str, info: ObjectInfo, find_hashes: Callable[[], PageHashes | None] = lambda: None
+    ) -> Content:
+        """Its content; see :meth:`Content.of_object`."""
+        return Content.of_object(self.place, self.name(suffix), info, find_hashes)
 
 
 class FileTarget(ABC):
@@ -336,11 +340,11 @@ def list_files(folder: Path) -> list[str]:
 def find_rank(suffix: str, *, replaces: bool = False) -> int:
     """When a file is written, as a number: what makes a store visible after all that is in it."""
     last = suffix.rpartition("/")[2]
-    if not suffix or suffix == "/manifest.json":
+    if suffix in {"", f"/{MANIFEST}"}:
         return 3
     if suffix == f"/{FILE}":
         return 0 if replaces else 3
-    return 2 if last in _VISIBLE else 1
+    return 2 if last == FILE else 1
 
 
 def _read_file(path: Path, begin: int, end: int) -> bytes:
