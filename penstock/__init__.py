@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     )
     from penstock.loader import DataLoader
     from penstock.nested import NestedTensor
-    from penstock.pack import convert, index, merge, pack, verify
+    from penstock.pack import convert, copy, index, merge, pack, verify
     from penstock.ragged import Padded, Ragged
     from penstock.rng import generator as rng
     from penstock.sample import Field, Record, Schema
@@ -142,6 +142,7 @@ __all__ = [
     "WeightedRandomSampler",
     "WorkerError",
     "convert",
+    "copy",
     "decode",
     "default_collate",
     "default_convert",
@@ -171,7 +172,7 @@ _MODULES: Final = {
     "UnsupportedImageError WorkerError",
     "penstock.loader": "DataLoader",
     "penstock.nested": "NestedTensor",
-    "penstock.pack": "convert index merge pack verify",
+    "penstock.pack": "convert copy index merge pack verify",
     "penstock.ragged": "Padded Ragged",
     "penstock.sample": "Field Record Schema",
     "penstock.samplers": "BatchSampler BucketBatchSampler ClassBalancedSampler DistributedSampler "

@@ -1,4 +1,4 @@
-"""Paths that people give: endings of images, and URLs of remote places, which are refused."""
+"""Paths and sizes that people give: endings of images, URLs of remote places, which are refused, numbers of bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from penstock.errors import ArgumentError
 
-__all__ = ["IMAGE_SUFFIXES", "UNREAD_SUFFIXES", "refuse_remote"]
+__all__ = ["IMAGE_SUFFIXES", "UNREAD_SUFFIXES", "parse_size", "refuse_remote"]
 
 IMAGE_SUFFIXES: Final = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".webp", ".gif", ".bmp", ".dib", ".tif", ".tiff"}
@@ -25,6 +25,27 @@ UNREAD_SUFFIXES: Final = frozenset(
 _REMOTE: Final = re.compile(
     r"(?i)(https?|ftps?|sftp|ssh|s3a?|gs|gcs|r2|oss|oci|abfss?|azure?|adl|wasbs?|hdfs|webhdfs|dbfs|hf|webdavs?):/"
 )
+
+_UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+def parse_size(given: object, name: str) -> int:
+    """Bytes of ``"200GB"``, ``"500 MB"`` or a number; ``name`` is that of the argument.
+
+    Raises
+    ------
+    ArgumentError
+        If it is none of these.
+    """
+    text = str(given).upper().replace(" ", "").replace("_", "").removesuffix("B")
+    unit = text[-1:] if text[-1:] in _UNITS else ""
+    try:
+        nbytes = int(float(text.removesuffix(unit)) * _UNITS[unit])
+    except (ValueError, OverflowError):
+        nbytes = -1
+    if nbytes < 0 or isinstance(given, bool):
+        raise ArgumentError(f'{name} must be a number of bytes, or a text as "200GB", got {given!r:.50}')
+    return nbytes
 
 
 def refuse_remote(given: object, verb: str = "read") -> None:

@@ -20,27 +20,34 @@ ProgressReporter = Callable[[int, int, int], None]
 _PERIOD_S: Final = 10.0
 
 
-def make_reporter(progress: bool | Callable[[int, int], None] | None, what: str, stack: ExitStack) -> ProgressReporter:
+def make_reporter(
+    progress: bool | Callable[[int, int], None] | None, what: str, stack: ExitStack, unit: str = "records"
+) -> ProgressReporter:
     """What to call for an argument ``progress``: the caller's function, a bar that ``stack`` ends, or nothing."""
     if callable(progress):
         return lambda done, total, _nbytes: progress(done, total)
     if not progress:
         return lambda _done, _total, _nbytes: None
-    return stack.enter_context(show_progress(what))
+    return stack.enter_context(show_progress(what, unit=unit))
 
 
 @contextmanager
-def show_progress(what: str, stream: TextIO | None = None) -> Iterator[ProgressReporter]:
+def show_progress(what: str, stream: TextIO | None = None, unit: str = "records") -> Iterator[ProgressReporter]:
     """Show progress on ``stream`` (by default standard error) while the body runs; yields the function to call."""
     stream = sys.stderr if stream is None else stream
     if not stream.isatty():
-        yield _write_lines(what, stream)
+        yield _write_lines(what, stream, unit)
         return
-    with _draw_bar(what, stream) as report:
+    with _draw_bar(what, stream, unit) as report:
         yield report
 
 
-def _write_lines(what: str, stream: TextIO) -> ProgressReporter:
+def _format_rates(done: float, nbytes: int, seconds: float, unit: str) -> str:
+    parts = () if unit == "MB" else (f"{done / seconds:,.0f} {unit}/s",)
+    return "  ".join((*parts, f"{nbytes / 1e6 / seconds:,.0f} MB/s"))
+
+
+def _write_lines(what: str, stream: TextIO, unit: str) -> ProgressReporter:
     start = last = time.monotonic()
 
     def report(done: int, total: int, nbytes: int) -> None:
@@ -48,7 +55,7 @@ def _write_lines(what: str, stream: TextIO) -> ProgressReporter:
         now = time.monotonic()
         if now - last >= _PERIOD_S:
             last = now
-            rates = f"{done / (now - start):,.0f} records/s, {nbytes / 1e6 / (now - start):,.0f} MB/s"
+            rates = ", ".join(_format_rates(done, nbytes, now - start, unit).split("  "))
             stream.write(f"{what}: {done:,} of {total:,} ({rates})\n")
             stream.flush()
 
@@ -56,7 +63,7 @@ def _write_lines(what: str, stream: TextIO) -> ProgressReporter:
 
 
 @contextmanager
-def _draw_bar(what: str, stream: TextIO) -> Iterator[ProgressReporter]:
+def _draw_bar(what: str, stream: TextIO, unit: str) -> Iterator[ProgressReporter]:
     from rich.console import Console  # imported only for a terminal
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
     from rich.text import Text
@@ -66,9 +73,7 @@ def _draw_bar(what: str, stream: TextIO) -> Iterator[ProgressReporter]:
 
         def render(self, task: Task) -> Text:
             elapsed_s = max(task.elapsed or 0.0, 1e-9)
-            nbytes = task.fields["nbytes"]
-            rates = f"{task.completed / elapsed_s:,.0f} records/s  {nbytes / 1e6 / elapsed_s:,.0f} MB/s"
-            return Text(rates, style="cyan")
+            return Text(_format_rates(task.completed, task.fields["nbytes"], elapsed_s, unit), style="cyan")
 
     columns = (
         TextColumn("{task.description}"),

@@ -71,6 +71,7 @@ PROMISED = [
     "WeightedRandomSampler",
     "WorkerError",
     "convert",
+    "copy",
     "decode",
     "default_collate",
     "default_convert",

@@ -1,4 +1,4 @@
-"""The command that converts stores: ``convert``."""
+"""The commands that write a store again: ``convert``, as another kind, and ``copy``, as it is."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import typer
 from penstock.cli.app import app, resumable
 from penstock.cli.arguments import ClassesOption, LayoutOption, ReportFormat, StoreOptions, open_store, parse_options
 from penstock.cli.pack_commands import OnError
-from penstock.cli.printing import print_json, print_line
+from penstock.cli.printing import print_error, print_json, print_line
+from penstock.wording import counted, format_bytes
 
-__all__ = ["convert"]
+__all__ = ["convert", "copy"]
 
 
 @app.command()
@@ -81,5 +82,38 @@ def convert(
     if report is ReportFormat.JSON:
         print_json(result.to_json())
         return
+    for line in result.lines():
+        print_line(line)
+
+
+@app.command()
+def copy(
+    src: Annotated[
+        str,
+        typer.Argument(
+            metavar="SRC",
+            help="A pack, or a file or folder of another kind; a path, or a URL such as `s3://bucket/a.lmdb`.",
+        ),
+    ],
+    dst: Annotated[str, typer.Argument(metavar="DST", help="The path or URL of the copy.")],
+    *,
+    option: StoreOptions = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another store at DST.")] = False,
+) -> None:
+    """Copy a store as it is, between this machine and object storage, and compare every byte of the copy.
+
+    Credentials, region and endpoint of URLs are those of the environment, or of AWS's profiles. To resume an
+    interrupted copy, run the same command again.
+    """
+    from penstock.pack.copying import Copying
+
+    with (
+        resumable(overwrite=overwrite),
+        open_store(src, None, None, option) as source,
+        Copying(source, dst, overwrite=overwrite) as copying,
+    ):
+        files = f"{counted(len(copying.contents), 'file')}, {format_bytes(copying.nbytes)}"
+        print_error(f"{files} to copy from {source.url}")
+        result = copying.run(progress=True)
     for line in result.lines():
         print_line(line)

@@ -113,6 +113,14 @@ def pack(
             "`auto`: tiles, if there are JPEGs."
         ),
     ] = PackIndex.AUTO,
+    shard_size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Write a folder of packs of this size, such as `1GB`, and a manifest that names them: for object "
+            "storage, and for what is too large for one file.",
+        ),
+    ] = None,
     classes: ClassesOption = None,
     schema: Annotated[
         list[str] | None,
@@ -181,6 +189,7 @@ def pack(
             check=check,
             transcode=transcode,
             index=index.value,
+            shard_size=shard_size,
             classes=names if opened is None else None,
             schema=kinds or None,
             columns=parse_pairs(columns, "--column") or None,
@@ -237,7 +246,9 @@ def merge(
 ) -> None:
     """Merge packs of the same fields into one, such as those that several machines packed.
 
-    To resume an interrupted merge, run the same command again. Images are copied, not encoded again.
+    If all packs are in the folder DST, nothing is copied: a manifest is written there that names them, and DST is a
+    sharded pack. Otherwise, images are copied, not encoded again; to resume an interrupted merge, run the same command
+    again.
     """
     from penstock.pack import merge as run
 

@@ -6,16 +6,18 @@
     b.lmdb ──┼──> MergeSource: keys compared, classes by name ──> pack_source: read, check, write ──> all.lmdb
     c.lmdb ──┘                                                    seek tables: copied where they fit
 
-Records are copied: no image is encoded again. One process writes; two never write one pack.
+Records are copied: no image is encoded again. One process writes; two never write one pack. Packs that lie in the
+folder of the destination are not copied: a manifest makes them one sharded pack.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import numpy as np
 import xxhash
@@ -27,12 +29,19 @@ from penstock.pack.pipeline.record_checks import find_new_numbers, renumber
 from penstock.pack.pipeline.run import ClashFinder, PackProgress, list_skipped
 from penstock.pack.seek_tables import make_seek_tables
 from penstock.pack.sources.base import Source
+from penstock.pack.staging import find_finished, staged
 from penstock.sample import Field, Index, Schema, Value
 from penstock.stores.base import Skipped, Store
 from penstock.stores.common.keys import KeyList
 from penstock.stores.common.seek_table_file import SeekTableFile, seek_table_path
 from penstock.stores.fields.record_names import check_classes, describe_class_difference
+from penstock.stores.lmdb.pages import LOCK
 from penstock.stores.location import Location
+from penstock.stores.origin import Origin
+from penstock.stores.pack.manifest import PackManifest, ShardColumns
+from penstock.stores.pack.sharded import ShardedPack
+from penstock.stores.pack.store import LmdbStore
+from penstock.stores.writing import MANIFEST
 
 __all__ = ["MergeSource", "merge"]
 
@@ -106,6 +115,7 @@ def merge(
     check: str = "header",
     index: str = "auto",
     progress: bool | Callable[[PackProgress], None] | None = None,
+    storage_options: Mapping[str, object] | None = None,
 ) -> PackReport:
     """Merge several packs into one.
 
@@ -115,14 +125,16 @@ def merge(
         At least one store; they have the same fields. Their records follow one another in this order.
     dst : str or path
         The store to write. If it is an unfinished merge of the same stores, it is resumed; a finished one is used as it
-        is.
+        is. If all stores are packs in this folder, or in folders below it, nothing is copied: ``manifest.json``, which
+        names them, is written there, and the folder is a sharded pack. They must then have the same fields and classes,
+        in the same order.
     prefix : bool or sequence of str
         What is put before the keys, so that equal keys of two stores differ: True for the name of each store
         (``a.lmdb``: ``a/``), or a text for each store.
     classes : sequence of str, optional
         The classes of the field ``label``, if the stores do not have the same ones: all classes of all stores. By
         default stores have the same classes; where their order differs, that of the first is used.
-    on_error, workers, overwrite, check, index, progress
+    on_error, workers, overwrite, check, index, progress, storage_options
         As for :func:`pack`. Seek tables beside the stores are copied where they fit; missing ones are made.
 
     Returns
@@ -151,18 +163,94 @@ def merge(
         raise ArgumentError(f"merge needs a list of stores, got {srcs!r:.80}")
     with ExitStack() as stack:
         opened = [each if isinstance(each, Store) else stack.enter_context(stores.open(each)) for each in srcs]
-        _, location = stores.find(dst, to_write=True)
+        target = stack.enter_context(staged(dst, storage_options, overwrite=overwrite))
+        _, location = stores.find(target, to_write=True)
+        if (names := _name_parts(opened, location)) is not None:
+            if prefix is not False or classes is not None:
+                raise ArgumentError(
+                    "packs in the folder of the destination keep their keys and classes, got prefix or classes"
+                )
+            place = replace(location, scheme=ShardedPack.kind)
+            report = _join_parts(opened, names, place, overwrite=overwrite)
+            has_shards = place.remote is None
+            indexed = (
+                None if index == "none" or not has_shards else make_seek_tables(place, index, workers, bool(progress))
+            )
+            return replace(report, indexed=indexed)
         for store in opened:
             if store.location.overlaps(location):
                 raise ArgumentError(f"the destination must be none of the sources, got {store.url} and {location}")
         source = MergeSource(opened, _choose_prefixes(opened, prefix), classes)
         if on_error == "raise":
-            _refuse_equal_keys(source)
+            _refuse_equal_keys(
+                source,
+                "Give prefix=True (--prefix) to put the name of its store before each, or "
+                'on_error="skip" to leave them out',
+            )
         report = pack_source(source, location, replace(settings, index="none"), progress)
-        if index == "none":
+        if index == "none" or not location.exists():
             return report
         _copy_seek_tables(source, location, index)
         return replace(report, indexed=make_seek_tables(location, index, workers, bool(progress)))
+
+
+def _name_parts(opened: Sequence[Store], location: Location) -> list[str] | None:
+    """The names of packs below a folder; None if one is no pack, or lies elsewhere."""
+    if not location.is_local:
+        return None
+    root, names = _find_place(location), []
+    for store in opened:
+        if not isinstance(store, LmdbStore | ShardedPack):
+            return None
+        path = _find_place(store.location)
+        if root not in path.parents:
+            return None
+        names.append(path.relative_to(root).as_posix())
+    return names
+
+
+def _find_place(location: Location) -> PurePath:
+    """The path of a store on this machine, or its URL, as something that has parents."""
+    return Path(location.path).resolve() if location.remote is None else PurePath(location.remote.url)
+
+
+def _join_parts(opened: Sequence[Store], names: Sequence[str], location: Location, *, overwrite: bool) -> PackReport:
+    """Write the manifest of packs that lie below a folder."""
+    start = time.monotonic()
+    source = MergeSource(opened, [""] * len(opened), None)
+    for store in opened:
+        if store.schema != opened[0].schema:
+            raise ArgumentError(
+                "packs in the folder of the destination must have the same fields and classes in the same order, and "
+                f"those of {store.url} are not those of {opened[0].url}; merge them to another folder"
+            )
+    _refuse_equal_keys(source, "Pack them with other keys, or merge them to another folder")
+    shards = ShardColumns()
+    for store, name in zip(opened, names, strict=True):
+        if isinstance(store, ShardedPack):
+            shards.extend(store.manifest.shards, name)
+        elif isinstance(store, LmdbStore):
+            shards.append(name, len(store), store.meta.content, store.meta.nbytes)
+    origin = Origin(shards.content, {"merged": str(len(opened))}).to_text()
+    manifest = PackManifest(opened[0].schema, shards, origin, source.problems)
+    path = location.local_path / MANIFEST
+    looks = location.remote is None or not overwrite
+    reused = looks and find_finished(ShardedPack, location, manifest.schema, origin)[0] is not None
+    if not reused:
+        if (location.local_path / LOCK).exists():
+            raise StoreError("another pack is written here, or was never finished", store=str(location))
+        if path.exists() and not overwrite:
+            raise ArgumentError(f"{path} exists; overwrite=True (--overwrite) replaces it")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            manifest.write(path)
+        except OSError as error:
+            raise StoreError(f"{MANIFEST} cannot be written: {error.strerror}", store=str(location)) from error
+    held = manifest.committed
+    elapsed_s = time.monotonic() - start
+    return PackReport(
+        str(location), held.records, held.nbytes, 0, held.skipped, elapsed_s, reused=reused, schema=manifest.schema
+    )
 
 
 def _choose_prefixes(opened: Sequence[Store], prefix: bool | Sequence[str]) -> list[str]:
@@ -174,13 +262,12 @@ def _choose_prefixes(opened: Sequence[Store], prefix: bool | Sequence[str]) -> l
     return names
 
 
-def _refuse_equal_keys(source: MergeSource) -> None:
+def _refuse_equal_keys(source: MergeSource, advice: str) -> None:
     known = ClashFinder(source).known
     if known:
         entries = [Skipped(source.keys[position], reason) for position, reason in known.items()]
         raise PackError(
-            f"{len(known):,} records of the stores have the name of another; nothing was written. Give prefix=True "
-            f'(--prefix) to put the name of its store before each, or on_error="skip" to leave them out:\n'
+            f"{len(known):,} records of the stores have the name of another; nothing was written. {advice}:\n"
             f"{list_skipped(entries)}"
         )
 

@@ -17,7 +17,8 @@ from penstock.pack.pipeline.run import PackProgress
 from penstock.pack.resize.resizing import Resizing
 from penstock.pack.sources import SourceOptions, open_source
 from penstock.pack.sources.annotations import AnnotatedImages
-from penstock.paths import refuse_remote
+from penstock.pack.staging import staged
+from penstock.paths import parse_size, refuse_remote
 from penstock.sample import Field, Schema
 from penstock.transforms.decoding.encode import ENCODED_FORMATS
 
@@ -34,6 +35,7 @@ def pack(
     check: str = "header",
     transcode: str = "none",
     index: str = "auto",
+    shard_size: int | str | None = None,
     classes: Sequence[str] | None = None,
     progress: bool | Callable[[PackProgress], None] | None = None,
     schema: Schema | Mapping[str, str | Field | None] | None = None,
@@ -51,6 +53,7 @@ def pack(
     resize: int | str | None = None,
     quality: int | None = None,
     image_format: str | None = None,
+    storage_options: Mapping[str, object] | None = None,
 ) -> PackReport:
     """Pack a source into a store.
 
@@ -86,6 +89,9 @@ def pack(
     index : {"auto", "none", "rows", "tiles"}
         Make decode indices beside the finished pack. ``"auto"``: ``"tiles"``, if it has JPEGs. :func:`penstock.index`
         can make them later.
+    shard_size : int or str, optional
+        Write a sharded pack: a folder of packs, each of which ends with the record with which its records take so many
+        bytes, such as ``"1GB"``, and ``manifest.json``, which names them. It is opened, and resumed, as any other pack.
     classes : sequence of str, optional
         Names of the classes in the order of their numbers. For a folder of images, see
         :class:`~penstock.stores.images.store.FilesStore`: by default its sub-folders in plain string order, as in
@@ -133,6 +139,10 @@ def pack(
     image_format : {"jpeg", "png", "webp"}, optional
         With ``resize``: the format of the images; by default "jpeg", which drops alpha and keeps 8 bits. "png" loses
         nothing.
+    storage_options : mapping, optional
+        Of ``dst``, where it is a URL such as ``s3://bucket/photos.lmdb``; see :func:`penstock.open`. The pack is then
+        written to a folder of this machine (``~/.cache/penstock/uploads``) and sent from there; each file is read back
+        and compared, and the folder is removed.
 
     Returns
     -------
@@ -154,10 +164,10 @@ def pack(
     -----
     Records keep the order of the source: index ``i`` of the pack is index ``i`` of the source unless a record before it
     was skipped. The size of the image is added, as fields ``width`` and ``height``. The options that decide what a pack
-    contains are ``check``, ``transcode``, ``classes``, and ``resize`` with its ``quality`` and ``image_format``. A
-    folder is unchanged if names, sizes and times of change of its images are the same; a table, if also its bytes are.
-    Whether a dataset in Python is unchanged cannot be known: an unfinished pack of it is resumed if class, length and
-    some samples are the same, a finished one is not used again.
+    contains are ``check``, ``transcode``, ``shard_size``, ``classes``, and ``resize`` with its ``quality`` and
+    ``image_format``. A folder is unchanged if names, sizes and times of change of its images are the same; a table, if
+    also its bytes are. Whether a dataset in Python is unchanged cannot be known: an unfinished pack of it is resumed if
+    class, length and some samples are the same, a finished one is not used again.
     """
     if format in ENCODED_FORMATS and image_format is None:
         format, image_format = None, format  # noqa: A001  # as the argument
@@ -169,6 +179,7 @@ def pack(
         check=check,
         transcode=transcode,
         index=index,
+        shard_nbytes=None if shard_size is None else parse_size(shard_size, "shard_size"),
         resizing=Resizing.parse(resize, image_format, quality),
         options={} if images is None else {"images": images},
     )
@@ -187,7 +198,8 @@ def pack(
         root=root,
         columns=columns,
     )
-    return pack_source(open_source(src, options), dst, settings, progress)
+    with staged(dst, storage_options, overwrite=overwrite) as target:
+        return pack_source(open_source(src, options), target, settings, progress)
 
 
 def _annotate(

@@ -10,9 +10,10 @@ An interrupted run is resumed: existing tables are not made again.
 
 from __future__ import annotations
 
+import functools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,10 +25,11 @@ from penstock import _native, stores
 from penstock.errors import ArgumentError, DecodeError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.pack.pipeline.image_check import MAX_PIXELS
 from penstock.pack.pipeline.run import count_cores, run_in_order
-from penstock.progress import make_reporter
+from penstock.progress import ProgressReporter, make_reporter
 from penstock.stores.base import Skipped, Store
 from penstock.stores.common.seek_table_file import SEEK_TABLE_KINDS, SeekTableFile, seek_table_path
 from penstock.stores.location import Location
+from penstock.stores.pack.sharded import ShardedPack
 from penstock.transforms.decoding import fallback
 
 __all__ = ["IndexReport", "find_image_field", "index", "make_seek_tables"]
@@ -114,6 +116,11 @@ def index(
     with ExitStack() as stack:
         opened = store if isinstance(store, Store) else stack.enter_context(stores.open(store))
         name = find_image_field(opened, field)
+        if isinstance(opened, ShardedPack):
+            show = make_reporter(progress, "indexing", stack)
+            reports = list(_index_shards(opened, kind, name, workers, show, overwrite=overwrite))
+            joined = _join_reports(reports)
+            return replace(joined, store=opened.url, path=opened.location.path, elapsed_s=time.monotonic() - start)
         path = seek_table_path(opened.location, name)
         if overwrite:
             _remove(path)
@@ -164,6 +171,33 @@ def make_seek_tables(
             reports.append(index(store, kind=kind, field=field, workers=workers, progress=progress))
     if not reports:
         return None
+    joined, remote = _join_reports(reports), location.remote
+    # a file here is sent there, and removed
+    return joined if remote is None else replace(joined, path=f"{remote.url}/{Path(joined.path).name}")
+
+
+def _index_shards(
+    store: ShardedPack,
+    kind: str,
+    field: str,
+    workers: int | None,
+    show: ProgressReporter,
+    *,
+    overwrite: bool,
+) -> Iterator[IndexReport]:
+    begin = 0
+    for shard in store.shards():
+        report = functools.partial(_report_shard, show, begin, len(store))
+        yield index(shard, kind=kind, field=field, workers=workers, overwrite=overwrite, progress=report)
+        begin += len(shard)
+
+
+def _report_shard(show: ProgressReporter, begin: int, total: int, done: int, _: int) -> None:
+    show(begin + done, total, 0)
+
+
+def _join_reports(reports: Sequence[IndexReport]) -> IndexReport:
+    """What is said of the first, with the counts of all."""
     return replace(
         reports[0],
         indexed=sum(report.indexed for report in reports),

@@ -24,6 +24,7 @@ from penstock.stores.common.seek_table_file import SeekTableFile, seek_table_pat
 from penstock.stores.fields.record_names import quote_names
 from penstock.stores.joined import JoinedStore, check_sidecar, join
 from penstock.stores.origin import read_options
+from penstock.stores.pack.sharded import ShardedPack
 from penstock.stores.problems import Problem
 
 __all__ = ["VerifyReport", "verify"]
@@ -131,7 +132,13 @@ def _open_source(source: str | os.PathLike[str] | Store, packed: Schema, stack: 
 
 
 def _check_seek_tables(store: Store) -> Iterator[Problem]:
-    """Check the seek tables beside a store, if there are any."""
+    """Check the seek tables beside a store, or beside its shards, if there are any."""
+    if isinstance(store, ShardedPack):
+        begin = 0
+        for shard in store.shards():
+            yield from (replace(each, index=begin + (each.index or 0)) for each in _check_seek_tables(shard))
+            begin += len(shard)
+        return
     for field in store.schema.blobs:
         path = seek_table_path(store.location, field)
         if not path.exists():

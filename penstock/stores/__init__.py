@@ -56,6 +56,7 @@ _register("lmdb-pickle-index", "penstock.stores.lmdb.pickle_index:LmdbPickleInde
 _register("lmdb-pairs", "penstock.stores.lmdb.pairs:LmdbPairsStore", recognition.may_be_layout)
 _register("lmdb-names", "penstock.stores.lmdb.names:LmdbNamesStore", recognition.may_be_layout)
 _register("lmdb-datum", "penstock.stores.lmdb.datum:LmdbDatumStore", recognition.may_be_layout)
+_register("sharded", "penstock.stores.pack.sharded:ShardedPack", recognition.may_be_sharded)
 _register("lmdb", "penstock.stores.pack.store:LmdbStore", recognition.may_be_pack)
 _register("recordio", "penstock.stores.recordio.store:RecordioStore", recognition.may_be_recordio)
 _register("hdf5", "penstock.stores.hdf5.store:Hdf5Store", os.path.isfile)

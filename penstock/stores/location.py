@@ -185,6 +185,9 @@ class Location:
         """Whether one of the two lies inside the other, or both are the same."""
         if not (self.is_local and other.is_local):
             return (self.host, self.path) == (other.host, other.path)
+        if self.remote is not None and other.remote is not None:
+            one, two = f"{self.remote.url}/", f"{other.remote.url}/"
+            return one.startswith(two) or two.startswith(one)
         first, second = ([path.resolve() for path in each.paths] for each in (self, other))
         return any(a.is_relative_to(b) or b.is_relative_to(a) for a in first for b in second)
 

@@ -21,7 +21,7 @@ from penstock.sample import Schema
 from penstock.stores.common.regular_file import read_json, replace_json
 from penstock.stores.fields.record_names import describe_class_difference
 from penstock.stores.location import Location
-from penstock.stores.writing import CommittedRecords
+from penstock.stores.writing import MANIFEST, CommittedRecords
 
 __all__ = ["ORIGIN_FILE", "Origin", "read_finished", "read_options", "read_origin", "write_origin"]
 
@@ -62,7 +62,8 @@ class Origin:
         """How a pack of this origin and schema ``held`` differs from the one to be made now, as a clause."""
         for name, value in self.options.items():
             if name in now.options and now.options[name] != value:
-                return f"it was packed with {name}={value!r} (--{name} {value}), not {name}={now.options[name]!r}"
+                option = f"--{name.replace('_', '-')} {value}"
+                return f"it was packed with {name}={value!r} ({option}), not {name}={now.options[name]!r}"
         for name in held.fields:
             if name in wanted and held[name].classes != wanted[name].classes:
                 return f"its classes {describe_class_difference(held[name].classes, wanted[name].classes)}"
@@ -106,9 +107,10 @@ def write_origin(location: Location, content: str, origin: Origin, held: Committ
 
 
 def _read(location: Location) -> dict[str, Any] | None:
-    """What the sidecar file says; None if there is no file, or a damaged one."""
+    """What the sidecar file says, or the manifest of a sharded pack; None if there is no file, or a damaged one."""
+    is_sharded = location.scheme == "sharded"
     try:
-        entry = read_json(location.sidecar(_SIDECAR))
+        entry = read_json(location.local_path / MANIFEST if is_sharded else location.sidecar(_SIDECAR))
     except (OSError, ValueError):
         return None
     return entry if isinstance(entry, dict) and isinstance(entry.get("source"), str) else None

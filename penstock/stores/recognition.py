@@ -13,16 +13,21 @@ from typing import Final
 from penstock.stores.common.regular_file import has_magic
 from penstock.stores.lmdb.pages import FILE, HASHES, LOCK, looks_like_lmdb
 from penstock.stores.shards.shard_index import INDEX, SPLITS
+from penstock.stores.writing import MANIFEST, UNFINISHED
 
 __all__ = [
+    "MANIFEST_MAGIC",
     "has_shard_index",
     "may_be_arrow",
     "may_be_lance",
     "may_be_layout",
     "may_be_pack",
     "may_be_recordio",
+    "may_be_sharded",
 ]
 
+MANIFEST_MAGIC: Final = b'{"format": "penstock sharded pack"'
+"""The first bytes of the manifest of a sharded pack."""
 _ARROW_NAMES: Final = ("state.json", "dataset_dict.json")
 _LANCE_NAMES: Final = ("_versions",)
 _PACK_NAMES: Final = (FILE, LOCK, HASHES)
@@ -37,6 +42,13 @@ def _has_any(path: str, names: Sequence[str]) -> bool:
 def may_be_pack(path: str) -> bool:
     """Whether it has the names of a pack's files, or is an LMDB file."""
     return _has_any(path, _PACK_NAMES) or looks_like_lmdb(path)
+
+
+def may_be_sharded(path: str) -> bool:
+    """Whether it has the manifest of a sharded pack, or the files of one that is being written."""
+    if has_magic(os.path.join(path, MANIFEST), MANIFEST_MAGIC):  # noqa: PTH118  # names of a text
+        return True
+    return _has_any(path, (LOCK,)) and _has_any(path, (UNFINISHED,))
 
 
 def may_be_layout(path: str) -> bool:

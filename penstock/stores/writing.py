@@ -19,10 +19,13 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 from penstock.errors import ArgumentError
 from penstock.sample import Array
 
-__all__ = ["UNFINISHED", "CommittedRecords", "FieldValues", "Skipped", "Writer"]
+__all__ = ["MANIFEST", "UNFINISHED", "CommittedRecords", "FieldValues", "Skipped", "Writer"]
 
 UNFINISHED: Final = ".unfinished.json"
 """The journal in a folder that is being written file by file; the folder cannot be opened before it is removed."""
+
+MANIFEST: Final = "manifest.json"
+"""The file of a sharded pack that names its shards; written last."""
 
 T_prepared = TypeVar("T_prepared")
 FieldValues = Mapping[str, Sequence[object] | Array]

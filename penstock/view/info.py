@@ -131,7 +131,7 @@ def _summarise(store: Store) -> StoreInfo:
         formats=dict(formats.most_common()),
         measured=len(nbytes),
         sizes_measured=len(sizes),
-        skipped=len(getattr(getattr(store, "meta", None), "skipped", store.problems)),
+        skipped=len(store.skipped or store.problems),
         description=store.description,
     )
 

@@ -89,6 +89,17 @@ def make_lmdb(folder: Path) -> str:
     return str(folder / "photos.lmdb")
 
 
+def make_sharded(folder: Path) -> str:
+    """The pictures, packed in shards of two or three."""
+    ps.pack(folder / "photos", folder / "sharded.lmdb", overwrite=True, shard_size=1000)
+    return str(folder / "sharded.lmdb")
+
+
+def many_sharded(folder: Path, count: int) -> str:
+    """Many small records in some twenty shards."""
+    return write_many("sharded", folder / "many", count, shard_size=3 * count)
+
+
 def many_files(folder: Path, count: int) -> str:
     """Many small files in a thousand class folders."""
     for number in range(1000):
@@ -98,11 +109,11 @@ def many_files(folder: Path, count: int) -> str:
     return str(folder / "many")
 
 
-def write_many(kind: str, path: Path, count: int) -> str:
+def write_many(kind: str, path: Path, count: int, **options: Any) -> str:
     """Many small records of an image and a label, written by the writer of a kind of stores."""
     store: type[Store] = STORES.get(kind)
     schema = store.storable(Schema({"image": Field("image"), "label": Field("label")}))
-    writer = store.writer(store.locate(path), schema, "many")
+    writer = store.writer(store.locate(path), schema, "many", **options)
     for number in range(count):
         fields = {"image": b"\xff\xd8\xff%d" % number, "label": number % 1000}
         writer.append(writer.prepare(f"{number:06}.jpg", fields))
@@ -326,6 +337,7 @@ TAR_KEYS: Final = ("cats/2", "cats/10", "dogs/1", "dogs/2", "dogs/3")
 
 MAKERS: Final[dict[str, Maker]] = {
     "files": Maker(make_files, many=many_files),
+    "sharded": Maker(make_sharded, checks=True, many=many_sharded),
     "lmdb": Maker(make_lmdb, checks=True, many=many_of("lmdb", ".lmdb")),
     # A kind that stores records in several ways has a maker for each: its name, a comma, and the way.
     "lmdb, pixels": Maker(make_pixels, checks=True, decoded=ps.decode),

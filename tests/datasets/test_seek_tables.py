@@ -317,7 +317,7 @@ def test_a_file_that_cannot_be_read_fails_no_sample(
     data = dataset(url, index="auto" if beside else tmp_path / "cache.index")
     assert data.store.read([0])
     file = indexed_of(data)._file
-    assert file is not None
+    assert isinstance(file, SeekTableFile)
     only_written = os.open(file.path, os.O_WRONLY)  # reading it is an error of the system, also in native code
     os.dup2(only_written, file._fd)
     os.close(only_written)
@@ -438,7 +438,7 @@ def test_a_forked_process_fills_whoever_held_the_locks(url: str, tmp_path: Path,
     expected = plain(url)[0]
     data = dataset(url, index=tmp_path / "cache.index")
     file = indexed_of(data)._file
-    assert file is not None
+    assert isinstance(file, SeekTableFile)
     if removed:
         file.path.unlink()
 

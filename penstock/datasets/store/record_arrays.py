@@ -81,7 +81,7 @@ def get_array(record: Record, field: str, kind: ArrayKind, store: str, missing: 
 
 
 class LazyColumn:
-    """A column of a store that is read when its first value is needed.
+    """A column of a store that is read when its first value is needed, or in parts, where the store does so.
 
     It is pickled without its values: a worker process reads them from its own store.
     """
@@ -89,15 +89,18 @@ class LazyColumn:
     def __init__(self, store: Store, field: str) -> None:
         self._store, self._field = store, field
         self._values: Array | None = None
-        self._may_miss = False
+        self._is_label = self._may_miss = store.schema[field].kind == "label"
 
     def __getitem__(self, rows: slice | NDArray[np.int64]) -> Array:
-        values = self._values
+        found, values = None, self._values
         if values is None:
-            values = self._values = self._store.column(self._field)
-            is_label = self._store.schema[self._field].kind == "label"
-            self._may_miss = is_label and bool((values == _MISSING["label"]).any())
-        found = values[rows]
+            indices = np.arange(*rows.indices(len(self._store))) if isinstance(rows, slice) else rows
+            found = self._store.rows(self._field, indices)
+        if found is None:
+            if values is None:
+                values = self._values = self._store.column(self._field)
+                self._may_miss = self._is_label and bool((values == _MISSING["label"]).any())
+            found = values[rows]
         if self._may_miss and (found == _MISSING["label"]).any():
             warn_of_missing_label(self._store.url, self._field)
         return found

@@ -17,6 +17,7 @@ import errno
 import logging
 import os
 import threading
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,7 @@ from penstock import forks
 from penstock.errors import ArgumentError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.base import Store
 from penstock.stores.common.seek_table_file import SEEK_TABLE_KINDS, SeekTableFile, TablesInFile, seek_table_path
+from penstock.stores.pack.sharded import ShardedPack
 from penstock.transforms.program.image_chunk import ChunkSeekTables
 
 __all__ = ["MEMORY_NBYTES", "SeekTables"]
@@ -124,7 +126,7 @@ class SeekTables:
     def keep(self, indices: NDArray[np.int64] | Sequence[int], tables: ChunkSeekTables) -> None:
         """Keep the tables that a call of ``fill`` made, in the file or in memory."""
         file = self._file
-        if file is not None and isinstance(tables.entries, TablesInFile) and tables.entries.errors:
+        if isinstance(file, SeekTableFile) and isinstance(tables.entries, TablesInFile) and tables.entries.errors:
             self._stop_reading(file, file.make_read_error(tables.entries.errors[0]))
         for position, damaged, table in tables.found:
             index = int(indices[position])
@@ -153,17 +155,11 @@ class SeekTables:
         self._keeps_new = self._writes_file or self._budget > 0
         forks.watch(self)
 
-    def _open_sidecar(self) -> SeekTableFile | None:
-        path = seek_table_path(self._store.location, self._field)
-        if not os.path.lexists(path):
-            return None  # before the fingerprint, which a store may compute when it is first used
-        try:
-            return SeekTableFile(path, self._store.fingerprint(), len(self._store))
-        except StoreNotFoundError:
-            return None
-        except StoreError as error:
-            _logger.warning("%s: %s; images are decoded without", path, error.message)
-            return None
+    def _open_sidecar(self) -> SeekTableFile | _ShardTables | None:
+        if not isinstance(self._store, ShardedPack):
+            return _open_beside(self._store, self._field)
+        tables = _ShardTables(self._store, self._field)
+        return tables if tables.kind else None
 
     def _open_cache(self, *, check: bool) -> SeekTableFile | None:
         """The cache file: opened to be written, else to be read; None if neither works."""
@@ -185,7 +181,7 @@ class SeekTables:
         _logger.warning("%s; decode indices are kept in memory", cause)
         return None
 
-    def _stop_reading(self, file: SeekTableFile, error: StoreError) -> None:
+    def _stop_reading(self, file: SeekTableFile | _ShardTables, error: StoreError) -> None:
         """Stop using a file that can no longer be read; the first of several threads logs it."""
         with self._lock:
             first, self._file = self._file is file, None
@@ -195,7 +191,7 @@ class SeekTables:
 
     def _write(self, index: int, table: bytes) -> bool:
         file = self._file
-        if file is None:
+        if not isinstance(file, SeekTableFile):
             return False
         try:
             file.put(index, table)
@@ -221,3 +217,54 @@ class SeekTables:
                 return
             self._found[index] = table
             self._nbytes += grown
+
+
+class _ShardTables:
+    """The seek tables beside the shards of a sharded pack, of one kind: the file of each is opened with its shard."""
+
+    def __init__(self, store: ShardedPack, field: str) -> None:
+        self._store, self._field = store, field
+        self._files: weakref.WeakKeyDictionary[Store, SeekTableFile | None] = weakref.WeakKeyDictionary()
+        first = _open_beside(store.shard(0), field)
+        self.kind = "" if first is None else first.kind
+
+    def get(self, indices: NDArray[np.int64] | Sequence[int]) -> list[bytes | None]:
+        """As :meth:`SeekTableFile.get`; also as its ``locate``, since a batch has tables of several files."""
+        found: list[bytes | None] = [None] * len(indices)
+        for part in self._store.split(indices):
+            file = self._find(self._store.shard(part.number))
+            if file is not None:
+                for position, table in zip(part.positions.tolist(), file.get(part.indices), strict=True):
+                    found[position] = table
+        return found
+
+    locate = get
+
+    def missing(self) -> NDArray[np.int64]:
+        """As :meth:`SeekTableFile.missing`; opens each shard."""
+        found, begin = [], 0
+        for shard in self._store.shards():
+            file = self._find(shard)
+            found.append(begin + (np.arange(len(shard)) if file is None else file.missing()))
+            begin += len(shard)
+        return np.concatenate(found)
+
+    def _find(self, shard: Store) -> SeekTableFile | None:
+        if shard not in self._files:
+            file = _open_beside(shard, self._field)
+            self._files[shard] = file if file is None or file.kind == self.kind else None
+        return self._files[shard]
+
+
+def _open_beside(store: Store, field: str) -> SeekTableFile | None:
+    """The file beside a store; None if there is none, or it cannot be used."""
+    path = seek_table_path(store.location, field)
+    if not os.path.lexists(path):
+        return None  # before the fingerprint, which a store may compute when it is first used
+    try:
+        return SeekTableFile(path, store.fingerprint(), len(store))
+    except StoreNotFoundError:
+        return None
+    except StoreError as error:
+        _logger.warning("%s: %s; images are decoded without", path, error.message)
+        return None

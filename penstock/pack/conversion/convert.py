@@ -24,6 +24,7 @@ from penstock.pack.conversion.report import ConvertReport, describe_problems
 from penstock.pack.conversion.run import Conversion, ConvertProgress
 from penstock.pack.export.exporting import export
 from penstock.pack.pipeline.run import count_cores
+from penstock.pack.staging import staged
 from penstock.progress import make_reporter
 from penstock.stores import StoreLike
 from penstock.stores.base import Store
@@ -46,6 +47,7 @@ def convert(
     workers: int | None = None,
     overwrite: bool = False,
     progress: bool | ConvertProgress | None = None,
+    storage_options: Mapping[str, object] | None = None,
 ) -> ConvertReport:
     """Write a store as one of another kind, then read both back and compare every record.
 
@@ -74,6 +76,9 @@ def convert(
     progress : bool or callable, optional
         True: a bar on the terminal. A callable gets the step, the number of records done and of all records, and the
         bytes so far.
+    storage_options : mapping, optional
+        Of ``dst``, where it is a URL such as ``s3://bucket/photos.lmdb``; as for :func:`penstock.pack`. A format that
+        needs a sidecar pack is refused there.
 
     Returns
     -------
@@ -115,8 +120,11 @@ def convert(
         if to_layout is not None and to_layout not in stores.list_layouts():
             known = ", ".join((*stores.list_layouts(), *WRITERS))
             raise ArgumentError(f"to_layout must be one of {known}, got {to_layout!r}")
-        kind, location = stores.find(dst, to_write=True, layout=to_layout)
+        target = stack.enter_context(staged(dst, storage_options, to_layout, overwrite=overwrite))
+        kind, location = stores.find(target, to_write=True, layout=to_layout)
         _refuse_overlap(source.location, location)
+        if location.remote is not None:
+            _refuse_sidecar(source, kind, location)
         stores.refuse_unknown_options(kind, kind.writer, to_options or {})
         conversion = Conversion(
             source,
@@ -130,9 +138,7 @@ def convert(
         conversion.copy(overwrite=overwrite)
         copied_s = time.monotonic() - start
         conversion.write_sidecar()
-        report = conversion.prove()
-        written = conversion.written_location
-    return _finish(report, written, copied_s, start)
+        return _finish(conversion.prove(), conversion.written_location, copied_s, start)
 
 
 def _finish(report: ConvertReport, written: Location, copied_s: float, start: float) -> ConvertReport:
@@ -145,6 +151,15 @@ def _finish(report: ConvertReport, written: Location, copied_s: float, start: fl
             f"what was written is not what is in the source; nothing was removed:\n{differences}", store=str(written)
         )
     return report
+
+
+def _refuse_sidecar(source: Store, kind: type[Store], location: Location) -> None:
+    stored = kind.storable(source.schema).fields
+    if beside := [name for name, field in source.schema.fields.items() if stored.get(name) != field]:
+        raise ArgumentError(
+            f"stores of kind {kind.kind!r} have no place for {', '.join(map(repr, beside))}, and a sidecar pack is not "
+            f"read from object storage; write a .lmdb, got destination {location}"
+        )
 
 
 def _refuse_overlap(src: Location, dst: Location) -> None:

@@ -28,6 +28,7 @@ from penstock.errors import CorruptRecordError, PackError, StoreError
 from penstock.pack.conversion.comparison import Unreadable, choose_step, compare, read_each
 from penstock.pack.conversion.report import ConvertReport
 from penstock.pack.pipeline.run import run_in_order
+from penstock.pack.staging import find_finished
 from penstock.sample import Field, Schema, Value
 from penstock.stores.base import Skipped, Store
 from penstock.stores.fields.image_signatures import refuse_array
@@ -90,10 +91,12 @@ class Conversion:
         origin = Origin(source.digest(), {name: repr(value) for name, value in self._options.items()}).to_text()
         if overwrite:
             self._remove_sidecar()
-        finished = None if overwrite else self.kind.finished(self.written_location, self._stored, origin)
-        if finished is not None:
-            self._take_over(finished)
-            return
+        if not overwrite:
+            finished, found = find_finished(self.kind, self.written_location, self._stored, origin)
+            if finished is not None:
+                self.location = self.location if found == self.written_location else found
+                self._take_over(finished)
+                return
         writer = self.kind.writer(self.location, self._stored, origin, overwrite=overwrite, **self._options)
         try:
             self._write_all(writer)

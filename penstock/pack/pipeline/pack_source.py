@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final, TypeVar
 
 from penstock import stores
@@ -32,6 +33,7 @@ from penstock.pack.resize.fields import FieldResizing
 from penstock.pack.resize.resizing import ResizeReport, Resizing
 from penstock.pack.seek_tables import IndexReport, make_seek_tables
 from penstock.pack.sources.base import Source
+from penstock.pack.staging import Staging, find_finished
 from penstock.progress import make_reporter
 from penstock.sample import Schema
 from penstock.stores import StoreLike
@@ -40,6 +42,9 @@ from penstock.stores.common.seek_table_file import SEEK_TABLE_KINDS
 from penstock.stores.joined import Sidecar
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin
+from penstock.stores.pack.sharded import ShardedPack
+from penstock.stores.pack.sharded_writer import ShardedWriter
+from penstock.stores.pack.store import LmdbStore
 from penstock.stores.writing import Writer
 
 __all__ = ["INDEX_KINDS", "ON_ERROR", "PackReport", "PackSettings", "pack_source"]
@@ -109,6 +114,7 @@ class PackSettings:
     check: str = "header"
     transcode: str = "none"
     index: str = "auto"
+    shard_nbytes: int | None = None
     resizing: Resizing | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     """Further options that decide what the pack contains, for its origin."""
@@ -122,11 +128,14 @@ class PackSettings:
             raise ArgumentError(f"workers must be at least 1, or None for one for each core, got {self.workers}")
         if self.jobs < 0:
             raise ArgumentError(f"jobs must be at least 0 (no worker processes), got {self.jobs}")
+        if self.shard_nbytes is not None and self.shard_nbytes < 1:
+            raise ArgumentError(f"shard_size must be at least 1 byte, got {self.shard_nbytes}")
 
     def make_origin(self, digest: str) -> str:
         """The text of the origin of a pack."""
         resizing = {} if self.resizing is None else self.resizing.options
-        options = {"check": self.check, "transcode": self.transcode, **resizing, **self.options}
+        sharding = {} if self.shard_nbytes is None else {"shard_size": str(self.shard_nbytes)}
+        options = {"check": self.check, "transcode": self.transcode, **resizing, **sharding, **self.options}
         return Origin(digest, options).to_text()
 
 
@@ -135,7 +144,7 @@ def pack_source(source: Source, dst: StoreLike, settings: PackSettings, progress
     start = time.monotonic()
     with ExitStack() as stack:
         stack.callback(source.close)
-        kind, location = stores.find(dst, to_write=True)
+        kind, location = _find_destination(dst, settings)
         _refuse_settings(source, settings, location)
         clashes = ClashFinder(source)
         if settings.on_error == "raise":
@@ -143,7 +152,9 @@ def pack_source(source: Source, dst: StoreLike, settings: PackSettings, progress
         schema = _make_schema(source, kind)
         digest = source.digest()
         origin = settings.make_origin(f"stream {secrets.token_hex(16)}" if digest is None else digest)
-        finished = None if settings.overwrite or not source.is_exact else kind.finished(location, schema, origin)
+        finished = None
+        if source.is_exact and not settings.overwrite:
+            finished, _ = find_finished(kind, location, schema, origin)
         if finished is not None:
             if settings.on_error == "raise":
                 refuse_left_out(source, finished.skipped)
@@ -156,8 +167,23 @@ def pack_source(source: Source, dst: StoreLike, settings: PackSettings, progress
             report = _write(source, location, schema, writer, clashes, settings, replaces=replaces, progress=progress)
             if replaces and location.is_local:
                 _remove_conversion(location)
-    indexed = None if settings.index == "none" else _index(location, settings, progress)
+    is_sent = location.remote is not None and (settings.shard_nbytes is not None or not location.exists())
+    indexed = None if settings.index == "none" or is_sent else _index(location, settings, progress)
     return replace(report, elapsed_s=time.monotonic() - start, indexed=indexed)
+
+
+def _find_destination(dst: StoreLike, settings: PackSettings) -> tuple[type[Store], Location]:
+    """The kind and location of what is written; refuses a sharded pack in place of another one, and the reverse."""
+    kind, location = stores.find(dst, to_write=True)
+    if settings.shard_nbytes is None:
+        if kind is LmdbStore and ShardedPack.recognises(location.path):
+            raise ArgumentError(
+                f"a sharded pack is at {location.path}; pack with shard_size=... (--shard-size), or remove it"
+            )
+        return kind, location
+    if kind not in (LmdbStore, ShardedPack):
+        raise ArgumentError(f"shard_size needs a pack (.lmdb) as the destination, got one of kind {kind.kind!r}")
+    return ShardedPack, replace(location, scheme=ShardedPack.kind)
 
 
 def _remove_conversion(location: Location) -> None:
@@ -202,6 +228,15 @@ def _begin(
     kind: type[Store], location: Location, schema: Schema, origin: str, settings: PackSettings, *, can_resume: bool
 ) -> Writer[object]:
     try:
+        if settings.shard_nbytes is not None:
+            return ShardedWriter(
+                location,
+                schema,
+                origin,
+                shard_nbytes=settings.shard_nbytes,
+                overwrite=settings.overwrite,
+                send=_make_send(location, settings),
+            )
         return kind.writer(location, schema, origin, overwrite=settings.overwrite)
     except StoreError as error:
         if can_resume or settings.overwrite:
@@ -211,6 +246,20 @@ def _begin(
             "not resumed.)",
             **error.where,
         ) from error
+
+
+def _make_send(location: Location, settings: PackSettings) -> Callable[[Path, str], None] | None:
+    """What sends a finished shard with its seek tables, or the manifest, to the URL for which a pack is written."""
+    if not isinstance(location.remote, Staging):
+        return None
+    upload = location.remote.upload
+
+    def send(path: Path, name: str) -> None:
+        if settings.index != "none" and path.is_dir():
+            make_seek_tables(Location.from_path(LmdbStore.kind, path), settings.index, settings.workers, None)
+        upload.send(path, name)
+
+    return send
 
 
 def _write(

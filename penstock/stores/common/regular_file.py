@@ -112,7 +112,7 @@ def replace_json(path: Path, entry: Mapping[str, object], *, sync: bool = True) 
     partial = Path(f"{path}.new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     with os.fdopen(open_regular(partial, flags), "w", encoding="utf-8") as file:
-        json.dump(entry, file)
+        file.write(json.dumps(entry))  # many times faster than `json.dump`
         file.flush()
         if sync:
             os.fsync(file.fileno())

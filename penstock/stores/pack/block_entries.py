@@ -94,6 +94,15 @@ class BlockEntries(PackEntries[PreparedRows]):
                 self.complete()
                 yield
 
+    @property
+    def added(self) -> int:
+        """See :attr:`PackEntries.added`."""
+        return self.count + self._held
+
+    def drop(self, prepared: PreparedRows, count: int) -> PreparedRows | None:
+        """See :meth:`PackEntries.drop`."""
+        return prepared.select(slice(count, None)) if count < len(prepared.keys) else None
+
     def complete(self) -> None:
         """Make a block of the records that are left."""
         if not self._held:
@@ -116,6 +125,7 @@ class BlockEntries(PackEntries[PreparedRows]):
         salted = bytes(block.stored_hashes)
         self._note(block.rows(), salted, has_none=bool(block.none_part), count=block.count)
         self.first += 1
+        self.stored_nbytes += len(value)
 
     def key_entries(self) -> list[tuple[bytes, bytes]]:
         """Nothing: keys are in the blocks."""

@@ -41,6 +41,8 @@ class PackEntries(ABC, Generic[T_batch]):
         Number of the first of them.
     count, nbytes : int
         Number of records in all entries, and of bytes of their blobs.
+    stored_nbytes : int
+        Bytes of all entries.
     content : bytes
         Hash over all of them, in order.
     has_none : bool
@@ -55,7 +57,7 @@ class PackEntries(ABC, Generic[T_batch]):
         self.column_fields = tuple(name for name in schema.small if get_column_dtype(schema[name]) is not None)
         self.pending: list[EncodedRecord] = []
         self.pending_nbytes = 0
-        self.first = self.count = self.nbytes = 0
+        self.first = self.count = self.nbytes = self.stored_nbytes = 0
         self.content = b""
         self.has_none = False
 
@@ -66,6 +68,15 @@ class PackEntries(ABC, Generic[T_batch]):
     @abstractmethod
     def add(self, prepared: T_batch) -> Iterator[None]:
         """Add some records, as :meth:`prepare` returned them; yields wherever a commit may be made."""
+
+    @property
+    def added(self) -> int:
+        """Number of records that were added, in an entry or not."""
+        return self.count
+
+    @abstractmethod
+    def drop(self, prepared: T_batch, count: int) -> T_batch | None:
+        """Prepared records without the first ``count``; None if none are left."""
 
     @abstractmethod
     def restore(self, value: bytes, total: int) -> None:
@@ -97,6 +108,7 @@ class PackEntries(ABC, Generic[T_batch]):
     def _push(self, value: EncodedRecord) -> None:
         self.pending.append(value)
         self.pending_nbytes += value.nbytes
+        self.stored_nbytes += value.nbytes
 
 
 class RecordEntries(PackEntries[list[PreparedRecord]]):
@@ -125,6 +137,10 @@ class RecordEntries(PackEntries[list[PreparedRecord]]):
             self._push(value)
             yield
 
+    def drop(self, prepared: list[PreparedRecord], count: int) -> list[PreparedRecord] | None:
+        """See :meth:`PackEntries.drop`."""
+        return prepared[count:] or None
+
     def restore(self, value: bytes, total: int) -> None:
         """See :meth:`PackEntries.restore`."""
         del total
@@ -132,6 +148,7 @@ class RecordEntries(PackEntries[list[PreparedRecord]]):
         small = [fields[name] for name in self.schema.small]
         self._note(key, bytearray(value), small, value[: self._codec.head_nbytes])
         self.first += 1
+        self.stored_nbytes += len(value)
 
     def complete(self) -> None:
         """Nothing is left."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, CorruptRecordError, StoreError
 from penstock.sample import Array, Blob, Record, Schema
-from penstock.stores.base import Indices, PathLike
+from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.common.keys import LazyKeys
 from penstock.stores.common.regular_file import FileIdentity
 from penstock.stores.container import ContainerStore, naming_damage
@@ -38,11 +38,11 @@ from penstock.stores.problems import Problem
 from penstock.stores.recognition import may_be_pack
 from penstock.stores.writing import CommittedRecords, Writer
 
-__all__ = ["LmdbStore"]
+__all__ = ["LEAST_PREFETCHED_NBYTES", "LOOK_AHEAD", "LmdbStore", "refuse_other_classes"]
 
-_LEAST_PREFETCHED_NBYTES: Final = 4096
+LEAST_PREFETCHED_NBYTES: Final = 4096
 """Mean bytes of a record from which on records are read ahead. Smaller ones share their pages with others."""
-_LOOK_AHEAD: Final = 2048
+LOOK_AHEAD: Final = 2048
 """Records of a pack in object storage: twice what comes in 200 ms at 5,000 a second."""
 _FEWEST_AT_ONCE: Final = 4
 """Records from which on one native call takes less time than Python for each of them."""
@@ -98,9 +98,9 @@ class LmdbStore(ContainerStore[OpenPack]):
         self._meta, self._schema, self._skipped = meta, meta.schema, meta.skipped
         self._codec = RecordCodec(meta.schema, allows_none=meta.version > 1)
         self._layout = find_layout(meta, self.url)
-        self.look_ahead = 0 if self.location.remote is None else _LOOK_AHEAD
+        self.look_ahead = 0 if self.location.remote is None else LOOK_AHEAD
         if classes is not None:
-            self._refuse_other_classes(check_classes(classes))
+            refuse_other_classes(self, check_classes(classes))
 
     @property
     def meta(self) -> PackMeta:
@@ -139,7 +139,7 @@ class LmdbStore(ContainerStore[OpenPack]):
     @property
     def prefetches(self) -> bool:
         """Whether records are so large that reading ahead pays."""
-        return self.location.remote is not None or self._meta.nbytes >= _LEAST_PREFETCHED_NBYTES * max(len(self), 1)
+        return self.location.remote is not None or self._meta.nbytes >= LEAST_PREFETCHED_NBYTES * max(len(self), 1)
 
     def prefetch(self, indices: Indices) -> bool:
         """Have the system read records that are not in its page cache; see :meth:`Store.prefetch`."""
@@ -255,17 +255,7 @@ class LmdbStore(ContainerStore[OpenPack]):
         """Begin or resume a pack; see :class:`.pack.writer.LmdbWriter`."""
         from penstock.stores.pack.writer import LmdbWriter  # readers need not load it
 
-        return LmdbWriter(location.local_path, schema, source, overwrite=overwrite)
-
-    def _refuse_other_classes(self, wanted: tuple[str, ...]) -> None:
-        held = self.schema["label"].classes if "label" in self.schema else ()
-        if held != wanted:
-            raise ArgumentError(
-                "classes must be those that the pack was packed with; its classes "
-                f"{describe_class_difference(held, wanted)}. Open it without classes, or pack the source again with "
-                "classes=[...] (--classes)",
-                store=self.url,
-            )
+        return LmdbWriter(location, schema, source, overwrite=overwrite)
 
     def make_damage_error(self, index: int, error: Exception) -> CorruptRecordError:
         """The error for a record whose bytes are wrong."""
@@ -312,3 +302,15 @@ class LmdbStore(ContainerStore[OpenPack]):
         if xxhash.xxh3_64_hexdigest(content) != (self._meta.columns or {}).get(field):
             raise ValueError("its checksum does not match")
         return decode_column(content, len(self), self.schema[field])
+
+
+def refuse_other_classes(pack: Store, wanted: tuple[str, ...]) -> None:
+    """Raise ArgumentError unless the classes of a pack are these."""
+    held = pack.schema["label"].classes if "label" in pack.schema else ()
+    if held != wanted:
+        raise ArgumentError(
+            "classes must be those that the pack was packed with; its classes "
+            f"{describe_class_difference(held, wanted)}. Open it without classes, or pack the source again with "
+            "classes=[...] (--classes)",
+            store=pack.url,
+        )

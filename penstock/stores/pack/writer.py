@@ -41,7 +41,8 @@ __all__ = ["LmdbWriter"]
 
 _logger = logging.getLogger(__name__)
 
-_OURS: Final = (FILE, "lock.mdb", HASHES, f"{HASHES}.tmp", ORIGIN_FILE, ".convert.json", LOCK)
+_SIDECARS: Final = (ORIGIN_FILE, f"{ORIGIN_FILE}.new", ".convert.json", ".convert.json.new")
+_OURS: Final = (FILE, "lock.mdb", HASHES, f"{HASHES}.tmp", *_SIDECARS, LOCK)
 _EMPTY_NBYTES: Final = 1 << 17  # two of the largest pages: a file of this size may come from a kill while LMDB made it
 _MAX_SOURCE_NBYTES: Final = 1024
 
@@ -53,7 +54,7 @@ class LmdbWriter(EnvironmentWriter[object]):
 
     Parameters
     ----------
-    path : str or path
+    path : str, path or Location
         The folder of the LMDB environment; made if it does not exist.
     schema : Schema
         Fields of the records.
@@ -84,7 +85,7 @@ class LmdbWriter(EnvironmentWriter[object]):
         overwrite: bool = False,
         limits: CommitLimits | None = None,
     ) -> None:
-        self._location = Location.from_path("lmdb", path)
+        self._location = path if isinstance(path, Location) else Location.from_path("lmdb", path)
         self._path, self._url = self._location.local_path, str(self._location)
         super().__init__(self._path, Journal(self._url, "pack", source, schema), limits)
         self._entries = make_entries(schema)
@@ -103,6 +104,11 @@ class LmdbWriter(EnvironmentWriter[object]):
         os.ftruncate(self.lock, 0)
         os.pwrite(self.lock, source.encode(), 0)
 
+    @property
+    def records(self) -> int:
+        """Number of records appended so far, by earlier runs too."""
+        return self._entries.added
+
     def prepare(self, key: str, fields: Mapping[str, object]) -> object:
         """Encode and hash a record; thread-safe."""
         return self.prepare_batch([key], {name: [value] for name, value in fields.items()})
@@ -119,6 +125,19 @@ class LmdbWriter(EnvironmentWriter[object]):
         """Add the next records; commit where :meth:`append` would."""
         for _ in self._entries.add(prepared):
             self._commit_if_due()
+
+    def append_until(self, prepared: object, nbytes: int) -> object | None:
+        """Add the next records until the entries of the pack have ``nbytes``; returns those that are left, or None."""
+        before = self._entries.added
+        for _ in self._entries.add(prepared):
+            self._commit_if_due()
+            if self._entries.stored_nbytes >= nbytes:
+                return self._entries.drop(prepared, self._entries.added - before)
+        return None
+
+    def has_reached(self, nbytes: int) -> bool:
+        """Whether the entries of the pack have ``nbytes``."""
+        return self._entries.stored_nbytes >= nbytes
 
     def repeats_last(self, prepared: object) -> bool:
         """Whether a prepared record equals the last one that is committed."""
@@ -303,7 +322,7 @@ class LmdbWriter(EnvironmentWriter[object]):
                 synced.result()
             hashes.replace(self._path / HASHES)
             write_origin(self._location, self._meta.content, self._origin)
-            self._remove("lock.mdb", LOCK)
+            self._remove("lock.mdb", f"{ORIGIN_FILE}.new", LOCK)
             fsync_path(self._path)
         self.close()
 

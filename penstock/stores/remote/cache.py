@@ -22,13 +22,13 @@ import time
 from pathlib import Path
 from typing import Final
 
+from penstock import paths
 from penstock.errors import ArgumentError, StoreError
 from penstock.stores.common.regular_file import replace_json
 from penstock.stores.location import cache_folder
 
 __all__ = ["CacheFolder", "check_folder", "parse_size"]
 
-_UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _COUNT_SECONDS: Final = 5.0
 _IN_USE_SECONDS: Final = 24 * 3600
 DEFAULT_NBYTES: Final = 50 * 10**9
@@ -44,24 +44,8 @@ def check_folder(given: object) -> str | None:
 
 
 def parse_size(given: object) -> int:
-    """Bytes of ``"200GB"``, ``"500 MB"`` or a number.
-
-    Raises
-    ------
-    ArgumentError
-        If it is none of these.
-    """
-    if given is None:
-        return DEFAULT_NBYTES
-    text = str(given).upper().replace(" ", "").replace("_", "").removesuffix("B")
-    unit = text[-1:] if text[-1:] in _UNITS else ""
-    try:
-        nbytes = int(float(text.removesuffix(unit)) * _UNITS[unit])
-    except (ValueError, OverflowError):
-        nbytes = -1
-    if nbytes < 0 or isinstance(given, bool):
-        raise ArgumentError(f'cache_size must be a number of bytes, or a text as "200GB", got {given!r:.50}')
-    return nbytes
+    """Bytes of the cache: ``"200GB"``, ``"500 MB"`` or a number; ArgumentError for what is none of these."""
+    return DEFAULT_NBYTES if given is None else paths.parse_size(given, "cache_size")
 
 
 class CacheFolder:

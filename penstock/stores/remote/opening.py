@@ -11,18 +11,21 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final, Protocol, TypeVar
+from urllib.parse import quote
 
 from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.common.mirrors import register_mirror
 from penstock.stores.lmdb.pages import FILE, HASHES
 from penstock.stores.location import Location
 from penstock.stores.pack.page_hashes import PageHashFile
+from penstock.stores.recognition import MANIFEST_MAGIC
 from penstock.stores.remote.cache import CacheFolder, check_folder, parse_size
 from penstock.stores.remote.mirror import Mirror
 from penstock.stores.remote.object_store import ObjectInfo, Peeked, Place, RefusedError, StorageOptions
 from penstock.stores.remote.request_queue import get_fetcher
+from penstock.stores.writing import MANIFEST
 
-__all__ = ["RemoteObjects", "find_remote"]
+__all__ = ["RemoteObjects", "find_below", "find_remote"]
 
 _ENDS_NBYTES: Final = 1 << 17
 """Bytes at both ends of an object that are fetched when it is opened: there is what says where the rest is."""
@@ -79,6 +82,16 @@ def find_remote(url: str, choose: Callable[[str], type[K]], given: Mapping[str, 
     source.is_whole = not kind.reads_ranges
     source.require()
     return kind, Location(kind.kind, str(path), remote=source)
+
+
+def find_below(location: Location, name: str, kind: type[K]) -> Location:
+    """The location of a store of a kind whose URL lies below that of a store, with the same options and cache."""
+    source = location.remote
+    assert isinstance(source, RemoteObjects), "a location that find_remote returned"
+    folder = Path(location.path).parent.parent
+    given = {"storage_options": source.options, "cache": folder, "cache_size": source.cache_nbytes}
+    quoted = quote(name) if source.url.startswith("http") else name
+    return find_remote(f"{source.url}/{quoted}", lambda _: kind, given)[1]
 
 
 @dataclass
@@ -164,11 +177,11 @@ def _load_hashes(path: Path, mirror: Mirror, place: Place) -> PageHashFile:
 
 
 def _find_objects(place: Place) -> tuple[dict[str, ObjectInfo], dict[str, list[Peeked]]]:
-    """The objects of a store by name: one at the URL, or those of an LMDB environment, or all below it.
+    """The objects of a store by name: one at the URL, those of a pack, a manifest of packs, or all below it.
 
     Beginning and end of each come with the answer whether it is there: most stores say there where the rest is.
     """
-    names = "", FILE, HASHES
+    names = "", FILE, HASHES, MANIFEST
     parts: dict[str, list[Peeked]] = {}
     asked = [(name, end) for name in names for end in (False, True)]
     futures = [
@@ -183,7 +196,9 @@ def _find_objects(place: Place) -> tuple[dict[str, ObjectInfo], dict[str, list[P
             refused = error
     found = {name: part[0].info for name, part in parts.items()}
     if FILE in found:
-        return {name: info for name, info in found.items() if name}, parts
+        return {name: found[name] for name in (FILE, HASHES) if name in found}, parts
+    if any(bytes(part.content[: len(MANIFEST_MAGIC)]) == MANIFEST_MAGIC for part in parts.get(MANIFEST, ())):
+        return {MANIFEST: found[MANIFEST]}, parts
     if "" in found:
         return {"": found[""]}, parts
     if refused is not None:

@@ -1,0 +1,280 @@
+"""Stores are written to object storage: equal to those that are written on this machine, whatever the network does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.errors import ArgumentError, StoreError, StoreNotFoundError
+from penstock.stores.remote import object_store as places
+from penstock.stores.remote import upload as uploads
+from tests.photographs import write_photographs
+from tests.servers import web
+from tests.servers.objects import ObjectServer, serving
+
+pytest.importorskip("obstore")
+
+NAMES = [".image.index", ".source", "data.mdb", "pages.xxh3"]
+PACKING = """
+import json, sys
+import penstock as ps
+src, dst, options = sys.argv[1:]
+ps.pack(src, dst, storage_options=json.loads(options), workers=1)
+"""
+COPYING = """
+import json, sys
+import penstock as ps
+from penstock.stores.remote import upload
+upload._PART_NBYTES = 1 << 16
+src, dst, options = sys.argv[1:]
+ps.copy(src, dst, storage_options=json.loads(options))
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
+    """A server with an empty bucket ``b``; waits are short, and files have several parts."""
+    monkeypatch.setattr(places, "_WAIT", (0.001, 0.002))
+    monkeypatch.setattr(places, "_PUT_PART_NBYTES", 1 << 16)
+    monkeypatch.setattr(uploads, "_PART_NBYTES", 1 << 16)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "served" / "b").mkdir(parents=True)
+    with serving(tmp_path / "served") as found:
+        yield found
+
+
+@pytest.fixture
+def photographs(tmp_path: Path) -> Path:
+    """A folder of photographs, some of them larger than a part."""
+    return write_photographs(tmp_path / "photographs", per_class=1)
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    """The bytes of each file below a folder, by name."""
+    return {str(each.relative_to(folder)): each.read_bytes() for each in folder.rglob("*") if each.is_file()}
+
+
+def test_a_pack_at_a_url_has_the_bytes_of_one_on_this_machine(
+    server: ObjectServer, photographs: Path, tmp_path: Path
+) -> None:
+    """Its data file, which makes it visible, is sent last; nothing is left on this machine."""
+    ps.pack(photographs, tmp_path / "local.lmdb")
+
+    report = ps.pack(photographs, "s3://b/photos.lmdb", storage_options=server.options)
+
+    assert read_files(server.root / "b" / "photos.lmdb") == read_files(tmp_path / "local.lmdb")
+    assert sorted(server.written[1:]) == [f"b/photos.lmdb/{name}" for name in NAMES]
+    assert server.written[-1] == "b/photos.lmdb/data.mdb"
+    assert report.store == "s3://b/photos.lmdb"
+    assert report.indexed is not None
+    assert report.indexed.path == "s3://b/photos.lmdb/.image.index"
+    assert not list((tmp_path / "cache" / "penstock" / "uploads").iterdir())
+    assert not (server.root / "b" / "photos.lmdb.upload").exists()
+
+
+def test_a_finished_pack_is_used_as_it_is_and_another_is_refused(
+    server: ObjectServer, photographs: Path, tmp_path: Path
+) -> None:
+    """As on this machine; ``overwrite`` replaces it, and a reader of the old one notices."""
+    options: dict[str, Any] = {"storage_options": server.options}
+    ps.pack(photographs, "s3://b/photos.lmdb", **options)
+    server.written.clear()
+
+    again = ps.pack(photographs, "s3://b/photos.lmdb", **options)
+
+    assert again.reused
+    assert [name for name in server.written if not name.endswith(".upload")] == []
+    other = write_photographs(tmp_path / "other", per_class=2)
+    with pytest.raises(ArgumentError, match=r"s3://b/photos.lmdb exists, and is not of this source .*--overwrite"):
+        ps.pack(other, "s3://b/photos.lmdb", **options)
+    with ps.open("s3://b/photos.lmdb", cache_size=0, **options) as store:
+        report = ps.pack(other, "s3://b/photos.lmdb", overwrite=True, **options)
+        with pytest.raises(StoreError, match="it was replaced while it was open; open it again"):
+            store.read(range(len(store)))
+    with ps.open("s3://b/photos.lmdb", **options) as store:
+        assert len(store) == report.records == 2 * again.records
+
+
+@pytest.mark.parametrize("fault", ["503", "500", "reset"])
+def test_faults_while_writing_pass(server: ObjectServer, photographs: Path, tmp_path: Path, fault: str) -> None:
+    """Every third request that writes fails, and what is there is right."""
+    ps.pack(photographs, tmp_path / "local.lmdb")
+    server.write_faults = ["", "", fault] * 40
+    server.faults = ["", "", "503", "", "", "wrong"] * 20
+
+    ps.pack(photographs, "s3://b/photos.lmdb", storage_options=server.options)
+
+    assert read_files(server.root / "b" / "photos.lmdb") == read_files(tmp_path / "local.lmdb")
+
+
+def test_an_object_that_was_written_wrong_is_sent_again(
+    server: ObjectServer, photographs: Path, tmp_path: Path
+) -> None:
+    """Bytes are read back and compared; a place that stays wrong is an error that names the object."""
+    ps.pack(photographs, tmp_path / "local.lmdb")
+    server.damages = 3
+
+    ps.copy(tmp_path / "local.lmdb", "s3://b/one.lmdb", storage_options=server.options)
+
+    assert read_files(server.root / "b" / "one.lmdb") == read_files(tmp_path / "local.lmdb")
+    server.damages = 1000
+    with pytest.raises(StoreError, match=r"what is there is not what was sent, 4 times .*s3://b/two.lmdb/"):
+        ps.copy(tmp_path / "local.lmdb", "s3://b/two.lmdb", storage_options=server.options)
+    assert not (server.root / "b" / "two.lmdb" / "data.mdb").exists()
+
+
+def test_what_forbids_writing_is_said_before_anything_is_packed(
+    server: ObjectServer, photographs: Path, tmp_path: Path
+) -> None:
+    """No bucket, no permission, a web server, options without a URL: one sentence, without a secret."""
+    with pytest.raises(StoreNotFoundError, match="there is no bucket 'nowhere'"):
+        ps.pack(photographs, "s3://nowhere/photos.lmdb", storage_options=server.options)
+    server.write_faults = ["403"]
+    with pytest.raises(StoreError, match="writing is not allowed") as caught:
+        ps.pack(photographs, "s3://b/photos.lmdb", storage_options=server.options)
+    assert "a-secret" not in str(caught.value)
+    with pytest.raises(ArgumentError, match="nothing is written to web servers"):
+        ps.pack(photographs, "https://example.org/photos.lmdb")
+    with pytest.raises(ArgumentError, match="storage_options are those of a URL"):
+        ps.pack(photographs, tmp_path / "local.lmdb", storage_options=server.options)
+    assert server.written == []
+
+
+def test_conversion_and_merge_write_to_urls(server: ObjectServer, photographs: Path, tmp_path: Path) -> None:
+    """With their proof and report; a format that needs a sidecar pack is refused, since it would not be read."""
+    options: dict[str, Any] = {"storage_options": server.options}
+    ps.pack(photographs, tmp_path / "a.lmdb")
+
+    report = ps.convert(tmp_path / "a.lmdb", "s3://b/c.lmdb", **options)
+    again = ps.convert(tmp_path / "a.lmdb", "s3://b/c.lmdb", **options)
+    merged = ps.merge(
+        [ps.open("s3://b/c.lmdb", **options), tmp_path / "a.lmdb"], "s3://b/m.lmdb", prefix=["x", "y"], **options
+    )
+
+    assert (report.store, report.ok, again.store_digest) == ("s3://b/c.lmdb", True, report.store_digest)
+    with ps.open("s3://b/m.lmdb", **options) as store:
+        assert len(store) == merged.records == 2 * report.records
+    for name in ("c.tar", "c.rec"):
+        with pytest.raises(ArgumentError, match="sidecar pack is not read from object storage"):
+            ps.convert(tmp_path / "a.lmdb", f"s3://b/{name}", **options)
+    assert not list((tmp_path / "cache" / "penstock" / "uploads").iterdir())
+
+
+def kill_at(server: ObjectServer, program: str, arguments: list[str], count: int) -> bool:
+    """Run a program and kill it once it has written so many objects; whether it was killed."""
+    start = len(server.written)
+    child = subprocess.Popen([sys.executable, "-c", program, *arguments, json.dumps(server.options)])
+
+    def check(_: str) -> None:
+        if len(server.written) - start == count:
+            child.kill()
+
+    server.on_write = check
+    try:
+        return child.wait(timeout=120) != 0
+    finally:
+        server.on_write = None
+
+
+@pytest.mark.parametrize("program", [PACKING, COPYING], ids=["pack", "copy"])
+def test_a_killed_run_is_resumed_and_sends_nothing_twice(
+    server: ObjectServer, photographs: Path, tmp_path: Path, program: str
+) -> None:
+    """Killed after each object in turn; the same bytes as in one run."""
+    ps.pack(photographs, tmp_path / "local.lmdb")
+    source = photographs if program == PACKING else tmp_path / "local.lmdb"
+    kills = 0
+    while kill_at(server, program, [str(source), "s3://b/photos.lmdb"], 1 + kills % 3):
+        kills += 1
+
+    assert kills >= 2
+
+    assert read_files(server.root / "b" / "photos.lmdb") == read_files(tmp_path / "local.lmdb")
+    sent = [name for name in server.written if not name.endswith(".upload")]
+    assert sorted(sent) == sorted(f"b/photos.lmdb/{name}" for name in NAMES)
+
+
+def test_a_copy_has_the_same_bytes_in_every_direction(server: ObjectServer, photographs: Path, tmp_path: Path) -> None:
+    """To a URL, between URLs, back, on this machine, and from a web server; the files beside a pack come along."""
+    options: dict[str, Any] = {"storage_options": server.options}
+    ps.pack(photographs, tmp_path / "a.lmdb")
+    with web.serving(tmp_path) as pages:
+        steps = [("a.lmdb", "s3://b/x.lmdb"), ("s3://b/x.lmdb", "s3://b/deep/y.lmdb"), ("s3://b/deep/y.lmdb", "z.lmdb")]
+        steps += [("z.lmdb", "here.lmdb"), (f"{pages.url}/a.lmdb", "w.lmdb")]
+        for src, dst in steps:
+            ends = [each if "://" in each else tmp_path / each for each in (src, dst)]
+            report = ps.copy(*ends, **(options if "s3://" in src + dst else {}))
+            again = ps.copy(*ends, **(options if "s3://" in src + dst else {}))
+
+            path = server.root / "b" / dst.removeprefix("s3://b/") if "://" in dst else tmp_path / dst
+            assert read_files(path) == read_files(tmp_path / "a.lmdb")
+            assert (report.copied_nbytes, again.copied_nbytes) == (report.nbytes, 0)
+            assert (report.records, report.files) == (again.records, 4)
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_a_file_is_copied_with_what_lies_beside_it(server: ObjectServer, photographs: Path, tmp_path: Path) -> None:
+    """A container with a sidecar pack, there and back."""
+    ps.convert(photographs, tmp_path / "photos.tar")
+    expected = {name: each for name, each in read_files(tmp_path).items() if name.startswith("photos.tar")}
+
+    ps.copy(tmp_path / "photos.tar", "s3://b/p.tar", storage_options=server.options)
+    ps.copy("s3://b/p.tar", tmp_path / "back" / "photos.tar", storage_options=server.options)
+
+    for name, content in read_files(tmp_path / "back").items():
+        assert name.endswith(".npz") or content == expected.pop(name)  # the index is made anew
+    assert all(name.endswith(".npz") for name in expected)
+    assert ps.open(tmp_path / "back" / "photos.tar").schema == ps.open(tmp_path / "photos.tar").schema
+
+
+def test_another_store_is_replaced_only_with_overwrite(server: ObjectServer, photographs: Path, tmp_path: Path) -> None:
+    """Files of the old store that the new one lacks are removed; other files below a path are not."""
+    ps.pack(photographs, tmp_path / "a.lmdb")
+    ps.pack(write_photographs(tmp_path / "other", per_class=2), tmp_path / "b.lmdb", index="none")
+    for dst in ("s3://b/x.lmdb", tmp_path / "x.lmdb"):
+        options: dict[str, Any] = {"storage_options": server.options} if isinstance(dst, str) else {}
+        ps.copy(tmp_path / "a.lmdb", dst, **options)
+
+        with pytest.raises(ArgumentError, match=r"x.lmdb exists, and its records are others; overwrite=True"):
+            ps.copy(tmp_path / "b.lmdb", dst, **options)
+        ps.copy(tmp_path / "b.lmdb", dst, overwrite=True, **options)
+
+        path = server.root / "b" / "x.lmdb" if isinstance(dst, str) else tmp_path / "x.lmdb"
+        assert read_files(path) == read_files(tmp_path / "b.lmdb")
+
+
+def test_a_killed_download_fetches_no_part_twice(
+    server: ObjectServer, photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Parts that were written and noted are compared and not fetched again; a damaged one is."""
+    ps.pack(photographs, tmp_path / "local.lmdb")
+    ps.copy(tmp_path / "local.lmdb", "s3://b/x.lmdb", storage_options=server.options)
+    noted = 0
+    note = uploads.FileTarget.note
+
+    def stop(self: uploads.FileTarget, name: str, entry: object) -> None:
+        nonlocal noted
+        note(self, name, entry)
+        noted += 1
+        if noted == 8:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(uploads.FileTarget, "note", stop)
+        with pytest.raises(KeyboardInterrupt):
+            ps.copy("s3://b/x.lmdb", tmp_path / "down.lmdb", storage_options=server.options)
+    assert not (tmp_path / "down.lmdb").exists()
+
+    report = ps.copy("s3://b/x.lmdb", tmp_path / "down.lmdb", storage_options=server.options)
+
+    assert 0 < report.copied_nbytes < report.nbytes
+    assert read_files(tmp_path / "down.lmdb") == read_files(tmp_path / "local.lmdb")
+    assert not os.path.lexists(tmp_path / "down.lmdb.partial")
