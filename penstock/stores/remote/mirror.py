@@ -178,7 +178,7 @@ class Mirror:
         self._send()
         return sum(nbytes for _, nbytes in wanted)
 
-    def submit(self, call: Callable[[], object]) -> object:
+    def submit(self, call: Callable[[], object]) -> Future[object]:
         """See :class:`~penstock.stores.common.mirrors.MirrorFile`."""
         return get_fetcher().submit(call, 0)
 
