@@ -35,19 +35,31 @@ from penstock.errors import (
 from penstock.sample import Array, Blob, Field, Record, Schema
 from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.common.keys import RowKeys
+from penstock.stores.common.mirrors import announce_ends, find_mirror
 from penstock.stores.common.per_process import PerProcess
-from penstock.stores.common.regular_file import FileIdentity, identify, open_regular
+from penstock.stores.common.regular_file import FileIdentity, identify, open_file
 from penstock.stores.fields.columns import make_column
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_finished
 from penstock.stores.problems import DAMAGE
 from penstock.stores.writing import CommittedRecords
 
-__all__ = ["DAMAGE", "ContainerStore", "fingerprint_files", "load_column", "naming_damage", "select_given"]
+__all__ = [
+    "DAMAGE",
+    "LOOK_AHEAD",
+    "ContainerStore",
+    "fingerprint_files",
+    "load_column",
+    "naming_damage",
+    "select_given",
+]
 
 T_opened = TypeVar("T_opened")
 T_read = TypeVar("T_read")
 _SAMPLED_NBYTES: Final = 1 << 16
+LOOK_AHEAD: Final = 1 << 10
+"""Records that a loader announces before it plans their batches, of remote objects."""
+_BLOCK_RECORDS: Final = 256
 
 
 class ContainerStore(Store, Generic[T_opened]):
@@ -68,6 +80,7 @@ class ContainerStore(Store, Generic[T_opened]):
         If a file is missing.
     """
 
+    reads_ranges: ClassVar[bool] = True
     damage: ClassVar[tuple[type[Exception], ...]] = DAMAGE
     """What reading a record raises for wrong bytes."""
     _keys: Sequence[str] | None = None
@@ -85,6 +98,8 @@ class ContainerStore(Store, Generic[T_opened]):
         )
         self._columns: dict[str, Array] = {}
         self._fingerprint = ""
+        if self._announces:
+            self.look_ahead = LOOK_AHEAD
 
     @property
     def schema(self) -> Schema:
@@ -130,12 +145,69 @@ class ContainerStore(Store, Generic[T_opened]):
         del indices
         return range(len(self._files))
 
+    def ranges_of(self, opened: T_opened, indices: Sequence[int]) -> Iterable[tuple[int, int, int]]:
+        """The ranges that reading some records reads: number of the file, offset and number of bytes.
+
+        Asked for copies of remote objects alone, and for files that are not decompressed.
+        """
+        del opened, indices
+        return ()
+
+    @property
+    def _announces(self) -> bool:
+        """Whether records are ranges of remote objects."""
+        return self.location.remote is not None and type(self).ranges_of is not ContainerStore.ranges_of
+
+    @property
+    def prefetches(self) -> bool:
+        """Whether the kind reads ahead, or records are ranges of remote objects."""
+        return self._announces or type(self).prefetch is not ContainerStore.prefetch
+
+    def prefetch(self, indices: Indices) -> bool | None:
+        """Begin to fetch the bytes of records of remote objects; see :meth:`Store.prefetch`."""
+        if not self._announces:
+            return False
+        numbers, opened = self._check_indices(indices), self.get_opened(())
+        if (submit := self.announce_places(opened, numbers)) is not None:
+            submit(functools.partial(self.announce, opened, numbers))
+            return True
+        return self.announce(opened, numbers) > 0
+
+    def announce_places(
+        self, opened: T_opened, indices: Sequence[int]
+    ) -> Callable[[Callable[[], object]], object] | None:
+        """Begin to fetch what says where records of remote objects are.
+
+        Returns what calls a function once that is asked for; None if nothing is missing. By default nothing is.
+        """
+        del opened, indices
+        return None
+
+    def announce(self, opened: T_opened, indices: Sequence[int]) -> int:
+        """Begin to fetch the bytes of records of remote objects; how many bytes are asked for."""
+        ranges: dict[int, list[tuple[int, int]]] = {}
+        for number, offset, nbytes in self.ranges_of(opened, indices):
+            ranges.setdefault(number, []).append((offset, nbytes))
+        asked = 0
+        for number, each in ranges.items():
+            if (mirror := find_mirror(self._file_names[number])) is not None:
+                most = mirror.nbytes
+                asked += mirror.announce((at, size) for at, size in each if 0 <= at <= at + size <= most)
+        return asked
+
+    def iterate(self, opened: T_opened) -> Iterator[int]:
+        """The indices of all records, in order; those of remote objects are fetched ahead."""
+        for index in range(len(self)):
+            if index % _BLOCK_RECORDS == 0 and self._announces:
+                self.announce(opened, range(index, min(index + 2 * _BLOCK_RECORDS, len(self))))
+            yield index
+
     def read_column(self, opened: T_opened, field: str) -> Iterable[object]:
         """The values of a small field of all records, in order, without images; by default read record by record.
 
         A read-only array in the dtype of the column is used as it is.
         """
-        return (self.read_record(opened, index).fields[field] for index in range(len(self)))
+        return (self.read_record(opened, index).fields[field] for index in self.iterate(opened))
 
     def read(self, indices: Indices) -> list[Record]:
         """The records at ``indices``; see :meth:`Store.read`."""
@@ -155,6 +227,8 @@ class ContainerStore(Store, Generic[T_opened]):
         found: list[T_read] = []
         if not numbers:
             return found
+        if len(numbers) > 1 and self._announces:
+            self.announce(opened, numbers)
         try:
             read = make_reader(opened, numbers)
             for number in numbers:
@@ -329,9 +403,11 @@ def naming_damage(what: str, url: str, damage: tuple[type[Exception], ...] = DAM
 
 def fingerprint_files(paths: Iterable[Path], salt: str = "") -> str:
     """A hash of the sizes, and of the first and last 64 KiB, of some files; the same for copies of them."""
-    state = xxhash.xxh3_128(salt.encode())
-    for path in paths:
-        with os.fdopen(open_regular(path), "rb") as file:
+    state, files = xxhash.xxh3_128(salt.encode()), list(paths)
+    announce_ends(files, _SAMPLED_NBYTES)
+    announce_ends(files, _SAMPLED_NBYTES, last=True)
+    for path in files:
+        with open_file(path) as file:
             nbytes = file.seek(0, os.SEEK_END)
             state.update(f"\0{nbytes}\0".encode())
             for begin in sorted({0, max(0, nbytes - _SAMPLED_NBYTES)}):

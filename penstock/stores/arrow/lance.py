@@ -68,6 +68,7 @@ class LanceStore(ColumnarStore["lance.LanceDataset"]):
     """
 
     kind: ClassVar[str] = "lance"
+    reads_ranges: ClassVar[bool] = False
 
     @takes_columns
     def __init__(

@@ -21,6 +21,7 @@ from penstock.stores.arrow.columnar import ColumnarStore, takes_columns
 from penstock.stores.arrow.parquet_files import find_parquet_files, holds_parquet, read_footers
 from penstock.stores.arrow.parquet_reader import ParquetChunks, ParquetReader
 from penstock.stores.base import Indices, PathLike
+from penstock.stores.container import LOOK_AHEAD
 from penstock.stores.location import Location
 from penstock.stores.writing import CommittedRecords, Writer
 from penstock.wording import counted
@@ -100,6 +101,8 @@ class ParquetStore(ColumnarStore[ParquetReader]):
         given = {name: value for name, value in stated.items() if value != defaults[name]}
         folder = files[0].parent
         super().__init__(location, files=files, columns=columns, folder=folder, allow_paths=allow_paths, **given)
+        if location.remote is not None:
+            self.look_ahead = LOOK_AHEAD
         self._memory_nbytes, self._check = memory_nbytes, check
         self._index = read_footers(files)
         self._starts, self._file_of = self._index.starts, self._index.files

@@ -17,11 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import ArgumentError, StoreFormatError, StoreNotFoundError
+from penstock.errors import ArgumentError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.registry import require
 from penstock.stores.arrow.thrift_compact import Struct, get_struct, get_structs, get_whole, read_struct
-from penstock.stores.common.regular_file import has_magic, open_regular
+from penstock.stores.common.mirrors import MirrorIO, announce_ends, find_mirror
+from penstock.stores.common.regular_file import has_magic, open_file, open_regular
 from penstock.stores.fields.record_names import make_natural_key, quote_names
 
 if TYPE_CHECKING:
@@ -37,16 +38,16 @@ _SPLIT: Final = re.compile(
 _SPLIT_NAMES: Final = {"training": "train", "testing": "test", "eval": "test", "evaluation": "test"}
 _MAX_ROWS: Final = 1 << 40
 _MAGIC: Final = b"PAR1"
+_FOOTER_NBYTES: Final = 1 << 16
+"""What pyarrow reads first, from the end of a file."""
 
 
 @dataclass(slots=True)
 class LeafColumn:
-    """A column of bytes without lists: what its values are, and where its chunks are, one for each row group."""
+    """A column of bytes without lists: what its values are, and the compression of its chunks."""
 
     max_definition: int
     value_nbytes: int
-    begins: list[int] = field(default_factory=list)
-    nbytes: list[int] = field(default_factory=list)
     codecs: list[int] = field(default_factory=list)
 
 
@@ -62,6 +63,8 @@ class ParquetIndex:
         For each leaf column, by its dotted path, its bytes when unpacked, as the footers say.
     leaves : dict
         The columns of bytes, by their dotted paths.
+    spans : dict
+        For each leaf column offset and number of bytes of its chunks, one for each row group.
     starts : list of int
         First row of each row group, and the number of all rows.
     files, groups : list of int
@@ -71,6 +74,7 @@ class ParquetIndex:
     schema: pa.Schema
     unpacked_nbytes: dict[str, int]
     leaves: dict[str, LeafColumn]
+    spans: dict[str, list[tuple[int, int]]]
     starts: list[int] = field(default_factory=lambda: [0])
     files: list[int] = field(default_factory=list)
     groups: list[int] = field(default_factory=list)
@@ -130,13 +134,20 @@ def open_parquet(path: Path, *, check: bool = False, metadata: pq.FileMetaData |
         If it is no readable Parquet file.
     """
     parquet = require("pyarrow.parquet", extra="parquet", purpose="to read Parquet files")
+    mirror = find_mirror(path)
     try:
-        os.close(open_regular(path))
+        os.close(open_regular(path, whole=False))
         return parquet.ParquetFile(
-            path, memory_map=True, metadata=metadata, page_checksum_verification=check, pre_buffer=False
+            path if mirror is None else MirrorIO(mirror),
+            memory_map=mirror is None,
+            metadata=metadata,
+            page_checksum_verification=check,
+            pre_buffer=False,
         )
     except FileNotFoundError as error:
         raise StoreNotFoundError("there is no store at this path", store=str(path)) from error
+    except StoreError:
+        raise
     except Exception as error:  # pyarrow's exceptions have no common base but this
         raise StoreFormatError(f"{path.name} is no readable Parquet file: {error}", store=str(path)) from error
 
@@ -150,6 +161,7 @@ def read_footers(paths: Sequence[Path]) -> ParquetIndex:
         If a file is damaged, or the columns of two files differ.
     """
     index: ParquetIndex | None = None
+    announce_ends(paths, _FOOTER_NBYTES, last=True)
     for number, path in enumerate(paths):
         with open_parquet(path) as file:
             try:
@@ -170,7 +182,8 @@ def read_footers(paths: Sequence[Path]) -> ParquetIndex:
 def _begin_index(file: pq.ParquetFile) -> ParquetIndex:
     """The columns of a file."""
     columns = [file.schema.column(number) for number in range(len(file.schema))]
-    index = ParquetIndex(file.schema_arrow, {column.path: 0 for column in columns}, {})
+    paths = [column.path for column in columns]
+    index = ParquetIndex(file.schema_arrow, dict.fromkeys(paths, 0), {}, {path: [] for path in paths})
     for column in columns:
         if column.physical_type in {"BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"} and not column.max_repetition_level:
             nbytes = max(0, column.length) if column.physical_type != "BYTE_ARRAY" else 0
@@ -193,11 +206,10 @@ def _add_row_group(index: ParquetIndex, entry: Struct, number: int, group: int) 
     for name, column in zip(index.unpacked_nbytes, chunks, strict=True):
         chunk = get_struct(column, 3)
         index.unpacked_nbytes[name] += get_whole(chunk, 6)
+        begin, dictionary = get_whole(chunk, 9), chunk.get(11)
+        has_dictionary = type(dictionary) is int and 0 < dictionary < begin
+        index.spans[name].append((get_whole(chunk, 11) if has_dictionary else begin, get_whole(chunk, 7)))
         if (leaf := index.leaves.get(name)) is not None:
-            begin, dictionary = get_whole(chunk, 9), chunk.get(11)
-            has_dictionary = type(dictionary) is int and 0 < dictionary < begin
-            leaf.begins.append(get_whole(chunk, 11) if has_dictionary else begin)
-            leaf.nbytes.append(get_whole(chunk, 7))
             leaf.codecs.append(get_whole(chunk, 4))
 
 
@@ -207,7 +219,7 @@ def _read_row_groups(path: Path) -> list[Struct]:
     pyarrow has read the footer already. Its accessors of column chunks are not used: they end the process where the
     statistics of a chunk are damaged.
     """
-    with os.fdopen(open_regular(path), "rb") as file:
+    with open_file(path) as file:
         end = file.seek(0, os.SEEK_END) - 8
         file.seek(max(0, end))
         nbytes = int.from_bytes(file.read(4), "little")

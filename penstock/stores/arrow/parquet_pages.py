@@ -24,6 +24,7 @@ import numpy as np
 from penstock.errors import ArgumentError
 from penstock.sample import Array
 from penstock.stores.arrow.thrift_compact import Struct, get_struct, get_whole, read_struct, read_varint
+from penstock.stores.common.mirrors import ByteRanges
 
 __all__ = ["ChunkPages", "PageValues", "UnsupportedPageError"]
 
@@ -31,6 +32,7 @@ _DATA, _INDEX, _DICTIONARY, _DATA_V2 = range(4)
 _PLAIN, _PLAIN_DICTIONARY, _RLE, _RLE_DICTIONARY = 0, 2, 3, 8
 _MAX_PAGE_NBYTES: Final = 1 << 30
 _MAX_VALUES: Final = 1 << 26
+_HEADER_NBYTES: Final = 1 << 13
 
 Decompress = Callable[[memoryview, int], memoryview]
 """Unpacks a page: its bytes and their number when unpacked."""
@@ -102,7 +104,7 @@ class ChunkPages:
 
     def __init__(
         self,
-        chunk: memoryview,
+        chunk: ByteRanges,
         rows: int,
         max_definition: int,
         value_nbytes: int,
@@ -155,14 +157,15 @@ class ChunkPages:
             spread = np.full((2, page.count), -1, np.int64)
             spread[:, present] = begins, ends
             begins, ends = spread
-        nbytes = 2 * begins.nbytes + (0 if self._decompress is None else len(content))
+        is_mapped = self._decompress is None and isinstance(self._chunk, memoryview)
+        nbytes = 2 * begins.nbytes + (0 if is_mapped else len(content))
         return PageValues(content, begins.data, ends.data), nbytes
 
     def _walk(self, rows: int) -> None:
         """Find the pages by their headers."""
         at, first, end = 0, 0, len(self._chunk)
         while first < rows:
-            header, begin = read_struct(self._chunk, at)
+            header, begin = self._read_header(at)
             kind, nbytes = header.get(1), get_whole(header, 3)
             if begin + nbytes > end:
                 raise ValueError(f"a page of {nbytes} bytes at {begin} ends behind its column chunk of {end}")
@@ -180,6 +183,14 @@ class ChunkPages:
             elif kind != _INDEX:
                 raise ValueError(f"a page has the unexpected type {kind!r}")
             at = begin + nbytes
+
+    def _read_header(self, at: int) -> tuple[Struct, int]:
+        """The header of a page, and where it ends; statistics in it may be long."""
+        try:
+            header, nbytes = read_struct(self._chunk[at : at + _HEADER_NBYTES], 0)
+        except (IndexError, ValueError):
+            header, nbytes = read_struct(self._chunk[at:], 0)
+        return header, at + nbytes
 
     def _make_page(self, header: Struct, begin: int) -> _Page:
         kind = get_whole(header, 1)

@@ -27,6 +27,7 @@ from penstock.stores.arrow.parquet_files import ParquetIndex, open_parquet
 from penstock.stores.arrow.parquet_pages import ChunkPages, Decompress, UnsupportedPageError
 from penstock.stores.arrow.table import ColumnarReader, GetBytes, GetValue, ImageFiles
 from penstock.stores.common.mapped_files import MappedFiles
+from penstock.stores.common.mirrors import MirrorBytes, MirrorFile, find_mirror
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,7 +62,7 @@ class ParquetChunks:
         self.index, self._check = index, check
         self.cache = _UnpackedCache(memory_nbytes)
         self._mapped = MappedFiles(paths)
-        self._paths = tuple(paths)
+        self.paths = tuple(paths)
         self._metadata: dict[int, pq.FileMetaData] = {}
 
     def find(self, row: int) -> tuple[int, int]:
@@ -74,10 +75,13 @@ class ParquetChunks:
         index, name = self.index, ".".join([column, *path])
         wanted = [name if any(_is_below(leaf, name) for leaf in index.unpacked_nbytes) else column]
         begin, end = (0, len(index.groups)) if group is None else (group, group + 1)
+        leaves = [leaf for leaf in index.spans if _is_below(leaf, wanted[0])]
+        for each in range(begin, end):
+            self.announce(each, [index.spans[leaf][each] for leaf in leaves])
         chunks: list[pa.Array] = []
-        for number in range(len(self._paths)) if group is None else index.files[begin:end]:
+        for number in range(len(self.paths)) if group is None else index.files[begin:end]:
             metadata = self._metadata.get(number)
-            with open_parquet(self._paths[number], check=self._check, metadata=metadata) as file, _naming_damage():
+            with open_parquet(self.paths[number], check=self._check, metadata=metadata) as file, _naming_damage():
                 if group is None:
                     table = file.read(columns=wanted, use_threads=False)
                 else:
@@ -92,7 +96,9 @@ class ParquetChunks:
     def open(self, name: str, group: int) -> ChunkPages | None:
         """The pages of a column chunk; None if pyarrow must decode it."""
         leaf, starts = self.index.leaves[name], self.index.starts
-        view = self._mapped.view(self.index.files[group], leaf.begins[group], leaf.nbytes[group])
+        number, (begin, nbytes) = self.index.files[group], self.index.spans[name][group]
+        mirror = self.find_mirror(group)
+        view = self._mapped.view(number, begin, nbytes) if mirror is None else MirrorBytes(mirror, begin, nbytes)
         rows = starts[group + 1] - starts[group]
         try:
             decompress = _make_decompress(leaf.codecs[group])
@@ -100,11 +106,25 @@ class ParquetChunks:
         except UnsupportedPageError:
             return None
 
+    def find_mirror(self, group: int) -> MirrorFile | None:
+        """The remote object of a row group."""
+        return find_mirror(self.paths[self.index.files[group]])
+
+    def announce(self, group: int, spans: Sequence[tuple[int, int]]) -> bool:
+        """Begin to fetch ranges of the file of a row group, if it is remote; whether it is."""
+        if (mirror := self.find_mirror(group)) is None:
+            return False
+        mirror.announce((at, size) for at, size in spans if at + size <= mirror.nbytes)
+        return True
+
     def advise(self, name: str, group: int, span: tuple[int, int] | None) -> None:
         """Let the system begin to read a page of a column chunk, or the whole chunk."""
-        leaf, whole = self.index.leaves[name], self._mapped.whole(self.index.files[group])
-        begin, nbytes = span or (0, leaf.nbytes[group])
-        begin += leaf.begins[group]
+        first, size = self.index.spans[name][group]
+        begin, nbytes = span or (0, size)
+        begin += first
+        if self.announce(group, [(begin, nbytes)]):
+            return
+        whole = self._mapped.whole(self.index.files[group])
         end = min(begin + min(nbytes, _MAX_ADVISED_NBYTES), len(whole))
         begin -= begin % mmap.PAGESIZE
         if isinstance(whole.obj, mmap.mmap) and 0 <= begin < end:
@@ -137,7 +157,11 @@ class ParquetReader(ColumnarReader):
         return self._paged[-1].get
 
     def prefetch(self, rows: Sequence[int]) -> None:
-        """Let the system read the pages of large fields ahead."""
+        """Let the system read the pages of large fields ahead; fetch those of remote files."""
+        if find_mirror(self._chunks.paths[0]) is not None:  # perhaps no record is read in this process
+            for name, field in self._fields.items():
+                if field.field.is_blob:
+                    self.open_field(name)
         for paged in tuple(self._paged):
             paged.prefetch(rows)
 
@@ -203,13 +227,25 @@ class _PagedColumn:
     def prefetch(self, rows: Sequence[int]) -> None:
         """Let the system read the pages of some rows ahead: the whole chunk of a row group that was not read yet."""
         spans: set[tuple[int, tuple[int, int] | None]] = set()
+        unknown: dict[int, list[int]] = {}
         for row in rows:
             if 0 <= row < self._chunks.index.starts[-1]:
                 group, place = self._chunks.find(row)
                 pages = self._pages.get(group)
-                spans.add((group, None if pages is None else pages.get_span(pages.find(place)[0])))
+                if group not in self._pages and self._chunks.find_mirror(group) is not None:
+                    unknown.setdefault(group, []).append(row)
+                else:
+                    spans.add((group, None if pages is None else pages.get_span(pages.find(place)[0])))
         for group, span in spans:
             self._chunks.advise(self._name, group, span)
+        for group, wanted in unknown.items():
+            if (mirror := self._chunks.find_mirror(group)) is not None:
+                mirror.submit(functools.partial(self._find_pages, group, wanted))
+
+    def _find_pages(self, group: int, rows: Sequence[int]) -> None:
+        """Fetch the pages of some rows of a remote row group whose pages are not known."""
+        self._open(group)
+        self.prefetch(rows)
 
     def _open(self, group: int) -> ChunkPages | None:
         pages = self._pages[group] = self._chunks.open(self._name, group)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import bz2
 import lzma
-import os
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, Self
 
 from penstock.registry import require
-from penstock.stores.common.regular_file import open_regular
+from penstock.stores.common.regular_file import open_file
 
 __all__ = ["CODECS", "PROGRAMS", "DecompressedFile", "decompress_chunks", "find_codec"]
 
@@ -32,7 +31,7 @@ _ARROW_NAMES: Final = {"zstd": "zstd", "br": "brotli"}
 
 def find_codec(path: Path) -> str:
     """``gz``, ``bz2`` or ``xz`` by the first bytes of a file; else empty. Raises OSError."""
-    with os.fdopen(open_regular(path), "rb") as file:
+    with open_file(path) as file:
         head = file.read(6)
     return next((codec for signature, codec in _SIGNATURES.items() if head.startswith(signature)), "")
 
@@ -54,7 +53,7 @@ class DecompressedFile:
     """
 
     def __init__(self, path: Path, codec: str) -> None:
-        self._file = os.fdopen(open_regular(path), "rb")
+        self._file = open_file(path)
         self._pieces = decompress_chunks(self._file, codec) if codec else None
         self._rest = memoryview(b"")
 

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.stores.common.mirrors import find_mirror
+from penstock.stores.common.mirrors import ByteRanges, MirrorBytes, find_mirror
 from penstock.stores.common.regular_file import open_regular
 
 __all__ = ["MappedFiles", "map_file", "map_whole"]
@@ -64,6 +64,11 @@ class MappedFiles:
                 os.close(descriptor)
             self._views[number] = view
         return view
+
+    def ranges(self, number: int) -> ByteRanges:
+        """As :meth:`whole`; of a copy of a remote object, slices are fetched when they are taken."""
+        mirror = find_mirror(self._paths[number])
+        return self.whole(number) if mirror is None else MirrorBytes(mirror)
 
     def view(self, number: int, offset: int, nbytes: int) -> memoryview:
         """A range of bytes of a file: a read-only view.

@@ -6,16 +6,33 @@ fetched by :mod:`penstock.stores.remote`; a process that opens no remote store n
 
 from __future__ import annotations
 
+import io
 import os
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MirrorFile", "PageHashes", "find_mirror", "register_mirror"]
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+__all__ = [
+    "ByteRanges",
+    "MirrorBytes",
+    "MirrorFile",
+    "MirrorIO",
+    "PageHashes",
+    "announce_ends",
+    "find_mirror",
+    "register_mirror",
+]
+
+
+_FETCHED_AT_ONCE: Final = 1 << 10
 
 
 class PageHashes(Protocol):
@@ -66,9 +83,72 @@ class MirrorFile(Protocol):
         """Have bytes fetched again when they are read next."""
         ...
 
-    def submit(self, call: Callable[[], object]) -> object:
+    def submit(self, call: Callable[[], object]) -> Future[object]:
         """Call it in another thread, once what was announced before is asked for."""
         ...
+
+
+class ByteRanges(Protocol):
+    """Bytes of which slices are taken: a ``memoryview``, or :class:`MirrorBytes`."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, key: slice, /) -> memoryview: ...
+
+
+class MirrorBytes:
+    """The bytes of a remote object, or a part of them; a slice is fetched when it is taken, if the copy lacks it."""
+
+    def __init__(self, mirror: MirrorFile, begin: int = 0, nbytes: int | None = None) -> None:
+        self._mirror, self._begin = mirror, begin
+        self._nbytes = mirror.nbytes - begin if nbytes is None else nbytes
+        if not 0 <= begin <= begin + self._nbytes <= mirror.nbytes:
+            raise ValueError(f"bytes {begin} to {begin + self._nbytes} must be inside an object of {mirror.nbytes}")
+
+    def __len__(self) -> int:
+        return self._nbytes
+
+    def __getitem__(self, key: slice, /) -> memoryview:
+        begin, end, _ = key.indices(self._nbytes)
+        return self._mirror.read(self._begin + begin, max(end - begin, 0))
+
+    def fetch(self, offsets: Sequence[int], nbytes: int) -> None:
+        """Fetch so many bytes at each of some offsets, many at once; those that are outside are left out."""
+        inside = [self._begin + at for at in offsets if 0 <= at <= self._nbytes - nbytes]
+        for first in range(0, len(inside), _FETCHED_AT_ONCE):
+            part = inside[first : first + _FETCHED_AT_ONCE]
+            self._mirror.announce((at, nbytes) for at in part)
+            for at in part:
+                self._mirror.read(at, nbytes)
+
+
+class MirrorIO(io.RawIOBase):
+    """The bytes of a remote object as a file that is open for reading. For one thread at a time."""
+
+    def __init__(self, mirror: MirrorFile) -> None:
+        super().__init__()
+        self._mirror, self._at = mirror, 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """Go to an offset from the beginning, from here, or from the end."""
+        self._at = max(offset + (0, self._at, self._mirror.nbytes)[whence], 0)
+        return self._at
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Read the next bytes; their number."""
+        target = memoryview(buffer).cast("B")
+        nbytes = max(min(len(target), self._mirror.nbytes - self._at), 0)
+        if nbytes:
+            target[:nbytes] = self._mirror.read(self._at, nbytes)
+        self._at += nbytes
+        return nbytes
 
 
 _mirrors: dict[str, list[weakref.ref[MirrorFile]]] = {}
@@ -86,3 +166,11 @@ def find_mirror(path: str | Path) -> MirrorFile | None:
     if not _mirrors:
         return None
     return next((mirror for each in _mirrors.get(os.fspath(path), ()) if (mirror := each()) is not None), None)
+
+
+def announce_ends(paths: Iterable[Path], nbytes: int = io.DEFAULT_BUFFER_SIZE, *, last: bool = False) -> None:
+    """Begin to fetch the first bytes of those files that are copies of remote objects, or the last ones."""
+    for path in paths:
+        if (mirror := find_mirror(path)) is not None:
+            size = min(nbytes, mirror.nbytes)
+            mirror.announce([(mirror.nbytes - size if last else 0, size)])

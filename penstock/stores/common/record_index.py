@@ -34,11 +34,13 @@ _logger = logging.getLogger(__name__)
 
 _SIDECAR: Final = "index.npz"
 _FILES: Final = "files"  # the name under which the digest of the container is stored
+_CONTENT: Final = "content"  # the same of its fingerprint
 
 
 def load_or_scan(
     location: Location,
     digest: str,
+    fingerprint: Callable[[], str],
     scan: Callable[[], Mapping[str, Array]],
     parse: Callable[[Mapping[str, Array]], T_index],
 ) -> T_index:
@@ -50,6 +52,9 @@ def load_or_scan(
         The container.
     digest : str
         Of the names, sizes and times of change of its files, and of the version of what ``scan`` returns.
+    fingerprint : callable
+        As ``digest``, but the same for a copy of the container. By it, the index beside a container in object storage
+        is known to be that of its files, which was made where they were written.
     scan : callable
         Reads the container; returns arrays by name, without objects. Names of records are one uint8 array, the
         ``joined`` of a :class:`~penstock.stores.common.keys.KeyList`.
@@ -59,31 +64,34 @@ def load_or_scan(
     beside = location.sidecar(_SIDECAR)
     name = hashlib.blake2b(os.fsencode(beside), digest_size=16).hexdigest()
     places = beside, cache_folder() / "indexes" / f"{name}.npz"
+    is_copied = location.remote is not None
     for path in places:
-        arrays = _load(path, digest)
+        arrays = _load(path, digest, fingerprint if is_copied else None)
         if arrays is not None:
             with contextlib.suppress(ValueError, KeyError, IndexError, TypeError, AttributeError):
                 return parse(arrays)
     found = scan()
-    any(_save(path, digest, found) for path in places)  # the first one that can be written
+    texts = {_FILES: digest, _CONTENT: fingerprint()}
+    any(_save(path, texts, found) for path in places)  # the first one that can be written
     return parse(found)
 
 
-def _load(path: Path, digest: str) -> dict[str, Array] | None:
+def _load(path: Path, digest: str, fingerprint: Callable[[], str] | None) -> dict[str, Array] | None:
     try:
         with os.fdopen(open_regular(path), "rb") as file, np.load(file, allow_pickle=False) as archive:
-            if str(archive[_FILES]) != digest:
+            is_copy = fingerprint is not None and _CONTENT in archive and str(archive[_CONTENT]) == fingerprint()
+            if str(archive[_FILES]) != digest and not is_copy:
                 return None
-            return {name: archive[name] for name in archive.files if name != _FILES}
+            return {name: archive[name] for name in archive.files if name not in {_FILES, _CONTENT}}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, MemoryError):
         return None  # no file, or a damaged one
 
 
-def _save(path: Path, digest: str, arrays: Mapping[str, Array]) -> bool:
+def _save(path: Path, texts: Mapping[str, str], arrays: Mapping[str, Array]) -> bool:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing_file(path) as file:
-            np.savez(file, allow_pickle=False, **{_FILES: np.array(digest)}, **arrays)
+            np.savez(file, allow_pickle=False, **{name: np.array(text) for name, text in texts.items()}, **arrays)
     except OSError as error:
         _logger.debug("the index %s is not kept: %s", path, error)
         return False

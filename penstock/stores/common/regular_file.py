@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import os
 import stat
@@ -16,9 +17,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
-from penstock.stores.common.mirrors import find_mirror
+from penstock.stores.common.mirrors import MirrorIO, find_mirror
 
-__all__ = ["FileIdentity", "has_magic", "identify", "open_regular", "read_json", "replace_json", "replacing_file"]
+__all__ = [
+    "FileIdentity",
+    "has_magic",
+    "identify",
+    "open_file",
+    "open_regular",
+    "read_json",
+    "replace_json",
+    "replacing_file",
+]
 
 _MAX_JSON_NBYTES: Final = 256 << 20
 
@@ -76,6 +86,13 @@ def open_regular(path: str | Path, flags: int = os.O_RDONLY, *, whole: bool = Tr
         os.close(file)
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return file
+
+
+def open_file(path: str | Path) -> BinaryIO:
+    """Open a regular file for reading; raises OSError. Of a copy of a remote object, what is read is fetched."""
+    if (mirror := find_mirror(path)) is not None:
+        return io.BufferedReader(MirrorIO(mirror))
+    return os.fdopen(open_regular(path), "rb")
 
 
 def read_json(path: Path) -> Any:

@@ -74,8 +74,8 @@ class Hdf5Files:
                 shards.append(read_by_library(number, dataset.name))
                 continue
             with self._opened(number) as file:
-                whole = self._mapped.whole(number)
-                shards.append(open_rows(file[dataset.name], number, dataset.form, dataset.dtype, whole))
+                content = self._mapped.ranges(number)
+                shards.append(open_rows(file[dataset.name], number, dataset.form, dataset.dtype, content))
         return read_shards(shards, dataset.counts)
 
     def unmap(self) -> None:

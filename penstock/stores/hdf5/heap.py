@@ -20,6 +20,7 @@ from typing import Final
 import numpy as np
 
 from penstock.sample import DType
+from penstock.stores.common.mirrors import ByteRanges
 
 __all__ = ["REFERENCE", "Heap"]
 
@@ -28,6 +29,9 @@ REFERENCE: Final[DType] = np.dtype([("length", "<u4"), ("address", "<u8"), ("num
 
 _COLLECTION: Final = struct.Struct("<4sB3xQ")
 _OBJECT: Final = struct.Struct("<H6xQ")
+_MAGIC: Final = b"GCOL"
+_ALONE_NBYTES: Final = 1 << 11
+"""A larger value is the first one of its collection, as a rule."""
 _MAX_OBJECTS: Final = 0xFFFF  # a number has 16 bits, and occurs once
 _KEPT_TABLES: Final = 1024
 
@@ -37,11 +41,11 @@ class Heap:
 
     Parameters
     ----------
-    file : memoryview
-        The mapped file.
+    file : ByteRanges
+        The bytes of the file.
     """
 
-    def __init__(self, file: memoryview) -> None:
+    def __init__(self, file: ByteRanges) -> None:
         self._file = file
         self._list_offsets = functools.lru_cache(_KEPT_TABLES)(functools.partial(_list_offsets, file))
 
@@ -55,26 +59,33 @@ class Heap:
         """
         if nbytes == 0:
             return self._file[:0]
+        is_remote = not isinstance(self._file, memoryview)
+        if is_remote and nbytes >= _ALONE_NBYTES and address + 32 + nbytes <= len(self._file):
+            content = self._file[address : address + 32 + nbytes]
+            found, size = _OBJECT.unpack_from(content, 16)
+            if found == number and size >= nbytes and bytes(content[:4]) == _MAGIC:
+                return content[32:]
         offsets = self._list_offsets(address)
         at = offsets[number] if number < len(offsets) else 0
-        if not at or _OBJECT.unpack_from(self._file, at)[1] < nbytes:
+        content = self._file[at : at + 16 + nbytes]
+        if not at or _OBJECT.unpack_from(content)[1] < nbytes:
             raise ValueError(f"the heap at byte {address} has no value {number} of {nbytes} bytes")
-        return self._file[at + 16 : at + 16 + nbytes]
+        return content[16:]
 
 
-def _list_offsets(file: memoryview, address: int) -> array.array[int]:
+def _list_offsets(file: ByteRanges, address: int) -> array.array[int]:
     """Where each object of a collection begins, by number; 0 where there is none."""
     if address + 16 > len(file):
         raise ValueError(f"its heap is at byte {address}, and the file has {len(file)}")
-    magic, version, nbytes = _COLLECTION.unpack_from(file, address)
-    if magic != b"GCOL" or version != 1 or nbytes > len(file) - address:
+    magic, version, nbytes = _COLLECTION.unpack(file[address : address + 16])
+    if magic != _MAGIC or version != 1 or nbytes > len(file) - address:
         raise ValueError(f"there is no heap at byte {address}, or it is cut")
     at, end = address + 16, address + nbytes
     offsets = array.array("q", [0])
     for _ in range(_MAX_OBJECTS):
         if at + 16 > end:
             break
-        number, size = _OBJECT.unpack_from(file, at)
+        number, size = _OBJECT.unpack(file[at : at + 16])
         if number == 0 or size > end - at - 16:
             break
         if number >= len(offsets):

@@ -26,6 +26,7 @@ import numpy as np
 
 from penstock.registry import require
 from penstock.sample import Array, DType
+from penstock.stores.common.mirrors import ByteRanges
 from penstock.stores.hdf5.heap import REFERENCE, Heap
 from penstock.stores.hdf5.survey import LIBRARY_ERRORS, open_library_file
 
@@ -80,7 +81,7 @@ ValueError if its bytes are damaged.
 """
 
 
-def open_rows(dataset: h5py.Dataset, number: int, form: str, dtype: DType, file: memoryview) -> ReadRow:
+def open_rows(dataset: h5py.Dataset, number: int, form: str, dtype: DType, file: ByteRanges) -> ReadRow:
     """What reads the records of a dataset.
 
     Parameters
@@ -91,8 +92,8 @@ def open_rows(dataset: h5py.Dataset, number: int, form: str, dtype: DType, file:
         Number of the file.
     form, dtype : str and dtype
         As in :class:`~penstock.stores.hdf5.survey.FoundDataset`.
-    file : memoryview
-        The mapped file.
+    file : ByteRanges
+        The bytes of the file.
     """
     is_direct = form in {"array", "ragged"} and _is_plain(dataset, form, dtype)
     chunks = _locate_chunks(dataset, REFERENCE if form == "ragged" else dtype, file) if is_direct else None
@@ -132,14 +133,15 @@ def read_shards(shards: Sequence[ReadRow], counts: Sequence[int]) -> ReadRow:
     return shards[0] if len(shards) == 1 else read
 
 
-def _read_mapped(file: memoryview, chunks: _Chunks, dtype: DType) -> ReadRow:
+def _read_mapped(file: ByteRanges, chunks: _Chunks, dtype: DType) -> ReadRow:
     """What reads records in chunks without filters, each as wide as a record: views of the mapped file."""
     offsets, rows, shape = chunks.offsets.data, chunks.chunk[0], chunks.shape[1:]
     nbytes = math.prod(shape) * dtype.itemsize
 
     def read(row: int, files: LibraryFiles) -> Array:  # noqa: ARG001  # the file is mapped
         chunk, inside = divmod(row, rows)
-        return np.ndarray(shape, dtype, file, offsets[chunk] + inside * nbytes)
+        begin = offsets[chunk] + inside * nbytes
+        return np.ndarray(shape, dtype, file[begin : begin + nbytes])
 
     return read
 
@@ -159,13 +161,13 @@ def _read_bands(chunks: _Chunks) -> ReadRow:
     return read
 
 
-def _read_heap(file: memoryview, references: Array, dtype: DType) -> ReadRow:
+def _read_heap(file: ByteRanges, references: Array, dtype: DType) -> ReadRow:
     """What reads values of variable length: views of the mapped file.
 
     Parameters
     ----------
-    file : memoryview
-        The mapped file.
+    file : ByteRanges
+        The bytes of the file.
     references : ndarray of :data:`~penstock.stores.hdf5.heap.REFERENCE`
         Where the value of each record is.
     dtype : dtype
@@ -191,7 +193,7 @@ def _is_plain(dataset: h5py.Dataset, form: str, dtype: DType) -> bool:
     same: bool = kind.equal(require("h5py").h5t.py_create(dtype, logical=True))
     return bool(
         same and creation.get_userblock() == 0 and creation.get_sizes() == (8, 8) and not dataset.is_virtual
-        and dataset.file.driver == "sec2" and not dataset.file.swmr_mode and not dataset.external
+        and dataset.file.driver in {"sec2", "fileobj"} and not dataset.file.swmr_mode and not dataset.external
     )  # fmt: skip
 
 
@@ -199,7 +201,7 @@ class _Chunks:
     """Where the chunks of a dataset are in its file, and how they are compressed; contiguous records are one chunk."""
 
     def __init__(
-        self, file: memoryview, shape: tuple[int, ...], chunk: tuple[int, ...], dtype: DType, filters: Sequence[int]
+        self, file: ByteRanges, shape: tuple[int, ...], chunk: tuple[int, ...], dtype: DType, filters: Sequence[int]
     ) -> None:
         self._file, self._dtype, self._filters = file, dtype, filters
         self.shape, self.chunk = shape, chunk
@@ -258,7 +260,7 @@ def _inflate(content: bytes | memoryview, nbytes: int) -> bytes:
     return inflated
 
 
-def _locate_chunks(dataset: h5py.Dataset, dtype: DType, file: memoryview) -> _Chunks | None:
+def _locate_chunks(dataset: h5py.Dataset, dtype: DType, file: ByteRanges) -> _Chunks | None:
     """Where the chunks are; None if h5py must read them."""
     shape = tuple(map(int, dataset.shape))
     if dataset.chunks is None:

@@ -18,6 +18,7 @@ import numpy as np
 from penstock.errors import ArgumentError, StoreError, StoreFormatError
 from penstock.registry import require
 from penstock.sample import Array, DType
+from penstock.stores.common.mirrors import MirrorIO, find_mirror
 from penstock.stores.common.regular_file import open_regular
 from penstock.stores.container import DAMAGE
 from penstock.stores.fields.image_signatures import looks_like_image
@@ -125,12 +126,16 @@ def open_library_file(path: Path, url: str, *, swmr: bool, kept_nbytes: int = 1 
     """
     h5py = require("h5py", extra="hdf5", purpose="to read HDF5 files")
     try:
-        os.close(open_regular(path))  # h5py would wait for the writer of a FIFO
+        os.close(open_regular(path, whole=False))  # h5py would wait for the writer of a FIFO
     except OSError as error:
         raise StoreError(f"{path.name} cannot be read: {error.strerror or error}", store=url) from error
     try:
+        if (mirror := find_mirror(path)) is not None:
+            return h5py.File(MirrorIO(mirror), "r", rdcc_nbytes=kept_nbytes)
         # some file systems have no locks
         return h5py.File(path, "r", swmr=swmr, locking="best-effort", rdcc_nbytes=kept_nbytes)
+    except StoreError:
+        raise
     except LIBRARY_ERRORS as error:
         if _LOCKED.search(str(error)):
             raise StoreError(

@@ -17,6 +17,7 @@ from typing import ClassVar
 from penstock.errors import PenstockError, StoreFormatError
 from penstock.sample import Array, ArrayKind, Blob, Field, Record, Schema
 from penstock.stores.base import PathLike
+from penstock.stores.common.mirrors import ByteRanges
 from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.pixels import CHANNEL_COUNTS, PixelLayout
 from penstock.stores.lmdb.datum_message import Datum, parse_datum
@@ -83,12 +84,16 @@ class LmdbDatumStore(LmdbLayoutStore):
             )
         return f"datum: {counted(len(self), 'record')} in the order of their keys, values are {values}"
 
-    def read_record(self, opened: memoryview, index: int) -> Record:
+    def find_values(self, index: int) -> Sequence[tuple[ValuePlaces, int]]:
+        """The value of a record."""
+        return ((self._values, index),)
+
+    def read_record(self, opened: ByteRanges, index: int) -> Record:
         """Parse one message."""
         datum = parse_datum(self._values.read(opened, index))
         return Record(index, self._keys[index], {"image": self._convert(datum), "label": datum.label})
 
-    def read_image(self, opened: memoryview, index: int) -> Blob:
+    def read_image(self, opened: ByteRanges, index: int) -> Blob:
         """Parse one message, and convert its pixels."""
         return self._convert(parse_datum(self._values.read(opened, index)))
 
@@ -105,10 +110,10 @@ class LmdbDatumStore(LmdbLayoutStore):
             return datum.content
         return self._pixels.read(datum.read_pixels(), self._kind)
 
-    def read_column(self, opened: memoryview, field: str) -> Iterable[object]:
+    def read_column(self, opened: ByteRanges, field: str) -> Iterable[object]:
         """Labels, without the images."""
         del field
-        return (parse_datum(self._values.read(opened, index)).label for index in range(len(self)))
+        return (parse_datum(self._values.read(opened, index)).label for index in self.iterate(opened))
 
     def _arrange(self) -> None:
         entries = self._entries

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from penstock.errors import StoreFormatError
 from penstock.stores.common.mapped_files import MappedFiles
-from penstock.stores.lmdb.nodes import LeafEntries, PageBlock, count_pages, is_value_page
+from penstock.stores.common.mirrors import ByteRanges
+from penstock.stores.lmdb.nodes import OVERFLOW_HEAD_NBYTES, LeafEntries, PageBlock, count_pages, is_value_page
 from penstock.stores.lmdb.pages import FILE, PageFile, looks_like_lmdb
 from penstock.wording import counted
 
@@ -47,17 +48,19 @@ class LmdbEntries:
     Parameters
     ----------
     whole : memoryview
-        The file.
+        The file; of a remote one, a copy that has the leaf pages.
     blocks : sequence of LeafEntries, optional
         The entries, in order. Their columns are the attributes of this object.
+    source : ByteRanges, optional
+        What values are read from; by default ``whole``.
     """
 
-    def __init__(self, whole: memoryview, blocks: Sequence[LeafEntries] = ()) -> None:
+    def __init__(self, whole: memoryview, blocks: Sequence[LeafEntries] = (), source: ByteRanges | None = None) -> None:
         columns = zip(LeafEntries.empty(), *blocks, strict=True)
         joined = LeafEntries(*(np.concatenate(column, dtype=column[0].dtype) for column in columns))
         if joined.are_trees.any():
             raise ValueError("it contains named databases or several values for a key, which no known layout has")
-        self.whole = whole
+        self.whole, self._source = whole, whole if source is None else source
         self.key_offsets, self.key_sizes = joined.key_offsets, joined.key_sizes
         self.value_offsets, self.value_sizes = joined.value_offsets, joined.value_sizes
         self.overflow_pages = joined.overflow_pages
@@ -78,7 +81,7 @@ class LmdbEntries:
 
     def value(self, row: int) -> memoryview:
         """The value of one entry: a view of the file; ValueError if its pages are not those of a value."""
-        return ValuePlaces(self, np.array([row])).read(self.whole, 0)
+        return ValuePlaces(self, np.array([row])).read(self._source, 0)
 
     def find(self, key: bytes) -> int | None:
         """The row of a key, by bisection; None if it is not there."""
@@ -160,7 +163,12 @@ class ValuePlaces:
         """Whether all values are inside leaf pages, which were checked when the environment was opened."""
         return not np.asarray(self._pages).any()
 
-    def read(self, whole: memoryview, index: int) -> memoryview:
+    def range_of(self, index: int) -> tuple[int, int]:
+        """Offset and number of bytes of what :meth:`read` reads: of a big value, with the head of its first page."""
+        head = OVERFLOW_HEAD_NBYTES if self._pages[index] else 0
+        return self._begins[index] - head, self._sizes[index] + head
+
+    def read(self, whole: ByteRanges, index: int) -> memoryview:
         """A value: a view of the file, after its first page was found to be that of a value.
 
         Raises
@@ -169,13 +177,16 @@ class ValuePlaces:
             If the pages of the value are not those of a value.
         """
         begin, page = self._begins[index], self._pages[index]
-        if page and not is_value_page(whole, begin, page):
+        if not page:
+            return whole[begin : begin + self._sizes[index]]
+        content = whole[begin - OVERFLOW_HEAD_NBYTES : begin + self._sizes[index]]
+        if not is_value_page(content, page):
             raise ValueError(f"page {page} must be the first page of its value")
-        return whole[begin : begin + self._sizes[index]]
+        return content[OVERFLOW_HEAD_NBYTES:]
 
 
-def scan_entries(path: Path, whole: memoryview, url: str) -> LmdbEntries:
-    """Find every entry of the main database of the environment in the file ``path``, of which ``whole`` is a view.
+def scan_entries(path: Path, source: ByteRanges, url: str) -> LmdbEntries:
+    """Find every entry of the main database of the environment in the file ``path``, whose bytes ``source`` gives.
 
     Raises
     ------
@@ -190,15 +201,15 @@ def scan_entries(path: Path, whole: memoryview, url: str) -> LmdbEntries:
         meta = file.meta
         try:
             numbers = [number for _, number in file.leaf_numbers(meta.main)]
-            entries = _parse_leaves(whole, meta.page_nbytes, numbers)
+            entries = _parse_leaves(file, source, numbers)
             if len(entries) != meta.main.entries:
                 raise ValueError(f"it has {counted(len(entries), 'entry')} of {meta.main.entries}")  # noqa: TRY301  # one handler
             _refuse_shared(entries, meta.page_nbytes)
         except ValueError as error:
             reason = f"the structure of {path.name} is damaged: {error}"
-            if len(whole) < meta.nbytes:
+            if len(source) < meta.nbytes:
                 reason = (
-                    f"{path.name} is truncated or damaged: it has {len(whole)} bytes of {meta.nbytes}, and {error}; "
+                    f"{path.name} is truncated or damaged: it has {len(source)} bytes of {meta.nbytes}, and {error}; "
                     "copy it again"
                 )
             raise StoreFormatError(reason, store=url) from error
@@ -221,17 +232,19 @@ def peek_entries(path: str | os.PathLike[str], keys: Sequence[bytes] = ()) -> Lm
             tree = file.meta.main
             wanted = (b"", *sorted(keys), b"\xff" * (MAX_KEY_NBYTES + 1)) if tree.depth else ()
             numbers = dict.fromkeys(file.find_leaf(tree, key) for key in wanted)
-            return _parse_leaves(MappedFiles([place]).whole(0), file.page_nbytes, [*numbers])
+            return _parse_leaves(file, MappedFiles([place]).ranges(0), [*numbers])
     except (OSError, ValueError):
         return None
 
 
-def _parse_leaves(whole: memoryview, page_nbytes: int, numbers: Sequence[int]) -> LmdbEntries:
+def _parse_leaves(file: PageFile, source: ByteRanges, numbers: Sequence[int]) -> LmdbEntries:
     """The entries of some leaf pages, in blocks of pages."""
+    page_nbytes = file.page_nbytes
+    whole = source if isinstance(source, memoryview) else file.map_pages(numbers)
     block = PageBlock(whole, page_nbytes, len(whole) // page_nbytes)  # a page of which the end is missing is not read
     pages = np.minimum(np.array(numbers, np.uint64), 2**62).astype(np.int64)
     blocks = [pages[begin : begin + _BLOCK_PAGES] for begin in range(0, len(pages), _BLOCK_PAGES)]
-    return LmdbEntries(whole, list(map(block.parse_leaves, blocks)))
+    return LmdbEntries(whole, list(map(block.parse_leaves, blocks)), source)
 
 
 def _refuse_shared(entries: LmdbEntries, page_nbytes: int) -> None:

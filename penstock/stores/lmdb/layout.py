@@ -22,10 +22,17 @@ from penstock.errors import ArgumentError, PenstockError, StoreError, StoreForma
 from penstock.sample import Blob, Schema
 from penstock.stores.base import PathLike, Skipped
 from penstock.stores.common.mapped_files import MappedFiles
+from penstock.stores.common.mirrors import ByteRanges
 from penstock.stores.common.regular_file import read_json
 from penstock.stores.container import ContainerStore, fingerprint_files
 from penstock.stores.fields.record_names import check_classes, quote_names
-from penstock.stores.lmdb.entries import LmdbEntries, find_environment_file, peek_entries, scan_entries
+from penstock.stores.lmdb.entries import (
+    LmdbEntries,
+    ValuePlaces,
+    find_environment_file,
+    peek_entries,
+    scan_entries,
+)
 from penstock.stores.lmdb.entry_keys import LAYOUT_FILE, decode_key
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_origin
@@ -65,7 +72,7 @@ def describe_environment(path: str | os.PathLike[str]) -> str:
     return f"no layout fits it ({_LAYOUTS}); its keys are such as {keys}" if rows else "it has no entries"
 
 
-class LmdbLayoutStore(ContainerStore[memoryview]):
+class LmdbLayoutStore(ContainerStore[ByteRanges]):
     """An LMDB environment of another program, as a folder or as one file.
 
     Parameters
@@ -151,19 +158,28 @@ class LmdbLayoutStore(ContainerStore[memoryview]):
         return () if classes is None else check_classes(classes)
 
     @abstractmethod
-    def read_image(self, opened: memoryview, index: int) -> Blob:
+    def read_image(self, opened: ByteRanges, index: int) -> Blob:
         """The image of a record, as :meth:`read_record` gives it."""
 
-    def make_blob_reader(self, opened: memoryview, field: str, indices: Sequence[int]) -> Callable[[int], Blob]:
+    @abstractmethod
+    def find_values(self, index: int) -> Sequence[tuple[ValuePlaces, int]]:
+        """The values of a record."""
+
+    def ranges_of(self, opened: ByteRanges, indices: Sequence[int]) -> Iterable[tuple[int, int, int]]:
+        """The values of each record."""
+        del opened
+        return ((0, *places.range_of(at)) for index in indices for places, at in self.find_values(index))
+
+    def make_blob_reader(self, opened: ByteRanges, field: str, indices: Sequence[int]) -> Callable[[int], Blob]:
         """What gives images without labels and keys."""
         if field != "image":
             return super().make_blob_reader(opened, field, indices)
         return functools.partial(self.read_image, opened)
 
-    def open_files(self) -> memoryview:
+    def open_files(self) -> ByteRanges:
         """Map the file."""
         try:
-            return MappedFiles(self._files).whole(0)
+            return MappedFiles(self._files).ranges(0)
         except OSError as error:
             raise StoreError(f"{self._files[0]} cannot be read: {error.strerror or error}", store=self.url) from error
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError, StoreFormatError
 from penstock.sample import Array, Field, Record, Sample, Schema
 from penstock.stores.base import PathLike, Skipped
+from penstock.stores.common.mirrors import ByteRanges
 from penstock.stores.fields.box_columns import BoxColumns
 from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.lmdb.entries import LmdbEntries, ValuePlaces
@@ -120,7 +121,12 @@ class LmdbNamesStore(LmdbLayoutStore):
         others = f", {counted(len(self._problems), 'problem')}" if self._problems else ""
         return f"names: {counted(len(self), 'image')} in the order of their names, {arrays}{others}"
 
-    def read_record(self, opened: memoryview, index: int) -> Record:
+    def find_values(self, index: int) -> Sequence[tuple[ValuePlaces, int]]:
+        """The image of a record, and its array."""
+        row = self._partners[index]
+        return ((self._images, index),) if row < 0 else ((self._images, index), (self._arrays, row))
+
+    def read_record(self, opened: ByteRanges, index: int) -> Record:
         """An image and its array."""
         image = self._images.read(opened, index)
         fields: dict[str, object] = {"image": image}
@@ -129,11 +135,20 @@ class LmdbNamesStore(LmdbLayoutStore):
             stored = None if row < 0 else self._read_array(opened, row)
             fields |= self._boxes.convert(stored, image)
         elif self._array_field:
-            read = self._read_label if self._array_field == "label" else self._read_array
-            fields[self._array_field] = None if row < 0 else read(opened, row)
+            fields[self._array_field] = self._read_field(opened, row)
         return Record(index, self._keys[index], fields)
 
-    def read_image(self, opened: memoryview, index: int) -> memoryview:
+    def read_column(self, opened: ByteRanges, field: str) -> Iterable[object]:
+        """Arrays and labels without the images."""
+        if field != self._array_field:
+            return super().read_column(opened, field)
+        return (self._read_field(opened, row) for row in self._partners)
+
+    def _read_field(self, opened: ByteRanges, row: int) -> object:
+        read = self._read_label if self._array_field == "label" else self._read_array
+        return None if row < 0 else read(opened, row)
+
+    def read_image(self, opened: ByteRanges, index: int) -> memoryview:
         """The encoded image of one record."""
         return self._images.read(opened, index)
 
@@ -222,7 +237,7 @@ class LmdbNamesStore(LmdbLayoutStore):
         lengths = ",".join("*" if length < 0 else str(length) for length in self._shape)
         return {"array": Field(f"{self._dtype.name}[{lengths}]")}
 
-    def _read_array(self, opened: memoryview, row: int) -> Array | None:
+    def _read_array(self, opened: ByteRanges, row: int) -> Array | None:
         """An array in its stated shape; None for an empty value, where the shape has no place for one."""
         value = self._arrays.read(opened, row)
         if not len(value):
@@ -239,7 +254,7 @@ class LmdbNamesStore(LmdbLayoutStore):
             ) from error
         return stored if self._dtype.isnative else stored.astype(self._dtype.newbyteorder("="))
 
-    def _read_label(self, opened: memoryview, row: int) -> object:
+    def _read_label(self, opened: ByteRanges, row: int) -> object:
         """A label that is one number, or a text."""
         if self._is_text:
             text = bytes(self._arrays.read(opened, row)).strip()

@@ -17,13 +17,15 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LeafEntries", "PageBlock", "count_pages", "is_value_page"]
+__all__ = ["OVERFLOW_HEAD_NBYTES", "LeafEntries", "PageBlock", "count_pages", "is_value_page"]
 
 Rows = NDArray[np.int64]
 
 _HEAD_NBYTES: Final = 16  # of a page: number (8 bytes), pad, flags, lower, upper
 _NODE_NBYTES: Final = 8  # head of an entry: low, high, flags, key size
 _OVERFLOW_HEAD: Final = struct.Struct("<Q2xH")  # number, flags
+OVERFLOW_HEAD_NBYTES: Final = _HEAD_NBYTES
+"""Bytes of the first page of a value before the value."""
 _BRANCH, _LEAF, _OVERFLOW = 0x01, 0x02, 0x04
 _BIGDATA, _SUBDATA, _DUPDATA = 0x01, 0x02, 0x04
 
@@ -135,7 +137,7 @@ def count_pages(value_sizes: NDArray[np.integer], page_nbytes: int) -> Rows:
     return (_HEAD_NBYTES + value_sizes.astype(np.int64) - 1) // page_nbytes + 1
 
 
-def is_value_page(whole: memoryview, offset: int, page: int) -> bool:
-    """Whether a value at ``offset`` is the one that ``page``, the first of its own pages, says it is."""
-    number, flags = _OVERFLOW_HEAD.unpack_from(whole, offset - _HEAD_NBYTES)
+def is_value_page(head: memoryview, page: int) -> bool:
+    """Whether some bytes begin as ``page`` does, the first page of a value that has pages of its own."""
+    number, flags = _OVERFLOW_HEAD.unpack_from(head)
     return bool(number == page and flags & _OVERFLOW)

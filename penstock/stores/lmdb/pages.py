@@ -17,12 +17,13 @@ MDB_node (openldap.org/software/repo/openldap.git, libraries/liblmdb).
 from __future__ import annotations
 
 import bisect
+import functools
 import io
 import mmap
 import os
 import struct
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, Self
@@ -68,6 +69,8 @@ _AHEAD: Final = 256
 """Leaf pages of a remote object that are fetched while the same number is read."""
 _NO_PAGE: Final = 0xFFFFFFFFFFFFFFFF
 _MAX_DEPTH: Final = 32  # LMDB's CURSOR_STACK
+_JOINED_PAGES: Final = 16
+_REQUEST_PAGES: Final = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +260,29 @@ class PageFile:
         if self.mirror is not None:
             return self.mirror.window
         return memoryview(mmap.mmap(self._file, 0, access=mmap.ACCESS_READ))
+
+    def map_pages(self, numbers: Sequence[int]) -> memoryview:
+        """Map the copy of a remote file, after some of its pages were fetched; the others may be zeros.
+
+        Raises
+        ------
+        StoreError
+            If they cannot be fetched, or have no place on the disk.
+        """
+        assert self.mirror is not None, "called for remote files"
+        mirror, size, groups = self.mirror, self.page_nbytes, list[list[int]]()
+        for number in sorted(numbers):
+            if 2 <= number < self.pages:  # those that are not are refused when they are parsed
+                if groups and number - groups[-1][1] <= _JOINED_PAGES and number - groups[-1][0] < _REQUEST_PAGES:
+                    groups[-1][1] = number
+                else:
+                    groups.append([number, number])
+        places = [(a * size, min((b + 1) * size, self.nbytes) - a * size) for a, b in groups]
+        asked = [mirror.submit(functools.partial(mirror.read, *place, keep=True)) for place in places]
+        for future, place in zip(asked, places, strict=True):
+            future.result()
+            mirror.require(*place)
+        return self.map()
 
     def trees(self) -> dict[bytes, BTree]:
         """The named databases."""

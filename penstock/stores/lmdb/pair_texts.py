@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.sample import Array
+from penstock.stores.common.mirrors import ByteRanges
 
 __all__ = [
     "NUMERIC",
@@ -84,7 +85,7 @@ def _parse_floats(text: bytes) -> Array:
         raise ValueError(f"a number does not fit into a float32: {error}") from error
 
 
-def parse_labels(whole: memoryview, starts: Rows, counts: Rows) -> Iterator[int | None]:
+def parse_labels(whole: ByteRanges, starts: Rows, counts: Rows) -> Iterator[int | None]:
     """The number before the first comma of each text."""
     for start, count in zip(starts.tolist(), counts.tolist(), strict=True):
         text = bytes(whole[start : start + count])

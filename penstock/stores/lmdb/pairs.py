@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError, StoreFormatError
 from penstock.sample import Array, Blob, Field, Record, Schema
 from penstock.stores.base import Indices, PathLike, Skipped
+from penstock.stores.common.mirrors import ByteRanges
 from penstock.stores.fields.box_corners import to_corners
 from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.pixels import PIXEL_DTYPES, PixelLayout
@@ -142,7 +143,11 @@ class LmdbPairsStore(LmdbLayoutStore):
         gaps = f", {counted(self._gaps, 'number')} left out" if self._gaps else ", no gaps"
         return f"pairs: {counted(len(self), 'record')} by number{gaps}, values are {values}, {read}"
 
-    def read_record(self, opened: memoryview, index: int) -> Record:
+    def find_values(self, index: int) -> Sequence[tuple[ValuePlaces, int]]:
+        """The pixels and the text of a record."""
+        return (self._images, index), (self._texts, index)
+
+    def read_record(self, opened: ByteRanges, index: int) -> Record:
         """The pixels and the parsed text of one record."""
         label, box, landmarks, more = parse_text(bytes(self._texts.read(opened, index)))
         fields: dict[str, object] = {"image": self.read_image(opened, index), "label": label}
@@ -158,7 +163,7 @@ class LmdbPairsStore(LmdbLayoutStore):
             raise ValueError("its text has a fourth field, which the first records do not have")
         return Record(index, self._keys[index], fields)
 
-    def read_image(self, opened: memoryview, index: int) -> Blob:
+    def read_image(self, opened: ByteRanges, index: int) -> Blob:
         """The pixels of one record, or its encoded image."""
         value = self._images.read(opened, index)
         if self._is_encoded:
@@ -171,13 +176,14 @@ class LmdbPairsStore(LmdbLayoutStore):
         if field != "image" or self._gathered is None:
             return super().blobs(field, indices)
         numbers = np.array(self._check_indices(indices), np.int64)
-        whole = np.frombuffer(self.get_opened(), np.uint8)
+        self.get_opened()
+        whole = np.frombuffer(self._entries.whole, np.uint8)  # of a remote file too: they are in leaf pages
         pixels = whole[self._images.begins[numbers][:, None] + self._gathered]
         pixels.flags.writeable = False
         assert self._pixels.shape is not None, "needed for pixels"
         return list(pixels.reshape(len(numbers), *self._pixels.shape))
 
-    def read_column(self, opened: memoryview, field: str) -> Iterable[object]:
+    def read_column(self, opened: ByteRanges, field: str) -> Iterable[object]:
         """Labels without the rest of the texts."""
         if field != "label":
             return super().read_column(opened, field)

@@ -24,6 +24,7 @@ from penstock.errors import ArgumentError, PenstockError, StoreFormatError
 from penstock.sample import Blob, Field, Record, Schema
 from penstock.stores.base import PathLike
 from penstock.stores.common.keys import KeyList
+from penstock.stores.common.mirrors import ByteRanges
 from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.pixels import PixelLayout
 from penstock.stores.fields.record_names import quote_names
@@ -122,7 +123,11 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
         """Order and form of the values."""
         return f"pickle-index: {counted(len(self), 'record')} by {self._order}, values are {self._form}"
 
-    def read_record(self, opened: memoryview, index: int) -> Record:
+    def find_values(self, index: int) -> Sequence[tuple[ValuePlaces, int]]:
+        """The value of a record."""
+        return ((self._values, index),)
+
+    def read_record(self, opened: ByteRanges, index: int) -> Record:
         """Unpickle one value."""
         named = self._name_values(self._load(self._values.read(opened, index)))
         fields = {}
@@ -133,15 +138,15 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
             raise ValueError(f"it has values that other records do not have: {quote_names([*named])}")
         return Record(index, self._keys[index], fields)
 
-    def read_image(self, opened: memoryview, index: int) -> Blob:
+    def read_image(self, opened: ByteRanges, index: int) -> Blob:
         """Unpickle one value, and convert its image."""
         image = self._name_values(self._load(self._values.read(opened, index)))["image"]
         return None if image is None else dict(self._converters)["image"](image)
 
-    def read_column(self, opened: memoryview, field: str) -> Iterable[object]:
+    def read_column(self, opened: ByteRanges, field: str) -> Iterable[object]:
         """A field of all records; images are not converted."""
         convert = dict(self._converters)[field]
-        for index in range(len(self)):
+        for index in self.iterate(opened):
             item = self._name_values(self._load(self._values.read(opened, index))).get(field)
             yield None if item is None else convert(item)
 

@@ -23,7 +23,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.stores.common.mirrors import ByteRanges
+
 __all__ = [
+    "FRAME_HEAD_NBYTES",
     "HEADER_NBYTES",
     "MAGIC_BYTES",
     "MAX_RECORD_NBYTES",
@@ -45,7 +48,7 @@ MAX_RECORD_NBYTES: Final = (1 << 29) - 1
 """Most bytes of a record: 29 bits hold its length."""
 
 _FRAME: Final = struct.Struct("<II")
-_FRAME_NBYTES: Final = 8
+FRAME_HEAD_NBYTES: Final = 8
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
 _CHUNK_RECORDS: Final = 1 << 16
 
@@ -72,7 +75,7 @@ first frame begins; bytes of its payload, and of what stands before the image in
 label; whether it lies in several parts."""
 
 
-def scan_frames(content: memoryview) -> Rows:
+def scan_frames(content: ByteRanges) -> Rows:
     """Find the records of a file: ``start``, ``nbytes`` and ``is_split`` of their rows, the rest is zero.
 
     Raises
@@ -82,15 +85,15 @@ def scan_frames(content: memoryview) -> Rows:
         are not in order.
     """
     offsets, words = array("q"), array("I")
-    append_offset, append_word, unpack = offsets.append, words.append, _FRAME.unpack_from
-    at, nbytes, last = 0, len(content), len(content) - _FRAME_NBYTES
+    append_offset, append_word, unpack = offsets.append, words.append, _FRAME.unpack
+    at, nbytes, last = 0, len(content), len(content) - FRAME_HEAD_NBYTES
     while at <= last:
-        magic, word = unpack(content, at)
+        magic, word = unpack(content[at : at + FRAME_HEAD_NBYTES])
         if magic != _MAGIC:
             raise ValueError(f"record {_count_records(words)} must begin with the magic number at byte {at}")
         append_offset(at)
         append_word(word)
-        at += _FRAME_NBYTES + ((word & MAX_RECORD_NBYTES) + 3 & ~3)
+        at += FRAME_HEAD_NBYTES + ((word & MAX_RECORD_NBYTES) + 3 & ~3)
     if at != nbytes:
         raise ValueError(
             f"the file of {nbytes} bytes ends inside record {_count_records(words)}; it was truncated, or its writer "
@@ -122,7 +125,7 @@ def _group_parts(offsets: NDArray[np.int64], words: NDArray[np.uint32]) -> Rows:
     return rows
 
 
-def join_parts(content: memoryview, start: int) -> bytes:
+def join_parts(content: ByteRanges, start: int) -> bytes:
     """The payload of the record in several parts whose first frame is at ``start``.
 
     Raises
@@ -133,19 +136,19 @@ def join_parts(content: memoryview, start: int) -> bytes:
     pieces: list[memoryview] = []
     part, nbytes = _FIRST, len(content)
     while part != _LAST:
-        if start + _FRAME_NBYTES > nbytes:
+        if start + FRAME_HEAD_NBYTES > nbytes:
             raise ValueError(f"the file ends inside its part at byte {start}")
-        magic, word = _FRAME.unpack_from(content, start)
+        magic, word = _FRAME.unpack(content[start : start + FRAME_HEAD_NBYTES])
         part, length = word >> 29, word & MAX_RECORD_NBYTES
         allowed = (_MIDDLE, _LAST) if pieces else (_FIRST,)
-        if magic != _MAGIC or part not in allowed or start + _FRAME_NBYTES + length > nbytes:
+        if magic != _MAGIC or part not in allowed or start + FRAME_HEAD_NBYTES + length > nbytes:
             raise ValueError(f"there is no part of it at byte {start}")
-        pieces.append(content[start + _FRAME_NBYTES : start + _FRAME_NBYTES + length])
-        start += _FRAME_NBYTES + (length + 3 & ~3)
+        pieces.append(content[start + FRAME_HEAD_NBYTES : start + FRAME_HEAD_NBYTES + length])
+        start += FRAME_HEAD_NBYTES + (length + 3 & ~3)
     return MAGIC_BYTES.join(pieces)
 
 
-def read_headers(content: memoryview, rows: Rows) -> bool:
+def read_headers(content: ByteRanges, rows: Rows) -> bool:
     """Add the headers of the images to the rows; False if a record is too short for its header and its label.
 
     Raises
@@ -155,13 +158,17 @@ def read_headers(content: memoryview, rows: Rows) -> bool:
     """
     if (rows["nbytes"] < HEADER_NBYTES).any():
         return False
-    words = np.frombuffer(content, "<u4", len(content) // 4)
     heads = np.empty((len(rows), HEADER_NBYTES // 4), np.uint32)
-    first = (rows["start"] + _FRAME_NBYTES) // 4  # frames begin at multiples of 4
+    first = rows["start"] + FRAME_HEAD_NBYTES
     whole = np.flatnonzero(~rows["is_split"])
-    for begin in range(0, len(whole), _CHUNK_RECORDS):
-        chunk = whole[begin : begin + _CHUNK_RECORDS]
-        heads[chunk] = words[first[chunk, None] + np.arange(heads.shape[1])]
+    if not isinstance(content, memoryview):
+        pieces = [content[at : at + HEADER_NBYTES] for at in first[whole].tolist()]
+        heads[whole] = np.frombuffer(b"".join(pieces), "<u4").reshape(-1, heads.shape[1])
+    else:
+        words = np.frombuffer(content, "<u4", len(content) // 4)
+        for begin in range(0, len(whole), _CHUNK_RECORDS):
+            chunk = whole[begin : begin + _CHUNK_RECORDS]
+            heads[chunk] = words[first[chunk, None] // 4 + np.arange(heads.shape[1])]  # at multiples of 4
     for row in np.flatnonzero(rows["is_split"]).tolist():  # a part may end inside the header
         heads[row] = np.frombuffer(join_parts(content, int(rows["start"][row])), "<u4", heads.shape[1])
     rows["flag"], rows["label"] = heads[:, 0], heads[:, 1].copy().view(np.float32)

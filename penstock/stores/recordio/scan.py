@@ -16,8 +16,17 @@ from numpy.typing import NDArray
 from penstock.sample import Array
 from penstock.stores.common.keys import KeyList
 from penstock.stores.common.mapped_files import MappedFiles
+from penstock.stores.common.mirrors import MirrorBytes
 from penstock.stores.common.regular_file import open_regular
-from penstock.stores.recordio.format import ROW, Rows, parse_index, read_headers, scan_frames
+from penstock.stores.recordio.format import (
+    FRAME_HEAD_NBYTES,
+    HEADER_NBYTES,
+    ROW,
+    Rows,
+    parse_index,
+    read_headers,
+    scan_frames,
+)
 from penstock.wording import counted
 
 __all__ = ["RecordTable", "scan_files"]
@@ -81,7 +90,10 @@ _Piece = tuple[Rows, list[str] | None]
 
 
 def _scan_file(mapped: MappedFiles, number: int, path: Path | None, is_explicit: bool, image_header: bool) -> _Piece:
-    content = mapped.whole(number)
+    listed = None if path is None else _read_index(path)
+    content = mapped.whole(number) if listed is None else mapped.ranges(number)
+    if listed is not None and isinstance(content, MirrorBytes):
+        content.fetch(np.sort(listed[1]).tolist(), FRAME_HEAD_NBYTES + HEADER_NBYTES)
     rows = scan_frames(content)
     rows["shard"] = number
     if image_header and not read_headers(content, rows):
@@ -89,19 +101,25 @@ def _scan_file(mapped: MappedFiles, number: int, path: Path | None, is_explicit:
             "not all records have the header of an image (24 bytes); open it with image_header=False to read each "
             "record as bytes"
         )
-    if path is None:
+    if path is None or listed is None:
         return rows, None
-    listed, keys = _match_index(path, rows["start"], is_explicit)
-    return rows[listed], keys
+    chosen, keys = _match_index(path, *listed, rows["start"], is_explicit)
+    return rows[chosen], keys
 
 
-def _match_index(path: Path, starts: NDArray[np.int64], is_explicit: bool) -> tuple[NDArray[np.int64], list[str]]:
-    """The rows that an ``.idx`` file lists, in the order of the file of records, and their keys."""
+def _read_index(path: Path) -> tuple[list[str], NDArray[np.int64]]:
+    """Keys and offsets of an ``.idx`` file."""
     try:
         with os.fdopen(open_regular(path), "rb") as file:
-            keys, offsets = parse_index(file.read().decode())
+            return parse_index(file.read().decode())
     except ValueError as error:
         raise ValueError(f"{path.name} is no index of a RecordIO file: {error}") from error
+
+
+def _match_index(
+    path: Path, keys: list[str], offsets: NDArray[np.int64], starts: NDArray[np.int64], is_explicit: bool
+) -> tuple[NDArray[np.int64], list[str]]:
+    """The rows that an ``.idx`` file lists, in the order of the file of records, and their keys."""
     advice = "write it again, or open the store with index=False"
     rows = np.minimum(np.searchsorted(starts, offsets), max(len(starts) - 1, 0))
     if len(offsets) and (not len(starts) or (starts[rows] != offsets).any()):

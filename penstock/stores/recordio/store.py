@@ -12,7 +12,6 @@ A whole record is a view of the mapped file; one in several parts is joined. The
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -26,12 +25,12 @@ from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import PathLike
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.record_index import load_or_scan
-from penstock.stores.common.regular_file import open_regular
+from penstock.stores.common.regular_file import open_file
 from penstock.stores.container import ContainerStore, select_given
 from penstock.stores.fields.image_signatures import are_images
 from penstock.stores.indices import spread_indices
 from penstock.stores.location import Location
-from penstock.stores.recordio.format import HEADER_NBYTES, MAGIC_BYTES, ROW, join_parts
+from penstock.stores.recordio.format import FRAME_HEAD_NBYTES, HEADER_NBYTES, MAGIC_BYTES, ROW, join_parts
 from penstock.stores.recordio.labels import find_boxes, find_label_field, is_detection_label
 from penstock.stores.recordio.scan import RecordTable, scan_files
 from penstock.stores.recordio.writer import RecordioWriter, find_storable
@@ -40,7 +39,6 @@ from penstock.wording import counted
 __all__ = ["RecordioStore"]
 
 _VERSION: Final = "recordio-2"
-_FRAME_NBYTES: Final = 8
 _INDEX_LINE: Final = re.compile(rb"[^\t\n\0]+\t[0-9]{1,18}\r?\n")
 _RECOGNISED_NBYTES: Final = 300
 _LABEL_FORMATS: Final = ("auto", "array", "detection")
@@ -108,6 +106,7 @@ class RecordioStore(ContainerStore[MappedFiles]):
             table = load_or_scan(
                 self.location,
                 f"{_VERSION}:{self.digest()}",
+                lambda: f"{_VERSION}:{self.fingerprint()}",
                 scan,
                 lambda arrays: RecordTable.from_arrays(arrays, len(self._records)),
             )
@@ -154,6 +153,13 @@ class RecordioStore(ContainerStore[MappedFiles]):
         """The files of these records."""
         return {self._shards[index] for index in indices}
 
+    def ranges_of(self, opened: MappedFiles, indices: Sequence[int]) -> Iterable[tuple[int, int, int]]:
+        """The payload of each record that is not in several parts."""
+        del opened
+        for index in indices:
+            if not self._split[index]:
+                yield self._shards[index], self._starts[index] + FRAME_HEAD_NBYTES, self._lengths[index]
+
     def read_record(self, opened: MappedFiles, index: int) -> Record:
         """One record; the image is a view."""
         schema = self._schema.fields
@@ -190,13 +196,13 @@ class RecordioStore(ContainerStore[MappedFiles]):
     def recognises(cls, path: str) -> bool:
         """A file that begins with the magic number, or an ``.idx`` file that begins with a key and an offset."""
         try:
-            with os.fdopen(open_regular(path), "rb") as opened:
+            with open_file(path) as opened:
                 head = opened.read(_RECOGNISED_NBYTES)
         except OSError:
             return False
         if path.endswith(".idx"):
             return _INDEX_LINE.match(head) is not None
-        return head[:4] == MAGIC_BYTES and len(head) >= _FRAME_NBYTES and head[7] >> 5 in {0, 1}
+        return head[:4] == MAGIC_BYTES and len(head) >= FRAME_HEAD_NBYTES and head[7] >> 5 in {0, 1}
 
     @classmethod
     def storable(cls, schema: Schema) -> Schema:
@@ -213,8 +219,8 @@ class RecordioStore(ContainerStore[MappedFiles]):
     def _read_payload(self, opened: MappedFiles, index: int) -> memoryview:
         file, start = self._shards[index], self._starts[index]
         if self._split[index]:
-            return memoryview(join_parts(opened.whole(file), start))
-        return opened.view(file, start + _FRAME_NBYTES, self._lengths[index])
+            return memoryview(join_parts(opened.ranges(file), start))
+        return opened.view(file, start + FRAME_HEAD_NBYTES, self._lengths[index])
 
     def _find_blob(self, payload: memoryview, index: int) -> memoryview | None:
         """The image, or None where it has no bytes; other bytes may be none."""
@@ -258,7 +264,7 @@ class RecordioStore(ContainerStore[MappedFiles]):
         return are_images(self._read_payload(mapped, index)[self._heads[index] :] for index in sampled.tolist())
 
     def _read_arrays(self, mapped: MappedFiles) -> Iterator[NDArray[np.float32]]:
-        for index in range(len(self)):
+        for index in self.iterate(mapped):
             label = self._read_array(self._read_payload(mapped, index), index)
             yield np.empty(0, np.float32) if label is None else label
 

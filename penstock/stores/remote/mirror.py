@@ -194,7 +194,7 @@ class Mirror:
                 return False
         return True
 
-    def submit(self, call: Callable[[], object]) -> object:
+    def submit(self, call: Callable[[], object]) -> Future[object]:
         """See :class:`~penstock.stores.common.mirrors.MirrorFile`."""
         return get_fetcher().submit(call, 0)
 

@@ -27,6 +27,7 @@ from penstock.sample import Array, Field, Record
 from penstock.stores.base import PathLike
 from penstock.stores.common.keys import make_keys
 from penstock.stores.common.mapped_files import MappedFiles
+from penstock.stores.common.mirrors import ByteRanges
 from penstock.stores.container import ContainerStore, select_given
 from penstock.stores.fields.column_names import name_columns, select_columns
 from penstock.stores.fields.image_signatures import are_images
@@ -35,6 +36,7 @@ from penstock.stores.shards.beton_fields import (
     VERSION,
     OpenedBeton,
     ReadValue,
+    locate_value,
     make_reader,
     parse_head,
 )
@@ -94,7 +96,7 @@ class BetonStore(ContainerStore[OpenedBeton]):
         options = select_given(type(self), **stated, fields=fields, raw=raw)
         super().__init__(path, files=None, **options)
         with self.opening(".beton file"):
-            self._head = parse_head(MappedFiles(self._files).whole(0))
+            self._head = parse_head(MappedFiles(self._files).ranges(0))
         names = [field.name for field in self._head.fields]
         wanted = select_columns(names, cast("Sequence[str] | None", options.get("fields")), stated=stated)
         opened = self._opened.get()
@@ -111,7 +113,7 @@ class BetonStore(ContainerStore[OpenedBeton]):
     def recognises(cls, path: str) -> bool:
         """Whether the header is that of such a file, and agrees with its size."""
         try:
-            parse_head(MappedFiles([Path(path)]).whole(0))
+            parse_head(MappedFiles([Path(path)]).ranges(0))
         except ArgumentError:
             return True  # a field of a custom type
         except (OSError, ValueError, PenstockError):
@@ -129,16 +131,24 @@ class BetonStore(ContainerStore[OpenedBeton]):
 
     def open_files(self) -> OpenedBeton:
         """Map the file, and find the sizes of its JPEGs in the table of allocations."""
-        view = MappedFiles(self._files).whole(0)
+        view = MappedFiles(self._files).ranges(0)
         head = self._head
         if len(view) < head.table:
             raise StoreFormatError("the file is truncated", store=self.url)
-        metadata = np.frombuffer(view, head.metadata, head.count, head.begin)
+        metadata = np.frombuffer(view[head.begin : head.data_begin], head.metadata, head.count)
         nbytes = {}
         for number, field in enumerate(head.fields):
             if field.type == 2 and (entries := metadata[f"f{number}"])["mode"].min(initial=1) == 0:
                 nbytes[field.name] = self._find_sizes(view, entries["place"])
         return OpenedBeton(view, metadata, nbytes)
+
+    def ranges_of(self, opened: OpenedBeton, indices: Sequence[int]) -> Iterable[tuple[int, int, int]]:
+        """What each record has in the pages."""
+        for index in indices:
+            entry = opened.metadata[index].item()
+            for number, _ in self._readers.values():
+                if (place := locate_value(self._head.fields[number], opened, entry[number], index)) is not None:
+                    yield 0, *place
 
     def read_record(self, opened: OpenedBeton, index: int) -> Record:
         """One record; images are views of the mapped file."""
@@ -160,7 +170,7 @@ class BetonStore(ContainerStore[OpenedBeton]):
         if self._head.fields[number].type in {0, 1}:
             values: list[object] = opened.metadata[f"f{number}"]["number"].tolist()
             return values
-        return map(self.make_blob_reader(opened, field, ()), range(len(self)))
+        return map(self.make_blob_reader(opened, field, ()), self.iterate(opened))
 
     def read_keys(self) -> Sequence[str]:
         """The values of the field of the keys; else the numbers of the rows."""
@@ -172,12 +182,12 @@ class BetonStore(ContainerStore[OpenedBeton]):
     def _key_field(self) -> str:
         return list(self.schema.fields)[self._named.columns.index(str(self._named.key))]
 
-    def _find_sizes(self, view: memoryview, places: NDArray[np.uint64]) -> NDArray[np.int64]:
+    def _find_sizes(self, view: ByteRanges, places: NDArray[np.uint64]) -> NDArray[np.int64]:
         """The number of bytes allocated at each place; -1 where none are."""
         rest = len(view) - self._head.table
         if rest % _ALLOCATION.itemsize or not rest:
             raise StoreFormatError(f"its table of allocations is truncated: {rest} bytes", store=self.url)
-        table: Array = np.frombuffer(view, _ALLOCATION, rest // _ALLOCATION.itemsize, self._head.table)
+        table: Array = np.frombuffer(view[self._head.table :], _ALLOCATION)
         table = table[np.lexsort((table["nbytes"], table["place"]))]
         found = np.searchsorted(table["place"], places, side="right") - 1
         is_there = (found >= 0) & (table["place"][found] == places)

@@ -26,9 +26,19 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, StoreFormatError
 from penstock.sample import Array, DType
+from penstock.stores.common.mirrors import ByteRanges
 from penstock.stores.fields.values import read_json, view_array
 
-__all__ = ["VERSION", "BetonField", "BetonHead", "OpenedBeton", "ReadValue", "make_reader", "parse_head"]
+__all__ = [
+    "VERSION",
+    "BetonField",
+    "BetonHead",
+    "OpenedBeton",
+    "ReadValue",
+    "locate_value",
+    "make_reader",
+    "parse_head",
+]
 
 VERSION: Final = 2
 """The version of the format that is read."""
@@ -85,7 +95,7 @@ class BetonHead:
 class OpenedBeton:
     """A mapped file: its bytes, the metadata of all records, and the sizes of JPEGs, by the name of their field."""
 
-    view: memoryview
+    view: ByteRanges
     metadata: Array
     jpeg_nbytes: dict[str, NDArray[np.int64]]
 
@@ -94,7 +104,7 @@ ReadValue = Callable[[OpenedBeton, tuple[int, ...], int], object]
 """Reads a value of an opened file from the metadata of a field and the index of the record."""
 
 
-def parse_head(view: memoryview) -> BetonHead:
+def parse_head(view: ByteRanges) -> BetonHead:
     """The header of a file.
 
     Raises
@@ -106,7 +116,7 @@ def parse_head(view: memoryview) -> BetonHead:
     """
     if len(view) < _HEADER.size:
         raise StoreFormatError(f"its {len(view)} bytes are shorter than the header of a .beton file")
-    version, field_count, _, count, table = _HEADER.unpack_from(view)
+    version, field_count, _, count, table = _HEADER.unpack(view[: _HEADER.size])
     if version != VERSION:
         raise StoreFormatError(f"the version of a .beton file must be {VERSION}, got {version}")
     begin = _HEADER.size + field_count * FIELD_NBYTES
@@ -115,7 +125,8 @@ def parse_head(view: memoryview) -> BetonHead:
             f"it is truncated, or no .beton file: {field_count} fields, a table at byte {table} of {len(view)}"
         )
     try:
-        fields = tuple(_parse_field(view, _HEADER.size + number * FIELD_NBYTES) for number in range(field_count))
+        heads = view[_HEADER.size : begin]
+        fields = tuple(_parse_field(heads, number * FIELD_NBYTES) for number in range(field_count))
     except (ValueError, TypeError, RecursionError) as error:
         if isinstance(error, ArgumentError):
             raise
@@ -127,6 +138,16 @@ def parse_head(view: memoryview) -> BetonHead:
     if data_begin > table:
         raise StoreFormatError(f"it is truncated: {count} records do not fit before byte {table}")
     return BetonHead(fields, count, metadata, begin, data_begin, table)
+
+
+def locate_value(field: BetonField, opened: OpenedBeton, stored: tuple[int, ...], index: int) -> tuple[int, int] | None:
+    """Offset and number of bytes of a value that is in the pages of a file; None for another."""
+    if field.type == 2:
+        mode, width, height, offset = stored
+        return offset, width * height * 3 if mode else max(int(opened.jpeg_nbytes[field.name][index]), 0)
+    if field.dtype is not None:
+        return stored[0], math.prod(field.shape) * field.dtype.itemsize
+    return (stored[0], stored[1]) if field.type in {3, 5} else None
 
 
 def make_reader(field: BetonField, head: BetonHead, *, encodes_raw: bool = False) -> ReadValue:
@@ -175,7 +196,7 @@ def _make_image_reader(field: BetonField, head: BetonHead, *, encodes_raw: bool)
     return read
 
 
-def _slice(view: memoryview, head: BetonHead, offset: int, nbytes: int) -> memoryview:
+def _slice(view: ByteRanges, head: BetonHead, offset: int, nbytes: int) -> memoryview:
     if nbytes and not head.data_begin <= offset <= offset + nbytes <= head.table:
         raise ValueError(f"its bytes {offset} to {offset + nbytes} are not inside the pages of the file")
     return view[offset : offset + nbytes]

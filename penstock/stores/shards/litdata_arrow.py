@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from penstock.errors import StoreFormatError
 from penstock.stores.arrow.files import ArrowStore
 from penstock.stores.common.mapped_files import MappedFiles
-from penstock.stores.common.regular_file import open_regular
+from penstock.stores.common.regular_file import open_file
 from penstock.stores.location import Location
 from penstock.stores.shards.litdata import LitDataStore
 from penstock.stores.shards.shard_index import join_inside, read_index_head, read_index_json, refuse_parts
@@ -97,7 +97,7 @@ def _find_arrow(whole: memoryview, path: Path) -> tuple[int, int]:
 
 def _holds_rows_only(path: Path) -> bool:
     try:
-        with os.fdopen(open_regular(path), "rb") as file:
+        with open_file(path) as file:
             head = file.read(_OFFSETS.size)
             file.seek(-len(_END), os.SEEK_END)
             tail = file.read()

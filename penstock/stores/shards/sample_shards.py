@@ -12,6 +12,7 @@ offsets and a few sizes; encoded images are views. A subclass parses ``index.jso
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import struct
@@ -31,6 +32,7 @@ from penstock.stores.base import PathLike
 from penstock.stores.common.decompressed import DecompressedCopies, Expand, select_cache_options
 from penstock.stores.common.keys import make_keys
 from penstock.stores.common.mapped_files import MappedFiles
+from penstock.stores.common.mirrors import ByteRanges, find_mirror
 from penstock.stores.container import DAMAGE, ContainerStore, select_given
 from penstock.stores.fields.column_names import name_columns, select_columns
 from penstock.stores.fields.values import ValueReader, find_kind, find_pixels_kind, read_pil, view_array
@@ -93,25 +95,37 @@ class OpenedShards:
 
     def __init__(self, shards: Sequence[SampleShard], copies: DecompressedCopies) -> None:
         self._shards, self._copies = shards, copies
-        self._views: list[memoryview | None] = [None] * len(shards)
+        self._views: list[tuple[ByteRanges, memoryview] | None] = [None] * len(shards)
 
-    def get(self, number: int) -> memoryview:
-        """The uncompressed bytes of a shard whose table of offsets is inside it."""
+    def get(self, number: int) -> tuple[ByteRanges, memoryview]:
+        """The uncompressed bytes of a shard, and those of them with its table of offsets."""
         return self._views[number] or self._open(number)
 
-    def _open(self, number: int) -> memoryview:
+    def announce_tables(self, numbers: Iterable[int]) -> Callable[[Callable[[], object]], object] | None:
+        """Begin to fetch the tables of remote shards; see :meth:`ContainerStore.announce_places`."""
+        submit = None
+        for number in numbers:
+            shard = self._shards[number]
+            mirror = None if self._views[number] or shard.codec else find_mirror(shard.path)
+            if mirror is not None and mirror.announce([(0, min(4 * shard.count + 8, mirror.nbytes))]):
+                submit = mirror.submit
+        return submit
+
+    def _open(self, number: int) -> tuple[ByteRanges, memoryview]:
         shard, path = self._shards[number], self._shards[number].path
         if shard.codec:
             path = self._copies.find(path, shard.codec, nbytes=shard.nbytes, expand=shard.expand)
-        view = MappedFiles([path]).whole(0)
+        view = MappedFiles([path]).ranges(0)
         if shard.nbytes is not None and len(view) != shard.nbytes:
             raise ValueError(f"{shard.path.name} must have {shard.nbytes} bytes by the index, got {len(view)}")
         if len(view) < 4 * shard.count + 8:
             raise ValueError(f"{shard.path.name} is too short for {counted(shard.count, 'sample')}")
-        if (count := _COUNT.unpack_from(view)[0]) != shard.count:
+        mirror, end = find_mirror(path), 4 * shard.count + 8
+        table = view[:end] if mirror is None else mirror.read(0, end, keep=True)
+        if (count := _COUNT.unpack_from(table)[0]) != shard.count:
             raise ValueError(f"{shard.path.name} must have {counted(shard.count, 'sample')} by the index, got {count}")
-        self._views[number] = view
-        return view
+        self._views[number] = view, table
+        return view, table
 
 
 class SampleShardStore(ContainerStore[OpenedShards]):
@@ -217,6 +231,21 @@ class SampleShardStore(ContainerStore[OpenedShards]):
         """The shards of some records."""
         return {bisect_right(self._ends, index) for index in indices}
 
+    def ranges_of(self, opened: OpenedShards, indices: Sequence[int]) -> Iterable[tuple[int, int, int]]:
+        """The sample of each record, where its shard is not compressed."""
+        for index in indices:
+            number = bisect_right(self._ends, index)
+            if not self._shards[number].codec:
+                with contextlib.suppress(ValueError, OSError):  # reading the record raises it
+                    begin, end = _PAIR.unpack_from(opened.get(number)[1], 4 + 4 * (index - self._starts[number]))
+                    yield number, begin, max(end - begin, 0)
+
+    def announce_places(
+        self, opened: OpenedShards, indices: Sequence[int]
+    ) -> Callable[[Callable[[], object]], object] | None:
+        """Begin to fetch the tables of offsets."""
+        return opened.announce_tables(self.files_of(indices))
+
     def read_record(self, opened: OpenedShards, index: int) -> Record:
         """One record; encoded images are views of the mapped shard."""
         values = self._read_values(opened, index, self._steps)
@@ -244,7 +273,7 @@ class SampleShardStore(ContainerStore[OpenedShards]):
 
     def _iterate(self, opened: OpenedShards, place: int) -> Iterator[object]:
         steps = [self._steps[place]]
-        for index in range(len(self)):
+        for index in self.iterate(opened):
             yield self._read_values(opened, index, steps)[0]
 
     def _read_values(
@@ -252,21 +281,22 @@ class SampleShardStore(ContainerStore[OpenedShards]):
     ) -> list[object]:
         """The values of some columns of a sample: their places among all columns, and their readers."""
         number = bisect_right(self._ends, index)
-        view = opened.get(number)
-        begin, end = _PAIR.unpack_from(view, 4 + 4 * (index - self._starts[number]))
-        at = begin + self._sizes.size
-        if not 8 <= begin <= at <= end <= len(view):
-            raise ValueError(f"its bytes {begin} to {end} are not inside the {len(view)} of its shard")
+        whole, table = opened.get(number)
+        begin, end = _PAIR.unpack_from(table, 4 + 4 * (index - self._starts[number]))
+        at = self._sizes.size
+        if not 8 <= begin <= begin + at <= end <= len(whole):
+            raise ValueError(f"its bytes {begin} to {end} are not inside the {len(whole)} of its shard")
+        view = whole[begin:end]
         bounds = [at]
         if self._has_sizes:
-            sizes = iter(self._sizes.unpack_from(view, begin))
+            sizes = iter(self._sizes.unpack_from(view))
             for fixed in self._fixed_nbytes:
                 at += next(sizes) if fixed is None else fixed
                 bounds.append(at)
-            if at != end:
-                raise ValueError(f"its values end at byte {at}, and it ends at byte {end}")
+            if at != end - begin:
+                raise ValueError(f"its values end at byte {begin + at}, and it ends at byte {end}")
         else:
-            bounds.append(end)
+            bounds.append(end - begin)
         return [read(view[bounds[place] : bounds[place + 1]]) for place, read in steps]
 
     @property

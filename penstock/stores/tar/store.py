@@ -25,6 +25,7 @@ from penstock.stores.common.compression import PROGRAMS, DecompressedFile, find_
 from penstock.stores.common.decompressed import DecompressedCopies, select_cache_options
 from penstock.stores.common.keys import KeyList
 from penstock.stores.common.mapped_files import MappedFiles
+from penstock.stores.common.mirrors import announce_ends
 from penstock.stores.common.record_index import load_or_scan
 from penstock.stores.container import ContainerStore, select_given
 from penstock.stores.fields.record_names import make_natural_key
@@ -87,12 +88,14 @@ class TarStore(ContainerStore[MappedFiles]):
         super().__init__(location, files=shards, **options)
         self._copies = DecompressedCopies(shards, cache, cache_nbytes)
         with self.opening("tar file"):
+            announce_ends(shards)
             self._codecs = tuple(map(find_codec, shards))
             mapped = self.open_files()
             names = [shard.name for shard in shards]
             index = load_or_scan(
                 location,
                 f"{_VERSION}:{self.digest()}",
+                lambda: f"{_VERSION}:{self.fingerprint()}",
                 lambda: scan_shards(names, mapped.whole).to_arrays(),
                 lambda arrays: TarIndex.from_arrays(arrays, len(shards)),
             )
@@ -142,6 +145,14 @@ class TarStore(ContainerStore[MappedFiles]):
         shards = self._shards
         return {shards[index] for index in indices}
 
+    def ranges_of(self, opened: MappedFiles, indices: Sequence[int]) -> Iterable[tuple[int, int, int]]:
+        """The files of each record, where its shard is not compressed."""
+        del opened
+        for index in indices:
+            if not self._codecs[shard := self._shards[index]]:
+                for number in range(self._begins[index], self._begins[index + 1]):
+                    yield shard, self._offsets[number], self._sizes[number]
+
     def read_record(self, opened: MappedFiles, index: int) -> Record:
         """One record; encoded bytes are views."""
         shard, at = self._shards[index], self._begins[index]
@@ -171,7 +182,7 @@ class TarStore(ContainerStore[MappedFiles]):
         """The values of a field, from its files only."""
         suffixes = self._plan.find_suffixes(field)
         places = self._places_of(field)
-        for index in range(len(self)):
+        for index in self.iterate(opened):
             place = places[self._groups[index]]
             if place < 0:
                 yield None

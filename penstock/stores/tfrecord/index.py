@@ -24,7 +24,7 @@ from penstock.errors import ArgumentError, StoreFormatError
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Array
 from penstock.stores.common.keys import KeyList
-from penstock.stores.common.regular_file import open_regular
+from penstock.stores.common.regular_file import open_file
 from penstock.stores.fields.record_names import make_natural_key, quote_names
 from penstock.stores.fields.usual_names import KEY_NAMES
 from penstock.stores.location import Location
@@ -114,7 +114,7 @@ def is_tfrecord(path: Path) -> bool:
 
 def find_codec(path: Path) -> str | None:
     """The compression of a file: ``"gz"``, ``"zlib"``, or empty; None if it is no TFRecord file. Raises OSError."""
-    with os.fdopen(open_regular(path), "rb") as file:
+    with open_file(path) as file:
         head = file.read(_HEAD_NBYTES)
     if is_frame(head):
         return ""

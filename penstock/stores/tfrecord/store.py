@@ -27,8 +27,9 @@ from penstock.stores.base import PathLike
 from penstock.stores.common.compression import PROGRAMS
 from penstock.stores.common.decompressed import DecompressedCopies, select_cache_options
 from penstock.stores.common.mapped_files import MappedFiles
+from penstock.stores.common.mirrors import announce_ends
 from penstock.stores.common.record_index import load_or_scan
-from penstock.stores.container import ContainerStore, select_given
+from penstock.stores.container import ContainerStore, fingerprint_files, select_given
 from penstock.stores.fields.column_names import find_image, name_columns, select_columns
 from penstock.stores.fields.pixels import PIXEL_DTYPES, PixelLayout
 from penstock.stores.indices import spread_indices
@@ -173,6 +174,13 @@ class TFRecordStore(ContainerStore[MappedFiles]):
         """The files of some records."""
         return {bisect_right(self._ends, index) for index in indices}
 
+    def ranges_of(self, opened: MappedFiles, indices: Sequence[int]) -> Iterable[tuple[int, int, int]]:
+        """The record and its checksum, where its file is not compressed."""
+        del opened
+        for index in indices:
+            if not self._codecs[number := bisect_right(self._ends, index)]:
+                yield number, self._offsets[index], self._lengths[index] + CRC_NBYTES
+
     def read_record(self, opened: MappedFiles, index: int) -> Record:
         """One record; its image is a view of the mapped file."""
         record = self._view(opened, index, check=self._check)
@@ -183,7 +191,7 @@ class TFRecordStore(ContainerStore[MappedFiles]):
     def read_column(self, opened: MappedFiles, field: str) -> Iterable[object]:
         """The values of one field; images are not touched, and checksums not compared."""
         read = dict(self._readers)[field]
-        for index in range(len(self)):
+        for index in self.iterate(opened):
             record = self._view(opened, index, check=False)
             yield read(parse_example(record), record)
 
@@ -200,13 +208,20 @@ class TFRecordStore(ContainerStore[MappedFiles]):
 
     def _find_index(self, key: str | None) -> RecordIndex:
         with self.opening("TFRecord file"):
+            announce_ends(self._files)
             self._codecs = [self._find_codec(path) for path in self._files]
             digest = xxhash.xxh3_128(f"{_VERSION} {key!r}".encode())
             for path, identity in zip(self._files, self._identities, strict=True):
                 digest.update(
                     f"{path.name}\0{identity.nbytes}\0{identity.changed_ns}\0".encode(errors="surrogateescape")
                 )
-            index = load_or_scan(self.location, digest.hexdigest(), lambda: self._scan(key), parse_index)
+            index = load_or_scan(
+                self.location,
+                digest.hexdigest(),
+                lambda: fingerprint_files(self._files, f"{_VERSION} {key!r}"),
+                lambda: self._scan(key),
+                parse_index,
+            )
         if not len(index.places) or not index.summaries:
             raise StoreFormatError("there are no records with features", store=self.url)
         return index
