@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from penstock.trace import STAGES
+from penstock.wording import counted, format_bytes
 
-__all__ = ["LoaderRates", "QueueStats", "StageStats", "Stats", "WorkerStats", "make_stages"]
+__all__ = ["LoaderRates", "QueueStats", "RemoteStats", "StageStats", "Stats", "WorkerStats", "make_stages"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,94 @@ class QueueStats:
 
 
 @dataclass(frozen=True, slots=True)
+class RemoteStats:
+    """What was fetched from remote stores, over all threads and worker processes; all 0 where no store is remote.
+
+    A worker process sends its counts with its next batch. What was fetched to open a store is left out.
+
+    Parameters
+    ----------
+    requests, retries, hedges : int
+        Requests that were sent; of these, repeated after an error that may pass, and sent again because the first one
+        took far longer than others.
+    responses : int
+        Requests for bytes that were answered.
+    nbytes : int
+        Bytes that came.
+    first_byte_ns, transfer_ns : int
+        Nanoseconds from sending a request to the beginning of its answer, and from there to its end, summed over all
+        responses; many are under way at once.
+    retry_ns : int
+        Nanoseconds of requests that failed, and of the pauses after them.
+    wait_ns : int
+        Nanoseconds in which readers waited for bytes that were not there yet, summed over all readers.
+    reads, read_nbytes : int
+        Records that were read from remote stores, and their bytes; also other ranges, such as pages of an index.
+    misses, missed_nbytes : int
+        Those that were not in the cache when they were asked for.
+    """
+
+    requests: int = 0
+    retries: int = 0
+    hedges: int = 0
+    responses: int = 0
+    nbytes: int = 0
+    first_byte_ns: int = 0
+    transfer_ns: int = 0
+    retry_ns: int = 0
+    wait_ns: int = 0
+    reads: int = 0
+    read_nbytes: int = 0
+    misses: int = 0
+    missed_nbytes: int = 0
+
+    def __add__(self, other: RemoteStats) -> RemoteStats:
+        return RemoteStats(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+
+    def __sub__(self, other: RemoteStats) -> RemoteStats:
+        return RemoteStats(*(getattr(self, each.name) - getattr(other, each.name) for each in fields(self)))
+
+    def __bool__(self) -> bool:
+        return bool(self.requests or self.reads)
+
+    @property
+    def hit_rate(self) -> float:
+        """Part of the bytes that were read which the cache had, 0..1."""
+        return min(max(1 - self.missed_nbytes / self.read_nbytes, 0.0), 1.0) if self.read_nbytes else 0.0
+
+    @property
+    def record_hit_rate(self) -> float:
+        """Part of the records that were read which the cache had, 0..1."""
+        return min(max(1 - self.misses / self.reads, 0.0), 1.0) if self.reads else 0.0
+
+    @property
+    def latency_ms(self) -> float:
+        """Milliseconds until the first byte of a response, on average."""
+        return self.first_byte_ns / self.responses / 1e6 if self.responses else 0.0
+
+    @property
+    def waiting(self) -> dict[str, float]:
+        """Parts of :attr:`wait_ns` for ``latency``, ``bandwidth`` and ``retries``, each 0..1.
+
+        It is divided as the time of all requests is: to the first byte, from it to the last one, in vain.
+        """
+        parts = {"latency": self.first_byte_ns, "bandwidth": self.transfer_ns, "retries": self.retry_ns}
+        total = sum(parts.values())
+        return {name: time_ns / total if total else 0.0 for name, time_ns in parts.items()}
+
+    def __str__(self) -> str:
+        text = (
+            f"remote: {self.hit_rate:.0%} of {format_bytes(self.read_nbytes)} from the cache "
+            f"({self.record_hit_rate:.0%} of the records); {counted(self.requests, 'request')}, "
+            f"{format_bytes(self.nbytes)} fetched, {self.latency_ms:.0f} ms to the first byte"
+        )
+        again = ((self.retries, "repeated after an error"), (self.hedges, "sent again because they were slow"))
+        text += "".join(f", {count} {what}" for count, what in again if count)
+        shares = ", ".join(f"{share:.0%} for {name}" for name, share in self.waiting.items())
+        return f"{text}\n        readers waited {self.wait_ns / 1e9:.3f} s: {shares}"
+
+
+@dataclass(frozen=True, slots=True)
 class Stats:
     """A snapshot of a loader's counters since its construction.
 
@@ -113,6 +202,8 @@ class Stats:
         Batches ready and under way when the snapshot was taken.
     taken_ns : int
         When it was taken (``time.perf_counter_ns``); not compared by ``==``.
+    remote : RemoteStats
+        What was fetched from remote stores.
     """
 
     stages: tuple[StageStats, ...]
@@ -125,6 +216,7 @@ class Stats:
     sample_nbytes: float = 0.0
     queue: QueueStats = QueueStats()
     taken_ns: int = field(default=0, compare=False, repr=False)
+    remote: RemoteStats = RemoteStats()
 
     @property
     def nbytes(self) -> int:
@@ -152,6 +244,7 @@ class Stats:
             queue=self.queue,
             all_batches=self.batches,
             all_samples=self.samples,
+            remote=self.remote - before.remote,
         )
 
     def __getitem__(self, stage: str) -> StageStats:
@@ -167,6 +260,7 @@ class Stats:
         for s in self.stages:
             share = "" if s.stage == "wait" else f"{s.share:.0%}"
             lines.append(f"{s.stage:<10}{s.time_ns / 1e9:>10.3f} s{s.items:>10}{s.us_per_item:>11.1f} us{share:>8}")
+        lines += ["", str(self.remote)] if self.remote else []
         return "\n".join(lines)
 
 
@@ -201,6 +295,8 @@ class LoaderRates:
         may belong to the span before.
     queue : QueueStats
         At the end of the span.
+    remote : RemoteStats
+        What was fetched in it from remote stores.
     """
 
     seconds: float
@@ -215,6 +311,7 @@ class LoaderRates:
     queue: QueueStats
     all_batches: int
     all_samples: int
+    remote: RemoteStats = RemoteStats()
 
     def __str__(self) -> str:
         parts = [f"{self.samples_per_s:,.0f} samples/s", f"waiting {self.waiting:.0%}"]
@@ -223,4 +320,8 @@ class LoaderRates:
         parts += [" ".join(shown)] if shown else []
         if self.queue.limit > 1:
             parts.append(f"{self.queue.ready} of {self.queue.limit} ready")
+        if self.remote:
+            parts.append(
+                f"cache {self.remote.hit_rate:.0%}, {format_bytes(self.remote.nbytes / self.seconds)}/s fetched"
+            )
         return ", ".join(parts)

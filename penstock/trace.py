@@ -8,19 +8,22 @@ A worker opens a stage for each chunk of rows, not for each sample::
 :func:`stage` and :func:`add` write to the trace that the worker has activated for its thread
 (:meth:`Trace.activate`); without one they do nothing, so that datasets need no reference to it. Each thread adds to its
 own counters, without a lock; :meth:`Trace.total` sums them.
+
+What is fetched from remote stores is counted by :func:`count_remote`. A thread that sends requests counts for the trace
+of the thread that asked for them (:class:`counting`).
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar, Final
 
 from penstock import forks
 
-__all__ = ["STAGES", "Observer", "Trace", "add", "name_worker", "stage"]
+__all__ = ["STAGES", "Observer", "Trace", "add", "count_remote", "counting", "current", "name_worker", "stage"]
 
 STAGES: Final = ("read", "decode", "augment", "collate", "transport", "wait")
 """Stages of a batch, in order; ``wait`` is the time for which the consumer waits for a batch."""
@@ -59,6 +62,34 @@ class stage:  # noqa: N801  # a context manager, written as one; entered once fo
 def name_worker(worker: int) -> None:
     """Have traces count what the current thread does as work of this worker. Called by a thread that is one."""
     _active.worker = worker
+
+
+def count_remote(**counts: int) -> None:
+    """Add to the current thread's trace, if it has one; see :meth:`Trace.count_remote`."""
+    trace = current()
+    if trace is not None:
+        trace.count_remote(**counts)
+
+
+class counting:  # noqa: N801  # as stage
+    """Have :func:`count_remote` add to ``trace`` in the current thread, in the body."""
+
+    __slots__ = ("_before", "_trace")
+
+    def __init__(self, trace: Trace | None) -> None:
+        self._trace = trace
+
+    def __enter__(self) -> None:
+        self._before, _active.trace = current(), self._trace
+
+    def __exit__(self, *exc: object) -> None:
+        _active.trace = self._before
+
+
+def current() -> Trace | None:
+    """The trace to which :func:`count_remote` adds in the current thread."""
+    trace: Trace | None = getattr(_active, "trace", None)
+    return trace
 
 
 class Observer:
@@ -116,6 +147,7 @@ class Trace:
         self._local = threading.local()
         self._rows: list[tuple[int, list[int]]] = []  # with the number of the worker; -1: none
         self._process_rows: dict[int, list[int]] = {}
+        self._remote: dict[str, int] = {}
         self._lock = threading.Lock()
         forks.watch(self)
 
@@ -150,20 +182,37 @@ class Trace:
         row[at] += time_ns
         row[at + 1] += items
 
-    def add_all(self, times: Sequence[tuple[int, int]], worker: int) -> None:
-        """Add nanoseconds and items of each stage, in the order of :data:`STAGES`, that a worker process has counted.
+    def add_all(self, times: Sequence[tuple[int, int]], remote: Mapping[str, int], worker: int) -> None:
+        """Add what a worker process has counted: nanoseconds and items of each stage of :data:`STAGES`, and fetches.
 
         Not thread-safe: called by the thread that receives batches.
         """
         row = self._process_rows.get(worker)
         if row is None:
             row = self._process_rows[worker] = self._make_row(worker)
+        if remote:
+            self.count_remote(**remote)
         for stage, (time_ns, items) in enumerate(times):
             row[2 * stage] += time_ns
             row[2 * stage + 1] += items
 
+    def count_remote(self, **counts: int) -> None:
+        """Add to counts of what is fetched, by the names of :class:`~penstock.stats.RemoteStats`."""
+        with self._lock:
+            for name, count in counts.items():
+                self._remote[name] = self._remote.get(name, 0) + count
+
+    def remote(self, *, take: bool = False) -> dict[str, int]:
+        """The counts of :meth:`count_remote` so far; ``take``: they begin again. Empty if nothing is remote."""
+        with self._lock:
+            counts = dict(self._remote)
+            if take:
+                self._remote.clear()
+        return counts
+
     def activate(self) -> None:
-        """Have :func:`stage` and :func:`add` write to this trace in the current thread."""
+        """Have :func:`stage`, :func:`add` and :func:`count_remote` write to this trace in the current thread."""
+        _active.trace = self
         if self.observer is None:
             _active.row = self._row()
         else:
@@ -171,7 +220,7 @@ class Trace:
 
     def deactivate(self) -> None:
         """Have them write to no trace in the current thread."""
-        _active.row = _active.observed = None
+        _active.row = _active.observed = _active.trace = None
 
     def thread_ns(self) -> int:
         """Nanoseconds that the current thread has added so far, over all stages."""
@@ -191,7 +240,7 @@ class Trace:
         return {worker: _sum_rows([row for owner, row in rows if owner == worker]) for worker in workers}
 
     def reset(self) -> None:
-        """Set every counter to zero."""
+        """Set the counters of stages to zero."""
         with self._lock:
             for _, row in self._rows:
                 row[:] = [0] * len(row)

@@ -15,7 +15,7 @@ import numpy as np
 from penstock.loader.faults import LeftOutLog
 from penstock.repairs import Repaired
 from penstock.sample import Batch, State
-from penstock.stats import QueueStats, Stats, WorkerStats, make_stages
+from penstock.stats import QueueStats, RemoteStats, Stats, WorkerStats, make_stages
 from penstock.trace import STAGES, Observer, Trace
 from penstock.workers.base import NOTHING, TaskResult
 
@@ -53,13 +53,14 @@ class LoaderCounters:
         # Attributes are set one by one: an object whose __dict__ was looked at is slower, and this is counted in.
         self._traces: list[Trace] = []
         self._retired: dict[int, _Times] = {}  # by worker; -1: the consumer itself
+        self._retired_remote = RemoteStats()
         self._worker_batches: dict[int, int] = {}
         self._iterators: list[weakref.ref[_HasQueue]] = []
         self._observers: list[Observer] = []
 
     def __getstate__(self) -> dict[str, State]:
         """The counts; times, and whoever reads them, are those here."""
-        here = {"_traces", "_retired", "_worker_batches", "_iterators", "_observers"}
+        here = {"_traces", "_retired", "_retired_remote", "_worker_batches", "_iterators", "_observers"}
         return {name: value for name, value in self.__dict__.items() if name not in here}
 
     def __setstate__(self, state: dict[str, State]) -> None:
@@ -79,6 +80,7 @@ class LoaderCounters:
         if trace in self._traces:
             self._traces.remove(trace)
             self._retired = _sum(self._retired, trace.total_by_worker())
+            self._retired_remote += RemoteStats(**trace.remote())
 
     def watch(self, iterator: _HasQueue) -> None:
         """Look at this iterator's batches for :meth:`stats`, as long as it lives."""
@@ -118,9 +120,9 @@ class LoaderCounters:
 
     def stats(self) -> Stats:
         """All of it."""
-        workers = self._retired
+        workers, remote = self._retired, self._retired_remote
         for trace in list(self._traces):
-            workers = _sum(workers, trace.total_by_worker())
+            workers, remote = _sum(workers, trace.total_by_worker()), remote + RemoteStats(**trace.remote())
         total = dict.fromkeys(STAGES, (0, 0))
         for times in workers.values():
             total = _add(total, times)
@@ -132,7 +134,7 @@ class LoaderCounters:
         return Stats(
             make_stages(total), self._batches, self._samples, total["wait"][0], self.left_out_log.count,
             self._repaired_count, tuple(each), self._measured_nbytes / max(1, self._measured_samples),
-            sum((queue for queue in queues if queue.limit), QueueStats()), time.perf_counter_ns(),
+            sum((queue for queue in queues if queue.limit), QueueStats()), time.perf_counter_ns(), remote,
         )  # fmt: skip
 
 

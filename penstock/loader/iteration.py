@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import ArgumentError, StallError, WorkerError
 from penstock.stats import QueueStats
+from penstock.trace import counting
 from penstock.workers.base import END, NOTHING, Backend, Task, TaskResult
 from penstock.workers.jobs.stream import MAX_ERRORS_IN_A_ROW
 
@@ -301,7 +302,8 @@ class LoaderIterator:
     def _top_up(self) -> None:
         while self._in_flight < self._limit and not self._plan_ended and self._has_room():
             try:
-                task = next(self._plan)
+                with counting(self.epoch.trace):  # the plan may announce records
+                    task = next(self._plan)
             except StopIteration:
                 self._plan_ended = True
                 begin_next = self._settings.begin_next and self._settings.begin_next()

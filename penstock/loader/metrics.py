@@ -16,7 +16,7 @@ from typing import Any, Final
 from penstock.errors import ArgumentError
 from penstock.loader.statistics import LoaderStatistics
 from penstock.registry import require
-from penstock.stats import LoaderRates, Stats
+from penstock.stats import LoaderRates, RemoteStats, Stats
 
 __all__ = ["ScalarWriter", "format_prometheus", "list_scalars", "observe"]
 
@@ -83,8 +83,11 @@ def list_scalars(rates: LoaderRates) -> dict[str, float]:
     -------
     dict of str to float
         ``samples_per_s``, ``nbytes_per_s``, ``waiting`` (0..1), ``ready`` and ``under_way`` (batches); for each stage
-        ``us_per_sample/decode``; for each worker ``busy/0`` (0..1).
+        ``us_per_sample/decode``; for each worker ``busy/0`` (0..1). Where stores are remote, also ``remote/hit_rate``
+        (0..1), ``remote/nbytes_per_s``, ``remote/latency_ms``, ``remote/retries``, and the seconds that readers waited
+        for each second, ``remote/waiting``.
     """
+    remote = rates.remote
     return {
         "samples_per_s": rates.samples_per_s,
         "nbytes_per_s": rates.nbytes_per_s,
@@ -93,6 +96,17 @@ def list_scalars(rates: LoaderRates) -> dict[str, float]:
         "under_way": float(rates.queue.under_way),
         **{f"us_per_sample/{stage}": cost for stage, cost in rates.us_per_sample.items()},
         **{f"busy/{worker}": share for worker, share in rates.busy.items()},
+        **(_list_remote(remote, rates.seconds) if remote else {}),
+    }
+
+
+def _list_remote(remote: RemoteStats, seconds: float) -> dict[str, float]:
+    return {
+        "remote/hit_rate": remote.hit_rate,
+        "remote/nbytes_per_s": remote.nbytes / seconds,
+        "remote/latency_ms": remote.latency_ms,
+        "remote/retries": float(remote.retries),
+        "remote/waiting": remote.wait_ns / 1e9 / seconds,
     }
 
 
@@ -103,6 +117,13 @@ _COUNTERS: Final[tuple[tuple[str, str, Callable[[Stats], float]], ...]] = (
     ("left_out", "Samples that could not be built.", lambda stats: stats.left_out),
     ("repaired", "Images that were repaired.", lambda stats: stats.repaired),
     ("wait_seconds", "Seconds in which the consumer waited for batches.", lambda stats: stats.wait_ns / 1e9),
+    ("remote_requests", "Requests to remote stores.", lambda stats: stats.remote.requests),
+    ("remote_retries", "Requests that were repeated after an error.", lambda stats: stats.remote.retries),
+    ("remote_hedges", "Requests that were sent again because they were slow.", lambda stats: stats.remote.hedges),
+    ("remote_bytes", "Bytes that were fetched.", lambda stats: stats.remote.nbytes),
+    ("remote_read_bytes", "Bytes that were read from remote stores.", lambda stats: stats.remote.read_nbytes),
+    ("remote_missed_bytes", "Of these, bytes that the cache did not have.", lambda stats: stats.remote.missed_nbytes),
+    ("remote_wait_seconds", "Seconds in which readers waited for bytes.", lambda stats: stats.remote.wait_ns / 1e9),
 )
 
 _GAUGES: Final[tuple[tuple[str, str, Callable[[Stats], float]], ...]] = (

@@ -239,8 +239,8 @@ def test_a_thread_is_counted_as_the_worker_that_it_says_it_is() -> None:
     thread.start()
     thread.join()
     trace.add("wait", 7)
-    trace.add_all([(1, 2)] * len(STAGES), worker=4)
-    trace.add_all([(1, 2)] * len(STAGES), worker=4)
+    trace.add_all([(1, 2)] * len(STAGES), {}, worker=4)
+    trace.add_all([(1, 2)] * len(STAGES), {}, worker=4)
 
     found = trace.total_by_worker()
 

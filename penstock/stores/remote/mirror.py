@@ -18,6 +18,7 @@ import itertools
 import logging
 import os
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
@@ -35,6 +36,7 @@ from penstock.stores.common.regular_file import open_regular
 from penstock.stores.remote.cache import CacheFolder
 from penstock.stores.remote.object_store import ObjectInfo, Place
 from penstock.stores.remote.request_queue import get_fetcher
+from penstock.trace import count_remote
 
 __all__ = ["Mirror"]
 
@@ -114,13 +116,16 @@ class Mirror:
         """See :class:`~penstock.stores.common.mirrors.MirrorFile`; ValueError outside the object."""
         if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
             raise ValueError(f"bytes {offset} to {offset + nbytes} must be inside an object of {self.nbytes}")
+        count_remote(reads=1, read_nbytes=nbytes)
         if not self._is_missing(offset, nbytes):
             return self.window[offset : offset + nbytes]
         content = self._kept.get((offset, nbytes)) if keep else None
+        began = time.monotonic_ns()
         if content is None and (not keep or (offset, nbytes) in self._coming):
             content = self._take(offset, nbytes, forgets=not keep)
         if content is None:
             content = self._fetch(offset, nbytes, must_keep=keep).content
+        count_remote(wait_ns=time.monotonic_ns() - began)
         if keep and self._is_missing(offset, nbytes):
             content = self._kept.setdefault((offset, nbytes), memoryview(bytes(content)))  # not all that came with it
         return content
@@ -135,7 +140,9 @@ class Mirror:
             for begin, end in self._find_missing(offset, nbytes)
             for at in range(begin, end, _PART_NBYTES)
         ]
-        full = threading.Event()
+        full, began = threading.Event(), time.monotonic_ns()
+        if missing := sum(size for _, size in parts):  # what is there may be read several times
+            count_remote(reads=len(parts), read_nbytes=missing, misses=len(parts), missed_nbytes=missing)
         pending = [fetcher.submit(functools.partial(self._fetch_to_file, full, *part), part[1]) for part in parts]
         try:
             for future in pending:
@@ -143,6 +150,8 @@ class Mirror:
         finally:  # after an error
             for future in pending:
                 future.cancel()
+            if pending:
+                count_remote(wait_ns=time.monotonic_ns() - began)
         if _identify(self._path) != self._file:  # whoever opens the file next would read another
             raise self._make_deleted_error()
 
@@ -209,7 +218,9 @@ class Mirror:
                 begin = group[0][0]
                 nbytes = max(offset + size for offset, size in group) - begin
                 future = fetcher.submit(functools.partial(self._fetch, begin, nbytes), nbytes)
-                self._held_nbytes += sum(size for _, size in group)
+                wanted = sum(size for _, size in group)
+                count_remote(misses=len(group), missed_nbytes=wanted)
+                self._held_nbytes += wanted
                 for each in group:
                     self._coming[each] = future, begin
                 future.add_done_callback(functools.partial(self._settle, group))
@@ -232,11 +243,13 @@ class Mirror:
             if coming is None and self._waiting and forgets:
                 self._forget_oldest()  # what was announced before is not read, or not in that order
         if coming is None:
+            count_remote(misses=1, missed_nbytes=nbytes)
             return None
         future, begin = coming
         try:
             fetched = future.result(get_fetcher().patience)
-        except (OSError, CancelledError, TimeoutError):
+        except (OSError, CancelledError, TimeoutError) as error:
+            count_remote(hedges=isinstance(error, TimeoutError))
             return None  # a second request takes the place of one that is slow, and raises what is wrong
         finally:
             with self._lock:  # until now, so that other threads find it

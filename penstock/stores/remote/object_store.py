@@ -24,6 +24,7 @@ from penstock.errors import ArgumentError, StoreError, StoreNotFoundError
 from penstock.registry import require
 from penstock.stores.common.per_process import PerProcess
 from penstock.stores.location import REMOTE_SCHEMES
+from penstock.trace import count_remote
 
 if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta
@@ -207,6 +208,7 @@ class Place:
         obstore = _load_library()
 
         def fetch(client: ObjectStore) -> memoryview | None:
+            sent = time.monotonic_ns()
             try:
                 result: GetResult = obstore.get(client, self._path(name), options={"range": (begin, end)})
             except Exception as error:
@@ -215,7 +217,12 @@ class Place:
                 raise
             if self._describe(result.meta) != info:
                 return None
+            answered = time.monotonic_ns()
             content = memoryview(result.bytes())
+            count_remote(
+                responses=1, nbytes=len(content), first_byte_ns=answered - sent,
+                transfer_ns=time.monotonic_ns() - answered,
+            )  # fmt: skip
             if len(content) != end - begin:
                 raise OSError(f"{end - begin} bytes were asked for, and {len(content)} came")
             return content
@@ -336,6 +343,8 @@ class Place:
         what = "written" if writes else "read"
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             self.requests += 1
+            count_remote(requests=1)
+            sent = time.monotonic_ns()
             try:
                 return call(client.get())
             except Exception as error:
@@ -350,6 +359,7 @@ class Place:
                         f"it cannot be {what}, after {attempt} attempts: {why}", store=self.name(name)
                     ) from error
             time.sleep(wait * random.uniform(0.5, 1))
+            count_remote(retries=1, retry_ns=time.monotonic_ns() - sent)
             wait = min(2 * wait, _WAIT[1])
         raise AssertionError("the last attempt returns or raises")
 

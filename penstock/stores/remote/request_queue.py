@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.stores.common.per_process import PerProcess
+from penstock.trace import Trace, counting, current
 
 __all__ = ["MAX_REQUESTS", "Fetcher", "get_fetcher"]
 
@@ -31,6 +32,8 @@ class _Request(NamedTuple):
     call: Callable[[], object]
     nbytes: int
     future: Future[Any]
+    trace: Trace | None
+    """Counts what it fetches: that of the thread that asked for it."""
 
 
 class Fetcher:
@@ -52,7 +55,7 @@ class Fetcher:
         """Call it in a thread, when the requests before it have been sent; ``nbytes`` are what it asks for."""
         future: Future[T] = Future()
         with self._changed:
-            self._waiting.append(_Request(call, nbytes, future))
+            self._waiting.append(_Request(call, nbytes, future, current()))
             self._wake_thread()
         return future
 
@@ -90,21 +93,22 @@ class Fetcher:
 
     def _work(self) -> None:
         while (request := self._next()) is not None:
-            call, nbytes, future = request
+            call, nbytes, future, trace = request
             if not future.set_running_or_notify_cancel():
                 self._end(nbytes, None)
                 continue
             started = time.monotonic()
-            try:
-                result = call()
-            except BaseException as error:  # noqa: BLE001  # raised where it is waited for
-                self._end(nbytes, None)
-                future.set_exception(error)
-            else:
-                self._end(nbytes, time.monotonic() - started)
-                future.set_result(result)
-                del result
-            del call, future, request
+            with counting(trace):
+                try:
+                    result = call()
+                except BaseException as error:  # noqa: BLE001  # raised where it is waited for
+                    self._end(nbytes, None)
+                    future.set_exception(error)
+                else:
+                    self._end(nbytes, time.monotonic() - started)
+                    future.set_result(result)
+                    del result
+            del call, future, request, trace
 
     def _next(self) -> _Request | None:
         """The next request, once it may be sent; None if there was none for some time."""

@@ -18,7 +18,7 @@ from penstock.datasets.error_location import add_location
 from penstock.datasets.seeded_libraries import find_seeders
 from penstock.rng import batch_scope, seeding_globals
 from penstock.sample import Batch, DatasetLike, Index, Sample, State, Watch
-from penstock.trace import Observer, Trace
+from penstock.trace import Observer, Trace, counting
 from penstock.workers.base import NOTHING, BatchBuild, Indices, Job, Task, TaskResult, WorkerStart, name_rows
 from penstock.workers.left_out import SampleRules
 
@@ -143,7 +143,8 @@ class LoaderJob(Job):
             return
         indices = task.indices.tolist() if isinstance(task.indices, np.ndarray) else list(task.indices)
         try:
-            self._needless = 0 if prefetch(self.dataset, indices) else self._needless + 1
+            with counting(self.trace):
+                self._needless = 0 if prefetch(self.dataset, indices) else self._needless + 1
         except Exception:  # whatever a dataset raises: building the batch raises it again, if it matters
             _logger.debug("prefetch of batch %d failed", task.seq, exc_info=True)
 

@@ -244,7 +244,7 @@ class ProcessBackend(Backend):
     def _accept(self, worker: WorkerProcess, message: BatchBuilt) -> None:
         worker.received += 1
         if self.job is not None:
-            self.job.trace.add_all(message.times, worker.number)
+            self.job.trace.add_all(message.times, message.remote, worker.number)
         self._warn_of_memory(worker.connection.memory_error)
         worker.finished = worker.unpack(message, self.job)
         self.record_finished()

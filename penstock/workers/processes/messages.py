@@ -97,6 +97,8 @@ class BatchBuilt:
         Why there is no batch.
     times : tuple
         Nanoseconds and items of each stage, in the order of :data:`~penstock.trace.STAGES`.
+    remote : dict of str to int
+        Counts of what was fetched from remote stores, since the batch before; empty if nothing was.
     payload : SlotPayload
         The batch; it is sent beside the other fields.
     """
@@ -109,6 +111,7 @@ class BatchBuilt:
     left_out: Sequence[LeftOut]
     times: tuple[tuple[int, int], ...]
     repaired: Sequence[Repaired] = ()
+    remote: Mapping[str, int] = field(default_factory=dict)
     payload: SlotPayload = field(default_factory=SlotPayload, repr=False)
 
 

@@ -170,13 +170,16 @@ class _Worker:
         left_out = build.left_out if build is not None and captured is None else ()
         repaired = build.repaired if build is not None and captured is None else ()
         rng, times = self._rng.changed() if task.snapshot else None, self._take_times()
+        remote = self._trace.remote(take=True)
         try:
             state = pack_state(state)
-            self._connection.send(BatchBuilt(task.seq, rows, state, rng, captured, left_out, times, repaired, payload))
+            self._connection.send(
+                BatchBuilt(task.seq, rows, state, rng, captured, left_out, times, repaired, remote, payload)
+            )
         except Exception as error:  # noqa: BLE001  # the dataset's state cannot be pickled
             reason = f"the dataset's state cannot be sent to the parent: {error}"
             captured = CapturedError.capture(SampleError(reason, batch=task.seq))
-            self._connection.send(BatchBuilt(task.seq, rows, None, None, captured, (), times))
+            self._connection.send(BatchBuilt(task.seq, rows, None, None, captured, (), times, remote=remote))
 
     def _take_times(self) -> tuple[tuple[int, int], ...]:
         total = self._trace.total()
