@@ -3,7 +3,9 @@
 T1 (ImageNet photographs, RandomResizedCrop 224, flip, normalise, float32, batch 64, two threads) from a pack on this
 machine, and from the same pack behind a server of S3's protocol on the loopback with 20, 50 and 200 ms before each
 answer: with an empty cache, with no room in the cache, and with all of the pack in it. Rates are those after the first
-second; the first batch is measured from `ps.open` on. The server (``tests/servers/s3``) works on the same processors.
+second; the first batch is measured from `ps.open` on. The server (``tests/servers/s3``) works on the same processors:
+what it takes of them for an image is stated beside what the reader takes. The task "spare" is the same with one thread,
+which on a machine with two processors leaves one of them to the requests and to the server.
 
 The task "rivals": T1 in two epochs, with 50 ms before each answer, by penstock and by other libraries in turns, each
 from its own format of the same JPEGs. Every turn is a new program with an empty cache; the second epoch is another
@@ -71,9 +73,11 @@ class Network:
     first_batch_s: list[float] = field(default_factory=list)
     requests: list[float] = field(default_factory=list)
     nbytes: list[float] = field(default_factory=list)
+    reader_us: list[float] = field(default_factory=list)
+    server_us: list[float] = field(default_factory=list)
 
 
-def run_epoch(store: ps.stores.Store, started: float, epoch: int) -> tuple[float, float]:
+def run_epoch(store: ps.stores.Store, started: float, epoch: int, workers: int) -> tuple[float, float]:
     """Images a second after the first second of an epoch, and when the first batch came."""
     transform: list[T.Op] = [
         T.Decode(),
@@ -83,7 +87,7 @@ def run_epoch(store: ps.stores.Store, started: float, epoch: int) -> tuple[float
     ]
     transform.append(T.ToLayout("CHW", "float32"))
     dataset = ps.StoreDataset(store, transform=transform, index=None)
-    loader = ps.DataLoader(dataset, BATCH, shuffle=True, seed=epoch, num_workers=2)
+    loader = ps.DataLoader(dataset, BATCH, shuffle=True, seed=epoch, num_workers=workers)
     first, begun, images = 0.0, 0.0, 0
     for batch in loader:
         now = time.perf_counter()
@@ -95,14 +99,15 @@ def run_epoch(store: ps.stores.Store, started: float, epoch: int) -> tuple[float
     return images / (time.perf_counter() - begun), first
 
 
-def candidates(server: S3Server, local: Path, folder: Path) -> tuple[dict[str, Run], dict[str, Network]]:
+def candidates(server: S3Server, local: Path, folder: Path, workers: int) -> tuple[dict[str, Run], dict[str, Network]]:
     """What is run in turns, by name, and what each asks of the server."""
     networks: dict[str, Network] = {}
 
     def read_here(turn: int) -> float:
-        started = time.perf_counter()
+        started, used = time.perf_counter(), time.process_time()
         with ps.open(local) as store:
-            rate, first = run_epoch(store, started, turn)
+            rate, first = run_epoch(store, started, turn, workers)
+            networks["this machine"].reader_us.append((time.process_time() - used) / len(store) * 1e6)
         networks["this machine"].first_batch_s.append(first)
         return rate
 
@@ -113,14 +118,16 @@ def candidates(server: S3Server, local: Path, folder: Path) -> tuple[dict[str, R
             if not keep:
                 shutil.rmtree(cache, ignore_errors=True)
             server.set_faults(latency_ms=latency_ms)
-            started = time.perf_counter()
+            started, used, served = time.perf_counter(), time.process_time(), server.processor_s
             given = {"storage_options": server.options, "cache": cache, "cache_size": cache_size}
             with ps.open("s3://bucket/photos.lmdb", **given) as store:
-                rate, first = run_epoch(store, started, turn)
+                rate, first = run_epoch(store, started, turn, workers)
                 counts, count = server.count(), len(store)
             networks[name].first_batch_s.append(first)
             networks[name].requests.append(counts["requests"] / count)
             networks[name].nbytes.append(counts["bytes"] / count)
+            networks[name].reader_us.append((time.process_time() - used) / count * 1e6)
+            networks[name].server_us.append((server.processor_s - served) / count * 1e6)
             return rate
 
         return read
@@ -134,11 +141,12 @@ def candidates(server: S3Server, local: Path, folder: Path) -> tuple[dict[str, R
     return found, networks
 
 
-def measure_latencies(server: S3Server, images: list[Path], folder: Path, rounds: int) -> None:
+def measure_latencies(server: S3Server, images: list[Path], folder: Path, rounds: int, workers: int) -> None:
     """A pack in object storage against the same pack on this machine."""
     local = folder / "photos.lmdb"
-    ps.pack([{"image": path, "label": at % 1000} for at, path in enumerate(images * REPEATS)], local)
-    found, networks = candidates(server, local, folder.parent.parent)
+    if not local.exists():
+        ps.pack([{"image": path, "label": at % 1000} for at, path in enumerate(images * REPEATS)], local)
+    found, networks = candidates(server, local, folder.parent.parent, workers)
     timings = {name: Timing(name, "images/s") for name in found}
     for turn in range(1 + rounds):
         for name, run in found.items():
@@ -152,13 +160,16 @@ def measure_latencies(server: S3Server, images: list[Path], folder: Path, rounds
 def report(timings: dict[str, Timing], networks: dict[str, Network]) -> None:
     """One table."""
     columns = "candidate", "images/s", "spread", "against this machine (lowest - highest)", "first batch, s"
-    print(f"| {' | '.join(columns)} | requests an image | KB an image |\n{'|---' * 7}|")
+    more = "requests an image", "KB an image", "processor time of reader", "of server, us an image"
+    print(f"| {' | '.join(columns + more)} |\n{'|---' * 9}|")
     for name, timing in timings.items():
         middle, low, high = ratio(timing, timings["this machine"])
         network = networks[name]
-        first, asked = np.median(network.first_batch_s[1:]), "- | -"
+        first, asked, served = np.median(network.first_batch_s[1:]), "- | -", "-"
         if network.requests:
             asked = f"{np.median(network.requests[1:]):.2f} | {np.median(network.nbytes[1:]) / 1e3:.0f}"
+            served = f"{np.median(network.server_us[1:]):.0f}"
+        asked += f" | {np.median(network.reader_us[1:]):.0f} | {served}"
         rate = f"{timing.median:,.0f} | ±{timing.spread:.0%} | {middle:.2f} ({low:.2f} - {high:.2f})"
         print(f"| {name} | {rate} | {first:.2f} | {asked} |")
 
@@ -244,7 +255,7 @@ def report_rivals(epochs: dict[str, list[Epoch]]) -> None:
 
 def main() -> None:
     """Measure and print."""
-    options = arguments(__doc__, rounds=5, tasks=("latencies", "rivals"))
+    options = arguments(__doc__, rounds=5, tasks=("latencies", "spare", "rivals"))
     images = images_folder(options.images)
     program = build()
     if program is None:
@@ -255,7 +266,10 @@ def main() -> None:
         folder.mkdir(parents=True)
         with serving(program, folder.parent) as server:
             if "latencies" in options.tasks:
-                measure_latencies(server, list(jpegs(images)), folder, options.rounds)
+                measure_latencies(server, list(jpegs(images)), folder, options.rounds, 2)
+            if "spare" in options.tasks:
+                print("\n### One thread\n")
+                measure_latencies(server, list(jpegs(images)), folder, options.rounds, 1)
             if "rivals" in options.tasks:
                 measure_rivals(server, images, folder, options.rounds)
 

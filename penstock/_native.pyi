@@ -14,7 +14,7 @@ from os import PathLike
 from typing import Any, Final, SupportsFloat, SupportsIndex
 
 from _typeshed import SupportsGetItem, SupportsLenAndGetItem
-from numpy import float16, float32, float64, int32, int64, uint8, uint16
+from numpy import float16, float32, float64, int32, int64, uint8, uint16, uint64
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
@@ -45,6 +45,7 @@ __all__ = [
     "fill_stored",
     "find_blobs",
     "gather",
+    "hash_pages",
     "inspect",
     "inspect_index",
     "level_override",
@@ -62,6 +63,7 @@ __all__ = [
     "uniforms",
     "warp",
     "warp_window",
+    "write_at",
     "write_packets",
 ]
 
@@ -750,8 +752,7 @@ def find_blobs(
     blobs: SupportsIndex,
     part: SupportsIndex,
     check: bool,
-    path: str | PathLike[str],
-    identity: tuple[SupportsIndex, SupportsIndex, SupportsIndex, SupportsIndex],
+    file: tuple[str | PathLike[str], tuple[SupportsIndex, SupportsIndex, SupportsIndex, SupportsIndex]] | None,
 ) -> tuple[NDArray[int64], NDArray[int32], bool]:
     """
     Finds a blob of each of several records of a mapped pack, and compares checksums.
@@ -770,16 +771,15 @@ def find_blobs(
         Which blob: 1 to ``blobs``. 0 are the small fields.
     check : bool
         Whether to compare the checksums of the blobs.
-    path : path
-        Where the mapped file was.
-    identity : (int, int, int, int)
-        Device, inode, size and time of the last change, in nanoseconds, of the mapped file.
+    file : (path, (int, int, int, int)), optional
+        Where the mapped file was; its device, inode, size and time of the last change, in nanoseconds. None: it is not
+        looked at.
 
     Returns
     -------
     places : ndarray, shape (n, 2), int64
         Where each blob begins and ends in ``mapped``; -1 for what is damaged, unknown or outside of the pack, and for
-        all if ``path`` is another file now. A new array.
+        all if another file is at the path now. A new array.
     sizes : ndarray, shape (n, 2), int32
         Of blobs that are images: as `sizes`. A new array.
     complete : bool
@@ -810,6 +810,30 @@ def gather(buffer: Buffer, offsets: NDArray[int64], out: NDArray[Any], rows: NDA
     ------
     TypeError, ValueError
         Invalid arguments, such as a value that is not inside the buffer. Nothing was written.
+    """
+
+def hash_pages(content: Buffer, page_nbytes: SupportsIndex) -> NDArray[uint64]:
+    """
+    Hashes the pages of some bytes with xxh3_64.
+
+    Parameters
+    ----------
+    content : buffer
+        Contiguous bytes. The last page may be shorter than the others.
+    page_nbytes : int
+        Bytes of a page, at least 1.
+
+    Returns
+    -------
+    ndarray, shape (ceil(len(content) / page_nbytes),), uint64
+        A new array.
+
+    Raises
+    ------
+    TypeError
+        ``content`` is not contiguous bytes in one dimension.
+    ValueError
+        ``page_nbytes`` is 0.
     """
 
 def inspect(image: Buffer) -> dict[str, Any]:
@@ -1245,6 +1269,31 @@ def warp_window(
     ------
     TypeError, ValueError
         Invalid arguments.
+    """
+
+def write_at(
+    path: str | PathLike[str], identity: tuple[SupportsIndex, SupportsIndex], offset: SupportsIndex, content: Buffer
+) -> None:
+    """
+    Writes bytes to a file that exists, without the GIL. The file is closed again.
+
+    Parameters
+    ----------
+    path : path
+        The file. A symbolic link is refused.
+    identity : (int, int)
+        Its device and inode.
+    offset : int
+        Where to write, in bytes.
+    content : buffer
+        Contiguous bytes.
+
+    Raises
+    ------
+    OSError
+        If the system refuses; with ``errno.ESTALE`` if another file is at the path.
+    TypeError
+        ``content`` is not contiguous bytes in one dimension.
     """
 
 def write_packets(

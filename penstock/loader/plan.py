@@ -149,16 +149,21 @@ def _as_integer(index: Index) -> int:
 
 
 def plan_ahead(plan: TaskPlan, announce: Callable[[Sequence[Index]], object], samples: int) -> TaskPlan:
-    """The tasks of a plan that draws nothing; each comes when as many as ``samples`` after it are announced."""
+    """The tasks of a plan that draws nothing; each comes when as many as ``samples`` after it are announced.
+
+    At first there are fewer, so that the first batches do not wait for later ones: two are announced for each that
+    comes.
+    """
     waiting: deque[Task] = deque()
-    count = 0
+    count = ahead = 0
     try:
         for task in plan:
             announce(task.indices)
             waiting.append(task)
             count += len(task.indices)
-            while count - len(waiting[0].indices) >= samples:
+            while waiting and count - len(waiting[0].indices) >= min(ahead, samples):
                 count -= len(waiting[0].indices)
+                ahead += len(waiting[0].indices)
                 yield waiting.popleft()
     except Exception:
         yield from waiting  # they were drawn before it failed

@@ -1,7 +1,8 @@
-"""read_ahead: ranges of a mapped file that the system is asked to read."""
+"""Ranges of a mapped file that the system is asked to read; bytes that are written to one; hashes of its pages."""
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from penstock import _native
 
@@ -62,3 +64,53 @@ def test_ranges_need_begin_and_size(mapped: memoryview) -> None:
     """Arrays of different lengths are refused."""
     with pytest.raises(ValueError, match="begins and sizes must have the same length"):
         _native.read_ahead(mapped, np.zeros(2, np.int64), np.zeros(3, np.int64), most_nbytes=1)
+
+
+def identify(path: Path) -> tuple[int, int]:
+    """Device and inode of a file."""
+    seen = path.stat()
+    return seen.st_dev, seen.st_ino
+
+
+def test_bytes_are_written_where_they_belong(tmp_path: Path) -> None:
+    """And nowhere else; the file grows if it must."""
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+
+    _native.write_at(path, identify(path), 3, b"abc")
+    _native.write_at(path, identify(path), 9, memoryview(b"xyz"))
+
+    assert path.read_bytes() == b"012abc678xyz"
+
+
+@pytest.mark.parametrize(("other", "number"), [("file", errno.ESTALE), ("link", errno.ELOOP), (None, errno.ENOENT)])
+def test_another_file_is_not_written_to(tmp_path: Path, other: str | None, number: int) -> None:
+    """A file or a symbolic link that took the place of the one that is meant; nor is a file made."""
+    path, kept = tmp_path / "file", tmp_path / "kept"
+    path.write_bytes(b"mine")
+    identity = identify(path)
+    path.rename(kept)
+    if other == "file":
+        path.write_bytes(b"other")
+    elif other == "link":
+        path.symlink_to(kept)
+
+    with pytest.raises(OSError, match=os.strerror(number)) as caught:
+        _native.write_at(path, identity, 0, b"new")
+
+    assert caught.value.errno == number
+    assert kept.read_bytes() == b"mine"
+    assert other != "file" or path.read_bytes() == b"other"
+
+
+@pytest.mark.parametrize("nbytes", [0, 1, 4096, 4097, 3 << 20])
+def test_hashes_of_pages_are_those_of_the_library(nbytes: int) -> None:
+    """Of each page on its own, the last one as long as it is; with and without the interpreter's lock."""
+    content = np.random.default_rng(0).bytes(nbytes)
+
+    found = _native.hash_pages(content, 4096)
+
+    assert found.tolist() == [xxh3_64_intdigest(content[at : at + 4096]) for at in range(0, nbytes, 4096)]
+    assert found.dtype == np.uint64
+    with pytest.raises(ValueError, match="page_nbytes must be at least 1, got 0"):
+        _native.hash_pages(content, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -41,6 +42,12 @@ class S3Server:
         """The ``storage_options`` of its clients."""
         names = ("access_key_id", "secret_access_key")
         return {"endpoint": self.url, "region": "us-east-1", **dict(zip(names, KEYS, strict=True))}
+
+    @property
+    def processor_s(self) -> float:
+        """Seconds of processors that it has used."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def set_faults(self, **faults: object) -> dict[str, Any]:
         """The network from now on: ``latency_ms``, ``bytes_per_second``, ``seed``, and the part of each fault."""

@@ -31,6 +31,8 @@ class WebServer(ThreadingHTTPServer):
         Seconds before each answer.
     asked : list of (str, str, str)
         Method, path and range of each request.
+    times : list of (float, float)
+        When each request came, and when it was answered.
     """
 
     daemon_threads = True
@@ -44,6 +46,7 @@ class WebServer(ThreadingHTTPServer):
         self.folders = 404
         self.has_versions = True
         self.asked: list[tuple[str, str, str]] = []
+        self.times: list[tuple[float, float]] = []
 
     @property
     def url(self) -> str:
@@ -54,6 +57,14 @@ class WebServer(ThreadingHTTPServer):
     def ranges(self) -> int:
         """Number of GET requests so far."""
         return sum(method == "GET" for method, _, _ in self.asked)
+
+    def count_rounds(self) -> int:
+        """The most requests that came one after the other: each when the one before it was answered."""
+        rounds, last = 0, 0.0
+        for begin, end in sorted(self.times, key=lambda each: each[1]):
+            if begin >= last:
+                rounds, last = rounds + 1, end
+        return rounds
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that has gone is no error here."""
@@ -75,7 +86,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, *, with_body: bool) -> None:
         asked = self.headers.get("Range", "")
         self.server.asked.append((self.command, self.path, asked))
+        begin = time.monotonic()
         time.sleep(self.server.latency)
+        self.server.times.append((begin, time.monotonic()))
         fault = self.server.faults.pop(0) if with_body and self.server.faults else ""
         path = self.server.root / unquote(self.path).lstrip("/")
         if fault == "reset":
@@ -98,11 +111,12 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.has_versions:
             headers["ETag"] = f'"{about.st_mtime_ns:x}-{about.st_size:x}"'
             headers["Last-Modified"] = self.date_time_string(about.st_mtime)
-        found = re.fullmatch(r"bytes=(\d+)-(\d+)", asked)
+        found = re.fullmatch(r"bytes=(\d*)-(\d+)", asked)
         if found is None:
             self._send(200, content, headers, fault)
             return
-        begin, end = int(found[1]), min(int(found[2]) + 1, len(content))
+        begin, end = (int(found[1]), int(found[2]) + 1) if found[1] else (len(content) - int(found[2]), len(content))
+        begin, end = max(begin, 0), min(end, len(content))
         if begin >= end:
             self._send(416, b"", headers)
             return

@@ -1,5 +1,5 @@
-//! Values of packs: where a blob of a record lies, and whether its checksum matches. `penstock.stores.pack.format`
-//! is the specification.
+//! Packs: where a blob of a record lies, and whether its checksum matches; hashes of pages. `penstock.stores.pack.format`
+//! and `penstock.stores.pack.page_hashes` are the specification.
 //!
 //! ```text
 //!  "PSR\x01" | blobs: u16 | 0: u16 | (length, hash): u64, u64 of the small fields and of each blob | the parts
@@ -37,6 +37,13 @@ pub fn find_part(value: &[u8], number: u64, blobs: u16, part: usize, check: bool
     (!check || matches()).then_some(bytes)
 }
 
+/// Hashes pages of `page_nbytes` bytes, into one element of `hashes` each. The last one may be shorter.
+pub fn hash_pages(content: &[u8], page_nbytes: usize, hashes: &mut [u64]) {
+    for (hash, page) in hashes.iter_mut().zip(content.chunks(page_nbytes)) {
+        *hash = XxHash3_64::oneshot(page);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,6 +71,15 @@ mod tests {
         assert_eq!(find_part(&stored, 8, 2, 2, false), Some(parts[2]));
         assert_eq!(find_part(&stored, 7, 1, 1, true), None, "another number of blobs");
         assert_eq!(find_part(&stored, 7, 2, 3, true), None, "no such part");
+    }
+
+    #[test]
+    fn pages_are_hashed_one_by_one() {
+        let content: Vec<u8> = (0..10_000).map(|i| (i % 251) as u8).collect();
+        let mut hashes = [7; 4];
+        hash_pages(&content, 4096, &mut hashes);
+        let expected = [0..4096, 4096..8192, 8192..10_000].map(|page| XxHash3_64::oneshot(&content[page]));
+        assert_eq!(hashes, [expected[0], expected[1], expected[2], 7]);
     }
 
     #[test]

@@ -56,6 +56,7 @@ elements! {
     u16: "uint16", &[b"H"];
     i32: "int32", &[b"i", b"l"];
     i64: "int64", &[b"l", b"q"];
+    u64: "uint64", &[b"L", b"Q"];
     f64: "float64", &[b"d"];
 }
 

@@ -50,11 +50,11 @@ mod _native {
     #[pymodule_export]
     use crate::level::{features, level_override};
     #[pymodule_export]
-    use crate::pack::find_blobs;
+    use crate::pack::{find_blobs, hash_pages};
     #[pymodule_export]
     use crate::packets::write_packets;
     #[pymodule_export]
-    use crate::page_cache::read_ahead;
+    use crate::page_cache::{read_ahead, write_at};
     #[pymodule_export]
     use crate::parts::fill_parts;
     #[pymodule_export]

@@ -1,4 +1,4 @@
-//! Blobs of packs: found, checked and looked at without the GIL.
+//! Packs: blobs are found, checked and looked at without the GIL; pages are hashed.
 
 use std::fs;
 use std::ops::Range;
@@ -13,6 +13,9 @@ use pyo3::prelude::*;
 use crate::arrays::{Array, NewArray};
 use crate::bytes::Encoded;
 use crate::errors::invalid_argument;
+
+/// Bytes from which on the GIL is released to hash them: to get it again may take longer than to hash fewer.
+const DETACHED: usize = 1 << 20;
 
 /// Finds a blob of each of several records of a mapped pack, and compares checksums.
 ///
@@ -30,16 +33,15 @@ use crate::errors::invalid_argument;
 ///     Which blob: 1 to ``blobs``. 0 are the small fields.
 /// check : bool
 ///     Whether to compare the checksums of the blobs.
-/// path : path
-///     Where the mapped file was.
-/// identity : (int, int, int, int)
-///     Device, inode, size and time of the last change, in nanoseconds, of the mapped file.
+/// file : (path, (int, int, int, int)), optional
+///     Where the mapped file was; its device, inode, size and time of the last change, in nanoseconds. None: it is not
+///     looked at.
 ///
 /// Returns
 /// -------
 /// places : ndarray, shape (n, 2), int64
 ///     Where each blob begins and ends in ``mapped``; -1 for what is damaged, unknown or outside of the pack, and for
-///     all if ``path`` is another file now. A new array.
+///     all if another file is at the path now. A new array.
 /// sizes : ndarray, shape (n, 2), int32
 ///     Of blobs that are images: as `sizes`. A new array.
 /// complete : bool
@@ -50,7 +52,7 @@ use crate::errors::invalid_argument;
 /// ValueError
 ///     If the arrays differ in length.
 #[pyfunction]
-#[pyo3(signature = (mapped, begins, sizes, numbers, *, blobs, part, check, path, identity))]
+#[pyo3(signature = (mapped, begins, sizes, numbers, *, blobs, part, check, file))]
 #[allow(clippy::too_many_arguments)] // Python's keyword arguments
 pub fn find_blobs<'py>(
     py: Python<'py>,
@@ -61,8 +63,7 @@ pub fn find_blobs<'py>(
     blobs: u16,
     part: usize,
     check: bool,
-    path: PathBuf,
-    identity: (u64, u64, u64, i128),
+    file: Option<(PathBuf, (u64, u64, u64, i128))>,
 ) -> PyResult<(NewArray<'py, i64>, NewArray<'py, i32>, bool)> {
     let n = numbers.values().len();
     if numbers.shape() != [n] || begins.shape() != sizes.shape() || begins.shape().len() != 1 {
@@ -78,15 +79,15 @@ pub fn find_blobs<'py>(
     let numbers = numbers.values();
     let out = places.values_mut().as_chunks_mut::<2>().0;
     let out_sizes = sizes_found.values_mut().as_chunks_mut::<2>().0;
-    let file = mapped.bytes();
+    let map = mapped.bytes();
     let is_complete = py.detach(|| {
         let mut is_complete = true;
-        let is_same = fs::metadata(path).is_ok_and(|seen| identify(&seen) == identity);
+        let is_same = file.is_none_or(|(path, identity)| fs::metadata(path).is_ok_and(|seen| identify(&seen) == identity));
         for (i, (place, size_found)) in out.iter_mut().zip(out_sizes).enumerate() {
-            let value = values[i].clone().filter(|_| is_same).and_then(|range| file.get(range));
+            let value = values[i].clone().filter(|_| is_same).and_then(|range| map.get(range));
             let blob = value.and_then(|value| pack::find_part(value, numbers[i] as u64, blobs, part, check));
             *place = blob.map_or([-1; 2], |blob| {
-                let begin = (blob.as_ptr().addr() - file.as_ptr().addr()) as i64;
+                let begin = (blob.as_ptr().addr() - map.as_ptr().addr()) as i64;
                 [begin, begin + blob.len() as i64]
             });
             *size_found = blob.map_or([0; 2], size_of);
@@ -95,6 +96,42 @@ pub fn find_blobs<'py>(
         is_complete
     });
     Ok((places, sizes_found, is_complete))
+}
+
+/// Hashes the pages of some bytes with xxh3_64.
+///
+/// Parameters
+/// ----------
+/// content : buffer
+///     Contiguous bytes. The last page may be shorter than the others.
+/// page_nbytes : int
+///     Bytes of a page, at least 1.
+///
+/// Returns
+/// -------
+/// ndarray, shape (ceil(len(content) / page_nbytes),), uint64
+///     A new array.
+///
+/// Raises
+/// ------
+/// TypeError
+///     ``content`` is not contiguous bytes in one dimension.
+/// ValueError
+///     ``page_nbytes`` is 0.
+#[pyfunction]
+pub fn hash_pages(py: Python<'_>, content: Encoded, page_nbytes: usize) -> PyResult<NewArray<'_, u64>> {
+    let bytes = content.bytes();
+    if page_nbytes == 0 {
+        return Err(invalid_argument("page_nbytes must be at least 1, got 0".to_owned()));
+    }
+    let mut hashes = NewArray::empty(py, &[bytes.len().div_ceil(page_nbytes)])?;
+    let out = hashes.values_mut();
+    if bytes.len() < DETACHED {
+        pack::hash_pages(bytes, page_nbytes, out);
+    } else {
+        py.detach(|| pack::hash_pages(bytes, page_nbytes, out));
+    }
+    Ok(hashes)
 }
 
 /// Where the value of a record lies, if that is known.

@@ -1,4 +1,9 @@
-//! Reading ahead: the system loads ranges of a mapped file while Python goes on.
+//! Files that are mapped: the system loads ranges of them while Python goes on; bytes are written to them.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::PathBuf;
 
 use pyo3::prelude::*;
 
@@ -6,6 +11,7 @@ use crate::arrays::Array;
 use crate::bytes::Encoded;
 use crate::errors::invalid_argument;
 use crate::memory::BufferArgument;
+use crate::stored_tables::as_exception;
 
 /// Linux reads at most so much ahead for one request, on most devices; of larger ones it drops the rest.
 const REQUEST: usize = 128 << 10;
@@ -61,6 +67,40 @@ pub fn read_ahead(
         }
         asked
     }))
+}
+
+/// Writes bytes to a file that exists, without the GIL. The file is closed again.
+///
+/// Parameters
+/// ----------
+/// path : path
+///     The file. A symbolic link is refused.
+/// identity : (int, int)
+///     Its device and inode.
+/// offset : int
+///     Where to write, in bytes.
+/// content : buffer
+///     Contiguous bytes.
+///
+/// Raises
+/// ------
+/// OSError
+///     If the system refuses; with ``errno.ESTALE`` if another file is at the path.
+/// TypeError
+///     ``content`` is not contiguous bytes in one dimension.
+#[pyfunction]
+pub fn write_at(py: Python<'_>, path: PathBuf, identity: (u64, u64), offset: u64, content: Encoded) -> PyResult<()> {
+    let bytes = content.bytes();
+    let write = || {
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = OpenOptions::new().write(true).custom_flags(flags).open(path)?;
+        let seen = file.metadata()?;
+        if (seen.dev(), seen.ino()) != identity {
+            return Err(io::Error::from_raw_os_error(libc::ESTALE));
+        }
+        file.write_all_at(bytes, offset)
+    };
+    py.detach(write).map_err(|error| as_exception(&error))
 }
 
 /// The pages of a map.

@@ -123,7 +123,7 @@ pub fn read_tables<'py>(
 }
 
 /// The exception for an error of the system, with the system's words alone.
-fn as_exception(error: &io::Error) -> PyErr {
+pub fn as_exception(error: &io::Error) -> PyErr {
     let text = error.to_string();
     let Some(number) = error.raw_os_error() else {
         return PyOSError::new_err(text);

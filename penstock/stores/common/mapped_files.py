@@ -1,4 +1,4 @@
-"""The files of a store, mapped into memory: views of byte ranges, with bounds that are checked.
+"""Files that are mapped into memory; those of a store as views of byte ranges, with bounds that are checked.
 
 A view stays readable as long as it is referenced, also after the store is closed. The maps are pages of the system's
 cache: nothing is copied.
@@ -6,15 +6,27 @@ cache: nothing is copied.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from penstock.stores.common.mirrors import find_mirror
 from penstock.stores.common.regular_file import open_regular
 
-__all__ = ["MappedFiles"]
+__all__ = ["MappedFiles", "map_file", "map_whole"]
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_longlong]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_FAILED: Final = ctypes.c_void_p(-1).value
 
 
 class MappedFiles:
@@ -71,3 +83,45 @@ class MappedFiles:
                 f"bytes {offset} to {offset + nbytes} must be inside {self._paths[number].name}, which has {len(whole)}"
             )
         return whole[offset : offset + nbytes]
+
+
+def map_file(fd: int, nbytes: int, *, is_writable: bool = True) -> NDArray[np.uint8]:
+    """The memory of a descriptor, shared; unmapped when the last view of it is deleted.
+
+    ``mmap.mmap`` would keep a copy of the descriptor as long as the mapping.
+
+    Raises
+    ------
+    OSError
+        If the system refuses.
+    """
+    return np.asarray(_MappedFile(fd, nbytes, is_writable=is_writable)) if nbytes else np.empty(0, np.uint8)
+
+
+def map_whole(path: Path) -> memoryview:
+    """All bytes of a regular file, read-only; no descriptor stays open. OSError if that is impossible."""
+    descriptor = open_regular(path)
+    try:
+        return map_file(descriptor, os.fstat(descriptor).st_size, is_writable=False).data
+    finally:
+        os.close(descriptor)
+
+
+class _MappedFile:
+    __slots__ = ("__array_interface__", "_address", "_nbytes")
+
+    def __init__(self, fd: int, nbytes: int, *, is_writable: bool) -> None:
+        self._nbytes, self._address = nbytes, None
+        access = mmap.PROT_READ | (mmap.PROT_WRITE if is_writable else 0)
+        address = _libc.mmap(None, nbytes, access, mmap.MAP_SHARED, fd, 0)
+        if address == _FAILED:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+        self._address = address
+        self.__array_interface__ = {
+            "data": (address, not is_writable), "shape": (nbytes,), "typestr": "|u1", "version": 3
+        }  # fmt: skip
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_finalizing() and getattr(self, "_address", None) is not None:  # None if __init__ was interrupted
+            _libc.munmap(self._address, self._nbytes)

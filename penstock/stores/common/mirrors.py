@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 __all__ = ["MirrorFile", "PageHashes", "find_mirror", "register_mirror"]
 
 
@@ -20,16 +23,24 @@ class PageHashes(Protocol):
 
     page_nbytes: int
 
-    def fits(self, content: memoryview, begin: int, *, again: bool) -> bool:
-        """Whether pages from offset ``begin`` on have them; ``again``: they had not, twice."""
+    def announce(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Begin to fetch those of the pages in some ranges of the object (offset, number of bytes)."""
+        ...
+
+    def fit(self, found: NDArray[np.uint64], first: int, *, again: bool) -> bool:
+        """Whether pages ``first`` and following have the hashes ``found``; ``again``: they had not, twice."""
         ...
 
 
 class MirrorFile(Protocol):
-    """A copy of a remote object that is filled as it is read. Thread-safe."""
+    """A copy of a remote object that is filled as it is read. Thread-safe.
+
+    ``window`` is a map of the file, in which bytes that were not fetched are 0.
+    """
 
     nbytes: int
     version: int
+    window: memoryview
     hashes: PageHashes | None
 
     def read(self, offset: int, nbytes: int, *, keep: bool = False) -> memoryview:
@@ -45,6 +56,17 @@ class MirrorFile(Protocol):
 
     def announce(self, ranges: Iterable[tuple[int, int]]) -> int:
         """Begin to fetch ranges (offset, number of bytes) that are read soon; how many bytes are asked for."""
+        ...
+
+    def hold(self, ranges: Iterable[tuple[int, int]]) -> bool:
+        """Fetch what is missing of some ranges, at once; False if the file does not have all of it then."""
+        ...
+
+    def make_reader(self) -> Callable[[int, int], bytes]:
+        """What reads bytes (offset, number) past the copy, mostly in order, to say what is wrong with the object.
+
+        Bytes that do not have their hashes are fetched again, and returned nevertheless if they stay so.
+        """
         ...
 
     def forget(self, offset: int, nbytes: int) -> None:

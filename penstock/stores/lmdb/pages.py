@@ -22,7 +22,7 @@ import mmap
 import os
 import struct
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, Self
@@ -62,6 +62,10 @@ _MAIN_AT: Final = 88
 _TREE = struct.Struct("<IHHQQQQQ")  # pad, flags, depth, branch pages, leaf pages, overflow pages, entries, root
 
 _DATA_VERSION = 1
+_AROUND_NBYTES: Final = 1 << 16
+"""Bytes around the root of the databases of a remote object: as a rule, their own roots are there."""
+_AHEAD: Final = 256
+"""Leaf pages of a remote object that are fetched while the same number is read."""
 _NO_PAGE: Final = 0xFFFFFFFFFFFFFFFF
 _MAX_DEPTH: Final = 32  # LMDB's CURSOR_STACK
 
@@ -151,6 +155,8 @@ def newest_meta(path: Path, url: str) -> MetaPage:
             first = MetaPage.parse(head)
             file.seek(first.page_nbytes if first else 0)
             other = MetaPage.parse(file.read(_META.size))
+    except StoreError:  # of a remote object
+        raise
     except FileNotFoundError as error:
         raise StoreNotFoundError(f"there is no file {path}", store=url) from error
     except OSError as error:
@@ -201,13 +207,18 @@ class PageFile:
         self.meta = newest_meta(path, url)
         self.page_nbytes = self.meta.page_nbytes
         self._matches = matches
-        try:
-            self._file = open_regular(path, whole=False)
-        except OSError as error:
-            raise StoreError(f"{path} cannot be read: {error.strerror}", store=url) from error
-        self._close = weakref.finalize(self, os.close, self._file)
         self.mirror = find_mirror(path)
-        self.nbytes = have = os.fstat(self._file).st_size
+        self._close: Callable[[], object] = lambda: None
+        if self.mirror is not None:
+            self.nbytes = self.mirror.nbytes
+        else:
+            try:
+                self._file = open_regular(path)
+            except OSError as error:
+                raise StoreError(f"{path} cannot be read: {error.strerror}", store=url) from error
+            self._close = weakref.finalize(self, os.close, self._file)
+            self.nbytes = os.fstat(self._file).st_size
+        have = self.nbytes
         if have < (want := self.meta.nbytes) and not may_lack_pages:
             raise StoreFormatError(
                 f"{path} is truncated: it has {have} bytes of {want} ({want - have} are missing); copy it again, or "
@@ -245,11 +256,16 @@ class PageFile:
 
     def map(self) -> memoryview:
         """Map the whole file for reading; it stays mapped as long as a view of it is referenced."""
+        if self.mirror is not None:
+            return self.mirror.window
         return memoryview(mmap.mmap(self._file, 0, access=mmap.ACCESS_READ))
 
     def trees(self) -> dict[bytes, BTree]:
         """The named databases."""
         found = {}
+        if self.mirror is not None and self.meta.main.root < self.pages:
+            begin = max(self.meta.main.root * self.page_nbytes - _AROUND_NBYTES // 2, 0)
+            self.mirror.read(begin, min(_AROUND_NBYTES, self.nbytes - begin), keep=True)
         for number, node in self.nodes(self.meta.main):
             if node.is_tree:
                 if node.nbytes != _TREE.size:
@@ -257,30 +273,40 @@ class PageFile:
                         f"page {number}: the entry of a database must have {_TREE.size} bytes, got {node.nbytes}"
                     )
                 found[node.key] = BTree.parse(self.value(node))
+        self.announce(tree.root for tree in found.values() if 0 <= tree.root < self.pages)
         return found
 
     def nodes(self, tree: BTree | None) -> Iterator[tuple[int, Node]]:
         """Each entry with the number of its leaf page, in order of keys."""
-        for _, number in self.leaf_numbers(tree or BTree.empty()):
+        leaves = [number for _, number in self.leaf_numbers(tree or BTree.empty())]
+        for place, number in enumerate(leaves):
+            if place % _AHEAD == 0:
+                self.announce(leaves[place : place + 2 * _AHEAD])
             for node in self.leaf(number):
                 yield number, node
 
+    def announce(self, numbers: Iterable[int]) -> int:
+        """Begin to fetch pages of a copy of a remote object; how many bytes are asked for."""
+        size = self.page_nbytes
+        return self.mirror.announce((number * size, size) for number in numbers) if self.mirror is not None else 0
+
     def leaf_numbers(self, tree: BTree) -> Iterator[tuple[bytes, int]]:
-        """First possible key and page number of each leaf, in order; reads the branch pages alone."""
-        pending = [] if tree.root == _NO_PAGE else [(tree.root, 1, b"")]
-        visited = len(pending)
-        if pending and not 1 <= tree.depth <= _MAX_DEPTH:
+        """First possible key and page number of each leaf, in order; reads the branch pages alone, level by level."""
+        level = [] if tree.root == _NO_PAGE else [(b"", tree.root)]
+        visited = len(level)
+        if level and not 1 <= tree.depth <= _MAX_DEPTH:
             raise ValueError(f"page {tree.root}: its tree has a depth of {tree.depth}")
-        while pending:
-            number, depth, key = pending.pop()
-            if depth == tree.depth:
-                yield key, number
-                continue
-            children = self._children(number)
-            visited += len(children)  # each page has one parent: counted before memory is allocated for them
-            if visited > self.pages:
-                raise ValueError(f"page {number}: the tree has more pages than the file, or a cycle")
-            pending.extend((child, depth + 1, first or key) for child, first in reversed(children))
+        for _ in range(tree.depth - 1 if level else 0):
+            self.announce(number for _, number in level)
+            below = []
+            for key, number in level:
+                children = self._children(number)
+                visited += len(children)  # each page has one parent: counted before memory is allocated for them
+                if visited > self.pages:
+                    raise ValueError(f"page {number}: the tree has more pages than the file, or a cycle")
+                below += [(first or key, child) for child, first in children]
+            level = below
+        yield from level
 
     def find_leaf(self, tree: BTree, key: bytes) -> int:
         """The number of the leaf page in which a key would be."""

@@ -99,6 +99,17 @@ class BlockReader:
         values.flags.writeable = False
         return values
 
+    def prefetch(self, indices: NDArray[np.int64]) -> bool:
+        """Begin to read the blocks of records that are asked for soon; False if they are known."""
+        numbers = self._find_unknown(indices)
+        return len(numbers) > 0 and self.source.read_ahead(numbers) > 0
+
+    def _find_unknown(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The blocks of some records that were not read yet."""
+        blocks = np.unique(indices // self._per_block)
+        unknown: NDArray[np.int64] = blocks[self._states[blocks] == _UNKNOWN]
+        return unknown
+
     def key(self, index: int) -> str | None:
         """The key of a record, also of one that is damaged; None if that part of its block is."""
         try:
@@ -117,6 +128,7 @@ class BlockReader:
         blocks = indices // self._per_block
         states = self._states[blocks]
         if not states.all():
+            self.source.fetch(self._find_unknown(indices))
             for at in np.flatnonzero(states == _UNKNOWN).tolist():
                 self._open_block(int(blocks[at]), int(indices[at]))
             states = self._states[blocks]

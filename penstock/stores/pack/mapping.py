@@ -17,6 +17,7 @@ import bisect
 import contextlib
 import functools
 import os
+import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -41,6 +42,8 @@ __all__ = ["READ_AHEAD_NBYTES", "PackMap", "load_page_hashes", "make_missing_err
 READ_AHEAD_NBYTES: Final = 256 << 20
 """Bytes of a batch that are read ahead, at most: they are in memory until the batch is built."""
 
+_MAX_LEAVES_AT_ONCE: Final = 64
+"""Leaf pages of a remote pack that are all fetched when it is opened: those of some 6,000 records."""
 _LEAST_NBYTES: Final = 2 + 8 + 8 + 8  # the entry of a record in a leaf: its offset in the page, head, number, page
 
 
@@ -75,6 +78,10 @@ class PackMap:
         self._identity = identify(self._path)
         self.window = self._pages.map()
         self._mirror = self._pages.mirror
+        self._lock = threading.Lock()
+        """Of threads that read leaf pages: each page is parsed once."""
+        if len(self._leaves) <= _MAX_LEAVES_AT_ONCE:
+            self._pages.announce(self._leaves)
 
     @classmethod
     def open(cls, folder: Path, url: str) -> PackMap:
@@ -125,9 +132,11 @@ class PackMap:
         Returns the bytes that it is asked for, at most :data:`READ_AHEAD_NBYTES`. Damaged pages are left out.
         """
         if self._mirror is not None:
-            if leaves := self._announce_leaves(numbers, self._mirror):
-                self._mirror.submit(functools.partial(self._announce_values, numbers, self._mirror))
-            return leaves or self._announce_values(numbers, self._mirror)
+            if self._places[0][numbers].all():
+                return self._announce_values(numbers, self._mirror)
+            leaves = self._announce_leaves(numbers)  # which say where the values are
+            self._mirror.submit(functools.partial(self._announce_values, numbers, self._mirror))
+            return leaves or self._pages.page_nbytes
         nbytes: int = _native.read_ahead(self.window, *self._locate(numbers), most_nbytes=READ_AHEAD_NBYTES)
         return nbytes
 
@@ -136,11 +145,11 @@ class PackMap:
 
         None if a record is not in the pack, or is damaged, or if the file was changed.
         """
-        for _ in range(0 if self._mirror is not None else 2):
+        file = (self._path_text, self._identity) if self._mirror is None else None
+        for _ in range(2 if self._mirror is None else self._hold(numbers, self._mirror)):
             places, sizes, is_complete = _native.find_blobs(
-                self.window, *self._places, numbers, blobs=blobs, part=part, check=check,
-                path=self._path_text, identity=self._identity,
-            )  # fmt: skip
+                self.window, *self._places, numbers, blobs=blobs, part=part, check=check, file=file
+            )
             if is_complete:
                 return EncodedRows(self.window, places, sizes)
             if numbers.min() < 0 or numbers.max() >= len(self._begins) or not self._load_leaves(numbers):
@@ -151,14 +160,22 @@ class PackMap:
         """Ask for records that are read now, all at once; does nothing for a file of this machine."""
         if self._mirror is not None and len(numbers) > 1:
             wanted = np.asarray(numbers, np.int64)
-            self._announce_leaves(wanted, self._mirror)
+            self._announce_leaves(wanted)
             self._announce_values(wanted, self._mirror)
 
-    def _announce_leaves(self, numbers: NDArray[np.int64], mirror: MirrorFile) -> int:
-        unknown = numbers[self._places[0][numbers] == 0]
-        leaves = {self._leaves[bisect.bisect_right(self._firsts, number) - 1] for number in unknown.tolist()}
-        size = self._pages.page_nbytes
-        return mirror.announce((number * size, size) for number in leaves)
+    def _hold(self, numbers: NDArray[np.int64], mirror: MirrorFile) -> bool:
+        """Whether records of a remote pack are in the file, after they were fetched."""
+        if numbers.min() < 0 or numbers.max() >= len(self._begins):
+            return False
+        self._announce_leaves(numbers)
+        try:
+            return mirror.hold(zip(*(values.tolist() for values in self._locate(numbers)), strict=True))
+        except StoreError:  # raised again for the record that cannot be read
+            return False
+
+    def _announce_leaves(self, numbers: NDArray[np.int64]) -> int:
+        unknown = numbers[self._places[0][numbers] == 0].tolist()
+        return self._pages.announce({self._leaves[bisect.bisect_right(self._firsts, each) - 1] for each in unknown})
 
     def _announce_values(self, numbers: NDArray[np.int64], mirror: MirrorFile) -> int:
         return mirror.announce(zip(*(values.tolist() for values in self._locate(numbers)), strict=True))
@@ -172,10 +189,11 @@ class PackMap:
     def _load_leaves(self, numbers: NDArray[np.int64]) -> bool:
         """Read the leaf pages of records that were not read yet; whether there were any. Damage is left to `record`."""
         unknown = numbers[self._places[0][numbers] == 0].tolist()
-        for number in unknown:
-            if not self._begins[number]:
-                with contextlib.suppress(ValueError):
-                    self._load_leaf(number)
+        with self._lock if unknown else contextlib.nullcontext():
+            for number in unknown:
+                if not self._begins[number]:
+                    with contextlib.suppress(ValueError):
+                        self._load_leaf(number)
         return bool(unknown)
 
     def column(self, field: str) -> bytes | None:

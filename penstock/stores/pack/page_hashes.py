@@ -12,10 +12,9 @@ tree that it reads with its hash; verification compares all pages. See docs/deci
 from __future__ import annotations
 
 import io
-import mmap
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -23,17 +22,19 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from penstock import _native
+from penstock.stores.common.mapped_files import map_whole
 from penstock.stores.common.mirrors import find_mirror
 from penstock.stores.common.regular_file import open_regular
 from penstock.stores.lmdb.pages import HASHES, PageFile, is_page_size
 
-__all__ = ["PageHashFile", "hash_pages"]
+__all__ = ["PageHashFile"]
 
 _HEADER: Final = struct.Struct("<8sIIQ8s")  # magic, page size, 0, count, xxh3_64 of the header so far and all hashes
 _MAGIC: Final = b"PSSEAL\x01\n"
 _MAX_ATTEMPTS: Final = 4
-_BLOCK_NBYTES: Final = 4 << 20
-"""Bytes of hashes that are fetched at once, of a pack in object storage: those of 2 GB of the pack."""
+_BLOCK_NBYTES: Final = 1 << 16
+"""Bytes of hashes that are fetched at once, of a pack in object storage: those of 32 MiB of the pack."""
 _PART_NBYTES: Final = 1 << 20  # a whole number of pages of every size; it fits into a processor's cache
 
 
@@ -54,28 +55,25 @@ class PageHashFile:
     """
 
     def __init__(self, path: Path) -> None:
-        try:
-            self._mirror = find_mirror(path)
-            file = os.fdopen(open_regular(path, whole=False), "rb")
-        except FileNotFoundError:
-            raise
-        except OSError as error:
-            raise ValueError(f"it cannot be read: {error.strerror}") from error
-        with file:
-            head = (
-                file.read(_HEADER.size)
-                if self._mirror is None
-                else bytes(self._mirror.read(*self._block(0, 0), keep=True))
-            )
-            head = head[: _HEADER.size]
-            if len(head) < _HEADER.size or not head.startswith(_MAGIC):
-                raise ValueError("its header is not of this format")
-            _, self.page_nbytes, _, self.count, self._hashed = _HEADER.unpack(head)
-            if not is_page_size(self.page_nbytes):
-                raise ValueError(f"its page size must be one of LMDB, got {self.page_nbytes} bytes")
-            if os.fstat(file.fileno()).st_size != _HEADER.size + 8 * self.count:
-                raise ValueError(f"its size must be that of {self.count} hashes")
-            self._bytes = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        self._mirror = find_mirror(path)
+        if self._mirror is not None:
+            self._bytes = self._mirror.window
+            head = self._mirror.read(*self._block(0, 0), keep=True)[: _HEADER.size]
+        else:
+            try:
+                self._bytes = map_whole(path)
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                raise ValueError(f"it cannot be read: {error.strerror}") from error
+            head = self._bytes[: _HEADER.size]
+        if len(head) < _HEADER.size or bytes(head[: len(_MAGIC)]) != _MAGIC:
+            raise ValueError("its header is not of this format")
+        _, self.page_nbytes, _, self.count, self._hashed = _HEADER.unpack(head)
+        if not is_page_size(self.page_nbytes):
+            raise ValueError(f"its page size must be one of LMDB, got {self.page_nbytes} bytes")
+        if len(self._bytes) != _HEADER.size + 8 * self.count:
+            raise ValueError(f"its size must be that of {self.count} hashes")
         self._hashes = np.frombuffer(self._bytes, "<u8", offset=_HEADER.size)
 
     def is_damaged(self) -> bool:
@@ -102,19 +100,25 @@ class PageHashFile:
         end = -(-(_HEADER.size + 8 * (first + count)) // _BLOCK_NBYTES) * _BLOCK_NBYTES
         return begin, min(end, self._mirror.nbytes) - begin
 
-    def fits(self, content: memoryview, begin: int, *, again: bool) -> bool:
-        """Whether bytes of the file from offset ``begin`` on, whole pages of 4096 bytes, have these hashes.
+    def announce(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Begin to fetch the hashes of the pages in some ranges of the file: offset and number of bytes."""
+        assert self._mirror is not None, "called for packs in object storage"
+        size = self.page_nbytes
+        self._mirror.announce(
+            {self._block(page, 1) for begin, nbytes in ranges for page in (begin // size, (begin + nbytes - 1) // size)}
+        )
+
+    def fit(self, found: NDArray[np.uint64], first: int, *, again: bool) -> bool:
+        """Whether pages ``first`` and following of the file have the hashes ``found``.
 
         ``again``: they did not, twice; then the hashes themselves are fetched again.
         """
-        first = begin // self.page_nbytes
-        count = min(-(-len(content) // self.page_nbytes), self.count - first)
-        if begin % self.page_nbytes or count <= 0:
+        count = min(len(found), self.count - first)
+        if count <= 0:
             return True  # they have no hashes
         if again and self._mirror is not None:
             self._mirror.forget(*self._block(first, count))
-        found = hash_pages(content[: count * self.page_nbytes], self.page_nbytes)
-        return bool(np.array_equal(found, self.load(first, count)))
+        return bool(np.array_equal(found[:count], self.load(first, count)))
 
     def matches(self, number: int, page: bytes) -> bool:
         """Whether the hash of page ``number`` is that of ``page``."""
@@ -139,7 +143,7 @@ class PageHashFile:
             file.write(head + bytes(8))
             with io.FileIO(open_regular(folder / file_name)) as written:
                 for content in _read_parts(written, pages.nbytes):
-                    hashes = hash_pages(content, pages.page_nbytes).tobytes()
+                    hashes = _native.hash_pages(content, pages.page_nbytes).tobytes()
                     state.update(hashes)
                     file.write(hashes)
             file.seek(len(head))
@@ -161,10 +165,3 @@ def _read_parts(file: io.FileIO, nbytes: int) -> Iterator[memoryview]:
         if file.readinto(part) != len(part):
             raise OSError(f"the file ends before byte {nbytes}")
         yield part
-
-
-def hash_pages(content: bytes | memoryview, page_nbytes: int) -> NDArray[np.uint64]:
-    """xxh3_64 of each page; the last page may be shorter."""
-    view = memoryview(content)
-    digest = xxhash.xxh3_64_intdigest
-    return np.array([digest(view[at : at + page_nbytes]) for at in range(0, len(view), page_nbytes)], "<u8")

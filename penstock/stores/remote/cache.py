@@ -64,7 +64,7 @@ class CacheFolder:
         self.max_nbytes = max_nbytes
         self._lock = threading.Lock()
         self._counted = -_COUNT_SECONDS
-        self._nbytes = 0
+        self._nbytes = self._limit = 0
 
     def make_folder(self, url: str, version: str) -> Path:
         """The folder of one version of a store, which is made, and marked as in use."""
@@ -87,22 +87,24 @@ class CacheFolder:
         """Whether that much more may be written to a copy in ``folder``; it is counted as written."""
         with self._lock:
             if time.monotonic() - self._counted > _COUNT_SECONDS:
-                self._nbytes, self._counted = _measure(self.path), time.monotonic()
-            if self._nbytes + nbytes > self._limit() and not self._make_room(nbytes, folder):
+                self._count()
+            if self._nbytes + nbytes > self._limit and not self._make_room(nbytes, folder):
                 return False
             self._nbytes += nbytes
             return True
 
     def close(self) -> None:
         """Write nothing more in this process: the disk is full, or broken."""
-        self.max_nbytes = 0
+        self.max_nbytes = self._limit = 0
 
-    def _limit(self) -> int:
+    def _count(self) -> None:
+        """Measure what the copies take, and what more they may take."""
+        self._nbytes, self._counted = _measure(self.path), time.monotonic()
         try:
             free = shutil.disk_usage(self.path).free
         except OSError:
-            return 0
-        return min(self.max_nbytes, self._nbytes + free - FREE_NBYTES)
+            free = -self._nbytes
+        self._limit = min(self.max_nbytes, self._nbytes + free - FREE_NBYTES)
 
     def _make_room(self, nbytes: int, folder: Path) -> bool:
         """Delete copies that were not opened for a day, the oldest first. Who still has one open keeps its bytes."""
@@ -111,8 +113,8 @@ class CacheFolder:
             if each == folder or time.time() - changed < _IN_USE_SECONDS:
                 continue
             shutil.rmtree(each, ignore_errors=True)
-            self._nbytes = _measure(self.path)
-            if self._nbytes + nbytes <= self._limit():
+            self._count()
+            if self._nbytes + nbytes <= self._limit:
                 return True
         return False
 

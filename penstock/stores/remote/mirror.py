@@ -7,7 +7,7 @@
 
 A page counts as there if its hash is in the table and fits: a process that is killed, a disk that loses what was not
 written, a damaged file leave pages that are fetched again. Bytes are written before their hashes. Nothing is locked:
-processes that fetch a page at once write the same bytes.
+processes that fetch a page at once write the same bytes. No file stays open: thousands of objects may be.
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ import functools
 import hashlib
 import itertools
 import logging
-import mmap
 import os
 import threading
-import weakref
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
@@ -27,15 +25,16 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
-import xxhash
+from numpy.typing import NDArray
 
-from penstock import forks
-from penstock.errors import StoreError
+from penstock import _native, forks
+from penstock.errors import CorruptRecordError, StoreError
+from penstock.stores.common.mapped_files import map_file
 from penstock.stores.common.mirrors import PageHashes
 from penstock.stores.common.regular_file import open_regular
 from penstock.stores.remote.cache import CacheFolder
 from penstock.stores.remote.object_store import ObjectInfo, Place
-from penstock.stores.remote.request_queue import get_fetcher
+from penstock.stores.remote.request_queue import ReadAhead, get_fetcher
 
 __all__ = ["Mirror"]
 
@@ -88,8 +87,8 @@ class Mirror:
         pages = -(-info.nbytes // _PAGE)
         self._path = path
         try:
-            self._file, self._window = self._open(path, info.nbytes)
-            self._table, hashes = self._open(Path(f"{path}.pages"), 8 * pages)
+            self.window, self._file = _map_sized(path, info.nbytes)
+            hashes, self._table = _map_sized(Path(f"{path}.pages"), 8 * pages)
         except OSError as error:
             raise StoreError(
                 f"{path} cannot be written ({error.strerror}); cache= names another folder", store=place.name(name)
@@ -105,12 +104,6 @@ class Mirror:
         """Those of the pages of the object, where it has them."""
         forks.watch(self)
 
-    def _open(self, path: Path, nbytes: int) -> tuple[int, memoryview]:
-        file = _open_sized(path, nbytes)
-        # not at the end of the process: threads that still write would write to another file that gets its number
-        weakref.finalize(self, os.close, file).atexit = False
-        return file, memoryview(mmap.mmap(file, 0, access=mmap.ACCESS_READ) if nbytes else b"")
-
     def renew_in_child(self) -> None:
         """In a forked child: there are no threads."""
         self._lock = threading.RLock()
@@ -121,14 +114,14 @@ class Mirror:
         """See :class:`~penstock.stores.common.mirrors.MirrorFile`; ValueError outside the object."""
         if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
             raise ValueError(f"bytes {offset} to {offset + nbytes} must be inside an object of {self.nbytes}")
-        if not self._find_missing(offset, nbytes):
-            return self._window[offset : offset + nbytes]
+        if not self._is_missing(offset, nbytes):
+            return self.window[offset : offset + nbytes]
         content = self._kept.get((offset, nbytes)) if keep else None
         if content is None and (not keep or (offset, nbytes) in self._coming):
             content = self._take(offset, nbytes, forgets=not keep)
         if content is None:
             content = self._fetch(offset, nbytes, must_keep=keep).content
-        if keep and self._find_missing(offset, nbytes):
+        if keep and self._is_missing(offset, nbytes):
             content = self._kept.setdefault((offset, nbytes), memoryview(bytes(content)))  # not all that came with it
         return content
 
@@ -150,10 +143,13 @@ class Mirror:
         finally:  # after an error
             for future in pending:
                 future.cancel()
-        if not _is_same(self._path, self._file):  # whoever opens the file next would read another
-            raise StoreError(
-                f"{self._path} was deleted while it was open; open the store again", store=self._place.name(self._name)
-            )
+        if _identify(self._path) != self._file:  # whoever opens the file next would read another
+            raise self._make_deleted_error()
+
+    def _make_deleted_error(self) -> StoreError:
+        return StoreError(
+            f"{self._path} was deleted while it was open; open the store again", store=self._place.name(self._name)
+        )
 
     def _fetch_to_file(self, full: threading.Event, offset: int, nbytes: int) -> None:
         if not full.is_set() and not self._fetch(offset, nbytes).in_file:
@@ -167,7 +163,10 @@ class Mirror:
     def announce(self, ranges: Iterable[tuple[int, int]]) -> int:
         """See :class:`~penstock.stores.common.mirrors.MirrorFile`."""
         fetcher = get_fetcher()
-        missing = [each for each in dict.fromkeys(ranges) if each[1] and self._find_missing(*each)]
+        new = [each for each in dict.fromkeys(ranges) if each[1] and each not in self._coming]
+        missing = [each for each in new if self._is_missing(*each)]
+        if missing and self.hashes is not None:
+            self.hashes.announce(missing)
         with self._lock:
             wanted = [each for each in missing if each not in self._coming]
             self._coming.update(dict.fromkeys(wanted))
@@ -177,6 +176,23 @@ class Mirror:
                     self._pop(each)
         self._send()
         return sum(nbytes for _, nbytes in wanted)
+
+    def hold(self, ranges: Iterable[tuple[int, int]]) -> bool:
+        """See :class:`~penstock.stores.common.mirrors.MirrorFile`."""
+        missing = [each for each in ranges if each[1] and self._is_missing(*each)]
+        self.announce(missing)
+        for each in missing:
+            with self._lock:
+                coming = self._coming.get(each)
+            if coming is not None:
+                try:
+                    coming[0].result(get_fetcher().patience)
+                except (OSError, CancelledError, TimeoutError):  # whoever reads it asks again, and says what is wrong
+                    with self._lock:
+                        self._pop(each)
+            if self._is_missing(*each):
+                return False
+        return True
 
     def submit(self, call: Callable[[], object]) -> object:
         """See :class:`~penstock.stores.common.mirrors.MirrorFile`."""
@@ -240,54 +256,99 @@ class Mirror:
             self._held_nbytes -= each[1]
         return coming
 
-    def _find_missing(self, offset: int, nbytes: int) -> list[tuple[int, int]]:
-        """The ranges of whole pages that are not there, of those in which some bytes are."""
+    def _is_missing(self, offset: int, nbytes: int) -> bool:
+        """Whether a page in which some of the bytes are is not there."""
         first, last = offset // _PAGE, -(-(offset + nbytes) // _PAGE)
         present = self._present[first:last]
         if present.all():
+            return False
+        written = ~present & (self._hashes[first:last] != 0)
+        if not written.any():
+            return True
+        for begin, end in _find_runs(written):
+            found = _native.hash_pages(self.window[(first + begin) * _PAGE : (first + end) * _PAGE], _PAGE)
+            present[begin:end] = found == self._hashes[first + begin : first + end]
+        return not present.all()
+
+    def _find_missing(self, offset: int, nbytes: int) -> list[tuple[int, int]]:
+        """The ranges of whole pages that are not there, of those in which some bytes are."""
+        if not self._is_missing(offset, nbytes):
             return []
-        for page in (first + np.flatnonzero(~present & (self._hashes[first:last] != 0))).tolist():
-            self._present[page] = _hash(self._window[page * _PAGE : (page + 1) * _PAGE]) == self._hashes[page]
-        edges = np.flatnonzero(np.diff(np.concatenate([[True], present, [True]])))
-        return [(int(a + first) * _PAGE, min(int(b + first) * _PAGE, self.nbytes)) for a, b in edges.reshape(-1, 2)]
+        first, last = offset // _PAGE, -(-(offset + nbytes) // _PAGE)
+        runs = _find_runs(~self._present[first:last])
+        return [((first + begin) * _PAGE, min((first + end) * _PAGE, self.nbytes)) for begin, end in runs]
+
+    def put(self, begin: int, content: memoryview) -> None:
+        """Keep the whole pages of bytes that came with the answer whether the object is there."""
+        skipped = -begin % self._page_nbytes
+        begin, content = begin + skipped, content[skipped:]
+        if begin + len(content) < self.nbytes:
+            content = content[: len(content) // self._page_nbytes * self._page_nbytes]
+        if len(content) and (hashes := self._check(begin, content, again=False)) is not None:
+            self._keep(begin, content, hashes, must_keep=True)
+
+    @property
+    def _page_nbytes(self) -> int:
+        return max(_PAGE, self.hashes.page_nbytes if self.hashes is not None else 0)
+
+    def make_reader(self) -> Callable[[int, int], bytes]:
+        """See :class:`~penstock.stores.common.mirrors.MirrorFile`."""
+
+        def fetch(begin: int, end: int) -> memoryview:
+            content = self._place.get(self._name, begin, end, self._info)
+            for attempt in range(1, _MAX_ATTEMPTS):
+                if self._check(begin, content, again=attempt > 2) is not None:
+                    break
+                content = self._place.get(self._name, begin, end, self._info)
+            return content
+
+        return ReadAhead(fetch, self.nbytes).read
 
     def _fetch(self, offset: int, nbytes: int, *, must_keep: bool = False) -> _Fetched:
         """Fetch bytes, with the rest of their pages, of which there are hashes; keep them where the cache has room."""
-        page = max(_PAGE, self.hashes.page_nbytes if self.hashes is not None else 0)
+        page = self._page_nbytes
         begin = offset // page * page
         end = min(-(-(offset + nbytes) // page) * page, self.nbytes)
-        content = self._get(begin, end)
-        if self._keep(begin, content, must_keep=must_keep):
-            return _Fetched(self._window[offset : offset + nbytes], in_file=True)
-        return _Fetched(content[offset - begin :][:nbytes], in_file=False)
-
-    def _get(self, begin: int, end: int) -> memoryview:
-        """Whole pages of the object, compared with their hashes where those are known."""
         for attempt in range(_MAX_ATTEMPTS):
             content = self._place.get(self._name, begin, end, self._info)
-            if self.hashes is None or self.hashes.fits(content, begin, again=attempt > 1):
-                return content
-        raise StoreError(
-            f"bytes {begin} to {end} are not those that were written, {_MAX_ATTEMPTS} times; copy it there again",
-            store=self._place.name(self._name),
-        )
+            if (hashes := self._check(begin, content, again=attempt > 1)) is not None:
+                break
+        else:
+            raise CorruptRecordError(
+                f"bytes {begin} to {end} are not those that were written, {_MAX_ATTEMPTS} times; copy it there again",
+                store=self._place.name(self._name),
+            )
+        if self._keep(begin, content, hashes, must_keep=must_keep):
+            return _Fetched(self.window[offset : offset + nbytes], in_file=True)
+        return _Fetched(content[offset - begin :][:nbytes], in_file=False)
+
+    def _check(self, begin: int, content: memoryview, *, again: bool) -> NDArray[np.uint64] | None:
+        """The hashes of whole pages; None if they are not those of the object, where these are known."""
+        found = _native.hash_pages(content, _PAGE)
+        if self.hashes is None or begin % self.hashes.page_nbytes:
+            return found
+        size = self.hashes.page_nbytes
+        theirs = found if size == _PAGE else _native.hash_pages(content, size)
+        return found if self.hashes.fit(theirs, begin // size, again=again) else None
 
     def forget(self, offset: int, nbytes: int) -> None:
         """Take bytes for absent, such that they are fetched again; those whose hashes are wrong, as a rule."""
         first, last = offset // _PAGE, -(-(offset + nbytes) // _PAGE)
-        _write(self._table, memoryview(bytes(8 * (last - first))), 8 * first)
+        try:
+            _native.write_at(f"{self._path}.pages", self._table, 8 * first, bytes(8 * (last - first)))
+        except OSError as error:
+            raise self._make_deleted_error() from error
         self._present[first:last] = False
         self._kept.clear()
 
-    def _keep(self, begin: int, content: memoryview, *, must_keep: bool) -> bool:
+    def _keep(self, begin: int, content: memoryview, hashes: NDArray[np.uint64], *, must_keep: bool) -> bool:
         """Write whole pages, then their hashes; False if there is no room."""
         if not self._cache.admit(len(content), self._folder) and not must_keep:
             return False
         first = begin // _PAGE
-        hashes = np.array([_hash(content[at : at + _PAGE]) for at in range(0, len(content), _PAGE)], "<u8")
         try:
-            _write(self._file, content, begin)
-            _write(self._table, memoryview(hashes.tobytes()), 8 * first)
+            _native.write_at(self._path, self._file, begin, content)
+            _native.write_at(f"{self._path}.pages", self._table, 8 * first, hashes.data.cast("B"))
         except OSError as error:
             _logger.warning("%s: it is read without the cache: %s", self._cache.path, error.strerror)
             self._cache.close()
@@ -310,31 +371,28 @@ def _join(ranges: Sequence[tuple[int, int]], gap: int) -> Iterator[list[tuple[in
         yield group
 
 
-def _is_same(path: Path, file: int) -> bool:
+def _find_runs(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Where each run of true values begins and ends."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]])))
+    return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
+
+
+def _identify(path: Path) -> tuple[int, int]:
+    """Device and inode of the file at a path; zeros if there is none."""
     try:
-        return os.path.samestat(path.stat(), os.fstat(file))
+        seen = path.stat()
     except FileNotFoundError:
-        return False
+        return 0, 0
+    return seen.st_dev, seen.st_ino
 
 
-def _hash(page: memoryview) -> int:
-    """The entry of a page in the table; 0 stands for a page that is not there."""
-    return xxhash.xxh3_64_intdigest(page) or 1
-
-
-def _write(file: int, content: memoryview, offset: int) -> None:
-    written = 0
-    while written < len(content):
-        written += os.pwrite(file, content[written:], offset + written)
-
-
-def _open_sized(path: Path, nbytes: int) -> int:
-    """Open a file that has a size, or gets it; other processes may do so at once."""
+def _map_sized(path: Path, nbytes: int) -> tuple[memoryview, tuple[int, int]]:
+    """Map a file that has a size, or gets it, with its device and inode; other processes may do so at once."""
     file = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
     try:
-        if os.fstat(file).st_size != nbytes:
+        seen = os.fstat(file)
+        if seen.st_size != nbytes:
             os.ftruncate(file, nbytes)
-    except BaseException:
+        return map_file(file, nbytes, is_writable=False).data, (seen.st_dev, seen.st_ino)
+    finally:
         os.close(file)
-        raise
-    return file

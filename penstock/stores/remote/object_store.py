@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
-__all__ = ["ObjectInfo", "Place", "RefusedError", "StorageOptions"]
+__all__ = ["ObjectInfo", "Peeked", "Place", "RefusedError", "StorageOptions"]
 
 _LIBRARY: Final = "obstore"
 _CLIENT_OPTIONS: Final = (
@@ -59,6 +59,14 @@ class ObjectInfo(NamedTuple):
 
     nbytes: int
     version: str
+
+
+class Peeked(NamedTuple):
+    """An object, and bytes of it from an offset on."""
+
+    info: ObjectInfo
+    begin: int
+    content: memoryview
 
 
 class RefusedError(StoreError):
@@ -153,6 +161,39 @@ class Place:
         except StoreNotFoundError:
             return None
 
+    def peek(self, name: str, nbytes: int, *, at_end: bool) -> Peeked | None:
+        """The object ``name``, as :meth:`find`, with its first or last ``nbytes``, in one request.
+
+        None if there is none; without bytes, if the place does not serve such a range. Raises as :meth:`find`.
+        """
+        if not self._path(name):
+            return None  # the URL is that of a bucket
+        obstore, errors = _load_library(), require("obstore.exceptions")
+        part = {"suffix": nbytes} if at_end else (0, nbytes)
+
+        def fetch(client: ObjectStore) -> Peeked | None:
+            try:
+                result: GetResult = obstore.get(client, self._path(name), options={"range": part})
+            except errors.NotSupportedError:
+                return None
+            except Exception as error:
+                if _ends_before(error):
+                    return None
+                raise
+            info, content = self._describe(result.meta), memoryview(result.bytes())
+            begin, end = result.range
+            if len(content) != end - begin:
+                raise OSError(f"{end - begin} bytes were announced, and {len(content)} came")
+            return Peeked(info, begin, content)
+
+        try:
+            if (found := self._repeat(name, fetch)) is not None:
+                return found
+        except StoreNotFoundError:
+            return None
+        info = self.find(name)
+        return None if info is None else Peeked(info, 0, memoryview(b""))
+
     def get(self, name: str, begin: int, end: int, info: ObjectInfo) -> memoryview:
         """The bytes ``begin`` to ``end`` of an object, which must be the one of ``info``.
 
@@ -169,7 +210,7 @@ class Place:
             try:
                 result: GetResult = obstore.get(client, self._path(name), options={"range": (begin, end)})
             except Exception as error:
-                if re.search(r"status code: 416|object was only", str(error)):
+                if _ends_before(error):
                     return None  # it is smaller than it was
                 raise
             if self._describe(result.meta) != info:
@@ -388,6 +429,11 @@ def _add_profile(config: dict[str, object]) -> dict[str, object]:
 
 def _load_library() -> Any:
     return require(_LIBRARY, extra="remote", purpose="to read from object storage")
+
+
+def _ends_before(error: Exception) -> bool:
+    """Whether a range was asked for that begins behind the end of an object."""
+    return re.search(r"status code: 416|object was only", str(error)) is not None
 
 
 def _is_refusal(text: str) -> bool:

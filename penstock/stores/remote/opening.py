@@ -6,14 +6,15 @@ but its first pages is fetched before records are read, unless the kind reads fi
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final, Protocol, TypeVar
 from urllib.parse import quote
 
-from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
+from penstock.errors import CorruptRecordError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.common.mirrors import register_mirror
 from penstock.stores.lmdb.pages import FILE, HASHES
 from penstock.stores.location import Location
@@ -21,7 +22,7 @@ from penstock.stores.pack.page_hashes import PageHashFile
 from penstock.stores.recognition import MANIFEST_MAGIC
 from penstock.stores.remote.cache import CacheFolder, check_folder, parse_size
 from penstock.stores.remote.mirror import Mirror
-from penstock.stores.remote.object_store import ObjectInfo, Place, RefusedError, StorageOptions
+from penstock.stores.remote.object_store import ObjectInfo, Peeked, Place, RefusedError, StorageOptions
 from penstock.stores.remote.request_queue import get_fetcher
 from penstock.stores.writing import MANIFEST
 
@@ -29,8 +30,9 @@ __all__ = ["RemoteObjects", "find_below", "find_remote"]
 
 _ENDS_NBYTES: Final = 1 << 17
 """Bytes at both ends of an object that are fetched when it is opened: there is what says where the rest is."""
+_PEEKED_NBYTES: Final = _ENDS_NBYTES + (1 << 16)
+"""The same with what is not a whole page."""
 _MAX_OBJECTS: Final = 200
-"""Each has two open files; 1024 is what many systems allow a process."""
 _MAX_ATTEMPTS: Final = 4
 
 
@@ -66,13 +68,14 @@ def find_remote(url: str, choose: Callable[[str], type[K]], given: Mapping[str, 
     options = StorageOptions.check(given.get("storage_options"))
     folder = CacheFolder(check_folder(given.get("cache")), parse_size(given.get("cache_size")))
     place = Place(url, options)
-    objects = _find_objects(place)
+    objects, parts = _find_objects(place)
     version = "\0".join(f"{name}\0{info.nbytes}\0{info.version}" for name, info in objects.items())
     path = folder.make_folder(place.url, version) / place.url.rpartition("/")[2]
     source = RemoteObjects(place.url, tuple((n, *info) for n, info in objects.items()), options, folder.max_nbytes)
+    source.parts = parts
     source.attach(path)
-    for mirror in source.mirrors[:2]:
-        _fetch_ends(mirror)
+    source.parts.clear()
+    _fetch_ends(source.mirrors[:2])
     try:
         kind = choose(str(path))
     except StoreFormatError as error:  # it names the copy
@@ -117,6 +120,8 @@ class RemoteObjects:
     is_whole: bool = False
     mirrors: list[Mirror] = field(default_factory=list, repr=False, compare=False)
     """The copies in this process."""
+    parts: dict[str, list[Peeked]] = field(default_factory=dict, repr=False, compare=False)
+    """By name, bytes that came before the copies were made."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return RemoteObjects, (self.url, self.objects, self.options, self.cache_nbytes, self.is_whole)
@@ -138,8 +143,8 @@ class RemoteObjects:
     def _make_mirrors(self, path: Path) -> list[Mirror]:
         cache = CacheFolder(path.parent.parent, self.cache_nbytes)
         place = Place(self.url, self.options)
-        mirrors = []
-        for name, nbytes, version in self.objects:
+        made: dict[str, Mirror] = {}
+        for name, nbytes, version in reversed(self.objects):  # hashes come before what they are of
             file = path / name if name else path
             try:
                 file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -148,13 +153,14 @@ class RemoteObjects:
                     f"the cache folder {cache.path} cannot be written ({error.strerror}); cache= names another",
                     store=self.url,
                 ) from error
-            mirrors.append(Mirror(place, name, ObjectInfo(nbytes, version), file, cache))
-        if [name for name, _, _ in self.objects] == [FILE, HASHES]:
-            register_mirror(path / HASHES, mirrors[1])
-            mirrors[0].hashes = _load_hashes(path / HASHES, mirrors[1], place)
-        for (name, _, _), mirror in zip(self.objects, mirrors, strict=True):
-            register_mirror(path / name if name else path, mirror)
-        return mirrors
+            made[name] = mirror = Mirror(place, name, ObjectInfo(nbytes, version), file, cache)
+            if name == FILE and HASHES in made:
+                mirror.hashes = _load_hashes(path / HASHES, made[HASHES], place)
+            for part in self.parts.pop(name, ()):
+                if part.info == (nbytes, version):
+                    mirror.put(part.begin, part.content)
+            register_mirror(file, mirror)
+        return list(made.values())[::-1]
 
 
 def _load_hashes(path: Path, mirror: Mirror, place: Place) -> PageHashFile:
@@ -171,39 +177,55 @@ def _load_hashes(path: Path, mirror: Mirror, place: Place) -> PageHashFile:
     raise AssertionError("the last attempt returns or raises")
 
 
-def _find_objects(place: Place) -> dict[str, ObjectInfo]:
-    """The objects of a store by name: one at the URL, those of a pack, a manifest of packs, or all below it."""
+def _find_objects(place: Place) -> tuple[dict[str, ObjectInfo], dict[str, list[Peeked]]]:
+    """The objects of a store by name: one at the URL, those of a pack, a manifest of packs, or all below it.
+
+    Beginning and end of each come with the answer whether it is there: most stores say there where the rest is.
+    """
     names = "", FILE, HASHES, MANIFEST
-    asked = [get_fetcher().submit(functools.partial(place.find, name), 0) for name in names]
-    found, refused = {}, None
-    for name, future in zip(names, asked, strict=True):
+    parts: dict[str, list[Peeked]] = {}
+    asked = [(name, end) for name in names for end in ((False,) if name == MANIFEST else (False, True))]
+    futures = [
+        get_fetcher().submit(functools.partial(place.peek, name, _PEEKED_NBYTES, at_end=end), 0) for name, end in asked
+    ]
+    refused = None
+    for (name, _), future in zip(asked, futures, strict=True):
         try:
-            if (info := future.result()) is not None:
-                found[name] = info
+            if (part := future.result()) is not None:
+                parts.setdefault(name, []).append(part)
         except RefusedError as error:  # of what is absent too, where listing is not allowed; of a folder's web page
             refused = error
+    found = {name: part[0].info for name, part in parts.items()}
     if FILE in found:
-        return {name: found[name] for name in (FILE, HASHES) if name in found}
-    if MANIFEST in found and _has_manifest(place, found[MANIFEST]):
-        return {MANIFEST: found[MANIFEST]}
+        return {name: found[name] for name in (FILE, HASHES) if name in found}, parts
+    if MANIFEST in found and _has_manifest(place, parts[MANIFEST][0]):
+        return {MANIFEST: found[MANIFEST]}, parts
     if "" in found:
-        return {"": found[""]}
+        return {"": found[""]}, parts
     if refused is not None:
         raise refused
     listed = place.list(_MAX_OBJECTS)
     if not listed:
         raise StoreNotFoundError("there is no object at this URL, and none below it", store=place.url)
-    return listed
+    return listed, {}
 
 
-def _has_manifest(place: Place, info: ObjectInfo) -> bool:
+def _has_manifest(place: Place, part: Peeked) -> bool:
     """Whether the object is the manifest of a sharded pack, and not that of another program."""
     nbytes = len(MANIFEST_MAGIC)
-    return info.nbytes > nbytes and bytes(place.get(MANIFEST, 0, nbytes, info)) == MANIFEST_MAGIC
+    if part.info.nbytes <= nbytes:
+        return False
+    return bytes(part.content[:nbytes] or place.get(MANIFEST, 0, nbytes, part.info)) == MANIFEST_MAGIC
 
 
-def _fetch_ends(mirror: Mirror) -> None:
-    last = max(mirror.nbytes - _ENDS_NBYTES, 0)
-    end = get_fetcher().submit(lambda: mirror.read(last, mirror.nbytes - last, keep=True), 0)
-    mirror.read(0, min(_ENDS_NBYTES, mirror.nbytes), keep=True)
-    end.result()
+def _fetch_ends(mirrors: Iterable[Mirror]) -> None:
+    """Fetch beginning and end of some objects, all at once."""
+    ends = [
+        (mirror, begin, min(_ENDS_NBYTES, mirror.nbytes - begin))
+        for mirror in mirrors
+        for begin in {0, max(mirror.nbytes - _ENDS_NBYTES, 0)}
+    ]
+    futures = [get_fetcher().submit(functools.partial(mirror.read, *end, keep=True), 0) for mirror, *end in ends]
+    for future in futures:
+        with contextlib.suppress(CorruptRecordError):  # whoever reads that says so
+            future.result()

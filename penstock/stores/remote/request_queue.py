@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.stores.common.per_process import PerProcess
 
-__all__ = ["MAX_REQUESTS", "Fetcher", "get_fetcher"]
+__all__ = ["MAX_REQUESTS", "Fetcher", "ReadAhead", "get_fetcher"]
 
 T = TypeVar("T")
 
-MAX_REQUESTS: Final = 128
-"""Requests at once: at 100 ms each, some 1,300 a second."""
+MAX_REQUESTS: Final = 512
+"""Requests at once: at 200 ms each, some 2,500 a second."""
+_FIRST_REQUESTS: Final = 128
+"""The same at first. Each answer allows one more, so that connections are not all made at once."""
 MAX_NBYTES: Final = 128 << 20
 """Bytes that are asked for at once, of all requests together."""
 _FIRST_NBYTES: Final = 16 << 20
 """The same at first, and where requests are slow: on a slow line all of many would time out."""
 _SLOW_SECONDS: Final = 8.0
+_READ_NBYTES: Final = 4 << 20
+_READ_AHEAD: Final = 12
+_READ_KEPT: Final = 24
+"""Parts that are fetched ahead of one that is read, and parts that are kept."""
 _IDLE_SECONDS: Final = 10.0
 
 
@@ -38,7 +45,8 @@ class Fetcher:
         self._changed = threading.Condition()
         self._waiting: deque[_Request] = deque()
         self._threads = self._idle = self._nbytes = 0
-        self._most_nbytes = _FIRST_NBYTES
+        self._is_waking = False
+        self._most_nbytes, self._most_requests = _FIRST_NBYTES, _FIRST_REQUESTS
         self.seconds = 0.05
         """How long a request takes: a mean in which later ones weigh more."""
         self.rate = 100e6
@@ -50,20 +58,30 @@ class Fetcher:
         future: Future[T] = Future()
         with self._changed:
             self._waiting.append(_Request(call, nbytes, future))
-            if len(self._waiting) > self._idle and self._threads < MAX_REQUESTS:
-                self._start_thread()
-            self._changed.notify()
+            self._wake_thread()
         return future
 
-    def _start_thread(self) -> None:
-        try:
-            threading.Thread(target=self._work, name="penstock-fetch", daemon=True).start()
-        except RuntimeError:  # the limit of the system: the threads that there are do it
-            if not self._threads:
-                self._waiting.pop()
-                raise
+    def _wake_thread(self) -> None:
+        """Have a thread take the next request, if it may be sent and no thread is about to.
+
+        One at a time: each that takes a request wakes the next. Threads that wake in vain cost more than requests.
+        """
+        if self._is_waking or not self._may_send():
             return
-        self._threads += 1
+        if self._idle:
+            self._changed.notify()
+        elif self._threads < self._most_requests:
+            try:
+                threading.Thread(target=self._work, name="penstock-fetch", daemon=True).start()
+            except RuntimeError:  # the limit of the system: the threads that there are do it
+                if not self._threads:
+                    self._waiting.pop()
+                    raise
+                return
+            self._threads += 1
+        else:
+            return  # the next thread that is done takes it
+        self._is_waking = True
 
     @property
     def patience(self) -> float:
@@ -96,16 +114,19 @@ class Fetcher:
     def _next(self) -> _Request | None:
         """The next request, once it may be sent; None if there was none for some time."""
         with self._changed:
-            self._idle += 1
-            try:
-                if not self._changed.wait_for(self._may_send, _IDLE_SECONDS):
+            while not self._may_send():
+                self._idle += 1
+                is_called = self._changed.wait(_IDLE_SECONDS)
+                self._idle -= 1
+                self._is_waking = False
+                if not is_called and not self._may_send():
                     self._threads -= 1
                     return None
-                request = self._waiting.popleft()
-                self._nbytes += request.nbytes
-                return request
-            finally:
-                self._idle -= 1
+            request = self._waiting.popleft()
+            self._nbytes += request.nbytes
+            self._is_waking = False
+            self._wake_thread()
+            return request
 
     def _may_send(self) -> bool:
         return bool(self._waiting) and (not self._nbytes or self._nbytes + self._waiting[0].nbytes <= self._most_nbytes)
@@ -116,12 +137,50 @@ class Fetcher:
             if seconds is not None:
                 most = self._most_nbytes + nbytes if seconds < _SLOW_SECONDS else self._most_nbytes // 2
                 self._most_nbytes = min(max(most, _FIRST_NBYTES), MAX_NBYTES)
-                self.seconds += 0.05 * (seconds - self.seconds)
+                if nbytes:  # other calls wait for requests
+                    self.seconds += 0.05 * (seconds - self.seconds)
+                self._most_requests = min(self._most_requests + 1, MAX_REQUESTS)
                 self._counted += nbytes
                 if (passed := time.monotonic() - self._since) > 0.5:
                     self.rate += 0.3 * (self._counted / passed - self.rate)
                     self._since, self._counted = time.monotonic(), 0
-            self._changed.notify_all()
+
+
+class ReadAhead:
+    """Reads an object whose bytes are asked for mostly in order: what follows is fetched meanwhile. For one thread.
+
+    Parameters
+    ----------
+    get : callable
+        ``get(begin, end)`` fetches bytes; called from several threads.
+    nbytes : int
+        The size of the object.
+    """
+
+    def __init__(self, get: Callable[[int, int], memoryview], nbytes: int) -> None:
+        self._get, self._nbytes = get, nbytes
+        self._parts: OrderedDict[int, Future[memoryview]] = OrderedDict()
+        self._last = -1
+
+    def read(self, offset: int, nbytes: int) -> bytes:
+        """Bytes from an offset on; fewer at the end of the object."""
+        end = min(offset + nbytes, self._nbytes)
+        if offset >= end:
+            return b""
+        first, last = offset // _READ_NBYTES, (end - 1) // _READ_NBYTES
+        ahead = _READ_AHEAD if first - self._last in {0, 1} else 0
+        self._last = last
+        wanted = range(first, min(last + ahead, (self._nbytes - 1) // _READ_NBYTES) + 1)
+        for number in wanted:
+            if number not in self._parts:
+                begin = number * _READ_NBYTES
+                part_end = min(begin + _READ_NBYTES, self._nbytes)
+                self._parts[number] = get_fetcher().submit(functools.partial(self._get, begin, part_end), _READ_NBYTES)
+            self._parts.move_to_end(number)
+        content = b"".join(self._parts[number].result() for number in range(first, last + 1))
+        while len(self._parts) > max(_READ_KEPT, len(wanted)):
+            self._parts.popitem(last=False)
+        return content[offset - first * _READ_NBYTES :][: end - offset]
 
 
 _fetcher = PerProcess(Fetcher)

@@ -14,15 +14,12 @@ sent through the socket instead, with one warning.
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import mmap
 import os
-import sys
 import tempfile
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, cast
 
@@ -30,10 +27,11 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from penstock.sample import Array
+from penstock.stores.common.mapped_files import map_file
 from penstock.workers.processes.messages import BufferSpan, SlotReport, SlotReturn
 from penstock.workers.slots import Lease, PageLock, Quarantine, SlotPool
 
-__all__ = ["ParentSlot", "ParentSlots", "WorkerMemory", "map_file", "memory_file"]
+__all__ = ["ParentSlot", "ParentSlots", "WorkerMemory", "memory_file"]
 
 ALIGNMENT: Final = 4096
 _LARGE: Final = 64 << 20
@@ -74,43 +72,6 @@ def _available_nbytes() -> int:
         return int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10
     except (OSError, StopIteration, ValueError, IndexError):
         return 1 << 62
-
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_longlong]
-_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-_FAILED: Final = ctypes.c_void_p(-1).value
-
-
-def map_file(fd: int, nbytes: int) -> NDArray[np.uint8]:
-    """The memory of a descriptor, shared and writable; unmapped when the last view of it is deleted.
-
-    ``mmap.mmap`` would keep a copy of the descriptor as long as the mapping: one for each batch that is kept.
-
-    Raises
-    ------
-    OSError
-        If the system refuses.
-    """
-    return np.asarray(_MappedFile(fd, nbytes))
-
-
-class _MappedFile:
-    __slots__ = ("__array_interface__", "_address", "_nbytes")
-
-    def __init__(self, fd: int, nbytes: int) -> None:
-        self._nbytes, self._address = nbytes, None
-        address = _libc.mmap(None, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0)
-        if address == _FAILED:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
-        self._address = address
-        self.__array_interface__ = {"data": (address, False), "shape": (nbytes,), "typestr": "|u1", "version": 3}
-
-    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not is_finalizing() and getattr(self, "_address", None) is not None:  # None if __init__ was interrupted
-            _libc.munmap(self._address, self._nbytes)
 
 
 class _WorkerSlot:

@@ -18,7 +18,8 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from penstock.workers.processes.memory import map_file, memory_file
+from penstock.stores.common.mapped_files import map_file
+from penstock.workers.processes.memory import memory_file
 
 __all__ = ["StopWork", "WorkerStatus", "collect_stacks"]
 

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock import _native
 from penstock import transforms as T
 from penstock.errors import ArgumentError, PenstockError, StoreError, StoreNotFoundError
-from penstock.stores.remote import mirror as mirrors
 from penstock.stores.remote import object_store as places
 from penstock.stores.remote.cache import CacheFolder, parse_size
 from tests.photographs import write_photographs
@@ -75,8 +75,8 @@ def test_what_was_fetched_once_is_not_fetched_again(server: WebServer) -> None:
     """By another store, as in another process or run; the place is asked whether the pack is still the same."""
     with open_remote(server, "photos.lmdb") as store:
         expected = content(store)
-    asked = server.ranges
     with open_remote(server, "photos.lmdb") as store:
+        asked = server.ranges
         assert content(store) == expected
     assert server.ranges == asked
     assert (server.root.parent / "cache").stat().st_mode & 0o777 == 0o700
@@ -91,6 +91,17 @@ def test_announced_records_are_fetched_at_once(server: WebServer) -> None:
         assert store.prefetches
         store.prefetch(order)
         assert content(store, order.tolist()) == content(local, order.tolist())
+
+
+def test_few_requests_wait_for_one_another(server: WebServer) -> None:
+    """Four rounds to the first records: the objects with their ends, the tree of records, its leaves, the records."""
+    make_pack(server.root / "large.lmdb", 3000)
+    server.latency = 0.25
+    with open_remote(server, "large.lmdb") as store:
+        order = np.random.default_rng(0).permutation(len(store))
+        store.prefetch(order[:64])
+        assert len(store.blobs("image", order[:64])) == 64
+    assert server.count_rounds() <= 6  # two more where processors are busy
 
 
 @pytest.mark.parametrize("cache_size", [0, "500KB"])
@@ -113,7 +124,7 @@ def test_a_disk_that_is_full_is_done_without(
     def fail(*_: object) -> int:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr(mirrors, "_write", fail)
+    monkeypatch.setattr(_native, "write_at", fail)
     with open_remote(server, "photos.lmdb") as store:
         assert content(store) == content(ps.open(server.root / "photos.lmdb"))
     assert "read without the cache: No space left" in caplog.text
