@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from penstock.cli.printing import print_error
 from penstock.errors import ArgumentError
+from penstock.wording import format_bytes
 
 if TYPE_CHECKING:
     from penstock.stores.base import Store
+    from penstock.stores.location import Location
 
 __all__ = [
     "AnnotationsOption",
@@ -29,6 +32,7 @@ __all__ = [
     "parse_class_names",
     "parse_options",
     "parse_pairs",
+    "print_reading",
 ]
 
 _NUMBERS: Final = re.compile(r"-?[0-9]+(?:,-?[0-9]+)+,?")
@@ -108,6 +112,24 @@ def open_store(
     from penstock import stores
 
     return stores.open(store, layout=layout, **parse_options(options, classes))
+
+
+def print_reading(location: Location, records: int | None = None) -> None:
+    """Say before a command reads a store in object storage how many bytes that are: all, or those of some records."""
+    if location.remote is None:
+        return
+    from penstock import stores
+    from penstock.stores.pack.sharded import ShardedPack
+    from penstock.stores.remote.opening import RemoteObjects
+
+    assert isinstance(location.remote, RemoteObjects), "a store that is read"
+    nbytes = sum(nbytes for _, nbytes, _ in location.remote.objects)
+    if records is not None or location.scheme == ShardedPack.kind:
+        with stores.open(location) as store:
+            if isinstance(store, ShardedPack):
+                nbytes = store.manifest.committed.nbytes
+            nbytes = nbytes if records is None else nbytes * min(records, len(store)) // max(len(store), 1)
+    print_error(f"{location}: about {format_bytes(nbytes)} to read, less what is in the cache")
 
 
 def parse_options(options: Sequence[str] | None, classes: str | None = None) -> dict[str, object]:

@@ -17,6 +17,7 @@ from penstock.cli.arguments import (
     StoreOptions,
     open_store,
     parse_pairs,
+    print_reading,
 )
 from penstock.cli.printing import print_line
 from penstock.cli.user_files import load_object, name_user_errors
@@ -82,6 +83,7 @@ def show(
         open_store(store, classes, layout, option) as opened,
         nullcontext() if augment is None else name_user_errors(augment),
     ):
+        print_reading(opened.location, n if index is None else len(index))
         sheet = draw(
             opened,
             n,

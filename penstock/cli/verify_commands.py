@@ -17,6 +17,7 @@ from penstock.cli.arguments import (
     StoreOptions,
     parse_class_names,
     parse_options,
+    print_reading,
 )
 from penstock.cli.printing import print_json, print_line, print_list
 from penstock.errors import ArgumentError
@@ -67,9 +68,16 @@ def verify(
 def _verify_store(
     store: str, source: str | None, layout: str | None, options: dict[str, object], report: ReportFormat
 ) -> None:
+    from penstock import stores
     from penstock.pack import verify as run
+    from penstock.stores.location import Location, is_remote_url
 
-    result = run(store, source, progress=True, layout=layout, **options)
+    target: str | Location = store  # found here, to say how much is read
+    if is_remote_url(store):
+        of_place = {name: options.pop(name) for name in stores.PLACE_OPTIONS if name in options}
+        _, target = stores.find_remote(store, layout, of_place)
+        print_reading(target)
+    result = run(target, source, progress=True, layout=layout, **options)
     count = len(result.problems)
     if report is ReportFormat.JSON:
         problems = [{"reason": each.reason, "key": each.key, "index": each.index} for each in result.problems]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.cli.app import app
-from penstock.cli.arguments import ClassesOption, LayoutOption, StoreArgument, StoreOptions, open_store
+from penstock.cli.arguments import ClassesOption, LayoutOption, StoreArgument, StoreOptions, open_store, print_reading
 from penstock.cli.printing import print_json, print_line
 from penstock.errors import ArgumentError
 from penstock.wording import counted, escape_unprintable, format_bytes
@@ -37,8 +37,10 @@ def info(
 ) -> None:
     """Show what STORE contains: what was detected, fields, classes, and the sizes and formats of its images."""
     from penstock import view
+    from penstock.view.info import SAMPLED
 
     with open_store(store, classes, layout, option) as opened:
+        print_reading(opened.location, SAMPLED)
         summary = view.info(opened)
         if as_json:
             print_json(summary.to_json())

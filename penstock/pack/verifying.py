@@ -23,6 +23,7 @@ from penstock.stores.base import Store
 from penstock.stores.common.seek_table_file import SeekTableFile, seek_table_path
 from penstock.stores.fields.record_names import quote_names
 from penstock.stores.joined import JoinedStore, check_sidecar, join
+from penstock.stores.location import is_remote_url
 from penstock.stores.origin import read_options
 from penstock.stores.pack.sharded import ShardedPack
 from penstock.stores.problems import Problem
@@ -97,7 +98,9 @@ def verify(
         container = store.container if isinstance(store, JoinedStore) else store
         kind, location, options = type(container), container.location, dict(container.options)
     else:
-        kind, location = stores.find(store, layout=layout)
+        of_place = {name: options.pop(name) for name in stores.PLACE_OPTIONS if name in options}
+        remote = stores.find_remote(str(store), layout, of_place) if is_remote_url(store) else None
+        kind, location = remote or stores.find(store, layout=layout)
         stores.refuse_unknown_options(kind, kind.__init__, options)
     with ExitStack() as stack:
         report = make_reporter(progress, "verifying", stack)

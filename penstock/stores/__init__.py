@@ -33,6 +33,7 @@ __all__ = [
     "StoreLike",
     "expand_paths",
     "find",
+    "find_remote",
     "list_layouts",
     "open",
     "refuse_unknown_options",
@@ -143,7 +144,7 @@ def open(url: StoreLike | object, *, layout: str | None = None, **options: objec
                 return wrapped
     if is_remote_url(url):
         of_place = {name: options.pop(name) for name in PLACE_OPTIONS if name in options}
-        kind, location = _find_remote(str(url), layout, of_place)
+        kind, location = find_remote(str(url), layout, of_place)
     else:
         kind, location = find(url, layout=layout)  # type: ignore[arg-type]  # any other object: its error is the answer
     refuse_unknown_options(kind, kind.__init__, options)
@@ -177,7 +178,7 @@ def find(url: StoreLike, *, to_write: bool = False, layout: str | None = None) -
     if isinstance(url, Location):
         return STORES.get(ALIASES.get(url.scheme, url.scheme)), url
     if is_remote_url(url) and not to_write:
-        return _find_remote(str(url), layout, {})
+        return find_remote(str(url), layout, {})
     refuse_remote(url, "written" if to_write else "read")
     given = list(url) if isinstance(url, list | tuple) else [url]
     texts = [_to_text(each) for each in given]
@@ -216,10 +217,11 @@ def find(url: StoreLike, *, to_write: bool = False, layout: str | None = None) -
     )
 
 
-def _find_remote(url: str, layout: str | None, options: Mapping[str, object]) -> tuple[type[Store], Location]:
-    from penstock.stores.remote.opening import find_remote  # stores on this machine do not need it
+def find_remote(url: str, layout: str | None, options: Mapping[str, object]) -> tuple[type[Store], Location]:
+    """As :func:`find`, for a URL and :data:`PLACE_OPTIONS`; raises StoreError where the place cannot be asked."""
+    from penstock.stores.remote import opening  # stores on this machine do not need it
 
-    return find_remote(url, lambda path: find(path, layout=layout)[0], options)
+    return opening.find_remote(url, lambda path: find(path, layout=layout)[0], options)
 
 
 def expand_paths(paths: Sequence[str]) -> list[str]:

@@ -164,7 +164,9 @@ def _measure(store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64], Counte
     formats: Counter[str] = Counter()
     if image is not None:
         has_sizes = "width" in store.schema
-        for index in np.unique(np.linspace(0, len(store) - 1, min(len(store), SAMPLED)).astype(np.int64)):
+        indices = np.unique(np.linspace(0, len(store) - 1, min(len(store), SAMPLED)).astype(np.int64))
+        store.prefetch(indices)
+        for index in indices:
             encoded = store.read([int(index)])[0].fields[image]
             if store.schema[image].pixels is not None:
                 nbytes.append(encoded.nbytes)

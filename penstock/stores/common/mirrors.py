@@ -79,6 +79,13 @@ class MirrorFile(Protocol):
         """Fetch what is missing of some ranges, at once; False if the file does not have all of it then."""
         ...
 
+    def make_reader(self) -> Callable[[int, int], bytes]:
+        """What reads bytes (offset, number) past the copy, mostly in order, to say what is wrong with the object.
+
+        Bytes that do not have their hashes are fetched again, and returned nevertheless if they stay so.
+        """
+        ...
+
     def forget(self, offset: int, nbytes: int) -> None:
         """Have bytes fetched again when they are read next."""
         ...

@@ -158,6 +158,8 @@ def newest_meta(path: Path, url: str) -> MetaPage:
             first = MetaPage.parse(head)
             file.seek(first.page_nbytes if first else 0)
             other = MetaPage.parse(file.read(_META.size))
+    except StoreError:  # of a remote object
+        raise
     except FileNotFoundError as error:
         raise StoreNotFoundError(f"there is no file {path}", store=url) from error
     except OSError as error:

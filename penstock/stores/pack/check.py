@@ -12,9 +12,9 @@ structure. Memory is bounded: one byte for each page, one column for each small 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -25,6 +25,7 @@ import xxhash
 from penstock import _native
 from penstock.errors import IncompleteStoreError, StoreError, StoreFormatError
 from penstock.sample import Array
+from penstock.stores.common.mirrors import find_mirror
 from penstock.stores.common.regular_file import open_regular
 from penstock.stores.fields.columns import get_missing
 from penstock.stores.lmdb.pages import FILE, HASHES, LOCK, BTree, Node, PageFile
@@ -43,9 +44,8 @@ _READ_PAGES: Final = 2048
 _REPORT_EVERY: Final = 64
 
 
-def check(folder: Path, progress: Callable[[int, int], None] | None = None) -> Iterator[Problem]:
+def check(folder: Path, url: str, progress: Callable[[int, int], None] | None = None) -> Iterator[Problem]:
     """Everything that is wrong with the pack in ``folder``; see :meth:`penstock.stores.base.Store.check`."""
-    url = f"lmdb://{folder}"
     if not (folder / FILE).exists():
         error = make_missing_error(folder, url)
         if not isinstance(error, IncompleteStoreError):
@@ -80,7 +80,7 @@ def _find_refusal(folder: Path, url: str) -> StoreError | None:
     except StoreFormatError as error:
         return error
     try:
-        with PageFile(folder / FILE, url) as pages, suppress(StoreFormatError):
+        with PageFile(folder / FILE, url) as pages, contextlib.suppress(StoreFormatError):
             read_meta(pages, url)
     except IncompleteStoreError as error:
         return error
@@ -113,6 +113,8 @@ class _ReportingPages(PageFile):
         self.visited = np.zeros(self.pages, bool)
         self.problems: list[Problem] = []
         self.stored = stored
+        self._read = None if self.mirror is None else self.mirror.make_reader()
+        self.mirror = None  # whose pages are those that are right
         if stored is not None and stored.count != self.pages:
             self.report(f"the file must have {stored.count} pages, as {HASHES} says, got {self.pages}")
             self.stored = None
@@ -120,6 +122,9 @@ class _ReportingPages(PageFile):
     def report(self, reason: str, key: str | None = None, index: int | None = None, page: int | None = None) -> None:
         """Note a problem."""
         self.problems.append(Problem(reason, key, index, page))
+
+    def _read_bytes(self, offset: int, nbytes: int) -> bytes:
+        return super()._read_bytes(offset, nbytes) if self._read is None else self._read(offset, nbytes)
 
     def read_node_page(self, number: int) -> bytes:
         """A branch or leaf page."""
@@ -302,13 +307,18 @@ def _is_same(stored: np.generic, field: float | None) -> bool:
 
 
 def _check_raw_pages(path: Path, hashes: PageHashFile) -> Iterator[Problem]:
-    try:
-        opened = open_regular(path)
-    except OSError:
-        return  # the caller reports it
-    with os.fdopen(opened, "rb") as file:
+    with contextlib.ExitStack() as stack:
+        if (mirror := find_mirror(path)) is not None:
+            read = mirror.make_reader()
+        else:
+            try:
+                file = stack.enter_context(os.fdopen(open_regular(path), "rb"))
+            except OSError:
+                return  # the caller reports it
+            read = lambda at, nbytes: os.pread(file.fileno(), nbytes, at)  # noqa: E731  # as the other one: a function
+        step = _READ_PAGES * hashes.page_nbytes
         for first in range(0, hashes.count, _READ_PAGES):
-            found = _native.hash_pages(file.read(_READ_PAGES * hashes.page_nbytes), hashes.page_nbytes)
+            found = _native.hash_pages(read(first * hashes.page_nbytes, step), hashes.page_nbytes)
             stored = hashes.load(first, len(found))
             for number in (first + np.flatnonzero(found[: len(stored)] != stored)).tolist():
                 yield Problem("structure page: its checksum does not match", page=number)

@@ -233,7 +233,7 @@ class LmdbStore(ContainerStore[OpenPack]):
         del options
         from penstock.stores.pack.check import check  # readers need not load it
 
-        return check(location.local_path, progress)
+        return check(location.local_path, str(location), progress)
 
     @classmethod
     def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:

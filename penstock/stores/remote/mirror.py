@@ -29,13 +29,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native, forks
-from penstock.errors import StoreError
+from penstock.errors import CorruptRecordError, StoreError
 from penstock.stores.common.mapped_files import map_file
 from penstock.stores.common.mirrors import PageHashes
 from penstock.stores.common.regular_file import open_regular
 from penstock.stores.remote.cache import CacheFolder
 from penstock.stores.remote.object_store import ObjectInfo, Place
-from penstock.stores.remote.request_queue import get_fetcher
+from penstock.stores.remote.request_queue import ReadAhead, get_fetcher
 from penstock.trace import count_remote
 
 __all__ = ["Mirror"]
@@ -304,6 +304,19 @@ class Mirror:
     def _page_nbytes(self) -> int:
         return max(_PAGE, self.hashes.page_nbytes if self.hashes is not None else 0)
 
+    def make_reader(self) -> Callable[[int, int], bytes]:
+        """See :class:`~penstock.stores.common.mirrors.MirrorFile`."""
+
+        def fetch(begin: int, end: int) -> memoryview:
+            content = self._place.get(self._name, begin, end, self._info)
+            for attempt in range(1, _MAX_ATTEMPTS):
+                if self._check(begin, content, again=attempt > 2) is not None:
+                    break
+                content = self._place.get(self._name, begin, end, self._info)
+            return content
+
+        return ReadAhead(fetch, self.nbytes).read
+
     def _fetch(self, offset: int, nbytes: int, *, must_keep: bool = False) -> _Fetched:
         """Fetch bytes, with the rest of their pages, of which there are hashes; keep them where the cache has room."""
         page = self._page_nbytes
@@ -314,7 +327,7 @@ class Mirror:
             if (hashes := self._check(begin, content, again=attempt > 1)) is not None:
                 break
         else:
-            raise StoreError(
+            raise CorruptRecordError(
                 f"bytes {begin} to {end} are not those that were written, {_MAX_ATTEMPTS} times; copy it there again",
                 store=self._place.name(self._name),
             )

@@ -6,6 +6,7 @@ but its first pages is fetched before records are read, unless the kind reads fi
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar, Final, Protocol, TypeVar
 from urllib.parse import quote
 
-from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
+from penstock.errors import CorruptRecordError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.common.mirrors import register_mirror
 from penstock.stores.lmdb.pages import FILE, HASHES
 from penstock.stores.location import Location
@@ -183,7 +184,7 @@ def _find_objects(place: Place) -> tuple[dict[str, ObjectInfo], dict[str, list[P
     """
     names = "", FILE, HASHES, MANIFEST
     parts: dict[str, list[Peeked]] = {}
-    asked = [(name, end) for name in names for end in (False, True)]
+    asked = [(name, end) for name in names for end in ((False,) if name == MANIFEST else (False, True))]
     futures = [
         get_fetcher().submit(functools.partial(place.peek, name, _PEEKED_NBYTES, at_end=end), 0) for name, end in asked
     ]
@@ -197,7 +198,7 @@ def _find_objects(place: Place) -> tuple[dict[str, ObjectInfo], dict[str, list[P
     found = {name: part[0].info for name, part in parts.items()}
     if FILE in found:
         return {name: found[name] for name in (FILE, HASHES) if name in found}, parts
-    if any(bytes(part.content[: len(MANIFEST_MAGIC)]) == MANIFEST_MAGIC for part in parts.get(MANIFEST, ())):
+    if MANIFEST in found and _has_manifest(place, parts[MANIFEST][0]):
         return {MANIFEST: found[MANIFEST]}, parts
     if "" in found:
         return {"": found[""]}, parts
@@ -209,6 +210,14 @@ def _find_objects(place: Place) -> tuple[dict[str, ObjectInfo], dict[str, list[P
     return listed, {}
 
 
+def _has_manifest(place: Place, part: Peeked) -> bool:
+    """Whether the object is the manifest of a sharded pack, and not that of another program."""
+    nbytes = len(MANIFEST_MAGIC)
+    if part.info.nbytes <= nbytes:
+        return False
+    return bytes(part.content[:nbytes] or place.get(MANIFEST, 0, nbytes, part.info)) == MANIFEST_MAGIC
+
+
 def _fetch_ends(mirrors: Iterable[Mirror]) -> None:
     """Fetch beginning and end of some objects, all at once."""
     ends = [
@@ -218,4 +227,5 @@ def _fetch_ends(mirrors: Iterable[Mirror]) -> None:
     ]
     futures = [get_fetcher().submit(functools.partial(mirror.read, *end, keep=True), 0) for mirror, *end in ends]
     for future in futures:
-        future.result()
+        with contextlib.suppress(CorruptRecordError):  # whoever reads that says so
+            future.result()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple, TypeVar
@@ -12,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from penstock.stores.common.per_process import PerProcess
 from penstock.trace import Trace, counting, current
 
-__all__ = ["MAX_REQUESTS", "Fetcher", "get_fetcher"]
+__all__ = ["MAX_REQUESTS", "Fetcher", "ReadAhead", "get_fetcher"]
 
 T = TypeVar("T")
 
@@ -25,6 +26,10 @@ MAX_NBYTES: Final = 128 << 20
 _FIRST_NBYTES: Final = 16 << 20
 """The same at first, and where requests are slow: on a slow line all of many would time out."""
 _SLOW_SECONDS: Final = 8.0
+_READ_NBYTES: Final = 4 << 20
+_READ_AHEAD: Final = 12
+_READ_KEPT: Final = 24
+"""Parts that are fetched ahead of one that is read, and parts that are kept."""
 _IDLE_SECONDS: Final = 10.0
 
 
@@ -143,6 +148,43 @@ class Fetcher:
                 if (passed := time.monotonic() - self._since) > 0.5:
                     self.rate += 0.3 * (self._counted / passed - self.rate)
                     self._since, self._counted = time.monotonic(), 0
+
+
+class ReadAhead:
+    """Reads an object whose bytes are asked for mostly in order: what follows is fetched meanwhile. For one thread.
+
+    Parameters
+    ----------
+    get : callable
+        ``get(begin, end)`` fetches bytes; called from several threads.
+    nbytes : int
+        The size of the object.
+    """
+
+    def __init__(self, get: Callable[[int, int], memoryview], nbytes: int) -> None:
+        self._get, self._nbytes = get, nbytes
+        self._parts: OrderedDict[int, Future[memoryview]] = OrderedDict()
+        self._last = -1
+
+    def read(self, offset: int, nbytes: int) -> bytes:
+        """Bytes from an offset on; fewer at the end of the object."""
+        end = min(offset + nbytes, self._nbytes)
+        if offset >= end:
+            return b""
+        first, last = offset // _READ_NBYTES, (end - 1) // _READ_NBYTES
+        ahead = _READ_AHEAD if first - self._last in {0, 1} else 0
+        self._last = last
+        wanted = range(first, min(last + ahead, (self._nbytes - 1) // _READ_NBYTES) + 1)
+        for number in wanted:
+            if number not in self._parts:
+                begin = number * _READ_NBYTES
+                part_end = min(begin + _READ_NBYTES, self._nbytes)
+                self._parts[number] = get_fetcher().submit(functools.partial(self._get, begin, part_end), _READ_NBYTES)
+            self._parts.move_to_end(number)
+        content = b"".join(self._parts[number].result() for number in range(first, last + 1))
+        while len(self._parts) > max(_READ_KEPT, len(wanted)):
+            self._parts.popitem(last=False)
+        return content[offset - first * _READ_NBYTES :][: end - offset]
 
 
 _fetcher = PerProcess(Fetcher)

@@ -29,7 +29,8 @@ from urllib.parse import unquote
 
 import xxhash
 
-from penstock.errors import ArgumentError, StoreError
+from penstock import _native
+from penstock.errors import ArgumentError, CorruptRecordError, StoreError
 from penstock.stores.common.mirrors import PageHashes
 from penstock.stores.common.regular_file import identify, open_regular
 from penstock.stores.lmdb.pages import FILE, LOCK
@@ -86,9 +87,12 @@ class Content:
             hashes = find_hashes()
             for attempt in range(_MAX_ATTEMPTS):
                 part = place.get(name, begin, end, info)
-                if hashes is None or hashes.fits(part, begin, again=attempt > 1):
+                if hashes is None:
                     return part
-            raise StoreError(
+                found = _native.hash_pages(part, hashes.page_nbytes)
+                if hashes.fit(found, begin // hashes.page_nbytes, again=attempt > 1):
+                    return part
+            raise CorruptRecordError(
                 f"bytes {begin} to {end} are not those that were written, {_MAX_ATTEMPTS} times", store=place.name(name)
             )
 

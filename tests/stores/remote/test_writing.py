@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 import penstock as ps
+from penstock.cli.app import app
 from penstock.errors import ArgumentError, StoreError, StoreNotFoundError
 from penstock.stores.remote import object_store as places
 from penstock.stores.remote import upload as uploads
@@ -278,3 +280,107 @@ def test_a_killed_download_fetches_no_part_twice(
     assert 0 < report.copied_nbytes < report.nbytes
     assert read_files(tmp_path / "down.lmdb") == read_files(tmp_path / "local.lmdb")
     assert not os.path.lexists(tmp_path / "down.lmdb.partial")
+
+
+def test_a_pack_is_sent_shard_by_shard(server: ObjectServer, photographs: Path, tmp_path: Path) -> None:
+    """Each with its seek tables, the manifest last; no more than the shard that is written lies on this machine."""
+    options: dict[str, Any] = {"storage_options": server.options}
+    ps.pack(photographs, tmp_path / "local.lmdb", shard_size="100KB")
+    most = 0
+
+    def count(_: str) -> None:
+        nonlocal most
+        folders = list((tmp_path / "cache" / "penstock" / "uploads").glob("*/*/*.lmdb"))
+        most = max(most, len(folders))
+
+    server.on_write = count
+    ps.pack(photographs, "s3://b/photos.lmdb", shard_size="100KB", **options)
+    server.on_write = None
+
+    assert read_files(server.root / "b" / "photos.lmdb") == read_files(tmp_path / "local.lmdb")
+    assert server.written[-1] == "b/photos.lmdb/manifest.json"
+    assert most == 1
+    assert sum(name.endswith("data.mdb") for name in server.written) > 2
+    again = ps.pack(photographs, "s3://b/photos.lmdb", shard_size="100KB", **options)
+    assert again.reused
+    assert not list((tmp_path / "cache" / "penstock" / "uploads").iterdir())
+    for dst in ("s3://b/copy.lmdb", tmp_path / "down.lmdb"):
+        report = ps.copy("s3://b/photos.lmdb", dst, **options)
+        path = server.root / "b" / "copy.lmdb" if isinstance(dst, str) else dst
+        assert read_files(path) == read_files(tmp_path / "local.lmdb")
+        assert report.records == again.records
+    (server.root / "b" / "photos.lmdb" / "00001.lmdb" / "data.mdb").unlink()
+    with pytest.raises(StoreNotFoundError, match=r"the shard 00001.lmdb, which its manifest names, is missing"):
+        ps.copy("s3://b/photos.lmdb", tmp_path / "other.lmdb", **options)
+
+
+def test_packs_below_a_url_are_joined_by_a_manifest(server: ObjectServer, photographs: Path, tmp_path: Path) -> None:
+    """Several machines write packs below one URL; only the manifest is written when they are merged."""
+    options: dict[str, Any] = {"storage_options": server.options}
+    parts = []
+    for name in sorted(each.name for each in photographs.iterdir())[:2]:
+        classes = sorted(each.name for each in photographs.iterdir())
+        for other in classes:
+            (tmp_path / name / other).mkdir(parents=True)
+        for image in (photographs / name).iterdir():
+            (tmp_path / name / name / image.name).write_bytes(image.read_bytes())
+        ps.pack(tmp_path / name, f"s3://b/all.lmdb/{name}.lmdb", classes=classes, **options)
+        parts.append(ps.open(f"s3://b/all.lmdb/{name}.lmdb", **options))
+    server.written.clear()
+
+    report = ps.merge(parts, "s3://b/all.lmdb", **options)
+    again = ps.merge(parts, "s3://b/all.lmdb", **options)
+
+    assert [name for name in server.written if not name.endswith(".upload")] == ["b/all.lmdb/manifest.json"]
+    assert (report.reused, again.reused) == (False, True)
+    with ps.open("s3://b/all.lmdb", **options) as store:
+        assert list(store.keys()) == [key for part in parts for key in part.keys()]  # noqa: SIM118  # a store is no mapping
+
+
+@pytest.mark.parametrize("page", ["first", "middle", "last"])
+def test_verify_says_which_page_of_an_object_is_damaged(
+    server: ObjectServer, photographs: Path, tmp_path: Path, page: str
+) -> None:
+    """The bytes of the place are compared, and not those of the cache; answers that came wrong are no damage."""
+    options: dict[str, Any] = {"storage_options": server.options}
+    ps.pack(photographs, "s3://b/x.lmdb", **options)
+    with ps.open("s3://b/x.lmdb", **options) as store:
+        store.read(range(len(store)))  # the cache has all of it
+    server.faults = ["", "wrong"] * 4
+    assert ps.verify("s3://b/x.lmdb", **options).ok
+    server.faults = []
+    path = server.root / "b" / "x.lmdb" / "data.mdb"
+    held, about = bytearray(path.read_bytes()), path.stat()
+    at = {"first": 40, "middle": len(held) // 2, "last": len(held) - 100}[page]
+    held[at] ^= 1
+    path.write_bytes(held)
+    local = ps.verify(path.parent)
+    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+
+    for cache in (None, tmp_path / "empty"):
+        found = ps.verify("s3://b/x.lmdb", cache=cache, **options)
+
+        assert found.problems == local.problems
+        assert not found.ok
+
+
+def test_commands_say_how_much_they_read(
+    server: ObjectServer, photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copy, verify, info and show of a URL; credentials are those of the environment."""
+    for name, value in server.options.items():
+        monkeypatch.setenv({"endpoint": "AWS_ENDPOINT_URL"}.get(name, f"AWS_{name.upper()}"), str(value))
+    ps.pack(photographs, tmp_path / "a.lmdb")
+    runner = CliRunner()
+
+    copied = runner.invoke(app, ["copy", str(tmp_path / "a.lmdb"), "s3://b/a.lmdb"])
+    outputs = [
+        runner.invoke(app, [*command.split(), "s3://b/a.lmdb"])
+        for command in ("verify", "info", f"show -n 2 --output {tmp_path / 'sheet.png'}")
+    ]
+
+    assert "4 files, " in copied.stderr
+    assert "to copy from lmdb://" in copied.stderr
+    assert "s3://b/a.lmdb: 13 records from lmdb://" in copied.stdout
+    assert [output.exit_code for output in (copied, *outputs)] == [0] * 4
+    assert all(" to read, less what is in the cache" in output.stderr for output in outputs)
