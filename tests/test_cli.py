@@ -368,7 +368,7 @@ def test_the_version_is_one_line() -> None:
     assert done.stdout == f"penstock {ps.__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["pack", "verify", "info", "show"])
+@pytest.mark.parametrize("command", ["pack", "verify", "info", "show", "cache"])
 def test_help_of_every_command(command: str) -> None:
     """Each command explains itself."""
     done = run(command, "--help")

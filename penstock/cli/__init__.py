@@ -7,6 +7,7 @@ standard output. Progress and errors are printed to standard error; an error is 
 from __future__ import annotations
 
 from penstock.cli import (  # registers the commands
+    cache_commands,
     convert_commands,
     doctor_commands,
     pack_commands,
@@ -18,6 +19,7 @@ from penstock.cli.app import app, main
 
 __all__ = [
     "app",
+    "cache_commands",
     "convert_commands",
     "doctor_commands",
     "main",

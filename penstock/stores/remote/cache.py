@@ -30,7 +30,8 @@ from penstock.stores.location import cache_folder
 __all__ = ["CacheFolder", "check_folder", "parse_size"]
 
 _COUNT_SECONDS: Final = 5.0
-_IN_USE_SECONDS: Final = 24 * 3600
+IN_USE_SECONDS: Final = 24 * 3600
+"""Copies of a store that was not opened for so long make room for others."""
 DEFAULT_NBYTES: Final = 50 * 10**9
 FREE_NBYTES: Final = 10**9
 """Bytes of the disk that are left free, whatever the limit of the folder."""
@@ -74,9 +75,12 @@ class CacheFolder:
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)
+            _check_owner(folder, url)
             if not (folder / "about.json").exists():
                 replace_json(folder / "about.json", {"url": url, "version": version}, sync=False)
             os.utime(folder / "about.json")
+        except StoreError:
+            raise
         except OSError as error:
             raise StoreError(
                 f"the cache folder {self.path} cannot be written ({error.strerror}); cache= names another", store=url
@@ -110,13 +114,25 @@ class CacheFolder:
         """Delete copies that were not opened for a day, the oldest first. Who still has one open keeps its bytes."""
         others = [(each.stat().st_mtime, each.parent) for each in self.path.glob("*/about.json")]
         for changed, each in sorted(others):
-            if each == folder or time.time() - changed < _IN_USE_SECONDS:
+            if each == folder or time.time() - changed < IN_USE_SECONDS:
                 continue
             shutil.rmtree(each, ignore_errors=True)
             self._count()
             if self._nbytes + nbytes <= self._limit:
                 return True
         return False
+
+
+def _check_owner(folder: Path, url: str) -> None:
+    """Have the folder of a store's copies belong to this user, and nobody else read it."""
+    about = folder.stat()
+    if about.st_uid not in {os.geteuid(), 0} and os.geteuid():
+        raise StoreError(
+            f"{folder} belongs to another user, whose copies are not trusted; cache= names a folder of your own",
+            store=url,
+        )
+    if about.st_mode & 0o077:
+        folder.chmod(0o700)
 
 
 def _measure(folder: Path) -> int:
