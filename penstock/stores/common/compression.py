@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import BinaryIO, Final, Self
 
 from penstock.registry import require
+from penstock.stores.common.mirrors import find_mirror
 from penstock.stores.common.regular_file import open_regular
+from penstock.stores.common.sequential import open_sequential
 
 __all__ = ["CODECS", "PROGRAMS", "DecompressedFile", "decompress_chunks", "find_codec"]
 
@@ -27,13 +29,17 @@ PROGRAMS: Final = {"gz": "gzip", "bz2": "bzip2"}
 
 _READ_NBYTES: Final = 1 << 20
 _SIGNATURES: Final = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ\0": "xz"}
+_SIGNATURE_NBYTES: Final = 6
 _ARROW_NAMES: Final = {"zstd": "zstd", "br": "brotli"}
 
 
 def find_codec(path: Path) -> str:
     """``gz``, ``bz2`` or ``xz`` by the first bytes of a file; else empty. Raises OSError."""
-    with os.fdopen(open_regular(path), "rb") as file:
-        head = file.read(6)
+    if (mirror := find_mirror(path)) is not None:
+        head = bytes(mirror.read(0, min(_SIGNATURE_NBYTES, mirror.nbytes), keep=True))
+    else:
+        with os.fdopen(open_regular(path), "rb") as file:
+            head = file.read(_SIGNATURE_NBYTES)
     return next((codec for signature, codec in _SIGNATURES.items() if head.startswith(signature)), "")
 
 
@@ -54,7 +60,7 @@ class DecompressedFile:
     """
 
     def __init__(self, path: Path, codec: str) -> None:
-        self._file = os.fdopen(open_regular(path), "rb")
+        self._file = open_sequential(path)
         self._pieces = decompress_chunks(self._file, codec) if codec else None
         self._rest = memoryview(b"")
 

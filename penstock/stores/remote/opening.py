@@ -8,27 +8,30 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Final, Protocol, TypeVar
 
 from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.common.mirrors import register_mirror
+from penstock.stores.images.trees import ObjectTree
 from penstock.stores.lmdb.pages import FILE, HASHES
 from penstock.stores.location import Location
 from penstock.stores.pack.page_hashes import PageHashFile
 from penstock.stores.remote.cache import CacheFolder, check_folder, parse_size
+from penstock.stores.remote.folder import RemoteImages, holds_images, list_objects
 from penstock.stores.remote.mirror import Mirror
 from penstock.stores.remote.object_store import ObjectInfo, Place, RefusedError, StorageOptions
 from penstock.stores.remote.request_queue import get_fetcher
 
-__all__ = ["RemoteObjects", "find_remote"]
+__all__ = ["K", "RemoteObjects", "fetch_ends", "find_remote"]
 
 _ENDS_NBYTES: Final = 1 << 17
 """Bytes at both ends of an object that are fetched when it is opened: there is what says where the rest is."""
 _MAX_OBJECTS: Final = 200
 """Each has two open files; 1024 is what many systems allow a process."""
 _MAX_ATTEMPTS: Final = 4
+_FOLDER: Final = "files"
 
 
 class Kind(Protocol):
@@ -36,6 +39,7 @@ class Kind(Protocol):
 
     kind: ClassVar[str]
     reads_ranges: ClassVar[bool]
+    takes_shards: ClassVar[bool]
 
 
 K = TypeVar("K", bound=Kind)
@@ -64,18 +68,38 @@ def find_remote(url: str, choose: Callable[[str], type[K]], given: Mapping[str, 
     folder = CacheFolder(check_folder(given.get("cache")), parse_size(given.get("cache_size")))
     place = Place(url, options)
     objects = _find_objects(place)
+    if not objects:
+        tree = list_objects(place)
+        if not len(tree):
+            raise StoreNotFoundError("there is no object at this URL, and none below it", store=place.url)
+        if holds_images(tree):
+            return _locate_images(tree, place.url, choose, options, folder)
+        objects = place.list(_MAX_OBJECTS)
     version = "\0".join(f"{name}\0{info.nbytes}\0{info.version}" for name, info in objects.items())
     path = folder.make_folder(place.url, version) / place.url.rpartition("/")[2]
     source = RemoteObjects(place.url, tuple((n, *info) for n, info in objects.items()), options, folder.max_nbytes)
     source.attach(path)
     for mirror in source.mirrors[:2]:
-        _fetch_ends(mirror)
+        fetch_ends(mirror)
     try:
         kind = choose(str(path))
     except StoreFormatError as error:  # it names the copy
         raise StoreFormatError(error.message, store=place.url) from None
+    if kind.kind == _FOLDER:  # without images, which its error says
+        return _locate_images(list_objects(place), place.url, choose, options, folder)
     source.is_whole = not kind.reads_ranges
     source.require()
+    return kind, Location(kind.kind, str(path), remote=source)
+
+
+def _locate_images(
+    tree: ObjectTree, url: str, choose: Callable[[str], type[K]], options: StorageOptions, cache: CacheFolder
+) -> tuple[type[K], Location]:
+    """The kind and the location of a folder of images."""
+    path = cache.make_folder(url, "images") / url.rpartition("/")[2]
+    source = RemoteImages(url, options, cache.max_nbytes, tree)
+    source.attach(path)
+    kind = choose(str(path))  # that of an empty folder
     return kind, Location(kind.kind, str(path), remote=source)
 
 
@@ -110,6 +134,15 @@ class RemoteObjects:
 
     def __hash__(self) -> int:
         return hash((self.url, self.objects))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all objects."""
+        return sum(nbytes for _, nbytes, _ in self.objects)
+
+    def renew(self) -> RemoteObjects:
+        """The same objects, without copies."""
+        return replace(self, mirrors=[])
 
     def attach(self, path: Path) -> None:
         """See :class:`~penstock.stores.location.RemoteSource`."""
@@ -159,7 +192,7 @@ def _load_hashes(path: Path, mirror: Mirror, place: Place) -> PageHashFile:
 
 
 def _find_objects(place: Place) -> dict[str, ObjectInfo]:
-    """The objects of a store by name: one at the URL, or those of an LMDB environment, or all below it."""
+    """The objects of a store by name: one at the URL, or those of an LMDB environment; none if it is a folder."""
     names = "", FILE, HASHES
     asked = [get_fetcher().submit(functools.partial(place.find, name), 0) for name in names]
     found, refused = {}, None
@@ -175,13 +208,11 @@ def _find_objects(place: Place) -> dict[str, ObjectInfo]:
         return {"": found[""]}
     if refused is not None:
         raise refused
-    listed = place.list(_MAX_OBJECTS)
-    if not listed:
-        raise StoreNotFoundError("there is no object at this URL, and none below it", store=place.url)
-    return listed
+    return {}
 
 
-def _fetch_ends(mirror: Mirror) -> None:
+def fetch_ends(mirror: Mirror) -> None:
+    """Fetch the first and the last bytes of an object at once."""
     last = max(mirror.nbytes - _ENDS_NBYTES, 0)
     end = get_fetcher().submit(lambda: mirror.read(last, mirror.nbytes - last, keep=True), 0)
     mirror.read(0, min(_ENDS_NBYTES, mirror.nbytes), keep=True)
