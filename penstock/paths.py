@@ -23,8 +23,10 @@ UNREAD_SUFFIXES: Final = frozenset(
 """Endings of images that cannot be decoded; such files are reported as unreadable, not ignored as a README is."""
 
 _REMOTE: Final = re.compile(
-    r"(?i)(https?|ftps?|sftp|ssh|s3a?|gs|gcs|r2|oss|oci|abfss?|azure?|adl|wasbs?|hdfs|webhdfs|dbfs|hf|webdavs?):/"
+    r"(?i)(https?|ftps?|sftp|ssh|s3a?|gs|gcs|r2|oss|oci|abfss?|azure?|az|adl|wasbs?|hdfs|webhdfs|dbfs|hf|webdavs?"
+    r"|smb|lakefs|gdrive|dropbox|box|memory):/"
 )
+"""Those that :func:`penstock.open` reads, and others; here neither are."""
 
 _UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
@@ -58,12 +60,13 @@ def refuse_remote(given: object, verb: str = "read") -> None:
     given : object
         What was given; other objects than text and paths are no URLs. ``Path`` leaves one of the two slashes.
     verb : str
-        What is not done yet: "read" or "written".
+        What is not done there: "read" or "written".
     """
     for each in given if isinstance(given, list | tuple) else [given]:
         found = _REMOTE.match(os.fsdecode(each)) if isinstance(each, str | bytes | os.PathLike) else None
         if found is not None:
+            advice = "or the URL as a text to penstock.open" if verb == "read" else "and copy the files from it"
             raise ArgumentError(
-                f"remote places are not {verb} yet, got a URL that begins with {found[1]}://; give a path on this "
-                f"machine, and copy the files {'to' if verb == 'read' else 'from'} it with the tools of that place"
+                f"remote places are not {verb} here, got a URL that begins with {found[1]}://; give a path on this "
+                f"machine, {advice}"
             )

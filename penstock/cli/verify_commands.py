@@ -75,7 +75,7 @@ def _verify_store(
     target: str | Location = store  # found here, to say how much is read
     if is_remote_url(store):
         of_place = {name: options.pop(name) for name in stores.PLACE_OPTIONS if name in options}
-        _, target = stores.find_remote(store, layout, of_place)
+        _, target = stores.find_remote([store], layout, of_place)
         print_reading(target)
     result = run(target, source, progress=True, layout=layout, **options)
     count = len(result.problems)

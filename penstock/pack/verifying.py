@@ -99,7 +99,7 @@ def verify(
         kind, location, options = type(container), container.location, dict(container.options)
     else:
         of_place = {name: options.pop(name) for name in stores.PLACE_OPTIONS if name in options}
-        remote = stores.find_remote(str(store), layout, of_place) if is_remote_url(store) else None
+        remote = stores.find_remote([str(store)], layout, of_place) if is_remote_url(store) else None
         kind, location = remote or stores.find(store, layout=layout)
         stores.refuse_unknown_options(kind, kind.__init__, options)
     with ExitStack() as stack:

@@ -19,7 +19,7 @@ from penstock.errors import ArgumentError, StoreFormatError, StoreNotFoundError
 from penstock.paths import refuse_remote
 from penstock.registry import Registry
 from penstock.stores import recognition
-from penstock.stores.location import Location, is_remote_url
+from penstock.stores.location import Location, is_remote_url, read_file_url
 from penstock.stores.streams import expand_shards
 
 if TYPE_CHECKING:
@@ -101,14 +101,16 @@ def open(url: StoreLike | object, *, layout: str | None = None, **options: objec
     url : str, path, Location, or sequence of paths
         ``"photos.lmdb"``, ``"photos/"``, or with the kind given: ``"lmdb://photos.lmdb"``, ``"files:///data/photos"``.
         Stores of several files take a list of them, or a pattern: ``"train-{000..099}.tar"``, ``"train-*.parquet"``.
+        URLs of object storage, of web servers and of what fsspec reads, and patterns of them: ``"s3://bucket/*.tar"``.
         Also a ``datasets.Dataset`` (:class:`~penstock.stores.arrow.hugging_face.HuggingFaceStore`).
     layout : str, optional
         The layout of a container that other programs write in several ways, such as ``"pairs"`` for an LMDB
         environment. By default it is found by the content.
     storage_options : mapping, optional
         For ``s3://``, ``gs://``, ``az://`` and ``http(s)://``: options of the client, as the library obstore names
-        them, such as ``{"region": "eu-west-1", "endpoint": "http://127.0.0.1:9000"}``. What is absent is taken from
-        where the place's own tools look: variables of the environment, AWS's profiles, the role of the machine.
+        them, such as ``{"region": "eu-west-1", "endpoint": "http://127.0.0.1:9000"}``; for ``hf://``, ``ftp://``,
+        ``sftp://`` and others, as fsspec names them. What is absent is taken from where the place's own tools look:
+        variables of the environment, AWS's profiles, the role of the machine.
     cache : path, optional
         The folder in which bytes of such stores are kept, by default ``~/.cache/penstock/remote``. All processes of a
         machine may share it.
@@ -142,10 +144,12 @@ def open(url: StoreLike | object, *, layout: str | None = None, **options: objec
                 refuse_unknown_options(wrapper, wrapper.__init__, options)
                 wrapped: Store = wrapper(url, **options)
                 return wrapped
-    if is_remote_url(url):
+    if urls := _list_urls(url):
         of_place = {name: options.pop(name) for name in PLACE_OPTIONS if name in options}
-        kind, location = find_remote(str(url), layout, of_place)
+        kind, location = find_remote(urls, layout, of_place)
     else:
+        if isinstance(url, str) and url.lower().startswith("file://"):  # a place as others, which needs no options
+            options = {name: value for name, value in options.items() if name not in PLACE_OPTIONS}
         kind, location = find(url, layout=layout)  # type: ignore[arg-type]  # any other object: its error is the answer
     refuse_unknown_options(kind, kind.__init__, options)
     store: Store = kind(location, **options)
@@ -177,8 +181,8 @@ def find(url: StoreLike, *, to_write: bool = False, layout: str | None = None) -
     """
     if isinstance(url, Location):
         return STORES.get(ALIASES.get(url.scheme, url.scheme)), url
-    if is_remote_url(url) and not to_write:
-        return find_remote(str(url), layout, {})
+    if not to_write and (urls := _list_urls(url)):
+        return find_remote(urls, layout, {})
     refuse_remote(url, "written" if to_write else "read")
     given = list(url) if isinstance(url, list | tuple) else [url]
     texts = [_to_text(each) for each in given]
@@ -217,11 +221,32 @@ def find(url: StoreLike, *, to_write: bool = False, layout: str | None = None) -
     )
 
 
-def find_remote(url: str, layout: str | None, options: Mapping[str, object]) -> tuple[type[Store], Location]:
-    """As :func:`find`, for a URL and :data:`PLACE_OPTIONS`; raises StoreError where the place cannot be asked."""
-    from penstock.stores.remote import opening  # stores on this machine do not need it
+def _list_urls(given: object) -> list[str]:
+    """The URLs of remote places that were given; none if paths were.
 
-    return opening.find_remote(url, lambda path: find(path, layout=layout)[0], options)
+    Raises
+    ------
+    ArgumentError
+        If there are both.
+    """
+    several = list(given) if isinstance(given, list | tuple) else [given]
+    urls = [str(each) for each in several if is_remote_url(each)]
+    if urls and len(urls) < len(several):
+        raise ArgumentError("the files of a store must all be paths, or all be URLs; got both")
+    return urls
+
+
+def find_remote(urls: Sequence[str], layout: str | None, options: Mapping[str, object]) -> tuple[type[Store], Location]:
+    """As :func:`find`, for URLs and :data:`PLACE_OPTIONS`; raises StoreError where the place cannot be asked."""
+    from penstock.stores.remote import opening  # stores on this machine do not need it
+    from penstock.stores.remote.shards import find_remote_shards, is_url_pattern
+
+    def choose(path: str) -> type[Store]:
+        return find(path, layout=layout)[0]
+
+    if len(urls) == 1 and not is_url_pattern(urls[0]):
+        return opening.find_remote(urls[0], choose, options)
+    return find_remote_shards(urls, choose, options)
 
 
 def expand_paths(paths: Sequence[str]) -> list[str]:
@@ -300,7 +325,7 @@ def _to_text(url: object) -> str:
             f"a store must be a path or a URL, got {type(url).__name__}; put images into a folder, one sub-folder a "
             "class, and give its path"
         )
-    text = os.fsdecode(url)
+    text = read_file_url(os.fsdecode(url))
     if not text:
         raise ArgumentError("a store must be a path or a URL, got an empty path")
     return text

@@ -18,17 +18,31 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from penstock.errors import ArgumentError
 
-__all__ = ["REMOTE_SCHEMES", "Location", "RemoteSource", "cache_folder", "is_remote_url", "make_pattern"]
+__all__ = [
+    "FSSPEC_SCHEMES",
+    "REMOTE_SCHEMES",
+    "Location",
+    "RemoteSource",
+    "cache_folder",
+    "is_remote_url",
+    "make_pattern",
+    "read_file_url",
+]
 
-REMOTE_SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "http", "https")
-"""Schemes of the URLs of object storage and of web servers."""
+REMOTE_SCHEMES: Final = ("s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "http", "https")
+"""Schemes of the URLs of object storage and of web servers, which obstore reads."""
+FSSPEC_SCHEMES: Final = (
+    *("hf", "ftp", "sftp", "ssh", "webdav", "hdfs", "webhdfs", "smb", "oci", "oss", "adl", "dbfs", "lakefs"),
+    *("gdrive", "dropbox", "box", "memory"),
+)
+"""Schemes that fsspec reads, with a package for most of them."""
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]*)://(.*)", re.DOTALL)
 _SECRET_NAME: Final = re.compile(
     r"(?i)pass|pwd|secret|token|credential|mechanism_?properties|signature|\bsig\b|api_?key|access_?key"
@@ -41,8 +55,17 @@ class RemoteSource(Protocol):
     url: str
     """Where the objects are, as the store is named in messages."""
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all objects."""
+        ...
+
     def attach(self, path: Path) -> None:
         """Have the copies at ``path``, or in it, be found in this process, as long as this object is referenced."""
+        ...
+
+    def renew(self) -> RemoteSource:
+        """The same objects, of which nothing is attached."""
         ...
 
 
@@ -147,7 +170,13 @@ class Location:
         ArgumentError
             If the location is on a server.
         """
+        if self.shards and self.remote is not None:
+            self.remote.attach(Path(self.path))
         return tuple(map(Path, self.shards)) or (self.local_path,)
+
+    def renew(self) -> Location:
+        """The same location; the copies of a remote one are let go of with it."""
+        return self if self.remote is None else replace(self, remote=self.remote.renew())
 
     def __fspath__(self) -> str:
         return str(self.local_path)
@@ -222,8 +251,30 @@ class Location:
 
 
 def is_remote_url(given: object) -> bool:
-    """Whether it is a URL of object storage or of a web server."""
-    return isinstance(given, str) and Location.split_scheme(given.lower())[0] in REMOTE_SCHEMES
+    """Whether it is a URL of object storage, of a web server, or of a place that fsspec reads."""
+    scheme = Location.split_scheme(given.lower())[0] if isinstance(given, str) else ""
+    return scheme in REMOTE_SCHEMES or scheme in FSSPEC_SCHEMES
+
+
+def read_file_url(text: str) -> str:
+    """The path that a ``file://`` URL names; any other text as it is.
+
+    Raises
+    ------
+    ArgumentError
+        If it names a file of another machine.
+
+    Examples
+    --------
+    >>> read_file_url("file:///data/my%20photos")
+    '/data/my photos'
+    """
+    if not text.lower().startswith("file://"):
+        return text
+    host, slash, path = text[len("file://") :].partition("/")
+    if host not in {"", "localhost"} or not slash:
+        raise ArgumentError(f"a file:// URL must name an absolute path of this machine (file:///data), got {text!r}")
+    return unquote(f"/{path}")
 
 
 def make_pattern(paths: Sequence[str]) -> str:

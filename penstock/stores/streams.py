@@ -19,20 +19,21 @@ import itertools
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import xxhash
 
 from penstock.errors import ArgumentError, StoreNotFoundError
 from penstock.paths import refuse_remote
-from penstock.stores.location import Location
+from penstock.stores.location import Location, is_remote_url, read_file_url
 
 if TYPE_CHECKING:
     from penstock.sample import Record, Schema
 
-__all__ = ["ShardStream", "StreamPosition", "expand_shards"]
+__all__ = ["ShardStream", "StreamPosition", "expand_braces", "expand_shards", "is_own_file"]
 
 _BRACES: Final = re.compile(r"\{([^{}]*)\}")
 _RANGE: Final = re.compile(r"([0-9]+)\.\.([0-9]+)")
@@ -63,16 +64,23 @@ class ShardStream(ABC):
     Parameters
     ----------
     shards : str, path, Location, or sequence of these
-        The shards; a text is expanded by :func:`expand_shards`.
+        The shards; a text is expanded by :func:`expand_shards`. URLs, which may be patterns too, as for
+        :func:`penstock.open`.
+    storage_options, cache, cache_size
+        For URLs, as for :func:`penstock.open`.
 
     Raises
     ------
     StoreNotFoundError
-        If there is no shard.
+        If there is no shard, or none at a URL.
+    StoreError
+        If a place of URLs cannot be asked.
 
     Notes
     -----
     Pickled as its locations. Opening reads no shard; the schema is read from the first record when it is first used.
+    Places of URLs are asked for size and version of each shard. A shard at a URL is read in parts of 4 MiB, of which up
+    to 8 are fetched ahead; they are kept in the cache as far as it has room.
 
     Examples
     --------
@@ -92,9 +100,22 @@ class ShardStream(ABC):
     kind: ClassVar[str]
     """The name it is registered under; the scheme of its locations."""
 
-    def __init__(self, shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> None:
+    def __init__(
+        self,
+        shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        storage_options: Mapping[str, object] | None = None,
+        cache: str | os.PathLike[str] | None = None,
+        cache_size: int | str | None = None,
+    ) -> None:
         given = [shards] if isinstance(shards, str | os.PathLike) else list(shards)
-        self.shards: tuple[Location, ...] = tuple(itertools.chain.from_iterable(map(self._locate, given)))
+        options = {"storage_options": storage_options, "cache": cache, "cache_size": cache_size}
+        runs = itertools.groupby(given, is_remote_url)
+        self.shards: tuple[Location, ...] = tuple(
+            shard
+            for is_remote, run in runs
+            for shard in (_locate_remote(self.kind, map(str, run), options) if is_remote else self._locate_all(run))
+        )
         if not self.shards:
             raise StoreNotFoundError("there is no shard", store=str(shards))
 
@@ -161,8 +182,11 @@ class ShardStream(ABC):
         """A short text that tells these shards, in this order, from others, by their names and sizes."""
         state = xxhash.xxh3_128()
         for shard in self.shards:
-            nbytes = shard.local_path.stat().st_size if shard.is_local else 0
-            name = shard.local_path.name if shard.is_local else str(shard)
+            if shard.remote is not None:
+                nbytes, name = shard.remote.nbytes, Path(shard.path).name
+            else:
+                nbytes = shard.local_path.stat().st_size if shard.is_local else 0
+                name = shard.local_path.name if shard.is_local else str(shard)
             state.update(f"{name}\0{nbytes}\0".encode(errors="surrogateescape"))
         return state.hexdigest()
 
@@ -173,12 +197,21 @@ class ShardStream(ABC):
         more = f", ... ({len(self.shards)} shards)" if len(self.shards) > 1 else ""
         return f"{type(self).__name__}({str(self.shards[0])!r}{more})"
 
+    def _locate_all(self, shards: Iterable[str | os.PathLike[str]]) -> Iterator[Location]:
+        return itertools.chain.from_iterable(map(self._locate, shards))
+
     def _locate(self, shard: str | os.PathLike[str]) -> list[Location]:
         if isinstance(shard, Location):
             return [shard]
         if not isinstance(shard, str):
             return [Location.from_path(self.kind, shard)]
-        return [Location.from_path(self.kind, path) for path in expand_shards(shard)]
+        return [Location.from_path(self.kind, path) for path in expand_shards(read_file_url(shard))]
+
+
+def _locate_remote(kind: str, urls: Iterable[str], options: Mapping[str, object]) -> list[Location]:
+    from penstock.stores.remote.shards import locate_shards  # shards on this machine do not need it
+
+    return locate_shards(kind, list(urls), options)
 
 
 def expand_shards(pattern: str) -> list[str]:
@@ -203,6 +236,11 @@ def expand_shards(pattern: str) -> list[str]:
     if os.path.lexists(pattern):
         return [pattern]
     refuse_remote(pattern)
+    return [found for path in expand_braces(pattern) for found in _expand_wildcards(path)]
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """The texts that the braces of a pattern give, in their order; ArgumentError if they are more than a million."""
     pieces = _BRACES.split(pattern)  # text, content of braces, text, ...
     choices = [_expand_braces(piece) if number % 2 else [piece] for number, piece in enumerate(pieces)]
     count = 1
@@ -210,15 +248,19 @@ def expand_shards(pattern: str) -> list[str]:
         count *= len(each)
     if count > _MAX_SHARDS:
         raise ArgumentError(f"a pattern must give at most {_MAX_SHARDS} shards, got {count} from {pattern!r}")
-    paths = ["".join(parts) for parts in itertools.product(*choices)]
-    return [found for path in paths for found in _expand_wildcards(path)]
+    return ["".join(parts) for parts in itertools.product(*choices)]
+
+
+def is_own_file(name: str) -> bool:
+    """Whether a file is an index that lies beside a shard, which wildcards do not stand for."""
+    return name.endswith(_OWN_SUFFIX)
 
 
 def _expand_wildcards(path: str) -> list[str]:
     if os.path.lexists(path) or not glob.has_magic(path):
         return [path]
     found = glob.glob(path)  # noqa: PTH207  # the pattern may be absolute
-    return sorted(each for each in found if not each.endswith(_OWN_SUFFIX))
+    return sorted(each for each in found if not is_own_file(each))
 
 
 def _expand_braces(content: str) -> Sequence[str]:

@@ -15,6 +15,7 @@ from typing import BinaryIO, Final, Self
 
 from penstock.registry import require
 from penstock.stores.common.regular_file import open_file
+from penstock.stores.common.sequential import open_sequential
 
 __all__ = ["CODECS", "PROGRAMS", "DecompressedFile", "decompress_chunks", "find_codec"]
 
@@ -26,13 +27,14 @@ PROGRAMS: Final = {"gz": "gzip", "bz2": "bzip2"}
 
 _READ_NBYTES: Final = 1 << 20
 _SIGNATURES: Final = {b"\x1f\x8b": "gz", b"BZh": "bz2", b"\xfd7zXZ\0": "xz"}
+_SIGNATURE_NBYTES: Final = 6
 _ARROW_NAMES: Final = {"zstd": "zstd", "br": "brotli"}
 
 
 def find_codec(path: Path) -> str:
     """``gz``, ``bz2`` or ``xz`` by the first bytes of a file; else empty. Raises OSError."""
     with open_file(path) as file:
-        head = file.read(6)
+        head = file.read(_SIGNATURE_NBYTES)
     return next((codec for signature, codec in _SIGNATURES.items() if head.startswith(signature)), "")
 
 
@@ -53,7 +55,7 @@ class DecompressedFile:
     """
 
     def __init__(self, path: Path, codec: str) -> None:
-        self._file = open_file(path)
+        self._file = open_sequential(path)
         self._pieces = decompress_chunks(self._file, codec) if codec else None
         self._rest = memoryview(b"")
 

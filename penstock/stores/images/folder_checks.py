@@ -10,11 +10,11 @@ import os
 import unicodedata
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Final
 
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError
 from penstock.stores.fields.record_names import quote_names
+from penstock.stores.images.trees import FolderTree, LocalTree
 from penstock.stores.writing import Skipped
 
 __all__ = [
@@ -71,9 +71,11 @@ def refuse_unnamed(found: Iterable[str], classes: tuple[str, ...], url: str) -> 
         )
 
 
-def refuse_hidden(folders: Iterable[Path], found: Sequence[str], suffixes: Collection[str], url: str) -> None:
+def refuse_hidden(
+    tree: FolderTree, names: Iterable[str], found: Sequence[str], suffixes: Collection[str], url: str
+) -> None:
     """Refuse hidden folders with images beside the classes: torchvision counts each, and numbers others after it."""
-    hidden = sorted(each.name for each in folders if _has_image(each, suffixes))
+    hidden = sorted(each for each in names if _has_image(tree, each, suffixes))
     if hidden:
         names, (folder, them) = quote_names(hidden), _ONE if len(hidden) == 1 else _SEVERAL
         raise StoreFormatError(
@@ -97,12 +99,12 @@ def warn_of_similar(classes: Iterable[str]) -> None:
             )
 
 
-def advise_without_images(root: Path, entries: Sequence[Skipped], suffixes: Mapping[str, int]) -> str:
+def advise_without_images(tree: FolderTree, entries: Sequence[Skipped], suffixes: Mapping[str, int]) -> str:
     """What to do with a folder without images that contains a container, videos or sounds: the end of a sentence.
 
     Parameters
     ----------
-    root : Path
+    tree : FolderTree
         The folder.
     entries : sequence of Skipped
         What is in it.
@@ -111,9 +113,10 @@ def advise_without_images(root: Path, entries: Sequence[Skipped], suffixes: Mapp
     """
     from penstock import stores  # only where the folder is refused
 
-    for key, _ in entries[:_PROBED_ENTRIES]:
+    root = tree.root if isinstance(tree, LocalTree) else None
+    for key, _ in entries[:_PROBED_ENTRIES] if root is not None else ():
         with contextlib.suppress(PenstockError, OSError):
-            kind, _ = stores.find(root / key)
+            kind, _ = stores.find(f"{root}/{key}")
             if kind.kind != "files":
                 return f"; {key!r} in it looks like a store of kind {kind.kind!r}: give its path"
     suffix = max(suffixes, key=suffixes.__getitem__, default="")
@@ -132,6 +135,6 @@ def _advise_classes(found: Sequence[str]) -> str:
     return f"classes=[{quote_names(found)}] ({option})"
 
 
-def _has_image(folder: Path, suffixes: Collection[str]) -> bool:
+def _has_image(tree: FolderTree, folder: str, suffixes: Collection[str]) -> bool:
     """Whether a file below a folder is an image by its name."""
-    return any(os.path.splitext(name)[1].lower() in suffixes for _, _, names in os.walk(folder) for name in names)  # noqa: PTH122  # names of a text
+    return any(os.path.splitext(name)[1].lower() in suffixes for name in tree.iter_names(folder))  # noqa: PTH122  # names of a text

@@ -16,13 +16,11 @@ worker, which does not list again.
 
 from __future__ import annotations
 
-import os
 import stat
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -40,6 +38,7 @@ from penstock.stores.images.folder_checks import (
     refuse_unnamed,
     warn_of_similar,
 )
+from penstock.stores.images.trees import FolderEntry, FolderTree, ObjectTree
 from penstock.stores.writing import Skipped
 from penstock.wording import counted
 
@@ -77,7 +76,9 @@ class Listing:
     unreadable : tuple of Skipped
         Those of the problems that may be images, or contain some.
     digest : str
-        A hash of the records, their times of change, the classes and the unreadable entries.
+        A hash of the records, their times of change or versions, the classes and the unreadable entries.
+    versions : KeyList, optional
+        The version of each record in object storage.
     """
 
     keys: KeyList
@@ -87,6 +88,7 @@ class Listing:
     problems: tuple[Skipped, ...]
     unreadable: tuple[Skipped, ...]
     digest: str
+    versions: KeyList | None = None
 
 
 def is_system_folder(name: str) -> bool:
@@ -94,12 +96,12 @@ def is_system_folder(name: str) -> bool:
     return name in _SYSTEM_FOLDERS
 
 
-def list_folder(root: Path, url: str, classes: tuple[str, ...] | None = None) -> Listing:
+def list_folder(tree: FolderTree, url: str, classes: tuple[str, ...] | None = None) -> Listing:
     """List a folder: first the files directly in it, then each class folder.
 
     Parameters
     ----------
-    root : Path
+    tree : FolderTree
         The folder.
     url : str
         The store, for errors.
@@ -114,7 +116,7 @@ def list_folder(root: Path, url: str, classes: tuple[str, ...] | None = None) ->
     ArgumentError
         If ``classes`` does not name a folder that contains images.
     """
-    scan = _FolderScan(root, classes or ())
+    scan = _FolderScan(tree, classes or ())
     folders = scan.list_entries("", ())
     loose = len(scan.keys)
     found: dict[str, int] = {}
@@ -133,10 +135,10 @@ def list_folder(root: Path, url: str, classes: tuple[str, ...] | None = None) ->
             store=url,
         )
     if loose:
-        found = {root.resolve().name or "root": loose}
+        found = {tree.name or "root": loose}
     if not found:
         others = [*scan.unreadable, *scan.problems][:1]
-        advice = advise_without_images(root, scan.problems, scan.suffixes)
+        advice = advise_without_images(tree, scan.problems, scan.suffixes)
         raise StoreFormatError(
             f"there is no image in this folder: {counted(len(scan.problems), 'other entry')}"
             f"{''.join(f', such as {key!r} ({reason})' for key, reason in others)}; images end in "
@@ -146,20 +148,24 @@ def list_folder(root: Path, url: str, classes: tuple[str, ...] | None = None) ->
     if classes is None:
         if not loose:
             refuse_empty(scan.list_empty(folder for folder, _ in folders if folder not in found), list(found), url)
-            refuse_hidden((root / name for name in scan.hidden), list(found), IMAGE_SUFFIXES, url)
+            refuse_hidden(tree, scan.hidden, list(found), IMAGE_SUFFIXES, url)
         classes = tuple(found)
         warn_of_similar(classes)
     refuse_unnamed(found, classes, url)
-    return _make_listing(scan, found, classes)
+    versions = tree.pick_versions(scan.times) if isinstance(tree, ObjectTree) else None
+    return _make_listing(scan, found, classes, versions)
 
 
-def _make_listing(scan: _FolderScan, found: Mapping[str, int], classes: tuple[str, ...]) -> Listing:
+def _make_listing(
+    scan: _FolderScan, found: Mapping[str, int], classes: tuple[str, ...], versions: KeyList | None
+) -> Listing:
     numbers = {name: number for number, name in enumerate(classes)}
     labels = np.repeat(np.array([numbers[name] for name in found], np.int64), list(found.values()))
     keys, sizes = KeyList.from_names(scan.keys), np.array(scan.sizes, np.int64)
     state = xxhash.xxh3_128(keys.joined)
-    for column in (labels, sizes, np.array(scan.times, np.int64)):
+    for column in (labels, sizes):
         state.update(column.astype("<i8").tobytes())
+    state.update(np.array(scan.times, "<i8").tobytes() if versions is None else versions.joined)
     state.update(repr((classes, scan.unreadable)).encode())
     return Listing(
         keys,
@@ -169,6 +175,7 @@ def _make_listing(scan: _FolderScan, found: Mapping[str, int], classes: tuple[st
         tuple(scan.problems),
         tuple(scan.unreadable),
         state.hexdigest(),
+        versions,
     )
 
 
@@ -188,13 +195,14 @@ _Ancestors = tuple[tuple[int, int], ...]
 class _FolderScan:
     """Collects the contents of a folder.
 
-    ``keys`` are the records, with their ``sizes`` and ``times`` of change. ``problems`` are the other entries, and
-    ``unreadable`` those of them that may be images or contain some. ``unlisted`` maps entries that may be folders of
-    images and cannot be listed to the reason. ``cycles`` are links to a folder that contains them. ``hidden`` are the
-    names at the top that begin with a dot. ``suffixes`` count the files that are no images by their names.
+    ``keys`` are the records, with their ``sizes`` and ``times`` of change (of objects: their numbers). ``problems`` are
+    the other entries, and ``unreadable`` those of them that may be images or contain some. ``unlisted`` maps entries
+    that may be folders of images and cannot be listed to the reason. ``cycles`` are links to a folder that contains
+    them. ``hidden`` are the names at the top that begin with a dot. ``suffixes`` count the files that are no images by
+    their names.
     """
 
-    def __init__(self, root: Path, classes: Collection[str]) -> None:
+    def __init__(self, tree: FolderTree, classes: Collection[str]) -> None:
         self.keys: list[str] = []
         self.sizes, self.times = array("q"), array("q")
         self.problems: list[Skipped] = []
@@ -202,7 +210,7 @@ class _FolderScan:
         self.unlisted: dict[str, str] = {}
         self.cycles: set[str] = set()
         self.hidden: list[str] = []
-        self._root, self._classes = root, frozenset(classes)
+        self._tree, self._classes = tree, frozenset(classes)
         self.suffixes: Counter[str] = Counter()
 
     def add_folder(self, folder: str, ancestors: _Ancestors) -> None:
@@ -214,20 +222,18 @@ class _FolderScan:
     def list_entries(self, folder: str, ancestors: _Ancestors) -> list[tuple[str, _Ancestors]]:
         """Add the images directly in ``folder``, in natural order; returns the folders in it."""
         folders: list[tuple[str, _Ancestors]] = []
-        path = self._root / folder
         try:
-            seen = path.stat()
-            if (seen.st_dev, seen.st_ino) in ancestors:
+            identity = self._tree.identify(folder)
+            if identity in ancestors:
                 self.note(f"{folder}/", "a symbolic link to a folder that contains it")
                 self.cycles.add(folder)
                 return folders
-            with os.scandir(path) as entries:
-                listed = [each for each in entries if self._is_listed(each, folder)]
+            listed = [each for each in self._tree.list_entries(folder) if self._is_listed(each, folder)]
             listed.sort(key=lambda entry: make_natural_key(entry.name))
         except OSError as error:
             self.note(f"{folder}/", f"a folder that cannot be listed: {error.strerror}", may_be_folder=True)
             return folders
-        ancestors = (*ancestors, (seen.st_dev, seen.st_ino))
+        ancestors = (*ancestors, identity)
         for entry in listed:
             key = f"{folder}/{entry.name}" if folder else entry.name
             if self._is_folder(entry, key):
@@ -260,14 +266,14 @@ class _FolderScan:
         if may_be_folder:
             self.unlisted[key.removesuffix("/")] = reason
 
-    def _is_listed(self, entry: os.DirEntry[str], folder: str) -> bool:
+    def _is_listed(self, entry: FolderEntry, folder: str) -> bool:
         """Whether an entry is not hidden, or a class that was named; others of the top are kept in ``hidden``."""
         is_listed = not entry.name.startswith(".") or (not folder and entry.name in self._classes)
         if not is_listed and not folder:
             self.hidden.append(entry.name)
         return is_listed
 
-    def _is_folder(self, entry: os.DirEntry[str], key: str) -> bool:
+    def _is_folder(self, entry: FolderEntry, key: str) -> bool:
         """Whether an entry is a folder to list; any other entry is added as a record or noted as a problem."""
         suffix = entry.name[entry.name.rfind(".") :].lower()
         is_image = suffix in IMAGE_SUFFIXES
@@ -299,7 +305,7 @@ class _FolderScan:
             return False
         return is_folder
 
-    def _add_record(self, entry: os.DirEntry[str], key: str, *, is_image: bool) -> None:
+    def _add_record(self, entry: FolderEntry, key: str, *, is_image: bool) -> None:
         """Add an image as a record; note an entry that is no regular file."""
         seen = entry.stat()
         if stat.S_ISREG(seen.st_mode):

@@ -11,6 +11,9 @@ A folder without sub-folders is one class named like the folder. The folder is l
 links, since people link data sets together. A file that is no image is never dropped silently: it is in
 :attr:`FilesStore.problems` (names that begin with a dot are the exception). No image is decoded here: a file is an
 image by its suffix, until packing checks it.
+
+A folder in object storage is listed by the same rules. Each image is an object there, which is fetched when it is read
+or announced, and kept in the cache (:mod:`penstock.stores.remote.folder`).
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import stat
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import xxhash
 
@@ -31,6 +34,7 @@ from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.fields.record_names import check_classes
 from penstock.stores.images.listing import Listing, describe_file_type, list_folder
+from penstock.stores.images.trees import FolderTree, ImageFolder, ImageObjects, LocalTree
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_finished
 from penstock.stores.writing import UNFINISHED, CommittedRecords
@@ -39,6 +43,8 @@ if TYPE_CHECKING:
     from penstock.stores.images.writer import FilesWriter
 
 __all__ = ["FilesStore"]
+
+_LOOK_AHEAD: Final = 1024
 
 
 class FilesStore(Store):
@@ -71,7 +77,7 @@ class FilesStore(Store):
     The records are those that the folder held when it was listed. A pickled store carries the listing: a worker that
     opens it does not list again. A file that is missing by then, is no longer a regular file or has another size is an
     error when its record is read. Another time of change alone is no error; nor is another content of the same size,
-    which only the checksums of a pack detect.
+    which only the checksums of a pack detect. In object storage the version of each object is compared, too.
     """
 
     kind: ClassVar[str] = "files"
@@ -81,11 +87,13 @@ class FilesStore(Store):
         names = None if classes is None else check_classes(classes)
         super().__init__(path, **({} if names is None else {"classes": names}))
         self._refuse_missing()
-        if os.path.lexists(f"{self.location.path}/{UNFINISHED}"):
+        remote = self._find_remote()
+        tree: FolderTree = LocalTree(self.location.local_path) if remote is None else remote.list_tree()
+        if tree.has(UNFINISHED):
             raise IncompleteStoreError(
                 "this folder was never finished; write it as before to resume it", store=self.url
             )
-        self._set_listing(list_folder(self.location.local_path, self.url, names))
+        self._set_listing(list_folder(tree, self.url, names))
 
     @classmethod
     def storable(cls, schema: Schema) -> Schema:
@@ -135,6 +143,15 @@ class FilesStore(Store):
         self._problems, self._unreadable = listing.problems, listing.unreadable
         self._compressed: bytes | None = None
         self._fingerprint = ""
+        self._objects: ImageObjects | None = None
+        if (remote := self._find_remote()) is not None and listing.versions is not None:
+            path = self.location.local_path
+            self._objects = remote.open_images(path, listing.keys, listing.sizes, listing.versions)
+            self.look_ahead = _LOOK_AHEAD
+
+    def _find_remote(self) -> ImageFolder | None:
+        """The folder in object storage that this one is; None on this machine."""
+        return cast("ImageFolder | None", self.location.remote)  # of this kind, others are not made
 
     @property
     def schema(self) -> Schema:
@@ -148,6 +165,15 @@ class FilesStore(Store):
         """The files at ``indices``, each read whole from disk; see :meth:`Store.read`."""
         self._refuse_closed()
         return [self._read(int(index)) for index in indices]
+
+    @property
+    def prefetches(self) -> bool:
+        """Whether the images are in object storage."""
+        return self._objects is not None
+
+    def prefetch(self, indices: Indices) -> bool:
+        """Begin to fetch images from object storage; see :meth:`Store.prefetch`."""
+        return self._objects is not None and self._objects.announce(self._check_indices(indices)) > 0
 
     def column(self, field: str) -> Array:
         """The labels; images have no column."""
@@ -187,18 +213,25 @@ class FilesStore(Store):
         return _reopen, (type(self), self.location, self._options, self._compressed)
 
     def _refuse_missing(self) -> None:
-        if not self.location.local_path.is_dir():
+        if self.location.remote is None and not self.location.local_path.is_dir():
             raise StoreNotFoundError("there is no such folder", store=self.url)
 
     def _read(self, index: int) -> Record:
         self._refuse_outside(index)
         key = self._keys[index]
+        content: bytes | memoryview
         try:
-            content = _read_file(f"{self._folder}/{key}", self._sizes[index])
+            if self._objects is None:
+                content = _read_file(f"{self._folder}/{key}", self._sizes[index])
+            else:
+                content = self._objects.read(index)
         except FileNotFoundError as error:
             raise StoreNotFoundError(
                 "this file vanished after the folder was listed", store=self.url, key=key, index=index
             ) from error
+        except StoreError as error:
+            error.locate(key=key, index=index)
+            raise
         except OSError as error:
             reason = error.strerror or str(error)
             raise StoreError(f"this file cannot be read: {reason}", store=self.url, key=key, index=index) from error

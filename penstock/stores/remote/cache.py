@@ -67,9 +67,13 @@ class CacheFolder:
         self._counted = -_COUNT_SECONDS
         self._nbytes = self._limit = 0
 
+    def locate_folder(self, url: str, version: str) -> Path:
+        """The folder of one version of a store, which may not exist."""
+        return self.path / hashlib.blake2b(f"{url}\0{version}".encode(), digest_size=16).hexdigest()
+
     def make_folder(self, url: str, version: str) -> Path:
         """The folder of one version of a store, which is made, and marked as in use."""
-        folder = self.path / hashlib.blake2b(f"{url}\0{version}".encode(), digest_size=16).hexdigest()
+        folder = self.locate_folder(url, version)
         if folder.is_symlink():
             raise StoreError(f"{folder} is a symbolic link, and links are not followed to write; remove it", store=url)
         try:

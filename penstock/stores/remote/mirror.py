@@ -179,7 +179,7 @@ class Mirror:
         with self._lock:
             wanted = [each for each in missing if each not in self._coming]
             self._coming.update(dict.fromkeys(wanted))
-            self._waiting.extend(_join(sorted(wanted), fetcher.gap_nbytes))
+            self._waiting.extend(_join(sorted(wanted), fetcher.gap_nbytes if self._place.joins_neighbours else -1))
             while len(self._waiting) > _MAX_WAITING:  # an epoch that was abandoned, as a rule
                 for each in self._waiting.popleft():
                     self._pop(each)

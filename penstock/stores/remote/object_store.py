@@ -1,5 +1,7 @@
 """A place on a server that has objects: ``s3://``, ``gs://``, ``az://`` and ``http(s)://``, by the library obstore.
 
+Schemes that obstore has not are read by fsspec (:mod:`penstock.stores.remote.fsspec_library`), by the same class.
+
 A client is made when it is first used in a process. obstore has threads of its own and does not work in a process that
 was forked from one that used it; workers are then started by forkserver (:mod:`penstock.forks`).
 """
@@ -13,17 +15,17 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from multiprocessing.context import get_spawning_popen
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from penstock import forks
-from penstock.errors import ArgumentError, StoreError, StoreNotFoundError
+from penstock.errors import ArgumentError, PenstockError, StoreError, StoreNotFoundError
 from penstock.registry import require
 from penstock.stores.common.per_process import PerProcess
-from penstock.stores.location import REMOTE_SCHEMES
+from penstock.stores.location import FSSPEC_SCHEMES, REMOTE_SCHEMES
 from penstock.trace import count_remote
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ _CLIENT_OPTIONS: Final = (
 """Options of obstore's connections; all others are those of the kind of place."""
 _MAX_ATTEMPTS: Final = 8
 _MAX_SECONDS: Final = 60.0
+_PAGE_NAMES: Final = 1000
+"""Names in one answer of S3 to the request for a list."""
 _WAIT: Final = (0.1, 5.0)
 """Seconds before the first and before a late repetition; each is between half of it and all of it, at random."""
 _PUT_PART_NBYTES: Final = 8 << 20
@@ -113,9 +117,10 @@ class Place:
     Parameters
     ----------
     url : str
-        ``s3://bucket/folder``; a user and password in it are refused.
+        ``s3://bucket/folder``; a user and password in it are refused, but for the user of places that fsspec reads.
     options : StorageOptions
-        Options of obstore's client, as obstore names them (``access_key_id``, ``region``, ``endpoint``, ...).
+        Options of obstore's client, as obstore names them (``access_key_id``, ``region``, ``endpoint``, ...), or of
+        fsspec's class for the scheme.
         By default those of the environment; for S3 also, where ``boto3`` is installed, of AWS's profiles.
 
     Raises
@@ -124,16 +129,21 @@ class Place:
         If the URL is none of these schemes, or has a password or a query; or if a web server has no such option.
     """
 
+    joins_neighbours: ClassVar[bool] = True  # or a request is for one object each
+
     def __init__(self, url: str, options: StorageOptions) -> None:
         parts = urlsplit(url)
-        if parts.scheme.lower() not in REMOTE_SCHEMES or not parts.netloc:
-            raise ArgumentError(f"the URL must be scheme://bucket/path, with one of {', '.join(REMOTE_SCHEMES)}")
-        if "@" in parts.netloc and parts.scheme.lower() in {"s3", "s3a", "gs", "http", "https"}:
+        scheme, user = parts.scheme.lower(), parts.netloc.rpartition("@")[0]
+        self._by_fsspec = scheme in FSSPEC_SCHEMES
+        if (scheme not in REMOTE_SCHEMES and not self._by_fsspec) or not parts.netloc:
+            schemes = ", ".join((*REMOTE_SCHEMES, *FSSPEC_SCHEMES))
+            raise ArgumentError(f"the URL must be scheme://bucket/path, with one of {schemes}")
+        if user and (":" in user or scheme in {"s3", "s3a", "gs", "gcs", "http", "https"}):
             raise ArgumentError("the URL must have no user and password; give them as storage_options")
-        if parts.query or parts.fragment:
+        if parts.query or parts.fragment or "::" in url:
             raise ArgumentError("the URL must have no query; give what signs a request as storage_options")
         unknown = [name for name in options.options if name not in _CLIENT_OPTIONS]
-        if unknown and parts.scheme.lower().startswith("http"):
+        if unknown and scheme.startswith("http"):
             raise ArgumentError(
                 f"storage_options for a web server must be of {', '.join(_CLIENT_OPTIONS)}; got {', '.join(unknown)}"
             )
@@ -156,7 +166,7 @@ class Place:
         """
         if not self._path(name):
             return None  # the URL is that of a bucket
-        obstore = _load_library()
+        obstore = self._load_library()
         try:
             return self._repeat(name, lambda client: self._describe(obstore.head(client, self._path(name))))
         except StoreNotFoundError:
@@ -169,7 +179,7 @@ class Place:
         """
         if not self._path(name):
             return None  # the URL is that of a bucket
-        obstore, errors = _load_library(), require("obstore.exceptions")
+        obstore, errors = self._load_library(), require("obstore.exceptions")
         part = {"suffix": nbytes} if at_end else (0, nbytes)
 
         def fetch(client: ObjectStore) -> Peeked | None:
@@ -188,7 +198,7 @@ class Place:
             return Peeked(info, begin, content)
 
         try:
-            if (found := self._repeat(name, fetch)) is not None:
+            if not self._by_fsspec and (found := self._repeat(name, fetch)) is not None:
                 return found
         except StoreNotFoundError:
             return None
@@ -205,7 +215,7 @@ class Place:
         StoreError
             If it was replaced, or cannot be read within the limits of attempts and time.
         """
-        obstore = _load_library()
+        obstore = self._load_library()
 
         def fetch(client: ObjectStore) -> memoryview | None:
             sent = time.monotonic_ns()
@@ -256,7 +266,7 @@ class Place:
         StoreError
             If it cannot be written within the limit of attempts, or writing is not allowed.
         """
-        obstore = _load_library()
+        obstore = self._load_library()
         chunk = max(_PUT_PART_NBYTES, -(-nbytes // _MOST_PARTS))
         parallel = max(1, _PUT_PARTS * _PUT_PART_NBYTES // chunk)
 
@@ -284,7 +294,7 @@ class Place:
         StoreError
             If that is not allowed, or the place cannot be asked.
         """
-        obstore = _load_library()
+        obstore = self._load_library()
         with contextlib.suppress(StoreNotFoundError):
             self._repeat(name, lambda client: obstore.delete(client, self._path(name)), writes=True)
 
@@ -296,19 +306,11 @@ class Place:
         StoreError
             If there are more than ``most``, or the place cannot list them.
         """
-        if self._root.startswith("http"):
-            return {}  # web servers list nothing
-        obstore = _load_library()
-
-        def collect(client: ObjectStore) -> dict[str, ObjectInfo]:
-            found: dict[str, ObjectInfo] = {}
-            for each in obstore.list(client, prefix=self._key or None):
-                found.update({meta["path"].removeprefix(f"{self._key}/"): self._describe(meta) for meta in each})
-                if len(found) > most:
-                    break
-            return found
-
-        found = self._repeat("", collect)
+        found: dict[str, ObjectInfo] = {}
+        for page in self.iter_pages():
+            found.update(page)
+            if len(found) > most:
+                break
         for name in found:
             if not {"", ".", ".."}.isdisjoint(name.split("/")) or name.endswith(".pages"):
                 raise StoreError(f"the object {name!r:.200} has a name that no copy can have", store=self.url)
@@ -318,6 +320,53 @@ class Place:
                 store=self.url,
             )
         return found
+
+    def iter_pages(self, folder: str = "") -> Iterator[Mapping[str, ObjectInfo]]:
+        """The objects below ``folder`` below the URL, by name and in parts; after an error the list is continued.
+
+        Raises
+        ------
+        StoreError
+            If the place cannot list them.
+        """
+        if self._root.startswith("http"):
+            return  # web servers list nothing
+        obstore = self._load_library()
+        stream: Iterator[Sequence[ObjectMeta]] | None = None
+        last: str | None = None
+
+        def read_page(client: ObjectStore) -> Mapping[str, ObjectInfo]:
+            nonlocal stream, last
+            stream, current = None, stream  # an error leaves none
+            if current is None:
+                prefix = self._path(folder) or None
+                current = iter(obstore.list(client, prefix, offset=last, chunk_size=_PAGE_NAMES))
+            metas: Sequence[ObjectMeta] = next(current, ())
+            page = self._describe_all(metas)
+            stream, last = current, metas[-1]["path"] if metas else None
+            return page
+
+        while page := self._repeat(folder, read_page):
+            yield page
+
+    def list_level(self, folder: str = "") -> tuple[Mapping[str, ObjectInfo], Sequence[str]]:
+        """The objects directly in ``folder`` below the URL, and the folders in it, by name below the URL.
+
+        Raises
+        ------
+        StoreError
+            If the place cannot list them.
+        """
+        if self._root.startswith("http"):
+            return {}, ()
+        obstore = self._load_library()
+
+        def list_both(client: ObjectStore) -> tuple[Mapping[str, ObjectInfo], Sequence[str]]:
+            found = obstore.list_with_delimiter(client, self._path(folder) or None)
+            folders = sorted(self._cut(path).rstrip("/") for path in found["common_prefixes"])
+            return self._describe_all(found["objects"]), folders
+
+        return self._repeat(folder, list_both)
 
     def name(self, name: str) -> str:
         """The URL of an object, for messages."""
@@ -332,6 +381,13 @@ class Place:
                 "the server states neither ETag nor Last-Modified, by which changes are noticed", store=self.url
             )
         return ObjectInfo(meta["size"], version or meta["last_modified"].isoformat())
+
+    def _describe_all(self, metas: Sequence[ObjectMeta]) -> Mapping[str, ObjectInfo]:
+        return {self._cut(meta["path"]): self._describe(meta) for meta in metas}
+
+    def _cut(self, path: str) -> str:
+        """The name below the URL of what is at a path of the bucket."""
+        return path.removeprefix(f"{self._key}/")
 
     def _path(self, name: str) -> str:
         return "/".join(part for part in (self._key, name) if part)
@@ -363,14 +419,14 @@ class Place:
             wait = min(2 * wait, _WAIT[1])
         raise AssertionError("the last attempt returns or raises")
 
-    def _translate(self, name: str, error: Exception, what: str) -> StoreError | None:
+    def _translate(self, name: str, error: Exception, what: str) -> PenstockError | None:
         """The error for what does not pass; None for what may."""
         errors = require("obstore.exceptions")
         text, url = str(error), self.name(name)
         is_absent = isinstance(error, FileNotFoundError | errors.NotFoundError)
         is_refused = isinstance(error, PermissionError | errors.PermissionDeniedError | errors.UnauthenticatedError)
         region = re.search(r"expecting '([a-z0-9-]+)'|<Region>([a-z0-9-]+)</Region>", text)
-        if isinstance(error, StoreError):
+        if isinstance(error, PenstockError):
             return error
         if "NoSuchBucket" in text:
             return StoreNotFoundError(f"there is no bucket {urlsplit(self.url).netloc!r}", store=url)
@@ -394,10 +450,17 @@ class Place:
             why = f"it cannot be {what}: {_shorten(error)}"
         return (RefusedError if is_refused else StoreError)(why, store=url)
 
+    def _load_library(self) -> Any:
+        """obstore, or what has its functions."""
+        if self._by_fsspec:
+            return require("penstock.stores.remote.fsspec_library")
+        return require(_LIBRARY, extra="remote", purpose="to read from object storage")
+
     def _make_client(self, retries: int = 0) -> ObjectStore:
-        if forks.used_before_fork(_LIBRARY):
+        library = "fsspec" if self._by_fsspec else _LIBRARY
+        if forks.used_before_fork(library):
             raise StoreError(
-                f"{_LIBRARY} was used before this process was forked, and does not support that; start processes with "
+                f"{library} was used before this process was forked, and does not support that; start processes with "
                 "the method 'forkserver' or 'spawn'",
                 store=self.url,
             )
@@ -405,10 +468,14 @@ class Place:
             raise StoreError(
                 "its storage_options= are not in its pickle; open the store again with them", store=self.url
             )
-        _load_library()
-        forks.note_use(_LIBRARY)
-        store = require("obstore.store")
         given = self._options.options
+        if self._by_fsspec:
+            forks.note_use(library)
+            systems: ObjectStore = self._load_library().FileSystems(self._root, given)
+            return systems
+        self._load_library()
+        forks.note_use(library)
+        store = require("obstore.store")
         timeout = _PUT_TIMEOUT if retries else timedelta(seconds=30)
         client = {"timeout": timeout, "connect_timeout": timedelta(seconds=10), "http1_only": True}
         client.update({key: value for key, value in given.items() if key in _CLIENT_OPTIONS})
@@ -421,7 +488,8 @@ class Place:
         retry = {"max_retries": retries, "backoff": backoff}
         if self._root.startswith("s3"):
             config = _add_profile(config)
-        made: ObjectStore = store.from_url(self._root, client_options=client, retry_config=retry, **config)
+        root = self._root.replace("gcs://", "gs://", 1)
+        made: ObjectStore = store.from_url(root, client_options=client, retry_config=retry, **config)
         return made
 
 
@@ -435,10 +503,6 @@ def _add_profile(config: dict[str, object]) -> dict[str, object]:
         _logger.debug("no keys of AWS's profiles: %s", error)
         return config
     return {**config, "credential_provider": provider}
-
-
-def _load_library() -> Any:
-    return require(_LIBRARY, extra="remote", purpose="to read from object storage")
 
 
 def _ends_before(error: Exception) -> bool:

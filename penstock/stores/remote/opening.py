@@ -9,24 +9,26 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Final, Protocol, TypeVar
 from urllib.parse import quote
 
 from penstock.errors import CorruptRecordError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.common.mirrors import register_mirror
+from penstock.stores.images.trees import ObjectTree
 from penstock.stores.lmdb.pages import FILE, HASHES
 from penstock.stores.location import Location
 from penstock.stores.pack.page_hashes import PageHashFile
 from penstock.stores.recognition import MANIFEST_MAGIC
 from penstock.stores.remote.cache import CacheFolder, check_folder, parse_size
+from penstock.stores.remote.folder import RemoteImages, holds_images, list_objects
 from penstock.stores.remote.mirror import Mirror
 from penstock.stores.remote.object_store import ObjectInfo, Peeked, Place, RefusedError, StorageOptions
 from penstock.stores.remote.request_queue import get_fetcher
 from penstock.stores.writing import MANIFEST
 
-__all__ = ["RemoteObjects", "find_below", "find_remote"]
+__all__ = ["K", "RemoteObjects", "fetch_ends", "find_below", "find_remote"]
 
 _ENDS_NBYTES: Final = 1 << 17
 """Bytes at both ends of an object that are fetched when it is opened: there is what says where the rest is."""
@@ -34,6 +36,7 @@ _PEEKED_NBYTES: Final = _ENDS_NBYTES + (1 << 16)
 """The same with what is not a whole page."""
 _MAX_OBJECTS: Final = 200
 _MAX_ATTEMPTS: Final = 4
+_FOLDER: Final = "files"
 
 
 class Kind(Protocol):
@@ -41,6 +44,7 @@ class Kind(Protocol):
 
     kind: ClassVar[str]
     reads_ranges: ClassVar[bool]
+    takes_shards: ClassVar[bool]
 
 
 K = TypeVar("K", bound=Kind)
@@ -69,17 +73,26 @@ def find_remote(url: str, choose: Callable[[str], type[K]], given: Mapping[str, 
     folder = CacheFolder(check_folder(given.get("cache")), parse_size(given.get("cache_size")))
     place = Place(url, options)
     objects, parts = _find_objects(place)
+    if not objects:
+        tree = list_objects(place)
+        if not len(tree):
+            raise StoreNotFoundError("there is no object at this URL, and none below it", store=place.url)
+        if holds_images(tree):
+            return _locate_images(tree, place.url, choose, options, folder)
+        objects = place.list(_MAX_OBJECTS)
     version = "\0".join(f"{name}\0{info.nbytes}\0{info.version}" for name, info in objects.items())
     path = folder.make_folder(place.url, version) / place.url.rpartition("/")[2]
     source = RemoteObjects(place.url, tuple((n, *info) for n, info in objects.items()), options, folder.max_nbytes)
     source.parts = parts
     source.attach(path)
     source.parts.clear()
-    _fetch_ends(source.mirrors[:2])
+    fetch_ends(source.mirrors[:2])
     try:
         kind = choose(str(path))
     except StoreFormatError as error:  # it names the copy
         raise StoreFormatError(error.message, store=place.url) from None
+    if kind.kind == _FOLDER:  # without images, which its error says
+        return _locate_images(list_objects(place), place.url, choose, options, folder)
     source.is_whole = not kind.reads_ranges
     source.require()
     return kind, Location(kind.kind, str(path), remote=source)
@@ -93,6 +106,17 @@ def find_below(location: Location, name: str, kind: type[K]) -> Location:
     given = {"storage_options": source.options, "cache": folder, "cache_size": source.cache_nbytes}
     quoted = quote(name) if source.url.startswith("http") else name
     return find_remote(f"{source.url}/{quoted}", lambda _: kind, given)[1]
+
+
+def _locate_images(
+    tree: ObjectTree, url: str, choose: Callable[[str], type[K]], options: StorageOptions, cache: CacheFolder
+) -> tuple[type[K], Location]:
+    """The kind and the location of a folder of images."""
+    path = cache.make_folder(url, "images") / url.rpartition("/")[2]
+    source = RemoteImages(url, options, cache.max_nbytes, tree)
+    source.attach(path)
+    kind = choose(str(path))  # that of an empty folder
+    return kind, Location(kind.kind, str(path), remote=source)
 
 
 @dataclass
@@ -128,6 +152,15 @@ class RemoteObjects:
 
     def __hash__(self) -> int:
         return hash((self.url, self.objects))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all objects."""
+        return sum(nbytes for _, nbytes, _ in self.objects)
+
+    def renew(self) -> RemoteObjects:
+        """The same objects, without copies."""
+        return replace(self, mirrors=[])
 
     def attach(self, path: Path) -> None:
         """See :class:`~penstock.stores.location.RemoteSource`."""
@@ -204,10 +237,7 @@ def _find_objects(place: Place) -> tuple[dict[str, ObjectInfo], dict[str, list[P
         return {"": found[""]}, parts
     if refused is not None:
         raise refused
-    listed = place.list(_MAX_OBJECTS)
-    if not listed:
-        raise StoreNotFoundError("there is no object at this URL, and none below it", store=place.url)
-    return listed, {}
+    return {}, {}
 
 
 def _has_manifest(place: Place, part: Peeked) -> bool:
@@ -218,7 +248,7 @@ def _has_manifest(place: Place, part: Peeked) -> bool:
     return bytes(part.content[:nbytes] or place.get(MANIFEST, 0, nbytes, part.info)) == MANIFEST_MAGIC
 
 
-def _fetch_ends(mirrors: Iterable[Mirror]) -> None:
+def fetch_ends(mirrors: Iterable[Mirror]) -> None:
     """Fetch beginning and end of some objects, all at once."""
     ends = [
         (mirror, begin, min(_ENDS_NBYTES, mirror.nbytes - begin))

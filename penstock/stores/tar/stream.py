@@ -48,7 +48,10 @@ class TarStream(ShardStream):
     Parameters
     ----------
     shards : str, path, Location, or sequence of these
-        The tar files, or a pattern such as ``"train-{000..009}.tar"``. They may be compressed with gzip, bzip2 or xz.
+        The tar files, or a pattern such as ``"train-{000..009}.tar"``, or URLs of these. They may be compressed with
+        gzip, bzip2 or xz.
+    storage_options, cache, cache_size
+        For URLs; see :class:`~penstock.stores.streams.ShardStream`.
 
     Notes
     -----
@@ -181,9 +184,9 @@ def _read_records(
     shard: Location, found: TarScan, first: int = 0
 ) -> Generator[tuple[int, str, Mapping[str, bytes]], None, None]:
     """Number, key and files (by suffix) of each record of a shard from number ``first`` on."""
-    index = -1
+    index, own = -1, shard.renew()  # copies of remote shards are let go of when they are read
     try:
-        with closing(_ShardFile(shard.local_path)) as file:
+        with closing(_ShardFile(own.local_path)) as file:
             scan = MemberScan(file.read, file.nbytes)
             for index, (key, files) in enumerate(group_members(file.read_members(scan), found)):
                 if index >= first:

@@ -204,7 +204,7 @@ def test_names_may_be_unusual(server: WebServer, name: str) -> None:
 def test_names_that_leave_the_cache_are_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Or that are those of tables of pages, whatever the library lists."""
     place = Place("s3://bucket/photos", StorageOptions())
-    monkeypatch.setattr(place, "_repeat", lambda *_: {name: ObjectInfo(1, "1")})
+    monkeypatch.setattr(place, "iter_pages", lambda: iter([{name: ObjectInfo(1, "1")}]))
     with pytest.raises(StoreError, match="has a name that no copy can have"):
         place.list(10)
 

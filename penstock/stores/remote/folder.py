@@ -1,0 +1,227 @@
+"""A folder of images in object storage: lists its objects, and fetches each image as one object.
+
+::
+
+    s3://bucket/train/cats/1.jpg  18,000 bytes     copy    ┌ 1.jpg ──────┬ 2.jpg ─┬ 3.jpg ─────────┬ ...
+    s3://bucket/train/cats/2.jpg   9,000 bytes             0             20480    32768              page by page
+
+The copies of all images are one :class:`~penstock.stores.remote.mirror.Mirror`, in which each begins at a page: a
+million images are two files in the cache, with the checks, limits and requests of every other copy.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+import os
+import time
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from penstock.errors import StoreError
+from penstock.paths import IMAGE_SUFFIXES
+from penstock.stores.common.keys import KeyList
+from penstock.stores.images.trees import ObjectTree
+from penstock.stores.remote.cache import CacheFolder
+from penstock.stores.remote.mirror import Mirror
+from penstock.stores.remote.object_store import ObjectInfo, Place, StorageOptions
+from penstock.stores.remote.request_queue import get_fetcher
+
+__all__ = ["RemoteImages", "holds_images", "list_objects"]
+
+_logger = logging.getLogger(__name__)
+_PAGE: Final = 4096
+_MAX_NAMES: Final = 2_000_000
+_FOLDERS_AT_ONCE: Final = 256
+_REPORT_SECONDS: Final = 5.0
+_OTHER_KINDS: Final = ("data.mdb", "pages.xxh3", "manifest.json", "index.json", "state.json", "dataset_dict.json")
+_OTHER_FOLDERS: Final = ("_versions",)
+_CONTAINERS: Final = frozenset({".parquet", ".arrow", ".tar", ".tfrecord", ".mds", ".bin", ".rec", ".h5", ".hdf5"})
+
+
+def list_objects(place: Place) -> ObjectTree:
+    """All objects below a URL: the folders in it at once, since one list gives 1,000 names an answer.
+
+    Raises
+    ------
+    StoreError
+        If there are more than two million, or the place cannot list them.
+    """
+    names: list[str] = []
+    sizes, versions = array("q"), list[str]()
+    reported = time.monotonic()
+
+    def add(page: Mapping[str, ObjectInfo]) -> None:
+        nonlocal reported
+        names.extend(page)
+        sizes.extend(info.nbytes for info in page.values())
+        versions.extend(info.version for info in page.values())
+        if len(names) > _MAX_NAMES:
+            raise StoreError(
+                f"below this URL are more than {_MAX_NAMES} objects; pack them (penstock pack), and read the pack",
+                store=place.url,
+            )
+        if time.monotonic() - reported > _REPORT_SECONDS:
+            reported = time.monotonic()
+            _logger.info("%s: %d objects are listed so far", place.url, len(names))
+
+    pages = place.iter_pages()
+    first = next(pages, {})
+    if not any("/" in name for name in first):
+        for page in itertools.chain([first], pages):
+            add(page)
+    else:
+        objects, folders = place.list_level()
+        add(objects)
+        for begin in range(0, len(folders), _FOLDERS_AT_ONCE):
+            pending = [
+                get_fetcher().submit(functools.partial(_list_folder, place, folder), 0)
+                for folder in folders[begin : begin + _FOLDERS_AT_ONCE]
+            ]
+            for future in pending:
+                for page in future.result():
+                    add(page)
+    return ObjectTree(place.url.rpartition("/")[2], names, sizes, versions)
+
+
+def _list_folder(place: Place, folder: str) -> Sequence[Mapping[str, ObjectInfo]]:
+    return list(place.iter_pages(folder))
+
+
+def holds_images(tree: ObjectTree) -> bool:
+    """Whether a tree is a folder of images, by the names in it: there are images, and no other kind of store."""
+    if any(map(tree.has, (*_OTHER_KINDS, *_OTHER_FOLDERS))):
+        return False
+    suffixes = Counter(os.path.splitext(name)[1].lower() for name in tree.iter_names(""))  # noqa: PTH122  # a text
+    images = sum(suffixes[suffix] for suffix in IMAGE_SUFFIXES)
+    return images > sum(suffixes[suffix] for suffix in _CONTAINERS)
+
+
+@dataclass
+class RemoteImages:
+    """A folder of images below a URL; see :class:`~penstock.stores.images.trees.ImageFolder`.
+
+    Parameters
+    ----------
+    url : str
+        Where it is.
+    options : StorageOptions
+        Options of the client.
+    cache_nbytes : int
+        The limit of the cache folder.
+    tree : ObjectTree, optional
+        What is there, if it was listed; it is given away once, and not pickled.
+    """
+
+    url: str
+    options: StorageOptions
+    cache_nbytes: int
+    tree: ObjectTree | None = field(default=None, repr=False, compare=False)
+    mirrors: list[Mirror] = field(default_factory=list, repr=False, compare=False)
+    """The copy in this process."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return RemoteImages, (self.url, self.options, self.cache_nbytes)
+
+    def __hash__(self) -> int:
+        return hash(self.url)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the copy, if it was made."""
+        return sum(mirror.nbytes for mirror in self.mirrors)
+
+    def attach(self, path: Path) -> None:
+        """Make the folder, which contains nothing: images are found by :meth:`open_images`."""
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def renew(self) -> RemoteImages:
+        """The same folder, without copies."""
+        return RemoteImages(self.url, self.options, self.cache_nbytes)
+
+    def list_tree(self) -> ObjectTree:
+        """See :class:`~penstock.stores.images.trees.ImageFolder`."""
+        tree, self.tree = self.tree, None
+        return list_objects(Place(self.url, self.options)) if tree is None else tree
+
+    def open_images(self, path: Path, keys: KeyList, sizes: NDArray[np.int64], versions: KeyList) -> _Images:
+        """See :class:`~penstock.stores.images.trees.ImageFolder`."""
+        offsets = np.append(0, np.cumsum(-(-sizes // _PAGE) * _PAGE))
+        place = _ImagePlace(self.url, self.options, _Layout(keys, sizes, versions, offsets))
+        state = xxhash.xxh3_128(keys.joined)
+        state.update(versions.joined)
+        state.update(sizes.astype("<i8").tobytes())
+        cache = CacheFolder(path.parent.parent, self.cache_nbytes)
+        file = path.parent / f"images-{state.hexdigest()}"
+        mirror = Mirror(place, "", ObjectInfo(int(offsets[-1]), state.hexdigest()), file, cache)
+        self.mirrors = [mirror]
+        return _Images(mirror, offsets, sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where the images lie in their copy: ``offsets``, and one more behind the last."""
+
+    keys: KeyList
+    sizes: NDArray[np.int64]
+    versions: KeyList
+    offsets: NDArray[np.int64]
+
+
+class _ImagePlace(Place):
+    """Gives the images of a folder as the bytes of one object."""
+
+    joins_neighbours = False
+
+    def __init__(self, url: str, options: StorageOptions, layout: _Layout) -> None:
+        super().__init__(url, options)
+        self._layout, self._begins = layout, layout.offsets.data
+
+    def get(self, name: str, begin: int, end: int, info: ObjectInfo) -> memoryview:
+        """Bytes of the images that lie there, zeros between them; each image is compared with its own version."""
+        del name, info
+        number = bisect_right(self._begins, begin) - 1
+        if end <= self._begins[number + 1]:
+            return self._get_one(number, begin, end)
+        parts = []
+        while begin < end:
+            stop = min(end, self._begins[number + 1])
+            if begin < stop:
+                parts.append(self._get_one(number, begin, stop))
+            begin, number = stop, number + 1
+        return memoryview(b"".join(parts))
+
+    def _get_one(self, number: int, begin: int, end: int) -> memoryview:
+        """A part of one image, and of the zeros behind it."""
+        at, nbytes = self._begins[number], int(self._layout.sizes[number])
+        info = ObjectInfo(nbytes, self._layout.versions.get(number))
+        stop = min(end - at, nbytes)
+        if begin - at >= stop:
+            return memoryview(bytes(end - begin))
+        content = super().get(self._layout.keys.get(number), begin - at, stop, info)
+        return memoryview(b"".join((content, bytes(end - at - stop)))) if end - at > stop else content
+
+
+class _Images:
+    """The images by number; see :class:`~penstock.stores.images.trees.ImageObjects`."""
+
+    def __init__(self, mirror: Mirror, offsets: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
+        self._mirror, self._offsets, self._sizes = mirror, offsets.data, sizes.data
+
+    def read(self, number: int) -> memoryview:
+        """See :class:`~penstock.stores.images.trees.ImageObjects`."""
+        return self._mirror.read(self._offsets[number], self._sizes[number])
+
+    def announce(self, numbers: Iterable[int]) -> int:
+        """See :class:`~penstock.stores.images.trees.ImageObjects`."""
+        return self._mirror.announce([(self._offsets[number], self._sizes[number]) for number in numbers])

@@ -1,0 +1,150 @@
+"""Reads by the library fsspec what obstore has no client for, such as ``hf://``, ``ftp://`` and ``sftp://``.
+
+The functions have the names and answers of those of obstore that :class:`~penstock.stores.remote.object_store.Place`
+calls, so that repetition, comparison of versions and errors are the same. Nothing else calls them. fsspec is not used
+for S3, Google Cloud, Azure and web servers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from penstock.errors import OptionalPackageError, StoreError
+from penstock.registry import require
+
+__all__ = ["FileSystems", "Range", "get", "head", "list", "list_with_delimiter"]
+
+_MAX_CONNECTIONS: Final = 8
+"""Servers of FTP and SFTP allow few at once."""
+_VERSIONS: Final = (
+    *("ETag", "etag", "e_tag", "blob_id", "md5", "content_md5", "checksum"),
+    *("mtime", "modified", "LastModified", "last_modified", "modificationTime", "modify", "created"),
+)
+"""Where file systems say which version a file is, the most reliable first."""
+_NO_TIME: Final = datetime.fromtimestamp(0, UTC)
+Meta = dict[str, Any]
+"""What obstore calls ``ObjectMeta``."""
+
+
+class FileSystems:
+    """Connections to one place, each used by one thread at a time: many of fsspec's clients are not thread-safe.
+
+    Parameters
+    ----------
+    root : str
+        ``sftp://host``.
+    options : mapping
+        Those of fsspec's class for this scheme.
+    """
+
+    def __init__(self, root: str, options: Mapping[str, object]) -> None:
+        self._root, self._options = root, options
+        self._limit = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+        self._idle: deque[tuple[Any, str]] = deque()
+
+    @contextlib.contextmanager
+    def borrow(self) -> Iterator[tuple[Any, str]]:
+        """A file system, and the path of the root in it; after an error the connection is not used again."""
+        with self._limit:
+            try:
+                borrowed = self._idle.pop()
+            except IndexError:
+                borrowed = self._connect()
+            yield borrowed
+            self._idle.append(borrowed)
+
+    def _connect(self) -> tuple[Any, str]:
+        scheme = self._root.partition(":")[0]
+        fsspec = require("fsspec", purpose=f"to read {scheme}://")
+        try:
+            system, path = fsspec.core.url_to_fs(
+                self._root, **{"skip_instance_cache": True, "use_listings_cache": False, **self._options}
+            )
+        except ImportError as error:
+            raise OptionalPackageError(f"a package is needed to read {scheme}:// by fsspec: {error}") from error
+        return system, path.rstrip("/")
+
+
+@dataclass(frozen=True)
+class Range:
+    """Bytes of a file, and its version after they were read."""
+
+    meta: Meta
+    content: bytes
+
+    def bytes(self) -> bytes:
+        """The bytes."""
+        return self.content
+
+
+def head(client: FileSystems, path: str) -> Meta:
+    """Size and version of a file.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is none.
+    """
+    with client.borrow() as (system, root):
+        return _describe(system, root, path)
+
+
+def get(client: FileSystems, path: str, *, options: Mapping[str, tuple[int, int]]) -> Range:
+    """A range of bytes, ``options["range"]``; fewer if the file is smaller."""
+    begin, end = options["range"]
+    with client.borrow() as (system, root):
+        content = system.cat_file(f"{root}/{path}", begin, end)
+        return Range(_describe(system, root, path), content)  # a file that was replaced before has another version
+
+
+def list(  # noqa: A001  # obstore's name
+    client: FileSystems, prefix: str | None = None, *, offset: str | None = None, chunk_size: int = 0
+) -> Iterator[Sequence[Meta]]:
+    """All files below a folder behind ``offset``, sorted by path."""
+    del chunk_size
+    with client.borrow() as (system, root):
+        found = {}
+        with contextlib.suppress(FileNotFoundError):  # no folder: no file in it
+            found = system.find(f"{root}/{prefix or ''}".rstrip("/"), detail=True)
+    metas = [_make_meta(info, root) for info in found.values()]
+    yield sorted((each for each in metas if each["path"] > (offset or "")), key=lambda each: each["path"])
+
+
+def list_with_delimiter(client: FileSystems, prefix: str | None = None) -> dict[str, Any]:
+    """The files directly in a folder, and its folders."""
+    with client.borrow() as (system, root):
+        found = []
+        with contextlib.suppress(FileNotFoundError):
+            found = system.ls(f"{root}/{prefix or ''}".rstrip("/"), detail=True)
+    return {
+        "objects": [_make_meta(info, root) for info in found if info["type"] == "file"],
+        "common_prefixes": [_strip(info["name"], root) for info in found if info["type"] == "directory"],
+    }
+
+
+def _describe(system: Any, root: str, path: str) -> Meta:
+    system.invalidate_cache()
+    info = system.info(f"{root}/{path}")
+    if info["type"] != "file":
+        raise FileNotFoundError(path)
+    return _make_meta(info, root)
+
+
+def _make_meta(info: Mapping[str, Any], root: str) -> Meta:
+    version = next((info[name] for name in _VERSIONS if info.get(name)), None)
+    if version is None or info.get("size") is None:
+        what = "size" if version is not None else "version or time of change"
+        raise StoreError(f"the place states no {what} of its files, by which changes are noticed", store=info["name"])
+    stated = version.timestamp() if isinstance(version, datetime) else version
+    path = _strip(info["name"], root)
+    return {"path": path, "size": int(info["size"]), "e_tag": str(stated), "version": None, "last_modified": _NO_TIME}
+
+
+def _strip(name: str, root: str) -> str:
+    return name.removeprefix(root).strip("/")
