@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from penstock import stores
 from penstock.errors import ArgumentError, StoreFormatError, StoreNotFoundError
@@ -53,8 +53,15 @@ class Staging:
     url: str
     options: StorageOptions
 
+    nbytes: ClassVar[int] = 0
+    """No objects are read."""
+
     def attach(self, path: Path) -> None:
         """Files there are no copies: they are written."""
+
+    def renew(self) -> Staging:
+        """Itself: nothing is attached."""
+        return self
 
     def __reduce__(self) -> tuple[object, ...]:
         return Staging, (self.url, self.options)

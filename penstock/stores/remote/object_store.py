@@ -8,14 +8,12 @@ was forked from one that used it; workers are then started by forkserver (:mod:`
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import logging
 import os
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from multiprocessing.context import get_spawning_popen
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
@@ -49,14 +47,6 @@ _PAGE_NAMES: Final = 1000
 """Names in one answer of S3 to the request for a list."""
 _WAIT: Final = (0.1, 5.0)
 """Seconds before the first and before a late repetition; each is between half of it and all of it, at random."""
-_PUT_PART_NBYTES: Final = 8 << 20
-_PUT_PARTS: Final = 8
-"""Parts of an object that are sent at once."""
-_PUT_RETRIES: Final = 8
-_PUT_TIMEOUT: Final = timedelta(minutes=3)
-"""For one part: parts that are sent at once share the line."""
-_MOST_PARTS: Final = 9000
-"""S3 and Google Cloud allow 10,000."""
 
 
 class ObjectInfo(NamedTuple):
@@ -153,7 +143,6 @@ class Place:
         self._root = f"{parts.scheme}://{parts.netloc}"
         self._options = options
         self._client = PerProcess(self._make_client)
-        self._writing_client = PerProcess(functools.partial(self._make_client, retries=_PUT_RETRIES))
         self.requests = 0
 
     def find(self, name: str = "") -> ObjectInfo | None:
@@ -243,60 +232,6 @@ class Place:
         if content is None:
             raise StoreError("it was replaced while it was open; open it again", store=self.name(name))
         return content
-
-    def put(self, name: str, parts: Callable[[], Iterable[bytes | memoryview]], nbytes: int) -> ObjectInfo:
-        """Write an object, which is there as a whole or not at all.
-
-        Parameters
-        ----------
-        name : str
-            Its name below the URL.
-        parts : callable
-            Gives its bytes in order; called again where the whole must be sent again.
-        nbytes : int
-            Their number.
-
-        Returns
-        -------
-        ObjectInfo
-            Of the object that is there now.
-
-        Raises
-        ------
-        StoreError
-            If it cannot be written within the limit of attempts, or writing is not allowed.
-        """
-        obstore = self._load_library()
-        chunk = max(_PUT_PART_NBYTES, -(-nbytes // _MOST_PARTS))
-        parallel = max(1, _PUT_PARTS * _PUT_PART_NBYTES // chunk)
-
-        def send(client: ObjectStore) -> None:
-            if nbytes > chunk:
-                obstore.put(client, self._path(name), iter(parts()), chunk_size=chunk, max_concurrency=parallel)
-            else:
-                obstore.put(client, self._path(name), b"".join(parts()), use_multipart=False)
-
-        self._repeat(name, send, writes=True)
-        info = self.find(name)
-        if info is None or info.nbytes != nbytes:
-            raise StoreError(
-                f"{nbytes} bytes were sent, and {0 if info is None else info.nbytes} are there: another program writes "
-                "here, or the place is not an object store",
-                store=self.name(name),
-            )
-        return info
-
-    def remove(self, name: str) -> None:
-        """Remove an object, if it is there.
-
-        Raises
-        ------
-        StoreError
-            If that is not allowed, or the place cannot be asked.
-        """
-        obstore = self._load_library()
-        with contextlib.suppress(StoreNotFoundError):
-            self._repeat(name, lambda client: obstore.delete(client, self._path(name)), writes=True)
 
     def list(self, most: int) -> dict[str, ObjectInfo]:
         """The objects below the URL by name.
@@ -392,11 +327,10 @@ class Place:
     def _path(self, name: str) -> str:
         return "/".join(part for part in (self._key, name) if part)
 
-    def _repeat(self, name: str, call: Callable[[ObjectStore], T], *, writes: bool = False) -> T:
-        """What ``call`` returns; it is called again after errors that may pass."""
+    def _repeat(self, name: str, call: Callable[[ObjectStore], T], writing: PerProcess[ObjectStore] | None = None) -> T:
+        """What ``call`` returns; it is called again after errors that may pass. ``writing``: a client that writes."""
         started, wait = time.monotonic(), _WAIT[0]
-        client = self._writing_client if writes else self._client
-        what = "written" if writes else "read"
+        client, what = (self._client, "read") if writing is None else (writing, "written")
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             self.requests += 1
             count_remote(requests=1)
@@ -406,7 +340,7 @@ class Place:
             except Exception as error:
                 if (known := self._translate(name, error, what)) is not None:
                     raise known from error
-                is_late = not writes and time.monotonic() - started + wait > _MAX_SECONDS
+                is_late = writing is None and time.monotonic() - started + wait > _MAX_SECONDS
                 if attempt == _MAX_ATTEMPTS or is_late:
                     why = _shorten(error)
                     if "Range request not supported" in why:
@@ -456,7 +390,7 @@ class Place:
             return require("penstock.stores.remote.fsspec_library")
         return require(_LIBRARY, extra="remote", purpose="to read from object storage")
 
-    def _make_client(self, retries: int = 0) -> ObjectStore:
+    def _make_client(self, retries: int = 0, timeout: timedelta = timedelta(seconds=30)) -> ObjectStore:
         library = "fsspec" if self._by_fsspec else _LIBRARY
         if forks.used_before_fork(library):
             raise StoreError(
@@ -476,7 +410,6 @@ class Place:
         self._load_library()
         forks.note_use(library)
         store = require("obstore.store")
-        timeout = _PUT_TIMEOUT if retries else timedelta(seconds=30)
         client = {"timeout": timeout, "connect_timeout": timedelta(seconds=10), "http1_only": True}
         client.update({key: value for key, value in given.items() if key in _CLIENT_OPTIONS})
         config = {key: value for key, value in given.items() if key not in _CLIENT_OPTIONS}

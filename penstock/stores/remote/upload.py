@@ -37,6 +37,7 @@ from penstock.stores.lmdb.pages import FILE, LOCK
 from penstock.stores.location import cache_folder
 from penstock.stores.remote.object_store import ObjectInfo, Place, RefusedError, StorageOptions
 from penstock.stores.remote.request_queue import get_fetcher
+from penstock.stores.remote.writable_place import WritablePlace
 from penstock.stores.writing import MANIFEST, UNFINISHED
 
 __all__ = ["NOTES", "Content", "FileTarget", "StoreObjects", "Upload", "find_rank", "list_files"]
@@ -153,10 +154,10 @@ class StoreObjects:
     """
 
     def __init__(self, url: str, options: StorageOptions) -> None:
-        self.url = Place(url, options).url
+        self.url = WritablePlace(url, options).url
         above, _, last = self.url.rpartition("/")
         self._is_root = above.endswith("/")  # of a bucket
-        self.place = Place(self.url if self._is_root else above, options)
+        self.place = WritablePlace(self.url if self._is_root else above, options)
         self._base = unquote(last) if url.lower().startswith("http") else last
 
     def name(self, suffix: str) -> str:
@@ -292,7 +293,7 @@ class Upload(FileTarget):
         Raises
         ------
         StoreError
-            If it cannot be read, or not be written as :meth:`Place.put` says, or if other bytes are there afterwards.
+            If it cannot be read, or not be written (:meth:`WritablePlace.put`), or if other bytes are there afterwards.
         """
         suffix = f"/{name}" if name else ""
         if not path.is_dir():

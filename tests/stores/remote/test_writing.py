@@ -18,6 +18,7 @@ from penstock.cli.app import app
 from penstock.errors import ArgumentError, StoreError, StoreNotFoundError
 from penstock.stores.remote import object_store as places
 from penstock.stores.remote import upload as uploads
+from penstock.stores.remote import writable_place
 from tests.photographs import write_photographs
 from tests.servers import web
 from tests.servers.objects import ObjectServer, serving
@@ -45,7 +46,7 @@ ps.copy(src, dst, storage_options=json.loads(options))
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
     """A server with an empty bucket ``b``; waits are short, and files have several parts."""
     monkeypatch.setattr(places, "_WAIT", (0.001, 0.002))
-    monkeypatch.setattr(places, "_PUT_PART_NBYTES", 1 << 16)
+    monkeypatch.setattr(writable_place, "_PART_NBYTES", 1 << 16)
     monkeypatch.setattr(uploads, "_PART_NBYTES", 1 << 16)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "served" / "b").mkdir(parents=True)
