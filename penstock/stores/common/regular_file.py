@@ -45,7 +45,7 @@ class FileIdentity(NamedTuple):
 def identify(path: str | Path) -> FileIdentity:
     """The identity of the file at a path; raises OSError. Of a copy of a remote object: that of the object."""
     if (mirror := find_mirror(path)) is not None:
-        return FileIdentity(0, mirror.version, mirror.nbytes, 0)
+        return FileIdentity(0, mirror.version, mirror.nbytes, mirror.version)
     seen = os.stat(path)  # noqa: PTH116  # of a text too: for each read, without a Path
     return FileIdentity(seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns)
 

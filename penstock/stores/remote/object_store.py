@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import posixpath
 import random
 import re
 import time
@@ -206,6 +207,8 @@ class Place:
 
     def name(self, name: str) -> str:
         """The URL of an object, for messages."""
+        if name.startswith("../"):
+            return f"{self.url.rpartition('/')[0]}/{name[3:]}"
         return f"{self.url}/{name}" if name else self.url
 
     def _describe(self, meta: ObjectMeta) -> ObjectInfo:
@@ -219,6 +222,8 @@ class Place:
         return ObjectInfo(meta["size"], version or meta["last_modified"].isoformat())
 
     def _path(self, name: str) -> str:
+        if name.startswith("../"):  # beside the object at the URL
+            return posixpath.join(posixpath.dirname(self._key), name[3:])
         return "/".join(part for part in (self._key, name) if part)
 
     def _repeat(self, name: str, call: Callable[[ObjectStore], T]) -> T:

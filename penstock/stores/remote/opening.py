@@ -6,14 +6,19 @@ but its first pages is fetched before records are read, unless the kind reads fi
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Mapping
+import os
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final, Protocol, TypeVar
 
 from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.common.mirrors import register_mirror
+from penstock.stores.common.record_index import INDEX_FILE
+from penstock.stores.lmdb.entry_keys import LAYOUT_FILE
 from penstock.stores.lmdb.pages import FILE, HASHES
 from penstock.stores.location import Location
 from penstock.stores.pack.page_hashes import PageHashFile
@@ -29,6 +34,8 @@ _ENDS_NBYTES: Final = 1 << 17
 _MAX_OBJECTS: Final = 200
 """Each has two open files; 1024 is what many systems allow a process."""
 _MAX_ATTEMPTS: Final = 4
+_INDEXED: Final = re.compile(r"\.(rec|tar)$|\.tfrec[^%]*$", re.IGNORECASE)
+"""Names of containers that have an index beside them."""
 
 
 class Kind(Protocol):
@@ -64,6 +71,7 @@ def find_remote(url: str, choose: Callable[[str], type[K]], given: Mapping[str, 
     folder = CacheFolder(check_folder(given.get("cache")), parse_size(given.get("cache_size")))
     place = Place(url, options)
     objects = _find_objects(place)
+    objects |= _find_beside(place, objects)
     version = "\0".join(f"{name}\0{info.nbytes}\0{info.version}" for name, info in objects.items())
     path = folder.make_folder(place.url, version) / place.url.rpartition("/")[2]
     source = RemoteObjects(place.url, tuple((n, *info) for n, info in objects.items()), options, folder.max_nbytes)
@@ -127,7 +135,7 @@ class RemoteObjects:
         place = Place(self.url, self.options)
         mirrors = []
         for name, nbytes, version in self.objects:
-            file = path / name if name else path
+            file = Path(os.path.normpath(path / name))  # beside it, of an index
             try:
                 file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             except OSError as error:
@@ -140,7 +148,7 @@ class RemoteObjects:
             register_mirror(path / HASHES, mirrors[1])
             mirrors[0].hashes = _load_hashes(path / HASHES, mirrors[1], place)
         for (name, _, _), mirror in zip(self.objects, mirrors, strict=True):
-            register_mirror(path / name if name else path, mirror)
+            register_mirror(os.path.normpath(path / name), mirror)
         return mirrors
 
 
@@ -179,6 +187,24 @@ def _find_objects(place: Place) -> dict[str, ObjectInfo]:
     if not listed:
         raise StoreNotFoundError("there is no object at this URL, and none below it", store=place.url)
     return listed
+
+
+def _find_beside(place: Place, objects: Collection[str]) -> dict[str, ObjectInfo]:
+    """The objects that say where records are: our index of a container, that of RecordIO, a layout of LMDB."""
+    name = place.url.rpartition("/")[2]
+    if [*objects] == [FILE]:
+        beside = [f".{LAYOUT_FILE}"]
+    elif [*objects] == [""] and _INDEXED.search(name):
+        beside = [f"../{name}.{INDEX_FILE}", *([f"../{name[:-4]}.idx"] if name.endswith(".rec") else [])]
+    else:
+        return {}
+    asked = [get_fetcher().submit(functools.partial(place.find, each), 0) for each in beside]
+    found = {}
+    for each, future in zip(beside, asked, strict=True):
+        with contextlib.suppress(RefusedError):  # of what is absent too, where listing is not allowed
+            if (info := future.result()) is not None:
+                found[each] = info
+    return found
 
 
 def _fetch_ends(mirror: Mirror) -> None:
