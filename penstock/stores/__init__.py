@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import ArgumentError, StoreFormatError, StoreNotFoundError
+from penstock.errors import ArgumentError, PenstockError, StoreFormatError, StoreNotFoundError
 from penstock.paths import refuse_remote
 from penstock.registry import Registry
 from penstock.stores import recognition
@@ -152,7 +152,11 @@ def open(url: StoreLike | object, *, layout: str | None = None, **options: objec
             options = {name: value for name, value in options.items() if name not in PLACE_OPTIONS}
         kind, location = find(url, layout=layout)  # type: ignore[arg-type]  # any other object: its error is the answer
     refuse_unknown_options(kind, kind.__init__, options)
-    store: Store = kind(location, **options)
+    try:
+        store: Store = kind(location, **options)
+    except PenstockError as error:
+        location.name_source(error)
+        raise
     return _join_sidecar(store)
 
 

@@ -235,6 +235,7 @@ class ContainerStore(Store, Generic[T_opened]):
                 found.append(read(number))  # noqa: PERF401  # how many were read says which one failed
         except PenstockError as error:
             failed = numbers[len(found)]
+            self.location.name_source(error)
             error.locate(store=self.url, key=self.get_key(failed), index=failed)
             raise
         except self.damage as error:

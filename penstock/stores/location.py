@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from penstock.errors import ArgumentError
+from penstock.errors import ArgumentError, PenstockError
 
 __all__ = [
     "FSSPEC_SCHEMES",
@@ -185,6 +185,13 @@ class Location:
     def parameters(self) -> Mapping[str, str]:
         """The query by name, decoded; of a name that occurs twice, the last value."""
         return dict(parse_qsl(self.query, keep_blank_values=True))
+
+    def name_source(self, error: PenstockError) -> None:
+        """Have an error name the URL of a store in object storage in place of its copies."""
+        if self.remote is not None:
+            url = self.remote.url
+            error.message = error.message.replace(self.path, url)
+            error.where = {k: v.replace(self.path, url) if isinstance(v, str) else v for k, v in error.where.items()}
 
     def exists(self) -> bool:
         """Whether something is at the path, a broken symbolic link included. A server is not asked: True."""

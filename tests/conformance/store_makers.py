@@ -109,13 +109,13 @@ def many_files(folder: Path, count: int) -> str:
     return str(folder / "many")
 
 
-def write_many(kind: str, path: Path, count: int, **options: Any) -> str:
-    """Many small records of an image and a label, written by the writer of a kind of stores."""
+def write_many(kind: str, path: Path, count: int, nbytes: int = 0, **options: Any) -> str:
+    """Many records of an image of at least ``nbytes`` and a label, written by the writer of a kind of stores."""
     store: type[Store] = STORES.get(kind)
     schema = store.storable(Schema({"image": Field("image"), "label": Field("label")}))
     writer = store.writer(store.locate(path), schema, "many", **options)
     for number in range(count):
-        fields = {"image": b"\xff\xd8\xff%d" % number, "label": number % 1000}
+        fields = {"image": (b"\xff\xd8\xff%d" % number).ljust(nbytes, b"."), "label": number % 1000}
         writer.append(writer.prepare(f"{number:06}.jpg", fields))
     writer.finish()
     writer.close()

@@ -1,4 +1,7 @@
-"""A web server with ranges for tests: files of a folder, with faults on request. ``http://127.0.0.1:port/name``."""
+"""A web server with ranges for tests: files of a folder, with faults on request. ``http://127.0.0.1:port/name``.
+
+Also a server of S3's protocol that does not ask for keys: the folders in its folder are buckets, and are listed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import unquote
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
 
 __all__ = ["WebServer", "serving"]
 
@@ -47,11 +51,24 @@ class WebServer(ThreadingHTTPServer):
         self.has_versions = True
         self.asked: list[tuple[str, str, str]] = []
         self.times: list[tuple[float, float]] = []
+        self._sent_nbytes = 0
+        self._lock = threading.Lock()
 
     @property
     def url(self) -> str:
         """Where it is."""
         return f"http://127.0.0.1:{self.server_port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables by which clients of S3 find it; keys are not compared."""
+        keys = {"AWS_ACCESS_KEY_ID": "a-key", "AWS_SECRET_ACCESS_KEY": "a-secret"}
+        return {"AWS_ENDPOINT_URL": self.url, "AWS_REGION": "us-east-1", **keys}
+
+    @property
+    def sent_nbytes(self) -> int:
+        """Number of bytes of files that were sent so far."""
+        return self._sent_nbytes
 
     @property
     def ranges(self) -> int:
@@ -65,6 +82,10 @@ class WebServer(ThreadingHTTPServer):
             if begin >= last:
                 rounds, last = rounds + 1, end
         return rounds
+    def count(self, nbytes: int) -> None:
+        """Note bytes that are sent."""
+        with self._lock:
+            self._sent_nbytes += nbytes
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that has gone is no error here."""
@@ -90,7 +111,8 @@ class _Handler(BaseHTTPRequestHandler):
         time.sleep(self.server.latency)
         self.server.times.append((begin, time.monotonic()))
         fault = self.server.faults.pop(0) if with_body and self.server.faults else ""
-        path = self.server.root / unquote(self.path).lstrip("/")
+        parts = urlsplit(self.path)
+        path = self.server.root / unquote(parts.path).lstrip("/")
         if fault == "reset":
             self.connection.shutdown(socket.SHUT_RDWR)
             self.close_connection = True
@@ -98,12 +120,29 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, b"<html>Please sign in to the network.</html>", {"Content-Type": "text/html"})
         elif fault.isdigit():
             self._send(int(fault), b"no", {})
+        elif "list-type=2" in parts.query and path.is_dir():
+            self._send_list(path, parse_qs(parts.query).get("prefix", [""])[0])
         elif path.is_dir():
             self._send(self.server.folders, b"<html>photos</html>", {"Content-Type": "text/html"})
         elif not path.is_file():
             self._send(404, b"no such file", {})
         else:
             self._send_file(path, asked, fault)
+
+    def _send_list(self, bucket: Path, prefix: str) -> None:
+        """All objects of a bucket whose keys have a prefix."""
+        names = sorted(path.relative_to(bucket).as_posix() for path in bucket.rglob("*") if path.is_file())
+        entries = ""
+        for name in names:
+            if name.startswith(prefix):
+                about = (bucket / name).stat()
+                changed = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime(about.st_mtime))
+                entries += (
+                    f"<Contents><Key>{escape(name)}</Key><LastModified>{changed}</LastModified>"
+                    f'<ETag>"{about.st_mtime_ns:x}-{about.st_size:x}"</ETag><Size>{about.st_size}</Size></Contents>'
+                )
+        answer = f"<ListBucketResult><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>"
+        self._send(200, answer.encode(), {"Content-Type": "application/xml"})
 
     def _send_file(self, path: Path, asked: str, fault: str) -> None:
         content, about = path.read_bytes(), path.stat()
@@ -130,6 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command == "HEAD":
             return
+        self.server.count(len(content))
         if fault == "wrong":
             content = bytes([content[0] ^ 1]) + content[1:]
         if fault == "short":

@@ -316,9 +316,9 @@ def write_beton(
     return path
 
 
-def write_many(kind: str, folder: Path, count: int) -> str:
-    """A store of many small records, with the labels 0 to 999; returns its path."""
-    images = (b"\xff\xd8\xff%d" % i for i in range(count))
+def write_many(kind: str, folder: Path, count: int, nbytes: int = 0) -> str:
+    """A store of many records of at least ``nbytes``, with the labels 0 to 999; returns its path."""
+    images = ((b"\xff\xd8\xff%d" % i).ljust(nbytes, b".") for i in range(count))
     labels = [i % 1000 for i in range(count)]
     numbers = [struct.pack("<q", label) for label in labels]
     path = folder / f"many.{kind}"

@@ -162,7 +162,7 @@ _mirrors: dict[str, list[weakref.ref[MirrorFile]]] = {}
 """By path, the newest first: a process that opens a store twice has two copies of one object."""
 
 
-def register_mirror(path: Path, mirror: MirrorFile) -> None:
+def register_mirror(path: str | Path, mirror: MirrorFile) -> None:
     """Have :func:`find_mirror` find it as long as it is referenced."""
     known = [each for each in _mirrors.get(os.fspath(path), ()) if each() is not None]
     _mirrors[os.fspath(path)] = [weakref.ref(mirror), *known]

@@ -24,15 +24,17 @@ from typing import Final, TypeVar
 import numpy as np
 
 from penstock.sample import Array
+from penstock.stores.common.mirrors import find_mirror
 from penstock.stores.common.regular_file import open_regular, replacing_file
 from penstock.stores.location import Location, cache_folder
 
-__all__ = ["load_or_scan"]
+__all__ = ["INDEX_FILE", "load_or_scan"]
 
 T_index = TypeVar("T_index")
 _logger = logging.getLogger(__name__)
 
-_SIDECAR: Final = "index.npz"
+INDEX_FILE: Final = "index.npz"
+"""The name of the file, behind that of the container."""
 _FILES: Final = "files"  # the name under which the digest of the container is stored
 _CONTENT: Final = "content"  # the same of its fingerprint
 
@@ -61,9 +63,9 @@ def load_or_scan(
     parse : callable
         Makes the index of these arrays. If it raises an error for those of the file, the container is scanned.
     """
-    beside = location.sidecar(_SIDECAR)
+    beside = location.sidecar(INDEX_FILE)
     name = hashlib.blake2b(os.fsencode(beside), digest_size=16).hexdigest()
-    places = beside, cache_folder() / "indexes" / f"{name}.npz"
+    places = [beside, cache_folder() / "indexes" / f"{name}.npz"]
     is_copied = location.remote is not None
     for path in places:
         arrays = _load(path, digest, fingerprint if is_copied else None)
@@ -72,6 +74,7 @@ def load_or_scan(
                 return parse(arrays)
     found = scan()
     texts = {_FILES: digest, _CONTENT: fingerprint()}
+    places = [path for path in places if find_mirror(path) is None]
     any(_save(path, texts, found) for path in places)  # the first one that can be written
     return parse(found)
 

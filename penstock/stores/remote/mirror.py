@@ -188,9 +188,21 @@ class Mirror:
 
     def hold(self, ranges: Iterable[tuple[int, int]]) -> bool:
         """See :class:`~penstock.stores.common.mirrors.MirrorFile`."""
-        missing = [each for each in ranges if each[1] and self._is_missing(*each)]
+        wanted = [each for each in ranges if each[1]]
+        missing = [each for each in wanted if self._is_missing(*each)]
         self.announce(missing)
-        for each in missing:
+        began = time.monotonic_ns()
+        try:
+            is_held = self._wait(missing)
+        finally:
+            count_remote(wait_ns=time.monotonic_ns() - began if missing else 0)
+        if is_held:  # else each is read, and counted then
+            count_remote(reads=len(wanted), read_nbytes=sum(nbytes for _, nbytes in wanted))
+        return is_held
+
+    def _wait(self, ranges: Iterable[tuple[int, int]]) -> bool:
+        """Whether ranges that were announced come into the file; until all have, or one does not."""
+        for each in ranges:
             with self._lock:
                 coming = self._coming.get(each)
             if coming is not None:

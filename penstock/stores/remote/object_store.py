@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import posixpath
 import random
 import re
 import time
@@ -305,6 +306,8 @@ class Place:
 
     def name(self, name: str) -> str:
         """The URL of an object, for messages."""
+        if name.startswith("../"):
+            return f"{self.url.rpartition('/')[0]}/{name[3:]}"
         return f"{self.url}/{name}" if name else self.url
 
     def _describe(self, meta: ObjectMeta) -> ObjectInfo:
@@ -325,6 +328,8 @@ class Place:
         return path.removeprefix(f"{self._key}/")
 
     def _path(self, name: str) -> str:
+        if name.startswith("../"):  # beside the object at the URL
+            return posixpath.join(posixpath.dirname(self._key), name[3:])
         return "/".join(part for part in (self._key, name) if part)
 
     def _repeat(self, name: str, call: Callable[[ObjectStore], T], writing: PerProcess[ObjectStore] | None = None) -> T:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Mapping
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Final, Protocol, TypeVar
@@ -16,7 +18,9 @@ from urllib.parse import quote
 
 from penstock.errors import CorruptRecordError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.common.mirrors import register_mirror
+from penstock.stores.common.record_index import INDEX_FILE
 from penstock.stores.images.trees import ObjectTree
+from penstock.stores.lmdb.entry_keys import LAYOUT_FILE
 from penstock.stores.lmdb.pages import FILE, HASHES
 from penstock.stores.location import Location
 from penstock.stores.pack.page_hashes import PageHashFile
@@ -37,6 +41,8 @@ _PEEKED_NBYTES: Final = _ENDS_NBYTES + (1 << 16)
 _MAX_OBJECTS: Final = 200
 _MAX_ATTEMPTS: Final = 4
 _FOLDER: Final = "files"
+_INDEXED: Final = re.compile(r"\.(rec|tar)$|\.tfrec[^%]*$", re.IGNORECASE)
+"""Names of containers that have an index beside them."""
 
 
 class Kind(Protocol):
@@ -80,6 +86,7 @@ def find_remote(url: str, choose: Callable[[str], type[K]], given: Mapping[str, 
         if holds_images(tree):
             return _locate_images(tree, place.url, choose, options, folder)
         objects = place.list(_MAX_OBJECTS)
+    objects |= _find_beside(place, objects)
     version = "\0".join(f"{name}\0{info.nbytes}\0{info.version}" for name, info in objects.items())
     path = folder.make_folder(place.url, version) / place.url.rpartition("/")[2]
     source = RemoteObjects(place.url, tuple((n, *info) for n, info in objects.items()), options, folder.max_nbytes)
@@ -178,7 +185,7 @@ class RemoteObjects:
         place = Place(self.url, self.options)
         made: dict[str, Mirror] = {}
         for name, nbytes, version in reversed(self.objects):  # hashes come before what they are of
-            file = path / name if name else path
+            file = Path(os.path.normpath(path / name))  # beside it, of an index
             try:
                 file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             except OSError as error:
@@ -246,6 +253,24 @@ def _has_manifest(place: Place, part: Peeked) -> bool:
     if part.info.nbytes <= nbytes:
         return False
     return bytes(part.content[:nbytes] or place.get(MANIFEST, 0, nbytes, part.info)) == MANIFEST_MAGIC
+
+
+def _find_beside(place: Place, objects: Collection[str]) -> dict[str, ObjectInfo]:
+    """The objects that say where records are: our index of a container, that of RecordIO, a layout of LMDB."""
+    name = place.url.rpartition("/")[2]
+    if [*objects] == [FILE]:
+        beside = [f".{LAYOUT_FILE}"]
+    elif [*objects] == [""] and _INDEXED.search(name):
+        beside = [f"../{name}.{INDEX_FILE}", *([f"../{name[:-4]}.idx"] if name.endswith(".rec") else [])]
+    else:
+        return {}
+    asked = [get_fetcher().submit(functools.partial(place.find, each), 0) for each in beside]
+    found = {}
+    for each, future in zip(beside, asked, strict=True):
+        with contextlib.suppress(RefusedError):  # of what is absent too, where listing is not allowed
+            if (info := future.result()) is not None:
+                found[each] = info
+    return found
 
 
 def fetch_ends(mirrors: Iterable[Mirror]) -> None:

@@ -1,0 +1,104 @@
+"""What every registered kind of files promises, of stores in object storage: the tests of the suite again."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from penstock.errors import StoreError
+from tests.conformance import test_stores as suite
+from tests.conformance.store_makers import MAKERS
+from tests.conformance.test_stores import Made, contents, store
+from tests.servers.web import WebServer, serving
+
+__all__ = ["contents", "store"]
+
+pytest.importorskip("obstore")
+
+LEFT_OUT: Final = {"files", "mongodb", "gridfs"}
+"""Kinds that are no files, or whose files are named by a listing."""
+HERE: Final = {
+    "test_every_registered_store_is_made_here",
+    "test_no_kind_is_excluded_that_recognises_a_store",
+    "test_missing_store_is_not_found",
+    "test_a_missing_package_is_named_with_its_command",
+    "test_asking_leaves_the_folder_as_it_is",
+    "test_ten_thousand_records_are_read_in_any_order",
+}
+"""Tests of what is on this machine."""
+REPLACED: Final = {
+    "test_a_store_that_is_replaced_while_open_is_refused",
+    "test_pickled_store_does_not_become_another",
+}
+"""Another test below takes their place: what was fetched of the old store may be given."""
+FORKED: Final = {
+    "test_store_works_across_a_fork",
+    "test_views_work_across_a_fork",
+    "test_truncated_files_raise_errors_of_ours",
+    "test_flipped_bits_raise_errors_of_ours",
+    "test_opening_leaks_no_descriptors",
+    "test_pickled_store_reads_the_same_in_a_spawned_process",
+}
+"""Tests that fork, or count descriptors: a client has threads and connections. See ``tests/stores/remote``."""
+
+
+globals().update({name: found for name, found in vars(suite).items() if name[:5] == "test_"})
+for left_out in HERE | REPLACED | FORKED:
+    del globals()[left_out]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
+    """A server of the buckets in a folder, which the environment names."""
+    with serving(tmp_path_factory.mktemp("served")) as found, pytest.MonkeyPatch.context() as patch:
+        for name, value in found.environment.items():
+            patch.setenv(name, value)
+        yield found
+
+
+@pytest.fixture(params=sorted(MAKERS.keys() - LEFT_OUT))
+def made(request: pytest.FixtureRequest, tmp_path: Path, contents: dict[str, bytes], server: WebServer) -> Made:
+    """A store of each registered kind in a bucket."""
+    maker = MAKERS[request.param]
+    if maker.needs:
+        pytest.importorskip(maker.needs)
+    bucket = f"bucket-{len(list(server.root.iterdir()))}"
+    (server.root / bucket).symlink_to(tmp_path)
+
+    def make(folder: Path) -> str:
+        local = maker.make(folder)
+        assert isinstance(local, str)
+        return f"s3://{bucket}/{Path(local.rpartition('://')[2]).relative_to(folder)}"
+
+    options = {**maker.options, "cache": server.root.parent / f"{bucket}-cache"}
+    remote = replace(maker, make=make, options=options)
+    return Made(request.param.partition(",")[0], make(tmp_path), remote, contents, tmp_path)
+
+
+@pytest.mark.parametrize("is_pickled", [False, True])
+def test_no_record_of_a_store_that_is_replaced_becomes_another(made: Made, *, is_pickled: bool) -> None:
+    """Each is that of the store that was opened, or an error that says that it was replaced."""
+    opened = made.open()
+    keys = list(opened.keys())
+    (made.folder / "photos" / "cats" / "2.jpg").unlink()
+    made.remake()
+
+    with pickle.loads(pickle.dumps(opened)) if is_pickled else opened as store:
+        errors = []
+        for index, key in enumerate(keys):
+            try:
+                record = store.read([index])[0]
+            except StoreError as error:
+                errors.append(str(error))
+            else:
+                assert made.is_picture(record.fields["image"], index)
+                assert record.key == key
+    assert all(re.search("replaced|no object at this URL", error) and str(made.url) in error for error in errors)
+    with made.open() as store:
+        assert len(store) == len(keys) - 1

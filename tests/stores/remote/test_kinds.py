@@ -1,0 +1,163 @@
+"""Containers of other programs in object storage: only the bytes of the records that are asked for are fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.errors import StoreError
+from penstock.stores.base import Store
+from penstock.stores.remote import object_store as places
+from tests.conformance.store_makers import write_many
+from tests.servers.web import WebServer, serving
+from tests.stores import written
+from tests.stores.remote.test_remote import content
+
+pytest.importorskip("obstore")
+
+COUNT, NBYTES = 1000, 16 << 10
+SUFFIXES: Final = {
+    "recordio": ".rec", "hdf5": ".h5", "tar": ".tar", "parquet": ".parquet", "lmdb-pickle-index": ".lmdb",
+    "lmdb-names": ".names.lmdb",
+}  # fmt: skip
+"""Of the kinds that are written by their own writer."""
+KINDS: Final = [*SUFFIXES, "tfrecord", "mds", "litdata", "beton"]
+SHARES: Final = {"parquet": 0.6}
+"""The most that may be fetched for five records: a page of Parquet has a megabyte, of 16."""
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServer]:
+    """A server with a bucket; waits between attempts are short."""
+    monkeypatch.setattr(places, "_WAIT", (0.001, 0.002))
+    (tmp_path / "served" / "bucket").mkdir(parents=True)
+    with serving(tmp_path / "served") as found:
+        for name, value in found.environment.items():
+            monkeypatch.setenv(name, value)
+        yield found
+
+
+def write(server: WebServer, kind: str, count: int = COUNT, nbytes: int = NBYTES) -> Path:
+    """A store of large records in the bucket; with the index that is made when it is opened there."""
+    folder = server.root / "bucket"
+    if kind in SUFFIXES:
+        path = write_many(kind, folder / f"many{SUFFIXES[kind]}", count, nbytes)
+    else:
+        path = written.write_many(kind, folder, count, nbytes)
+    return Path(path)
+
+
+def open_remote(server: WebServer, path: Path, **options: Any) -> Store:
+    """The store in the bucket, with a cache of the test's own."""
+    return ps.open(f"s3://bucket/{path.name}", **{"cache": server.root.parent / "cache", **options})
+
+
+def count_bytes(path: Path) -> int:
+    """The bytes of a file, or of all files in a folder."""
+    return sum(file.stat().st_size for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_five_records_of_a_thousand_are_few_bytes(server: WebServer, kind: str) -> None:
+    """Opening included; one record after another, or several at once."""
+    path = write(server, kind)
+    local = ps.open(path)
+    with open_remote(server, path) as store:
+        assert store.kind == local.kind == kind
+        assert content(store, [3, 999]) == content(local, [3, 999])
+        assert content(store, [500]) == content(local, [500])
+        assert [bytes(b) for b in store.blobs("image", [250, 777])] == [
+            bytes(b) for b in local.blobs("image", [250, 777])
+        ]
+    assert server.sent_nbytes < SHARES.get(kind, 0.15) * count_bytes(path)
+
+
+@pytest.mark.parametrize("cache_size", [0, "1GB"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_records_that_are_announced_are_fetched_once(server: WebServer, kind: str, cache_size: int | str) -> None:
+    """In any order, with and without a cache; what says where they are is fetched, too."""
+    path = write(server, kind, 200)
+    local = ps.open(path)
+    order = np.random.default_rng(0).permutation(200)
+    with open_remote(server, path, cache_size=cache_size) as store:
+        assert store.prefetches or kind == "hdf5"
+        server.latency = 0.005
+        for first in range(0, 200, 50):
+            store.prefetch(order[first : first + 50])
+        for index in order.tolist():
+            assert content(store, [index]) == content(local, [index])
+    assert server.sent_nbytes < 2 * count_bytes(path) or (kind in {"parquet", "hdf5"} and not cache_size)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_and_keys_are_those_of_the_files(server: WebServer, kind: str) -> None:
+    """Labels are read ahead in blocks of records, where the format has no column of them."""
+    path = write(server, kind, 600, 5000)
+    local = ps.open(path)
+    with open_remote(server, path) as store:
+        assert store.column("label").tolist() == local.column("label").tolist()
+        assert list(store.keys()) == list(local.keys())
+        assert store.fingerprint() == local.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("kind", "index"),
+    [("tar", "none"), ("tar", "stale"), ("tfrecord", "none"), ("tfrecord", "stale"), ("recordio", "none")],
+)
+def test_a_container_without_its_index_is_scanned(server: WebServer, kind: str, index: str) -> None:
+    """An index of another container is none; for RecordIO, the ``.idx`` file suffices."""
+    path = write(server, kind, 200)
+    with ps.open(path) as local:
+        expected = content(local)
+    beside = path.with_name(f"{path.name}.index.npz")
+    beside.unlink()
+    if index == "stale":
+        other = path.rename(path.with_name("other"))
+        ps.open(write(server, kind, 100)).close()
+        other.rename(path)
+    with open_remote(server, path) as store:
+        assert content(store) == expected
+        assert store.digest() == open_remote(server, path).digest()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in {"mds", "litdata"}])
+def test_an_object_that_is_cut_is_an_error_that_names_it(server: WebServer, kind: str) -> None:
+    """When it is opened, or by its versions when it is read."""
+    path = write(server, kind, 200)
+    ps.open(path).close()  # which makes the index
+    file = path / "data.mdb" if path.is_dir() else path
+    with open_remote(server, path) as store:
+        whole = file.read_bytes()
+        file.write_bytes(whole[: len(whole) // 2])
+        with pytest.raises(StoreError, match=r"replaced while it was open; open it again .*s3://bucket/many"):
+            store.read(range(200))
+    with pytest.raises(StoreError, match=r"s3://bucket/many") as caught, open_remote(server, path) as store:
+        store.read(range(200))
+    assert str(server.root.parent / "cache") not in str(caught.value)
+
+
+def test_a_shard_that_is_missing_is_an_error_that_names_it(server: WebServer) -> None:
+    """When the store is opened."""
+    path = write(server, "mds", 50)
+    (path / "shard.00000.mds").unlink()
+    with pytest.raises(StoreError, match=r"shard\.00000\.mds .*s3://bucket/many\.mds"):
+        open_remote(server, path)
+
+
+@pytest.mark.parametrize("kind", ["mds", "parquet", "tar"])
+@pytest.mark.parametrize("context", ["forkserver", "spawn"])
+def test_worker_processes_read_them(server: WebServer, kind: str, context: str) -> None:
+    """They open the store again, with the cache of the parent."""
+    path = write(server, kind, 60)
+    with open_remote(server, path) as store, ps.open(path) as local:
+        expected = sorted(len(bytes(record.fields["image"])) for record in local)
+        dataset = ps.StoreDataset(store)
+        loader = ps.DataLoader(
+            dataset, 10, num_workers=2, workers="processes", multiprocessing_context=context, collate_fn=list
+        )
+        assert sorted(len(bytes(sample["image"])) for batch in loader for sample in batch) == expected
