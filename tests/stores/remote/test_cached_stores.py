@@ -45,13 +45,17 @@ def test_a_warmed_store_is_read_without_requests_for_its_records(server: WebServ
 
     first = run("cache", "warm", url, "--cache", cache)
     asked = server.ranges
+    with ps.open(url, cache=cache):
+        opening = server.ranges - asked
+    asked = server.ranges
     second = run("cache", "warm", url, "--cache", cache)
 
     assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
     assert "are to be fetched" in first.stdout
     assert second.stdout.splitlines()[-1] == f"{url}: 0 bytes fetched"
-    assert server.ranges == asked
+    assert server.ranges - asked == opening
     with ps.open(url, cache=cache) as store, ps.open(server.root / "photos.lmdb") as local:
+        asked = server.ranges  # to open it asks for the ends of each object
         pairs = zip(store.read(range(120)), local.read(range(120)), strict=True)
         assert all(bytes(a.fields["image"]) == bytes(b.fields["image"]) for a, b in pairs)
     assert server.ranges == asked
