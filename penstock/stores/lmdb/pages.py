@@ -206,6 +206,7 @@ class PageFile:
         except OSError as error:
             raise StoreError(f"{path} cannot be read: {error.strerror}", store=url) from error
         self._close = weakref.finalize(self, os.close, self._file)
+        self._window: memoryview | None = None
         self.mirror = find_mirror(path)
         self.nbytes = have = os.fstat(self._file).st_size
         if have < (want := self.meta.nbytes) and not may_lack_pages:
@@ -235,6 +236,8 @@ class PageFile:
     def _read_bytes(self, offset: int, nbytes: int) -> bytes:
         if self.mirror is not None:
             return bytes(self.mirror.read(offset, max(min(nbytes, self.nbytes - offset), 0), keep=True))
+        if self._window is not None:
+            return bytes(self._window[offset : offset + nbytes])
         return os.pread(self._file, nbytes, offset)
 
     def numbers(self, node: Node) -> list[int]:
@@ -244,8 +247,13 @@ class PageFile:
         return list(struct.unpack(f">{node.nbytes // 8}Q", self.value(node)))
 
     def map(self) -> memoryview:
-        """Map the whole file for reading; it stays mapped as long as a view of it is referenced."""
-        return memoryview(mmap.mmap(self._file, 0, access=mmap.ACCESS_READ))
+        """Map the whole file for reading; it stays mapped as long as a view of it is referenced.
+
+        From then on, pages are read from the map, and the file is closed: a process may have many packs open.
+        """
+        self._window = memoryview(mmap.mmap(self._file, 0, access=mmap.ACCESS_READ))
+        self._close()
+        return self._window
 
     def trees(self) -> dict[bytes, BTree]:
         """The named databases."""
