@@ -210,6 +210,7 @@ class PageFile:
         self.meta = newest_meta(path, url)
         self.page_nbytes = self.meta.page_nbytes
         self._matches = matches
+        self._window: memoryview | None = None
         self.mirror = find_mirror(path)
         self._close: Callable[[], object] = lambda: None
         if self.mirror is not None:
@@ -249,6 +250,8 @@ class PageFile:
     def _read_bytes(self, offset: int, nbytes: int) -> bytes:
         if self.mirror is not None:
             return bytes(self.mirror.read(offset, max(min(nbytes, self.nbytes - offset), 0), keep=True))
+        if self._window is not None:
+            return bytes(self._window[offset : offset + nbytes])
         return os.pread(self._file, nbytes, offset)
 
     def numbers(self, node: Node) -> list[int]:
@@ -258,10 +261,15 @@ class PageFile:
         return list(struct.unpack(f">{node.nbytes // 8}Q", self.value(node)))
 
     def map(self) -> memoryview:
-        """Map the whole file for reading; it stays mapped as long as a view of it is referenced."""
+        """Map the whole file for reading; it stays mapped as long as a view of it is referenced.
+
+        From then on, pages are read from the map, and the file is closed: a process may have many packs open.
+        """
         if self.mirror is not None:
             return self.mirror.window
-        return memoryview(mmap.mmap(self._file, 0, access=mmap.ACCESS_READ))
+        self._window = memoryview(mmap.mmap(self._file, 0, access=mmap.ACCESS_READ))
+        self._close()
+        return self._window
 
     def map_pages(self, numbers: Sequence[int]) -> memoryview:
         """Map the copy of a remote file, after some of its pages were fetched; the others may be zeros.

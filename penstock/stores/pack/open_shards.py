@@ -12,6 +12,7 @@ for those that still read it. Used by :mod:`.pack.sharded`; thread-safe.
 from __future__ import annotations
 
 import functools
+import logging
 import resource
 import threading
 from collections import OrderedDict
@@ -30,7 +31,9 @@ from penstock.stores.writing import MANIFEST
 
 __all__ = ["OpenShards", "name_shard"]
 
+_logger = logging.getLogger(__name__)
 _MOST_OPEN: Final = 1024
+"""Of 10,000 images each, they take some 200 MB."""
 _DESCRIPTORS: Final = 3
 """Files that an open shard has open, its seek tables counted."""
 
@@ -57,6 +60,13 @@ class OpenShards:
         allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.most = _MOST_OPEN if allowed < 0 else min(_MOST_OPEN, max(allowed // (2 * _DESCRIPTORS), 1))
         """How many stay open."""
+        names = len(set(manifest.shards.names))
+        if self.most < min(names, _MOST_OPEN):
+            _logger.warning(
+                "%s: %d of its %d shards stay open, since this process may open %d files (ulimit -n); others are "
+                "opened again when they are read",
+                location, self.most, names, allowed,
+            )  # fmt: skip
         forks.watch(self)
 
     def __len__(self) -> int:

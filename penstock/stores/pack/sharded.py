@@ -93,6 +93,7 @@ class ShardedPack(Store):
         shards = self.manifest.shards
         self._names, self._content = shards.names, shards.content
         self._ends = np.cumsum(np.array(shards.counts, np.int64))
+        self._count = int(self._ends[-1])
         self._begins = self._ends - np.array(shards.counts, np.int64)
         self.look_ahead = 0 if self.location.remote is None else LOOK_AHEAD
         self._columns: dict[str, Array] = {}
@@ -111,7 +112,7 @@ class ShardedPack(Store):
         return f"sharded pack of {counted(len(self._names), 'shard')}"
 
     def __len__(self) -> int:
-        return int(self._ends[-1])
+        return self._count
 
     def shards(self) -> Iterator[LmdbStore]:
         """The packs that it consists of, in order; each is opened when it is reached, and must not be closed."""
@@ -135,9 +136,12 @@ class ShardedPack(Store):
             If an index is not in the pack.
         """
         self._refuse_closed()
-        wanted = np.array(self._check_indices(indices), np.int64)
-        if not len(wanted):
+        given = indices if isinstance(indices, np.ndarray) else np.array([int(index) for index in indices])
+        if not len(given):
             return []
+        if given.min() < 0 or given.max() >= self._count:
+            self._check_indices(given)
+        wanted = given.astype(np.int64)
         numbers = np.searchsorted(self._ends, wanted, "right")
         wanted -= self._begins[numbers]
         first = int(numbers[0])
@@ -152,7 +156,8 @@ class ShardedPack(Store):
         """The records at ``indices``; see :meth:`Store.read`."""
 
         def read(shard: LmdbStore, numbers: NDArray[np.int64], begin: int) -> list[Record]:
-            return [Record(begin + each.index, each.key, each.fields) for each in shard.read(numbers)]
+            records = shard.read(numbers)
+            return [Record(begin + each.index, each.key, each.fields) for each in records] if begin else records
 
         return list(_order(self._call(indices, read)))
 
@@ -351,10 +356,10 @@ def _order(parts: Sequence[tuple[ShardPart, Sequence[T]]]) -> Sequence[T]:
     """The values of all shards in the order in which they were asked for; those of one shard as they are."""
     if len(parts) == 1:
         return parts[0][1]
-    found: dict[int, T] = {}
-    for part, values in parts:
-        found.update(zip(part.positions.tolist(), values, strict=True))
-    return [found[position] for position in range(len(found))]
+    found = [value for _, values in parts for value in values]
+    places = np.empty(len(found), np.int64)
+    places[np.concatenate([part.positions for part, _ in parts] or [places])] = np.arange(len(found))
+    return [found[place] for place in places.tolist()]
 
 
 def _gather(parts: Sequence[tuple[ShardPart, Array]]) -> Array:

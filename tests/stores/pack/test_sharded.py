@@ -7,6 +7,7 @@ import itertools
 import json
 import pickle
 import pkgutil
+import resource
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ from penstock.stores.pack.sharded import ShardedPack
 from penstock.stores.pack.sharded_writer import ShardedWriter
 from penstock.stores.pack.store import LmdbStore
 from penstock.stores.pack.writer import LmdbWriter
+from tests.servers import s3_server
 from tests.servers.web import WebServer, serving
 from tests.stores.pack.packs import SCHEMA, fields, key, make_pack
 
@@ -531,3 +533,42 @@ def test_a_remote_manifest_of_another_program_is_not_ours(server: WebServer, tmp
 
     with pytest.raises(StoreNotFoundError):
         ps.open(f"{server.url}/other", cache=tmp_path / "cache")
+
+
+@pytest.mark.slow
+def test_a_pack_in_object_storage_is_that_of_its_files(tmp_path: Path) -> None:
+    """In a bucket, behind answers that fail: each record of each epoch; another program's manifest is left alone."""
+    program = s3_server.build()
+    if program is None:
+        pytest.skip("the server cannot be built here")
+    bucket = tmp_path / "buckets" / "bucket"
+    local = ShardedPack(make_sharded(bucket / "photos.lmdb", 400))
+    make_pack(bucket / "other" / "part.lmdb", 3)
+    (bucket / "other" / "manifest.json").write_text(json.dumps({"files": ["of another program, which are no packs"]}))
+    with s3_server.serving(program, tmp_path / "buckets") as server:
+        given: dict[str, Any] = {"storage_options": server.options, "cache": tmp_path / "cache"}
+        with ps.open("s3://bucket/photos.lmdb", **given) as store:
+            assert isinstance(store, ShardedPack)
+            server.set_faults(seed=1, **{"503": 0.05, "reset": 0.05, "short": 0.05, "wrong": 0.05})
+            for seed in range(3):
+                order = np.random.default_rng(seed).permutation(len(store))
+                store.prefetch(order)
+                assert content(store, order) == content(local, order)
+        server.set_faults()
+        with pytest.raises(StoreFormatError, match=r"'part\.lmdb/data\.mdb' in it looks like a store"):
+            ps.open("s3://bucket/other", **given)
+
+
+def test_a_process_that_may_open_few_files_says_so(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Fewer shards stay open, and everything is read; the log says why, and how to change it."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (12, 12))
+
+    with ShardedPack(path) as store:
+        assert len(content(store, range(COUNT))) == COUNT
+        assert len(store.opened) == 2
+
+    assert f"2 of its {len(store.manifest.shards.names)} shards stay open, since this process may open 12 files" in (
+        caplog.text
+    )
