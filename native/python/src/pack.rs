@@ -82,7 +82,8 @@ pub fn find_blobs<'py>(
     let map = mapped.bytes();
     let is_complete = py.detach(|| {
         let mut is_complete = true;
-        let is_same = file.is_none_or(|(path, identity)| fs::metadata(path).is_ok_and(|seen| identify(&seen) == identity));
+        let is_same =
+            file.is_none_or(|(path, identity)| fs::metadata(path).is_ok_and(|seen| identify(&seen) == identity));
         for (i, (place, size_found)) in out.iter_mut().zip(out_sizes).enumerate() {
             let value = values[i].clone().filter(|_| is_same).and_then(|range| map.get(range));
             let blob = value.and_then(|value| pack::find_part(value, numbers[i] as u64, blobs, part, check));

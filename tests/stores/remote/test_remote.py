@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +20,15 @@ import penstock as ps
 from penstock import _native
 from penstock import transforms as T
 from penstock.errors import ArgumentError, PenstockError, StoreError, StoreNotFoundError
+from penstock.stores.pack.store import LmdbStore
 from penstock.stores.remote import object_store as places
+from penstock.stores.remote import request_queue
 from penstock.stores.remote.cache import CacheFolder, parse_size
 from tests.photographs import write_photographs
 from tests.servers.web import WebServer, serving
 from tests.stores import written
 from tests.stores.pack.packs import make_pack
+from tests.stores.pack.patches import make_patches
 
 if TYPE_CHECKING:
     from penstock.stores.base import Store
@@ -45,6 +49,13 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServe
 def open_remote(server: WebServer, name: str, **options: Any) -> Store:
     """The store at a name on the server, with a cache of the test's own."""
     return ps.open(f"{server.url}/{name}", **{"cache": server.root.parent / "cache", **options})
+
+
+def wait_until_quiet() -> None:
+    """What was announced has come."""
+    fetcher, limit = request_queue.get_fetcher(), time.monotonic() + 60
+    while (fetcher._waiting or fetcher._idle < fetcher._threads) and time.monotonic() < limit:
+        time.sleep(0.001)
 
 
 def content(store: Store, indices: list[int] | None = None) -> list[tuple[str, dict[str, object]]]:
@@ -102,6 +113,25 @@ def test_few_requests_wait_for_one_another(server: WebServer) -> None:
         store.prefetch(order[:64])
         assert len(store.blobs("image", order[:64])) == 64
     assert server.count_rounds() <= 6  # two more where processors are busy
+
+
+def test_blocks_of_small_records_are_fetched_at_once(server: WebServer) -> None:
+    """Not one after the other; they are announced by loaders, too."""
+    make_patches(server.root / "patches.lmdb", 6000)
+    local = ps.open(server.root / "patches.lmdb")
+    with open_remote(server, "patches.lmdb") as store:
+        assert isinstance(store, LmdbStore)
+        numbers = np.arange(0, 6000, 90)
+        is_even = numbers // store.meta.block_records % 2 == 0  # neighbours would be one request
+        first, rest = numbers[is_even], numbers[~is_even]
+        assert store.prefetch(first)
+        assert np.array_equal(list(store.pixels("image", first)), list(local.pixels("image", first)))
+        assert not store.prefetch(first)
+        server.times.clear()
+        server.latency = 0.1
+        assert np.array_equal(list(store.pixels("image", rest)), list(local.pixels("image", rest)))
+        assert len(server.times) >= 8
+    assert server.count_rounds() <= 4
 
 
 @pytest.mark.parametrize("cache_size", [0, "500KB"])
