@@ -35,9 +35,9 @@ from penstock.errors import (
 from penstock.sample import Array, Blob, Field, Record, Schema
 from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.common.keys import RowKeys
-from penstock.stores.common.mirrors import announce_ends, find_mirror
+from penstock.stores.common.mirrors import announce_ranges
 from penstock.stores.common.per_process import PerProcess
-from penstock.stores.common.regular_file import FileIdentity, identify, open_file
+from penstock.stores.common.regular_file import FileIdentity, fingerprint_files, identify
 from penstock.stores.fields.columns import make_column
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_finished
@@ -56,7 +56,6 @@ __all__ = [
 
 T_opened = TypeVar("T_opened")
 T_read = TypeVar("T_read")
-_SAMPLED_NBYTES: Final = 1 << 16
 LOOK_AHEAD: Final = 1 << 10
 """Records that a loader announces before it plans their batches, of remote objects."""
 _BLOCK_RECORDS: Final = 256
@@ -185,15 +184,7 @@ class ContainerStore(Store, Generic[T_opened]):
 
     def announce(self, opened: T_opened, indices: Sequence[int]) -> int:
         """Begin to fetch the bytes of records of remote objects; how many bytes are asked for."""
-        ranges: dict[int, list[tuple[int, int]]] = {}
-        for number, offset, nbytes in self.ranges_of(opened, indices):
-            ranges.setdefault(number, []).append((offset, nbytes))
-        asked = 0
-        for number, each in ranges.items():
-            if (mirror := find_mirror(self._file_names[number])) is not None:
-                most = mirror.nbytes
-                asked += mirror.announce((at, size) for at, size in each if 0 <= at <= at + size <= most)
-        return asked
+        return announce_ranges(self._file_names, self.ranges_of(opened, indices))
 
     def iterate(self, opened: T_opened) -> Iterator[int]:
         """The indices of all records, in order; those of remote objects are fetched ahead."""
@@ -400,18 +391,3 @@ def naming_damage(what: str, url: str, damage: tuple[type[Exception], ...] = DAM
         raise
     except damage as error:
         raise CorruptRecordError(f"{what} is damaged: {error}", store=url) from error
-
-
-def fingerprint_files(paths: Iterable[Path], salt: str = "") -> str:
-    """A hash of the sizes, and of the first and last 64 KiB, of some files; the same for copies of them."""
-    state, files = xxhash.xxh3_128(salt.encode()), list(paths)
-    announce_ends(files, _SAMPLED_NBYTES)
-    announce_ends(files, _SAMPLED_NBYTES, last=True)
-    for path in files:
-        with open_file(path) as file:
-            nbytes = file.seek(0, os.SEEK_END)
-            state.update(f"\0{nbytes}\0".encode())
-            for begin in sorted({0, max(0, nbytes - _SAMPLED_NBYTES)}):
-                file.seek(begin)
-                state.update(file.read(_SAMPLED_NBYTES))
-    return state.hexdigest()

@@ -27,6 +27,7 @@ __all__ = [
     "MirrorIO",
     "PageHashes",
     "announce_ends",
+    "announce_ranges",
     "find_mirror",
     "register_mirror",
 ]
@@ -181,3 +182,19 @@ def announce_ends(paths: Iterable[Path], nbytes: int = io.DEFAULT_BUFFER_SIZE, *
         if (mirror := find_mirror(path)) is not None:
             size = min(nbytes, mirror.nbytes)
             mirror.announce([(mirror.nbytes - size if last else 0, size)])
+
+
+def announce_ranges(paths: Sequence[str], ranges: Iterable[tuple[int, int, int]]) -> int:
+    """Begin to fetch ranges (number of the file, offset, number of bytes) of files; how many bytes are asked for.
+
+    Those of files of this machine, and those outside of their file, are left out.
+    """
+    found: dict[int, list[tuple[int, int]]] = {}
+    for number, offset, nbytes in ranges:
+        found.setdefault(number, []).append((offset, nbytes))
+    asked = 0
+    for number, each in found.items():
+        if (mirror := find_mirror(paths[number])) is not None:
+            most = mirror.nbytes
+            asked += mirror.announce((at, size) for at, size in each if 0 <= at <= at + size <= most)
+    return asked

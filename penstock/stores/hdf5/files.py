@@ -18,7 +18,7 @@ import numpy as np
 from penstock.errors import PenstockError, StoreError, StoreFormatError
 from penstock.sample import Array
 from penstock.stores.common.mapped_files import MappedFiles
-from penstock.stores.hdf5.rows import ReadRow, open_rows, read_by_library, read_shards
+from penstock.stores.hdf5.rows import LocateRow, ReadRow, open_rows, read_by_library, read_shards
 from penstock.stores.hdf5.survey import LIBRARY_ERRORS, FoundDataset, Survey, open_library_file, survey_file
 
 if TYPE_CHECKING:
@@ -66,12 +66,12 @@ class Hdf5Files:
                 parts.append((stored[0] if is_row else stored)[:count])
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def open_rows(self, dataset: FoundDataset) -> ReadRow:
-        """What reads the records of a dataset; raises one of :data:`LIBRARY_ERRORS`."""
-        shards: list[ReadRow] = []
+    def open_rows(self, dataset: FoundDataset) -> tuple[ReadRow, LocateRow | None]:
+        """What reads the records of a dataset, and where they are; raises one of :data:`LIBRARY_ERRORS`."""
+        shards: list[tuple[ReadRow, LocateRow | None]] = []
         for number in dataset.files:
             if self.is_swmr:
-                shards.append(read_by_library(number, dataset.name))
+                shards.append((read_by_library(number, dataset.name), None))
                 continue
             with self._opened(number) as file:
                 content = self._mapped.ranges(number)

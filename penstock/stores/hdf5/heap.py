@@ -18,20 +18,21 @@ import struct
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from penstock.sample import DType
+from penstock.sample import Array, DType
 from penstock.stores.common.mirrors import ByteRanges
 
-__all__ = ["REFERENCE", "Heap"]
+__all__ = ["HEAD_NBYTES", "REFERENCE", "Heap", "guess_offsets"]
+
+HEAD_NBYTES: Final = 16
+"""Bytes of a collection before its first object, and of an object before its value."""
 
 REFERENCE: Final[DType] = np.dtype([("length", "<u4"), ("address", "<u8"), ("number", "<u4")])
 """What a dataset of variable-length values holds for each record."""
 
 _COLLECTION: Final = struct.Struct("<4sB3xQ")
 _OBJECT: Final = struct.Struct("<H6xQ")
-_MAGIC: Final = b"GCOL"
-_ALONE_NBYTES: Final = 1 << 11
-"""A larger value is the first one of its collection, as a rule."""
 _MAX_OBJECTS: Final = 0xFFFF  # a number has 16 bits, and occurs once
 _KEPT_TABLES: Final = 1024
 
@@ -49,8 +50,10 @@ class Heap:
         self._file = file
         self._list_offsets = functools.lru_cache(_KEPT_TABLES)(functools.partial(_list_offsets, file))
 
-    def find(self, address: int, number: int, nbytes: int) -> memoryview:
+    def find(self, address: int, number: int, nbytes: int, guess: int = 0) -> memoryview:
         """The first ``nbytes`` bytes of an object in the collection at ``address``: a view of the mapped file.
+
+        ``guess``: where the object may begin, of a remote file, so that no other object is read.
 
         Raises
         ------
@@ -59,12 +62,12 @@ class Heap:
         """
         if nbytes == 0:
             return self._file[:0]
-        is_remote = not isinstance(self._file, memoryview)
-        if is_remote and nbytes >= _ALONE_NBYTES and address + 32 + nbytes <= len(self._file):
-            content = self._file[address : address + 32 + nbytes]
-            found, size = _OBJECT.unpack_from(content, 16)
-            if found == number and size >= nbytes and bytes(content[:4]) == _MAGIC:
-                return content[32:]
+        if guess:
+            content = self._file[guess : guess + HEAD_NBYTES + nbytes]
+            if len(content) == HEAD_NBYTES + nbytes:
+                found, size = _OBJECT.unpack_from(content)
+                if found == number and size >= nbytes:
+                    return content[HEAD_NBYTES:]
         offsets = self._list_offsets(address)
         at = offsets[number] if number < len(offsets) else 0
         content = self._file[at : at + 16 + nbytes]
@@ -73,12 +76,24 @@ class Heap:
         return content[16:]
 
 
+def guess_offsets(references: Array, itemsize: int) -> NDArray[np.int64]:
+    """Where each object begins, if its collection has no others than these, in order of their numbers."""
+    order = np.lexsort((references["number"], references["address"]))
+    addresses = references["address"][order].astype(np.int64)
+    sizes = HEAD_NBYTES + (references["length"][order].astype(np.int64) * itemsize + 7 & ~7)
+    before = np.cumsum(sizes) - sizes
+    firsts = np.searchsorted(addresses, addresses)
+    offsets = np.empty(len(order), np.int64)
+    offsets[order] = addresses + HEAD_NBYTES + before - before[firsts]
+    return offsets
+
+
 def _list_offsets(file: ByteRanges, address: int) -> array.array[int]:
     """Where each object of a collection begins, by number; 0 where there is none."""
     if address + 16 > len(file):
         raise ValueError(f"its heap is at byte {address}, and the file has {len(file)}")
     magic, version, nbytes = _COLLECTION.unpack(file[address : address + 16])
-    if magic != _MAGIC or version != 1 or nbytes > len(file) - address:
+    if magic != b"GCOL" or version != 1 or nbytes > len(file) - address:
         raise ValueError(f"there is no heap at byte {address}, or it is cut")
     at, end = address + 16, address + nbytes
     offsets = array.array("q", [0])

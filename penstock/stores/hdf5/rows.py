@@ -27,13 +27,13 @@ import numpy as np
 from penstock.registry import require
 from penstock.sample import Array, DType
 from penstock.stores.common.mirrors import ByteRanges
-from penstock.stores.hdf5.heap import REFERENCE, Heap
+from penstock.stores.hdf5.heap import HEAD_NBYTES, REFERENCE, Heap, guess_offsets
 from penstock.stores.hdf5.survey import LIBRARY_ERRORS, open_library_file
 
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["LibraryFiles", "ReadRow", "open_rows", "read_by_library", "read_shards"]
+__all__ = ["LibraryFiles", "LocateRow", "ReadRow", "open_rows", "read_by_library", "read_shards"]
 
 _BAND_NBYTES: Final = 128 << 20
 _CACHE_NBYTES: Final = 64 << 20
@@ -81,8 +81,14 @@ ValueError if its bytes are damaged.
 """
 
 
-def open_rows(dataset: h5py.Dataset, number: int, form: str, dtype: DType, file: ByteRanges) -> ReadRow:
-    """What reads the records of a dataset.
+LocateRow = Callable[[int], tuple[int, int, int]]
+"""Number of the file, offset and number of bytes of what :data:`ReadRow` reads of it."""
+
+
+def open_rows(
+    dataset: h5py.Dataset, number: int, form: str, dtype: DType, file: ByteRanges
+) -> tuple[ReadRow, LocateRow | None]:
+    """What reads the records of a dataset, and where they are; None where h5py finds them.
 
     Parameters
     ----------
@@ -98,12 +104,14 @@ def open_rows(dataset: h5py.Dataset, number: int, form: str, dtype: DType, file:
     is_direct = form in {"array", "ragged"} and _is_plain(dataset, form, dtype)
     chunks = _locate_chunks(dataset, REFERENCE if form == "ragged" else dtype, file) if is_direct else None
     if chunks is not None and form == "ragged":
-        return _read_heap(file, chunks.read_all(), dtype)
+        references = chunks.read_all()
+        is_local = isinstance(file, memoryview)  # nobody asks where they are, which takes time
+        return _read_heap(file, references, dtype), None if is_local else _locate_values(references, dtype, number)
     if chunks is not None and chunks.is_mapped:
-        return _read_mapped(file, chunks, dtype)
+        return _read_mapped(file, chunks, dtype), functools.partial(chunks.locate, number)
     if chunks is None or chunks.band_nbytes > _BAND_NBYTES:
-        return read_by_library(number, dataset.name)
-    return _read_bands(chunks)
+        return read_by_library(number, dataset.name), None
+    return _read_bands(chunks), functools.partial(chunks.locate, number) if chunks.is_whole else None
 
 
 def read_by_library(number: int, name: str) -> ReadRow:
@@ -122,15 +130,26 @@ def read_by_library(number: int, name: str) -> ReadRow:
     return read
 
 
-def read_shards(shards: Sequence[ReadRow], counts: Sequence[int]) -> ReadRow:
-    """What reads the records of several files, one after another."""
+def read_shards(
+    shards: Sequence[tuple[ReadRow, LocateRow | None]], counts: Sequence[int]
+) -> tuple[ReadRow, LocateRow | None]:
+    """What reads the records of several files, one after another, and where they are."""
     begins = [0, *itertools.accumulate(counts)]
+    if len(shards) == 1:
+        return shards[0]
+    readers, places = zip(*shards, strict=True)
+
+    def locate(row: int) -> tuple[int, int, int]:
+        number = bisect.bisect_right(begins, row) - 1
+        found: tuple[int, int, int] = places[number](row - begins[number])
+        return found
 
     def read(row: int, files: LibraryFiles) -> Array | bytes | memoryview:
         number = bisect.bisect_right(begins, row) - 1
-        return shards[number](row - begins[number], files)
+        value: Array | bytes | memoryview = readers[number](row - begins[number], files)
+        return value
 
-    return shards[0] if len(shards) == 1 else read
+    return read, None if None in places else locate
 
 
 def _read_mapped(file: ByteRanges, chunks: _Chunks, dtype: DType) -> ReadRow:
@@ -177,11 +196,24 @@ def _read_heap(file: ByteRanges, references: Array, dtype: DType) -> ReadRow:
     addresses, numbers = references["address"].astype(np.uint64).data, references["number"].astype(np.uint32).data
     sizes = (references["length"].astype(np.int64) * dtype.itemsize).data
 
+    guesses = None if isinstance(file, memoryview) else guess_offsets(references, dtype.itemsize).data
+
     def read(row: int, files: LibraryFiles) -> Array | memoryview:  # noqa: ARG001  # the file is mapped
-        view = find(addresses[row], numbers[row], sizes[row])
+        view = find(addresses[row], numbers[row], sizes[row], 0 if guesses is None else guesses[row])
         return view if is_bytes else np.frombuffer(view, dtype)
 
     return read
+
+
+def _locate_values(references: Array, dtype: DType, file: int) -> LocateRow:
+    """Where values of variable length are as a rule; see :func:`guess_offsets`."""
+    offsets, lengths = guess_offsets(references, dtype.itemsize), references["length"]
+
+    def locate(row: int) -> tuple[int, int, int]:
+        nbytes = int(lengths[row]) * dtype.itemsize
+        return file, int(offsets[row]), nbytes + HEAD_NBYTES if nbytes else 0
+
+    return locate
 
 
 def _is_plain(dataset: h5py.Dataset, form: str, dtype: DType) -> bool:
@@ -214,7 +246,20 @@ class _Chunks:
     @property
     def is_mapped(self) -> bool:
         """Whether each record is a range of bytes of the file."""
-        return not self._filters and self.chunk[1:] == self.shape[1:]
+        return not self._filters and self.is_whole
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each record is in one chunk."""
+        return self.chunk[1:] == self.shape[1:]
+
+    def locate(self, number: int, row: int) -> tuple[int, int, int]:
+        """Where a record of the file ``number`` is, or its chunk if that has filters."""
+        chunk, inside = divmod(row, self.chunk[0])
+        if self._filters:
+            return number, int(self.offsets[chunk]), int(self.sizes[chunk])
+        nbytes = self.nbytes // self.chunk[0]
+        return number, int(self.offsets[chunk]) + inside * nbytes, nbytes
 
     @property
     def is_sound(self) -> bool:

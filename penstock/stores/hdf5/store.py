@@ -13,6 +13,7 @@ needed to open a file; most datasets are then read from the mapped file, without
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import ClassVar, Final, TypeVar
@@ -22,6 +23,7 @@ import xxhash
 from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, StoreError
 from penstock.sample import Array, Record, Schema
 from penstock.stores.base import Indices, PathLike
+from penstock.stores.common.mirrors import find_mirror
 from penstock.stores.common.regular_file import has_magic, identify
 from penstock.stores.container import ContainerStore
 from penstock.stores.hdf5.files import Hdf5Files
@@ -148,6 +150,22 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
     def close_files(self, opened: LibraryFiles) -> None:
         """Close the files that h5py has opened; mapped files stay readable."""
         opened.close()
+
+    def announce_places(
+        self, opened: LibraryFiles, indices: Sequence[int]
+    ) -> Callable[[Callable[[], object]], object] | None:
+        """The headers of datasets are read by h5py, in another thread."""
+        del opened, indices
+        is_known = self._readers.keys() == self._roles.fields.keys()
+        mirror = None if is_known else find_mirror(self._files[0])
+        return None if mirror is None else mirror.submit
+
+    def ranges_of(self, opened: LibraryFiles, indices: Sequence[int]) -> Iterable[tuple[int, int, int]]:
+        """The values of each record, as far as they are read without h5py."""
+        del opened
+        with contextlib.suppress(*LIBRARY_ERRORS, PenstockError):  # reading the records raises it
+            found = [self._get_reader(name).locate for name in self._roles.fields]
+            yield from (locate(index) for index in indices for locate in found if locate is not None)
 
     def read_record(self, opened: LibraryFiles, index: int) -> Record:
         """One record; see :meth:`ContainerStore.read_record`."""

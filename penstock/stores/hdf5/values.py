@@ -23,7 +23,7 @@ from penstock.stores.fields.pixels import PixelLayout
 from penstock.stores.hdf5.files import Hdf5Files
 from penstock.stores.hdf5.format import array_kind
 from penstock.stores.hdf5.roles import FieldSource
-from penstock.stores.hdf5.rows import LibraryFiles, ReadRow
+from penstock.stores.hdf5.rows import LibraryFiles, LocateRow, ReadRow
 
 __all__ = ["DatasetReader", "make_reader", "read_texts"]
 
@@ -42,12 +42,18 @@ class DatasetReader:
         Whether each record has none.
     column : ndarray, optional
         Of a field of numbers: those of all records.
+    locate : callable, optional
+        Where in the files the value of a row is.
     """
 
     def __init__(
-        self, read: Callable[[int, LibraryFiles], object], missing: Array | None, column: Array | None = None
+        self,
+        read: Callable[[int, LibraryFiles], object],
+        missing: Array | None,
+        column: Array | None = None,
+        locate: LocateRow | None = None,
     ) -> None:
-        self._read, self.column = read, column
+        self._read, self.column, self.locate = read, column, locate
         self._is_missing = missing.data if missing is not None and missing.any() else None
 
     def read(self, row: int, files: LibraryFiles) -> object:
@@ -87,11 +93,12 @@ def make_reader(source: FieldSource, files: Hdf5Files, count: int, missing_label
         texts = read_texts(files.read_all(source.dataset)[:count])
         parse = json.loads if source.field.kind == "json" else str
         return DatasetReader(lambda row, _: parse(texts[row]), missing)
-    read = files.open_rows(source.dataset)
+    read, locate = files.open_rows(source.dataset)
     if source.shapes is not None:
-        return DatasetReader(_shape_values(read, source, files.read_all(source.shapes)), missing)
+        return DatasetReader(_shape_values(read, source, files.read_all(source.shapes)), missing, None, locate)
     convert = _make_converter(source)
-    return DatasetReader(read if convert is None else lambda row, opened: convert(read(row, opened)), missing)
+    converted = read if convert is None else lambda row, opened: convert(read(row, opened))
+    return DatasetReader(converted, missing, None, locate)
 
 
 def _make_column(values: Array, missing: Array | None, *, is_float: bool) -> Array:

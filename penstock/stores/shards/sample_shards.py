@@ -104,9 +104,8 @@ class OpenedShards:
     def announce_tables(self, numbers: Iterable[int]) -> Callable[[Callable[[], object]], object] | None:
         """Begin to fetch the tables of remote shards; see :meth:`ContainerStore.announce_places`."""
         submit = None
-        for number in numbers:
-            shard = self._shards[number]
-            mirror = None if self._views[number] or shard.codec else find_mirror(shard.path)
+        for shard in (self._shards[number] for number in numbers if not self._views[number]):
+            mirror = None if shard.codec else find_mirror(shard.path)
             if mirror is not None and mirror.announce([(0, min(4 * shard.count + 8, mirror.nbytes))]):
                 submit = mirror.submit
         return submit

@@ -85,13 +85,13 @@ def test_records_that_are_announced_are_fetched_once(server: WebServer, kind: st
     local = ps.open(path)
     order = np.random.default_rng(0).permutation(200)
     with open_remote(server, path, cache_size=cache_size) as store:
-        assert store.prefetches or kind == "hdf5"
+        assert store.prefetches
         server.latency = 0.005
         for first in range(0, 200, 50):
             store.prefetch(order[first : first + 50])
         for index in order.tolist():
             assert content(store, [index]) == content(local, [index])
-    assert server.sent_nbytes < 2 * count_bytes(path) or (kind in {"parquet", "hdf5"} and not cache_size)
+    assert server.sent_nbytes < 2 * count_bytes(path) or (kind == "parquet" and not cache_size)
 
 
 @pytest.mark.parametrize("kind", KINDS)
