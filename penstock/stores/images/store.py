@@ -41,7 +41,7 @@ from penstock.stores.writing import UNFINISHED, CommittedRecords
 
 if TYPE_CHECKING:
     from penstock.stores.images.writer import FilesWriter
-    from penstock.stores.remote.folder import ImageObjects, RemoteImages
+    from penstock.stores.remote.folder import FolderImages, RemoteImages
 
 __all__ = ["FilesStore"]
 
@@ -144,7 +144,7 @@ class FilesStore(Store):
         self._problems, self._unreadable = listing.problems, listing.unreadable
         self._compressed: bytes | None = None
         self._fingerprint = ""
-        self._objects: ImageObjects | None = None
+        self._objects: FolderImages | None = None
         if (remote := self._find_remote()) is not None and listing.versions is not None:
             path = self.location.local_path
             self._objects = remote.open_images(path, listing.keys, listing.sizes, listing.versions)

@@ -37,7 +37,7 @@ from penstock.stores.remote.mirror import Mirror
 from penstock.stores.remote.object_store import ObjectInfo, Place, StorageOptions
 from penstock.stores.remote.request_queue import get_fetcher
 
-__all__ = ["IMAGES", "ImageObjects", "RemoteImages", "holds_images", "list_objects"]
+__all__ = ["IMAGES", "FolderImages", "RemoteImages", "holds_images", "list_objects"]
 
 _logger = logging.getLogger(__name__)
 IMAGES: Final = "images"
@@ -157,7 +157,7 @@ class RemoteImages:
         tree, self.tree = self.tree, None
         return list_objects(Place(self.url, self.options)) if tree is None else tree
 
-    def open_images(self, path: Path, keys: KeyList, sizes: NDArray[np.int64], versions: KeyList) -> ImageObjects:
+    def open_images(self, path: Path, keys: KeyList, sizes: NDArray[np.int64], versions: KeyList) -> FolderImages:
         """The images of these names, sizes and versions, of which copies are kept beside ``path``."""
         offsets = np.append(0, np.cumsum(-(-sizes // _PAGE) * _PAGE))
         place = _ImagePlace(self.url, self.options, keys, sizes, versions, offsets)
@@ -168,7 +168,7 @@ class RemoteImages:
         file = path.parent / f"images-{state.hexdigest()}"
         mirror = Mirror(place, "", ObjectInfo(int(offsets[-1]), state.hexdigest()), file, cache)
         self.mirrors = [mirror]
-        return ImageObjects(mirror, offsets, sizes)
+        return FolderImages(mirror, offsets, sizes)
 
 
 class _ImagePlace(Place):
@@ -213,7 +213,7 @@ class _ImagePlace(Place):
         return memoryview(b"".join((content, bytes(end - at - stop)))) if end - at > stop else content
 
 
-class ImageObjects:
+class FolderImages:
     """The images of a folder, by number. Thread-safe."""
 
     def __init__(self, mirror: Mirror, offsets: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
