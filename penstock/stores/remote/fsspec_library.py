@@ -8,6 +8,7 @@ for S3, Google Cloud, Azure and web servers.
 from __future__ import annotations
 
 import contextlib
+import ftplib
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -80,10 +81,13 @@ class FileSystems:
         """A file system, and the path of the root in it; after an error the connection is not used again."""
         with self._limit:
             try:
-                borrowed = self._idle.pop()
-            except IndexError:
-                borrowed = self._connect()
-            yield borrowed
+                try:
+                    borrowed = self._idle.pop()
+                except IndexError:
+                    borrowed = self._connect()
+                yield borrowed
+            except (EOFError, ftplib.error_temp) as error:  # a connection that was closed, a server that is busy
+                raise OSError(str(error) or "the connection was closed") from error
             self._idle.append(borrowed)
 
     def _connect(self) -> tuple[FileSystem, str]:
