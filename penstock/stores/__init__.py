@@ -20,7 +20,7 @@ from penstock.paths import refuse_remote
 from penstock.registry import Registry
 from penstock.stores import recognition
 from penstock.stores.location import Location, is_remote_url, read_file_url
-from penstock.stores.streams import expand_shards
+from penstock.stores.patterns import expand_shards
 
 if TYPE_CHECKING:
     from penstock.stores.base import Store

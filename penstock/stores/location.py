@@ -285,7 +285,7 @@ def read_file_url(text: str) -> str:
 
 
 def make_pattern(paths: Sequence[str]) -> str:
-    """The brace pattern that :func:`~penstock.stores.streams.expand_shards` expands to these paths.
+    """The brace pattern that :func:`~penstock.stores.patterns.expand_shards` expands to these paths.
 
     Examples
     --------

@@ -14,32 +14,24 @@ shards, never the records of one shard. A stream holds no position and no open f
 
 from __future__ import annotations
 
-import glob
 import itertools
 import os
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
 import xxhash
 
 from penstock.errors import ArgumentError, StoreNotFoundError
-from penstock.paths import refuse_remote
 from penstock.stores.location import Location, is_remote_url, read_file_url
+from penstock.stores.patterns import expand_shards
 
 if TYPE_CHECKING:
     from penstock.sample import Record, Schema
 
-__all__ = ["ShardStream", "StreamPosition", "expand_braces", "expand_shards", "is_own_file"]
-
-_BRACES: Final = re.compile(r"\{([^{}]*)\}")
-_RANGE: Final = re.compile(r"([0-9]+)\.\.([0-9]+)")
-_MAX_SHARDS: Final = 1_000_000
-_OWN_SUFFIX: Final = ".index.npz"
-"""Of the indexes beside shards (:mod:`penstock.stores.common.record_index`), which ``train*`` would match."""
+__all__ = ["ShardStream", "StreamPosition"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +56,7 @@ class ShardStream(ABC):
     Parameters
     ----------
     shards : str, path, Location, or sequence of these
-        The shards; a text is expanded by :func:`expand_shards`. URLs, which may be patterns too, as for
-        :func:`penstock.open`.
+        The shards; a text is expanded by :func:`~penstock.stores.patterns.expand_shards`, and so are URLs.
     storage_options, cache, cache_size
         For URLs, as for :func:`penstock.open`.
 
@@ -79,8 +70,7 @@ class ShardStream(ABC):
     Notes
     -----
     Pickled as its locations. Opening reads no shard; the schema is read from the first record when it is first used.
-    Places of URLs are asked for size and version of each shard. A shard at a URL is read in parts of 4 MiB, of which up
-    to 8 are fetched ahead; they are kept in the cache as far as it has room.
+    Of URLs, size and version are asked for. Such a shard is read in parts of 4 MiB, of which up to 8 are fetched ahead.
 
     Examples
     --------
@@ -212,64 +202,3 @@ def _locate_remote(kind: str, urls: Iterable[str], options: Mapping[str, object]
     from penstock.stores.remote.shards import locate_shards  # shards on this machine do not need it
 
     return locate_shards(kind, list(urls), options)
-
-
-def expand_shards(pattern: str) -> list[str]:
-    """The paths that a pattern stands for.
-
-    Parameters
-    ----------
-    pattern : str
-        A path with braces (``train-{000..009}.tar``, ``{a,b}.tar``), whose order they give, or with wildcards
-        (``train-*.tar``), sorted by name. A path without either, or of an existing file, stands for itself.
-
-    Raises
-    ------
-    ArgumentError
-        If the braces give more than a million paths.
-
-    Examples
-    --------
-    >>> expand_shards("{train,val}-{08..10}.tar")[2:4]
-    ['train-10.tar', 'val-08.tar']
-    """
-    if os.path.lexists(pattern):
-        return [pattern]
-    refuse_remote(pattern)
-    return [found for path in expand_braces(pattern) for found in _expand_wildcards(path)]
-
-
-def expand_braces(pattern: str) -> list[str]:
-    """The texts that the braces of a pattern give, in their order; ArgumentError if they are more than a million."""
-    pieces = _BRACES.split(pattern)  # text, content of braces, text, ...
-    choices = [_expand_braces(piece) if number % 2 else [piece] for number, piece in enumerate(pieces)]
-    count = 1
-    for each in choices:
-        count *= len(each)
-    if count > _MAX_SHARDS:
-        raise ArgumentError(f"a pattern must give at most {_MAX_SHARDS} shards, got {count} from {pattern!r}")
-    return ["".join(parts) for parts in itertools.product(*choices)]
-
-
-def is_own_file(name: str) -> bool:
-    """Whether a file is an index that lies beside a shard, which wildcards do not stand for."""
-    return name.endswith(_OWN_SUFFIX)
-
-
-def _expand_wildcards(path: str) -> list[str]:
-    if os.path.lexists(path) or not glob.has_magic(path):
-        return [path]
-    found = glob.glob(path)  # noqa: PTH207  # the pattern may be absolute
-    return sorted(each for each in found if not is_own_file(each))
-
-
-def _expand_braces(content: str) -> Sequence[str]:
-    span = _RANGE.fullmatch(content)
-    if span is None:
-        return content.split(",") if "," in content else [f"{{{content}}}"]
-    first, last = int(span[1]), int(span[2])
-    if abs(last - first) >= _MAX_SHARDS:
-        raise ArgumentError(f"a pattern must give at most {_MAX_SHARDS} shards, got {{{content}}}")
-    step = 1 if first <= last else -1
-    width = len(span[1]) if span[1].startswith("0") or len(span[1]) == len(span[2]) else 0
-    return [f"{number:0{width}d}" for number in range(first, last + step, step)]

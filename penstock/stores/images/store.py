@@ -34,13 +34,14 @@ from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.fields.record_names import check_classes
 from penstock.stores.images.listing import Listing, describe_file_type, list_folder
-from penstock.stores.images.trees import FolderTree, ImageFolder, ImageObjects, LocalTree
+from penstock.stores.images.trees import LocalTree
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_finished
 from penstock.stores.writing import UNFINISHED, CommittedRecords
 
 if TYPE_CHECKING:
     from penstock.stores.images.writer import FilesWriter
+    from penstock.stores.remote.folder import FolderImages, RemoteImages
 
 __all__ = ["FilesStore"]
 
@@ -88,7 +89,7 @@ class FilesStore(Store):
         super().__init__(path, **({} if names is None else {"classes": names}))
         self._refuse_missing()
         remote = self._find_remote()
-        tree: FolderTree = LocalTree(self.location.local_path) if remote is None else remote.list_tree()
+        tree = LocalTree(self.location.local_path) if remote is None else remote.list_tree()
         if tree.has(UNFINISHED):
             raise IncompleteStoreError(
                 "this folder was never finished; write it as before to resume it", store=self.url
@@ -143,15 +144,15 @@ class FilesStore(Store):
         self._problems, self._unreadable = listing.problems, listing.unreadable
         self._compressed: bytes | None = None
         self._fingerprint = ""
-        self._objects: ImageObjects | None = None
+        self._objects: FolderImages | None = None
         if (remote := self._find_remote()) is not None and listing.versions is not None:
             path = self.location.local_path
             self._objects = remote.open_images(path, listing.keys, listing.sizes, listing.versions)
             self.look_ahead = _LOOK_AHEAD
 
-    def _find_remote(self) -> ImageFolder | None:
+    def _find_remote(self) -> RemoteImages | None:
         """The folder in object storage that this one is; None on this machine."""
-        return cast("ImageFolder | None", self.location.remote)  # of this kind, others are not made
+        return cast("RemoteImages | None", self.location.remote)  # of this kind, others are not made
 
     @property
     def schema(self) -> Schema:

@@ -12,61 +12,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
-
-import numpy as np
-from numpy.typing import NDArray
 
 from penstock.stores.common.keys import KeyList
 
-__all__ = ["FileState", "FolderEntry", "FolderTree", "ImageFolder", "ImageObjects", "LocalTree", "ObjectTree"]
-
-
-class FileState(Protocol):
-    """What is asked of :class:`os.stat_result`."""
-
-    @property
-    def st_mode(self) -> int: ...  # noqa: D102  # as in the standard library
-    @property
-    def st_size(self) -> int: ...  # noqa: D102
-    @property
-    def st_mtime_ns(self) -> int: ...  # noqa: D102
-
-
-class FolderEntry(Protocol):
-    """What is asked of :class:`os.DirEntry`."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102  # as in the standard library
-    def is_dir(self) -> bool: ...  # noqa: D102
-    def is_file(self) -> bool: ...  # noqa: D102
-    def is_symlink(self) -> bool: ...  # noqa: D102
-    def stat(self) -> FileState: ...  # noqa: D102
-
-
-class FolderTree(Protocol):
-    """A folder and all that is below it; names of folders are relative, and that of the folder itself is empty."""
-
-    @property
-    def name(self) -> str:
-        """The name of the folder."""
-        ...
-
-    def identify(self, folder: str) -> tuple[int, int]:
-        """Two numbers that no other folder has; raises OSError."""
-        ...
-
-    def list_entries(self, folder: str) -> Sequence[FolderEntry]:
-        """The entries directly in a folder, in any order; raises OSError."""
-        ...
-
-    def iter_names(self, folder: str) -> Iterable[str]:
-        """The names of all files below a folder."""
-        ...
-
-    def has(self, name: str) -> bool:
-        """Whether there is something of this name."""
-        ...
+__all__ = ["FolderEntry", "FolderTree", "LocalTree", "ObjectEntry", "ObjectTree"]
 
 
 @dataclass(frozen=True)
@@ -81,26 +30,26 @@ class LocalTree:
         return self.root.resolve().name
 
     def identify(self, folder: str) -> tuple[int, int]:
-        """Device and inode."""
+        """Device and inode of a folder; raises OSError."""
         seen = (self.root / folder).stat()
         return seen.st_dev, seen.st_ino
 
-    def list_entries(self, folder: str) -> Sequence[FolderEntry]:
-        """Those of the file system."""
+    def list_entries(self, folder: str) -> Sequence[os.DirEntry[str]]:
+        """The entries directly in a folder, in any order; raises OSError."""
         with os.scandir(self.root / folder) as entries:
             return list(entries)
 
     def iter_names(self, folder: str) -> Iterable[str]:
-        """By walking; links to folders are not followed."""
+        """The names of all files below a folder; links to folders are not followed."""
         return (name for _, _, names in os.walk(self.root / folder) for name in names)
 
     def has(self, name: str) -> bool:
-        """Also a broken link."""
+        """Whether there is something of this name, a broken link included."""
         return os.path.lexists(self.root / name)
 
 
 @dataclass(frozen=True, slots=True)
-class _ObjectEntry:
+class ObjectEntry:
     """An object, or a folder that the names of objects make; ``st_mtime_ns`` is the number of the object."""
 
     name: str
@@ -109,15 +58,19 @@ class _ObjectEntry:
     st_mtime_ns: int = 0
 
     def is_dir(self) -> bool:
+        """Whether it is a folder."""
         return stat.S_ISDIR(self.st_mode)
 
     def is_file(self) -> bool:
+        """Whether it is an object."""
         return not self.is_dir()
 
     def is_symlink(self) -> bool:
+        """There are no links."""
         return False
 
-    def stat(self) -> _ObjectEntry:
+    def stat(self) -> ObjectEntry:
+        """Itself, which has what is asked of :class:`os.stat_result`."""
         return self
 
 
@@ -150,7 +103,7 @@ class ObjectTree:
         """The depth and the first object: there are no links."""
         return folder.count("/") + bool(folder), self._find(folder)[0]
 
-    def list_entries(self, folder: str) -> Sequence[FolderEntry]:
+    def list_entries(self, folder: str) -> Sequence[ObjectEntry]:
         """Objects, and the folders that names below them make."""
         return list(self._iter_entries(folder))
 
@@ -161,7 +114,7 @@ class ObjectTree:
         return (self._names[i][cut:] for i in range(at, end))
 
     def has(self, name: str) -> bool:
-        """An object of this name, or below it."""
+        """Whether there is an object of this name, or below it."""
         at = bisect_left(self._names, name)
         return (at < len(self._names) and self._names[at] == name) or self._has_folder(name)
 
@@ -169,18 +122,18 @@ class ObjectTree:
         """The versions of some objects."""
         return KeyList.from_names(self._versions[number].replace("\0", "") for number in numbers)
 
-    def _iter_entries(self, folder: str) -> Iterator[_ObjectEntry]:
+    def _iter_entries(self, folder: str) -> Iterator[ObjectEntry]:
         names = self._names
         at, end = self._find(folder)
         cut = len(folder) + bool(folder)
         while at < end:
             name, slash, _ = names[at][cut:].partition("/")
             if slash:
-                yield _ObjectEntry(name, stat.S_IFDIR)
+                yield ObjectEntry(name, stat.S_IFDIR)
                 at = self._find(names[at][: cut + len(name)])[1]
                 continue
             if name and not self._has_folder(names[at]):  # programs mark folders by empty objects of their names
-                yield _ObjectEntry(name, stat.S_IFREG, self._sizes[at], at)
+                yield ObjectEntry(name, stat.S_IFREG, self._sizes[at], at)
             at += 1
 
     def _find(self, folder: str) -> tuple[int, int]:
@@ -194,25 +147,7 @@ class ObjectTree:
         return at < len(self._names) and self._names[at].startswith(f"{name}/")
 
 
-class ImageObjects(Protocol):
-    """The images of a folder in object storage, by number. Thread-safe."""
-
-    def read(self, number: int) -> memoryview:
-        """The bytes of an image; StoreError if they cannot be read."""
-        ...
-
-    def announce(self, numbers: Iterable[int]) -> int:
-        """Begin to fetch images that are read soon; how many bytes are asked for."""
-        ...
-
-
-class ImageFolder(Protocol):
-    """A folder of images in object storage: what :attr:`Location.remote` of such a folder is."""
-
-    def list_tree(self) -> ObjectTree:
-        """The objects below the URL; StoreError if they cannot be listed."""
-        ...
-
-    def open_images(self, path: Path, keys: KeyList, sizes: NDArray[np.int64], versions: KeyList) -> ImageObjects:
-        """The images with these names, sizes and versions; copies are kept beside ``path``."""
-        ...
+FolderEntry = os.DirEntry[str] | ObjectEntry
+"""A file or a folder."""
+FolderTree = LocalTree | ObjectTree
+"""A folder and all that is below it; names of folders are relative, and that of the folder itself is empty."""

@@ -11,8 +11,9 @@
     Mirror (mirror.py)  the copy: a sparse file, and a table of its pages with their hashes
        │ what is missing
        v
-    Place (object_store.py)    ranges of objects by obstore, with retries
+    Place (object_store.py)    ranges of objects by obstore (or fsspec_library.py), with retries
     Fetcher (request_queue.py) many requests at once, in the order in which they were asked for
 
+Several URLs and patterns are opened by shards.py, folders of images by folder.py.
 A process that opens no remote store imports nothing of this folder.
 """

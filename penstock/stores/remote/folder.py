@@ -37,9 +37,11 @@ from penstock.stores.remote.mirror import Mirror
 from penstock.stores.remote.object_store import ObjectInfo, Place, StorageOptions
 from penstock.stores.remote.request_queue import get_fetcher
 
-__all__ = ["RemoteImages", "holds_images", "list_objects"]
+__all__ = ["IMAGES", "FolderImages", "RemoteImages", "holds_images", "list_objects"]
 
 _logger = logging.getLogger(__name__)
+IMAGES: Final = "images"
+"""The version of the folder in the cache: it has the copies of all lists of these images."""
 _PAGE: Final = 4096
 _MAX_NAMES: Final = 2_000_000
 _FOLDERS_AT_ONCE: Final = 256
@@ -109,7 +111,7 @@ def holds_images(tree: ObjectTree) -> bool:
 
 @dataclass
 class RemoteImages:
-    """A folder of images below a URL; see :class:`~penstock.stores.images.trees.ImageFolder`.
+    """A folder of images below a URL: what :attr:`.Location.remote` of such a folder is.
 
     Parameters
     ----------
@@ -143,21 +145,22 @@ class RemoteImages:
 
     def attach(self, path: Path) -> None:
         """Make the folder, which contains nothing: images are found by :meth:`open_images`."""
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        CacheFolder(path.parent.parent, self.cache_nbytes).make_folder(self.url, IMAGES)
+        path.mkdir(mode=0o700, exist_ok=True)
 
     def renew(self) -> RemoteImages:
         """The same folder, without copies."""
         return RemoteImages(self.url, self.options, self.cache_nbytes)
 
     def list_tree(self) -> ObjectTree:
-        """See :class:`~penstock.stores.images.trees.ImageFolder`."""
+        """The objects below the URL; StoreError if they cannot be listed."""
         tree, self.tree = self.tree, None
         return list_objects(Place(self.url, self.options)) if tree is None else tree
 
-    def open_images(self, path: Path, keys: KeyList, sizes: NDArray[np.int64], versions: KeyList) -> _Images:
-        """See :class:`~penstock.stores.images.trees.ImageFolder`."""
+    def open_images(self, path: Path, keys: KeyList, sizes: NDArray[np.int64], versions: KeyList) -> FolderImages:
+        """The images of these names, sizes and versions, of which copies are kept beside ``path``."""
         offsets = np.append(0, np.cumsum(-(-sizes // _PAGE) * _PAGE))
-        place = _ImagePlace(self.url, self.options, _Layout(keys, sizes, versions, offsets))
+        place = _ImagePlace(self.url, self.options, keys, sizes, versions, offsets)
         state = xxhash.xxh3_128(keys.joined)
         state.update(versions.joined)
         state.update(sizes.astype("<i8").tobytes())
@@ -165,17 +168,7 @@ class RemoteImages:
         file = path.parent / f"images-{state.hexdigest()}"
         mirror = Mirror(place, "", ObjectInfo(int(offsets[-1]), state.hexdigest()), file, cache)
         self.mirrors = [mirror]
-        return _Images(mirror, offsets, sizes)
-
-
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """Where the images lie in their copy: ``offsets``, and one more behind the last."""
-
-    keys: KeyList
-    sizes: NDArray[np.int64]
-    versions: KeyList
-    offsets: NDArray[np.int64]
+        return FolderImages(mirror, offsets, sizes)
 
 
 class _ImagePlace(Place):
@@ -183,9 +176,17 @@ class _ImagePlace(Place):
 
     joins_neighbours = False
 
-    def __init__(self, url: str, options: StorageOptions, layout: _Layout) -> None:
+    def __init__(
+        self,
+        url: str,
+        options: StorageOptions,
+        keys: KeyList,
+        sizes: NDArray[np.int64],
+        versions: KeyList,
+        offsets: NDArray[np.int64],
+    ) -> None:
         super().__init__(url, options)
-        self._layout, self._begins = layout, layout.offsets.data
+        self._keys, self._sizes, self._versions, self._begins = keys, sizes.data, versions, offsets.data
 
     def get(self, name: str, begin: int, end: int, info: ObjectInfo) -> memoryview:
         """Bytes of the images that lie there, zeros between them; each image is compared with its own version."""
@@ -203,25 +204,25 @@ class _ImagePlace(Place):
 
     def _get_one(self, number: int, begin: int, end: int) -> memoryview:
         """A part of one image, and of the zeros behind it."""
-        at, nbytes = self._begins[number], int(self._layout.sizes[number])
-        info = ObjectInfo(nbytes, self._layout.versions.get(number))
+        at, nbytes = self._begins[number], self._sizes[number]
+        info = ObjectInfo(nbytes, self._versions.get(number))
         stop = min(end - at, nbytes)
         if begin - at >= stop:
             return memoryview(bytes(end - begin))
-        content = super().get(self._layout.keys.get(number), begin - at, stop, info)
+        content = super().get(self._keys.get(number), begin - at, stop, info)
         return memoryview(b"".join((content, bytes(end - at - stop)))) if end - at > stop else content
 
 
-class _Images:
-    """The images by number; see :class:`~penstock.stores.images.trees.ImageObjects`."""
+class FolderImages:
+    """The images of a folder, by number. Thread-safe."""
 
     def __init__(self, mirror: Mirror, offsets: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
         self._mirror, self._offsets, self._sizes = mirror, offsets.data, sizes.data
 
     def read(self, number: int) -> memoryview:
-        """See :class:`~penstock.stores.images.trees.ImageObjects`."""
+        """The bytes of an image; StoreError if they cannot be read."""
         return self._mirror.read(self._offsets[number], self._sizes[number])
 
     def announce(self, numbers: Iterable[int]) -> int:
-        """See :class:`~penstock.stores.images.trees.ImageObjects`."""
+        """Begin to fetch images that are read soon; how many bytes are asked for."""
         return self._mirror.announce([(self._offsets[number], self._sizes[number]) for number in numbers])

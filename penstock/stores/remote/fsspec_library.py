@@ -8,12 +8,13 @@ for S3, Google Cloud, Azure and web servers.
 from __future__ import annotations
 
 import contextlib
+import ftplib
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final, Protocol, TypedDict
 
 from penstock.errors import OptionalPackageError, StoreError
 from penstock.registry import require
@@ -28,8 +29,35 @@ _VERSIONS: Final = (
 )
 """Where file systems say which version a file is, the most reliable first."""
 _NO_TIME: Final = datetime.fromtimestamp(0, UTC)
-Meta = dict[str, Any]
-"""What obstore calls ``ObjectMeta``."""
+Info = Mapping[str, object]
+"""What a file system says of a file or folder."""
+
+
+class FileSystem(Protocol):
+    """What is asked of a file system of fsspec."""
+
+    def info(self, path: str) -> Info: ...  # as in fsspec
+    def ls(self, path: str, *, detail: bool) -> Sequence[Info]: ...
+    def find(self, path: str, *, detail: bool) -> Mapping[str, Info]: ...
+    def cat_file(self, path: str, start: int, end: int) -> bytes: ...
+    def invalidate_cache(self) -> None: ...
+
+
+class Meta(TypedDict):
+    """What obstore calls ``ObjectMeta``."""
+
+    path: str
+    size: int
+    e_tag: str
+    version: None
+    last_modified: datetime
+
+
+class Level(TypedDict):
+    """What obstore calls ``ListResult``."""
+
+    objects: Sequence[Meta]
+    common_prefixes: Sequence[str]
 
 
 class FileSystems:
@@ -46,20 +74,23 @@ class FileSystems:
     def __init__(self, root: str, options: Mapping[str, object]) -> None:
         self._root, self._options = root, options
         self._limit = threading.BoundedSemaphore(_MAX_CONNECTIONS)
-        self._idle: deque[tuple[Any, str]] = deque()
+        self._idle: deque[tuple[FileSystem, str]] = deque()
 
     @contextlib.contextmanager
-    def borrow(self) -> Iterator[tuple[Any, str]]:
+    def borrow(self) -> Iterator[tuple[FileSystem, str]]:
         """A file system, and the path of the root in it; after an error the connection is not used again."""
         with self._limit:
             try:
-                borrowed = self._idle.pop()
-            except IndexError:
-                borrowed = self._connect()
-            yield borrowed
+                try:
+                    borrowed = self._idle.pop()
+                except IndexError:
+                    borrowed = self._connect()
+                yield borrowed
+            except (EOFError, ftplib.error_temp) as error:  # a connection that was closed, a server that is busy
+                raise OSError(str(error) or "the connection was closed") from error
             self._idle.append(borrowed)
 
-    def _connect(self) -> tuple[Any, str]:
+    def _connect(self) -> tuple[FileSystem, str]:
         scheme = self._root.partition(":")[0]
         fsspec = require("fsspec", purpose=f"to read {scheme}://")
         try:
@@ -109,17 +140,17 @@ def list(  # noqa: A001  # obstore's name
     """All files below a folder behind ``offset``, sorted by path."""
     del chunk_size
     with client.borrow() as (system, root):
-        found = {}
+        found: Mapping[str, Info] = {}
         with contextlib.suppress(FileNotFoundError):  # no folder: no file in it
             found = system.find(f"{root}/{prefix or ''}".rstrip("/"), detail=True)
     metas = [_make_meta(info, root) for info in found.values()]
     yield sorted((each for each in metas if each["path"] > (offset or "")), key=lambda each: each["path"])
 
 
-def list_with_delimiter(client: FileSystems, prefix: str | None = None) -> dict[str, Any]:
+def list_with_delimiter(client: FileSystems, prefix: str | None = None) -> Level:
     """The files directly in a folder, and its folders."""
     with client.borrow() as (system, root):
-        found = []
+        found: Sequence[Info] = ()
         with contextlib.suppress(FileNotFoundError):
             found = system.ls(f"{root}/{prefix or ''}".rstrip("/"), detail=True)
     return {
@@ -128,7 +159,7 @@ def list_with_delimiter(client: FileSystems, prefix: str | None = None) -> dict[
     }
 
 
-def _describe(system: Any, root: str, path: str) -> Meta:
+def _describe(system: FileSystem, root: str, path: str) -> Meta:
     system.invalidate_cache()
     info = system.info(f"{root}/{path}")
     if info["type"] != "file":
@@ -136,15 +167,16 @@ def _describe(system: Any, root: str, path: str) -> Meta:
     return _make_meta(info, root)
 
 
-def _make_meta(info: Mapping[str, Any], root: str) -> Meta:
+def _make_meta(info: Info, root: str) -> Meta:
     version = next((info[name] for name in _VERSIONS if info.get(name)), None)
-    if version is None or info.get("size") is None:
+    nbytes = info.get("size")
+    if version is None or not isinstance(nbytes, int):
         what = "size" if version is not None else "version or time of change"
         raise StoreError(f"the place states no {what} of its files, by which changes are noticed", store=info["name"])
     stated = version.timestamp() if isinstance(version, datetime) else version
     path = _strip(info["name"], root)
-    return {"path": path, "size": int(info["size"]), "e_tag": str(stated), "version": None, "last_modified": _NO_TIME}
+    return {"path": path, "size": nbytes, "e_tag": str(stated), "version": None, "last_modified": _NO_TIME}
 
 
-def _strip(name: str, root: str) -> str:
-    return name.removeprefix(root).strip("/")
+def _strip(name: object, root: str) -> str:
+    return str(name).removeprefix(root).strip("/")

@@ -26,7 +26,7 @@ from penstock.stores.location import Location
 from penstock.stores.pack.page_hashes import PageHashFile
 from penstock.stores.recognition import MANIFEST_MAGIC
 from penstock.stores.remote.cache import CacheFolder, check_folder, parse_size
-from penstock.stores.remote.folder import RemoteImages, holds_images, list_objects
+from penstock.stores.remote.folder import IMAGES, RemoteImages, holds_images, list_objects
 from penstock.stores.remote.mirror import Mirror
 from penstock.stores.remote.object_store import ObjectInfo, Peeked, Place, RefusedError, StorageOptions
 from penstock.stores.remote.request_queue import get_fetcher
@@ -119,7 +119,7 @@ def _locate_images(
     tree: ObjectTree, url: str, choose: Callable[[str], type[K]], options: StorageOptions, cache: CacheFolder
 ) -> tuple[type[K], Location]:
     """The kind and the location of a folder of images."""
-    path = cache.make_folder(url, "images") / url.rpartition("/")[2]
+    path = cache.locate_folder(url, IMAGES) / url.rpartition("/")[2]
     source = RemoteImages(url, options, cache.max_nbytes, tree)
     source.attach(path)
     kind = choose(str(path))  # that of an empty folder

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from penstock.stores.remote import request_queue
+from tests.servers.s3_server import S3Server, build, serving
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -20,3 +22,14 @@ def no_thread_stays() -> Iterator[None]:
         limit = time.monotonic() + 20
         while time.monotonic() < limit and any(t.name == "penstock-fetch" for t in threading.enumerate()):
             time.sleep(0.02)
+
+
+@pytest.fixture
+def empty_s3(tmp_path: Path) -> Iterator[S3Server]:
+    """A server of S3's protocol with one empty bucket, ``bucket``."""
+    program = build()
+    if program is None:
+        pytest.skip("the server cannot be built here")
+    (tmp_path / "buckets" / "bucket").mkdir(parents=True)
+    with serving(program, tmp_path / "buckets") as server:
+        yield server

@@ -21,7 +21,7 @@ from penstock.stores.remote import folder as folders
 from penstock.stores.remote import object_store as places
 from penstock.stores.remote.object_store import ObjectInfo, Place, StorageOptions
 from tests.photographs import write_photographs
-from tests.servers.s3_server import S3Server, build, serving
+from tests.servers.s3_server import S3Server
 from tests.stores.remote import memory_place
 from tests.stores.remote.memory_place import URL
 
@@ -314,37 +314,20 @@ def test_classes_must_name_the_folders(tmp_path: Path) -> None:
         open_remote(tmp_path, classes=["2", "10"])
 
 
-@pytest.fixture(scope="module")
-def program() -> Path:
-    """The server's program."""
-    found = build()
-    if found is None:
-        pytest.skip("the server cannot be built here")
-    return found
-
-
-@pytest.fixture
-def server(program: Path, tmp_path: Path) -> Iterator[S3Server]:
-    """A server of S3's protocol with one bucket."""
-    (tmp_path / "buckets" / "bucket").mkdir(parents=True)
-    with serving(program, tmp_path / "buckets") as found:
-        yield found
-
-
 @pytest.mark.slow
 def test_a_folder_in_s3_is_equal_to_its_files(
-    server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    empty_s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With faults, several answers for one folder, and several folders; images are read in any order."""
     monkeypatch.setattr(places, "_MAX_ATTEMPTS", 40)
     monkeypatch.setattr(places, "_PAGE_NAMES", 1000)
     names = [f"class {c}/{n:05d}.jpg" for c in range(12) for n in range(1500 if c == 3 else 40)]
-    root = server.root / "bucket" / "train"
+    root = empty_s3.root / "bucket" / "train"
     write_local(root, {name: os.fsencode(name) * 100 for name in names})
-    server.set_faults(seed=1, **{"503": 0.1, "reset": 0.05, "short": 0.05})
+    empty_s3.set_faults(seed=1, **{"503": 0.1, "reset": 0.05, "short": 0.05})
 
     with (
-        ps.open("s3://bucket/train/", cache=tmp_path / "cache", storage_options=server.options) as store,
+        ps.open("s3://bucket/train/", cache=tmp_path / "cache", storage_options=empty_s3.options) as store,
         ps.open(root) as local,
     ):
         order = np.random.default_rng(0).permutation(len(local))[:300]
@@ -354,4 +337,4 @@ def test_a_folder_in_s3_is_equal_to_its_files(
         assert [bytes(r.fields["image"]) for r in store.read(order)] == [
             bytes(r.fields["image"]) for r in local.read(order)
         ]
-    assert server.count()["faults"] > 0
+    assert sum(empty_s3.count()["faults"].values()) > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ftplib
 import os
 import pickle
 import sys
@@ -85,7 +86,7 @@ def test_a_connection_is_used_by_one_thread_at_a_time(monkeypatch: pytest.Monkey
                     assert id(system) not in busy
                     busy.add(id(system))
                     seen.append(system)
-                assert system.cat_file("/bucket/a") == b"abc"
+                assert system.cat_file("/bucket/a", 0, 2) == b"ab"
                 with lock:
                     busy.remove(id(system))
 
@@ -101,7 +102,8 @@ def test_a_connection_is_used_by_one_thread_at_a_time(monkeypatch: pytest.Monkey
         assert system is not failed
 
 
-def test_faults_that_pass_are_not_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fault", [ConnectionResetError("reset"), EOFError(), ftplib.error_temp("421 busy")], ids=repr)
+def test_faults_that_pass_are_not_noticed(monkeypatch: pytest.MonkeyPatch, fault: Exception) -> None:
     """They are repeated as for every other place."""
     memory_place.put({"a": b"abcdef"})
     place = Place(URL, StorageOptions())
@@ -112,7 +114,7 @@ def test_faults_that_pass_are_not_noticed(monkeypatch: pytest.MonkeyPatch) -> No
     def fail(self: Any, *args: Any, **kwargs: Any) -> bytes:
         if failures:
             failures.pop()
-            raise ConnectionResetError("reset")
+            raise fault
         content: bytes = cat_file(self, *args, **kwargs)
         return content
 

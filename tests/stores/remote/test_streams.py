@@ -20,6 +20,7 @@ from penstock.stores.common.mirrors import find_mirror
 from penstock.stores.remote import object_store as places
 from penstock.stores.streams import StreamPosition
 from penstock.stores.tar.stream import TarStream
+from tests.servers.s3_server import S3Server
 from tests.servers.web import serving
 from tests.stores import written
 from tests.stores.remote import memory_place
@@ -240,3 +241,24 @@ def test_braces_name_shards_of_web_servers(tmp_path: Path) -> None:
         assert [record.key for record in store][:RECORDS] == [f"0/{record:02d}" for record in range(RECORDS)]
         with pytest.raises(ArgumentError, match="a web server lists nothing"):
             ps.open(f"{server.url}/my%20shards/*.tar", cache=tmp_path / "c")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_patterns_in_s3_are_those_of_paths(
+    empty_s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    """Whatever the network does: for stores and for streams."""
+    monkeypatch.setattr(places, "_MAX_ATTEMPTS", 40)
+    put_shards(empty_s3.root / "bucket")
+    local = as_tuples(ps.open(str(empty_s3.root / "bucket" / pattern)))
+    options: dict[str, Any] = {"cache": tmp_path / "cache", "storage_options": empty_s3.options}
+    empty_s3.set_faults(seed=1, **{"503": 0.1, "reset": 0.05, "short": 0.05, "repeat": 0.03})
+
+    with ps.open(f"s3://bucket/{pattern}", **options) as store:
+        stream = TarStream(f"s3://bucket/{pattern}", **options, cache_size=0)
+        assert as_tuples(store) == local
+        assert as_tuples(record for record, _ in stream.records()) == local
+    for missing in ("a/none-*.tar", "none/*.tar", "a/none.tar"):
+        with pytest.raises(StoreNotFoundError, match="there is no object"):
+            ps.open(f"s3://bucket/{missing}", **options)

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.errors import ArgumentError, CorruptRecordError, StoreError, StoreFormatError, StoreNotFoundError
-from penstock.stores.streams import expand_shards
+from penstock.stores.patterns import expand_shards
 from penstock.stores.tar.stream import TarStream
 
 
