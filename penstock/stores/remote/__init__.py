@@ -14,5 +14,7 @@
     Place (object_store.py)    ranges of objects by obstore, with retries
     Fetcher (request_queue.py) many requests at once, in the order in which they were asked for
 
-A process that opens no remote store imports nothing of this folder.
+    Upload (upload.py)         files ──parts──> WritablePlace (writable_place.py), read back and compared
+
+obstore is imported when it is first needed.
 """
