@@ -68,8 +68,8 @@ def pack(
         str,
         typer.Argument(
             metavar="DST",
-            help="The pack to write, such as `photos.lmdb`; or, without checksums of records, another kind, such as "
-            "`photos.tar` (`penstock convert`).",
+            help="The pack to write, such as `photos.lmdb` or `s3://bucket/photos.lmdb`; or, without checksums of "
+            "records, another kind, such as `photos.tar` (`penstock convert`).",
         ),
     ],
     *,

@@ -379,12 +379,14 @@ def _open_objects(store: Store, remote: RemoteObjects, names: set[str]) -> dict[
     return {name: objects.open(name, info, _find_hashes(store, name)) for name, info in infos.items()}
 
 
-def _find_hashes(store: Store, suffix: str) -> Callable[[], PageHashes | None]:
-    """What returns the hashes of the pages of a file of packs, which are read when they are needed."""
+def _find_hashes(store: Store, suffix: str) -> Callable[[], PageHashes | None] | None:
+    """What returns the hashes of the pages of a file, where it has them; None for files of other kinds than packs."""
+    if not isinstance(store, LmdbStore | ShardedPack):
+        return None
     shard, _, last = suffix.removeprefix("/").rpartition("/")
 
     def find() -> PageHashes | None:
-        if last != FILE or not isinstance(store, LmdbStore | ShardedPack):
+        if last != FILE:
             return None
         pack = store.shard(store.manifest.shards.names.index(shard)) if isinstance(store, ShardedPack) else store
         mirror = find_mirror(pack.location.local_path / FILE)

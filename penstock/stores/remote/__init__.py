@@ -14,6 +14,8 @@
     Place (object_store.py)    ranges of objects by obstore (or fsspec_library.py), with retries
     Fetcher (request_queue.py) many requests at once, in the order in which they were asked for
 
+    Upload (upload.py)         files ──parts──> WritablePlace (writable_place.py), read back and compared
+
 Several URLs and patterns are opened by shards.py, folders of images by folder.py.
 A process that opens no remote store imports nothing of this folder.
 """

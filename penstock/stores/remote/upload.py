@@ -80,16 +80,26 @@ class Content:
 
     @classmethod
     def of_object(
-        cls, place: Place, name: str, info: ObjectInfo, find_hashes: Callable[[], PageHashes | None] = lambda: None
+        cls, place: Place, name: str, info: ObjectInfo, find_hashes: Callable[[], PageHashes | None] | None = None
     ) -> Content:
-        """The content of an object; its pages are compared with their hashes where these are known."""
+        """The content of an object.
+
+        ``find_hashes`` returns the hashes of its pages, with which they are compared. Where it returns None, bytes are
+        fetched until they come twice the same; without it, they are taken as they come.
+        """
 
         def read(begin: int, end: int) -> memoryview:
-            hashes = find_hashes()
+            hashes = None if find_hashes is None else find_hashes()
+            seen = None
             for attempt in range(_MAX_ATTEMPTS):
                 part = place.get(name, begin, end, info)
-                if hashes is None:
+                if find_hashes is None:
                     return part
+                if hashes is None:
+                    seen, before = xxhash.xxh3_64_intdigest(part), seen
+                    if seen == before:
+                        return part
+                    continue
                 found = _native.hash_pages(part, hashes.page_nbytes)
                 if hashes.fit(found, begin // hashes.page_nbytes, again=attempt > 1):
                     return part
@@ -172,7 +182,7 @@ class StoreObjects:
             return None
 
     def open(
-        self, suffix: str, info: ObjectInfo, find_hashes: Callable[[], PageHashes | None] = lambda: None
+        self, suffix: str, info: ObjectInfo, find_hashes: Callable[[], PageHashes | None] | None = None
     ) -> Content:
         """Its content; see :meth:`Content.of_object`."""
         return Content.of_object(self.place, self.name(suffix), info, find_hashes)

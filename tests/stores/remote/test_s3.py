@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ from penstock.errors import StoreError, StoreNotFoundError
 from penstock.stores.remote import mirror as mirrors
 from penstock.stores.remote import object_store as places
 from penstock.stores.remote import opening as openings
+from tests.photographs import write_photographs
 from tests.servers.s3_server import S3Server, build, serving
 from tests.stores.pack.packs import make_pack
 
@@ -43,6 +45,21 @@ for begin in range(0, len(order), 16):
     store.prefetch(order[begin + 16 : begin + 32])
     for record in store.read(order[begin : begin + 16]):
         print(record.key, xxhash.xxh3_64_hexdigest(record.fields["image"]), flush=True)
+"""
+
+WRITER = """
+import json, sys
+import penstock as ps
+from penstock.stores.remote import object_store, upload, writable_place
+object_store._WAIT = (0.001, 0.01)
+object_store._MAX_ATTEMPTS = upload._MAX_ATTEMPTS = 40
+upload._PART_NBYTES = writable_place._PART_NBYTES = 1 << 14
+what, src, dst, options = sys.argv[1:]
+options = json.loads(options)
+if what == "pack":
+    ps.pack(src, dst, shard_size="200KB", workers=1, storage_options=options)
+else:
+    ps.copy(src, dst, storage_options=options)
 """
 
 
@@ -140,6 +157,45 @@ def test_processes_and_servers_are_killed(server: S3Server, tmp_path: Path) -> N
         if turn == 5:
             shutil.rmtree(tmp_path / "cache")
     check_cache(tmp_path / "cache", server.root / "bucket" / "photos.lmdb" / "data.mdb")
+
+
+@pytest.mark.parametrize("what", ["pack", "up", "across", "down"])
+def test_writers_are_killed_on_a_faulty_network(server: S3Server, tmp_path: Path, what: str) -> None:
+    """At 20 random moments: what is there at the end has the bytes of one run without faults, and no more."""
+    photographs = write_photographs(tmp_path / "photographs", per_class=4)
+    ps.pack(photographs, tmp_path / "expected.lmdb", shard_size="200KB")
+    ps.copy(tmp_path / "expected.lmdb", "s3://bucket/source.lmdb", storage_options=server.options)
+    source = {"pack": photographs, "up": tmp_path / "expected.lmdb"}.get(what, "s3://bucket/source.lmdb")
+    target = tmp_path / "down.lmdb" if what == "down" else "s3://bucket/target.lmdb"
+    arguments = [what, str(source), str(target), json.dumps(server.options)]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    chance, kills = random.Random(0), 0
+
+    def start(seed: int) -> subprocess.Popen[bytes]:
+        server.set_faults(seed=seed, jitter_ms=5, **FAULTS)
+        return subprocess.Popen([sys.executable, "-c", WRITER, *arguments], env=environment)
+
+    for turn in range(20):
+        writer = start(turn)
+        try:
+            writer.wait(chance.uniform(0.3, 2.0))
+        except subprocess.TimeoutExpired:
+            writer.kill()
+            kills += 1
+        writer.wait()
+    assert start(100).wait(timeout=300) == 0
+
+    server.set_faults()
+    folder = tmp_path / "down.lmdb" if what == "down" else server.root / "bucket" / "target.lmdb"
+    assert read_files(folder) == read_files(tmp_path / "expected.lmdb")
+    assert kills > 5
+    assert not list(tmp_path.glob("*.partial"))
+    assert not list((tmp_path / "cache" / "penstock" / "uploads").glob("*"))
+
+
+def read_files(folder: Path) -> dict[str, bytes]:
+    """The bytes of each file below a folder, by name."""
+    return {str(each.relative_to(folder)): each.read_bytes() for each in folder.rglob("*") if each.is_file()}
 
 
 def test_what_is_wrong_with_a_bucket_is_said_at_once(server: S3Server, tmp_path: Path) -> None:

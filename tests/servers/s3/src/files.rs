@@ -198,6 +198,21 @@ impl S3 for Files {
         Ok(S3Response::new(DeleteObjectOutput::default()))
     }
 
+    async fn delete_objects(&self, req: S3Request<DeleteObjectsInput>) -> S3Result<S3Response<DeleteObjectsOutput>> {
+        let mut deleted = Vec::new();
+        for each in req.input.delete.objects {
+            let _ = fs::remove_file(self.object(&req.input.bucket, &each.key)?);
+            deleted.push(DeletedObject {
+                key: Some(each.key),
+                ..Default::default()
+            });
+        }
+        Ok(S3Response::new(DeleteObjectsOutput {
+            deleted: Some(deleted),
+            ..Default::default()
+        }))
+    }
+
     async fn create_multipart_upload(
         &self,
         req: S3Request<CreateMultipartUploadInput>,
