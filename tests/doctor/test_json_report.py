@@ -20,7 +20,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "number": (int, float), "int": (int,), "text": (str,), "bool": (bool,), "null": (type(None),), "list": (list,),
     "object": (dict,),
 }  # fmt: skip
-OPEN = {"machine", "device", "ranks", "others"}
+OPEN = {"machine", "device", "remote", "ranks", "others"}
 """Fields whose content is documented where it is made."""
 
 

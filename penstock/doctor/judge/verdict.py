@@ -28,6 +28,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
 from penstock.doctor.judge.advice.num_workers import with_workers
+from penstock.doctor.judge.advice.remote_stores import describe_waiting
 from penstock.doctor.judge.diagnosis import Advice, Verdict, VerdictStage
 from penstock.doctor.judge.observed_pipeline import waiting_for_start
 from penstock.doctor.judge.situation import Situation, limiting_shares
@@ -146,9 +147,10 @@ def _judge_stages(situation: Situation, candidates: Mapping[str, Advice]) -> tup
         stage: VerdictStage = "workers" if situation.pipeline.workers == 0 else "augment"
         return stage, f"The loader limits the training: the script waits {waiting}; stages were not observed."
     largest = max(shares, key=lambda name: shares[name])
+    remote = f" {describe_waiting(situation.recording)}" if largest == "read" else ""
     return cast("VerdictStage", largest), (
         f"{_DOING[largest]} limits the training: {shares[largest]:.0%} of the loader's time, while the script waits "
-        f"{waiting}."
+        f"{waiting}.{remote.rstrip()}"
     )
 
 

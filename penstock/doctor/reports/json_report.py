@@ -64,6 +64,7 @@ def to_json(diagnosis: Diagnosis) -> dict[str, Any]:
         "ranks": diagnosis.ranks,
         "usage": [asdict(each) for each in recording.usage],
         "device": recording.device,
+        "remote": recording.remote,
         "machine": recording.machine,
         "others": recording.others,
     }  # fmt: skip

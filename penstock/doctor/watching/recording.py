@@ -239,6 +239,8 @@ class Recording:
     device : dict
         What the device did, as :meth:`~.device_watch.DeviceWatch.describe` gives it: ``launch_bound`` (0..1) is the
         part of the steps at whose end the device was done when the script was. Empty if the script uses no device.
+    remote : dict
+        What was fetched from a remote store, as :func:`~.loader_settings.describe_remote` gives it.
     keys : dict of int to str
         Names of the slowest samples, where the dataset has names.
     rank, world_size : int
@@ -264,6 +266,7 @@ class Recording:
     usage: list[ProcessUsage] = field(default_factory=list)
     machine: dict[str, Any] = field(default_factory=dict)
     device: dict[str, Any] = field(default_factory=dict)
+    remote: dict[str, int | str] = field(default_factory=dict)
     keys: dict[int, str] = field(default_factory=dict)
     rank: int = 0
     world_size: int = 1
@@ -277,7 +280,10 @@ class Recording:
 
 # A file: what other ranks send to rank 0. It holds numbers and text only; nothing is pickled.
 
-_TEXTS = ("dropped", "machine", "device", "rank", "world_size", "command", "ended", "warm_up", "others", "draw_ns")
+_TEXTS = (
+    *("dropped", "machine", "device", "remote", "rank", "world_size", "command", "ended", "warm_up", "others"),
+    "draw_ns",
+)
 
 
 def save_recording(recording: Recording, path: Path) -> None:

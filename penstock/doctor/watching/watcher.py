@@ -20,7 +20,12 @@ import numpy as np
 
 from penstock.doctor.machine.machine import describe_machine
 from penstock.doctor.watching.event_file import read_events, read_state
-from penstock.doctor.watching.loaders.loader_settings import WatchedLoader, describe_loader
+from penstock.doctor.watching.loaders.loader_settings import (
+    WatchedLoader,
+    describe_loader,
+    describe_remote,
+    find_cache,
+)
 from penstock.doctor.watching.loaders.loader_watch import LoaderWatch, ScriptStep, step_events, step_times
 from penstock.doctor.watching.loaders.made_loaders import MadeLoaders
 from penstock.doctor.watching.recording import Events, ProcessUsage, Recording
@@ -246,6 +251,7 @@ class Watcher:
             dropped=dropped,
             usage=self._take_usage(watch),
             device=self.process.device.describe(launch_bound),
+            remote=describe_remote(watch.loader),
             machine={**describe_machine(_list_roots(dataset)), "watched": {} if usage is None else usage.system()},
             keys=name_slowest(dataset, events),
             rank=_read_number("RANK", 0),
@@ -301,5 +307,5 @@ def _read_number(name: str, default: int) -> int:
 
 def _list_roots(dataset: object) -> list[str | os.PathLike[str]]:
     """Where the dataset's files are, as far as it says so."""
-    root = getattr(dataset, "root", None)
+    root = getattr(dataset, "root", None) or find_cache(dataset)
     return [root] if isinstance(root, (str, os.PathLike)) and Path(root).exists() else []

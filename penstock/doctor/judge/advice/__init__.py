@@ -32,4 +32,5 @@ CANDIDATES.register("shard-size", "penstock.doctor.judge.advice.stored_samples:f
 CANDIDATES.register("resize-when-packing", "penstock.doctor.judge.advice.stored_samples:find_resize_when_packing")
 CANDIDATES.register("scaled-decoding", "penstock.doctor.judge.advice.stored_samples:find_scaled_decoding")
 CANDIDATES.register("seek-tables", "penstock.doctor.judge.advice.stored_samples:find_seek_tables")
+CANDIDATES.register("remote-stores", "penstock.doctor.judge.advice.remote_stores:find")
 CANDIDATES.register("native-augmentation", "penstock.doctor.judge.advice.sample_work:find_native_augmentation")

@@ -101,7 +101,7 @@ def find_page_cache(situation: Situation) -> Iterator[Advice]:
 
 def find_readahead(situation: Situation) -> Iterator[Advice]:
     """If reading limits, and the dataset lies on a rotating disk or in a network file system."""
-    if situation.share("read") < 0.25 or situation.idle_share("read") < 0.3:
+    if situation.share("read") < 0.25 or situation.idle_share("read") < 0.3 or situation.recording.remote:
         return
     for disk in situation.recording.machine.get("disks") or ():
         kind = str(disk.get("file_system") or "")

@@ -1,16 +1,20 @@
-"""What decides a loader's speed, read from its arguments. Nothing is imported, and no worker is started."""
+"""What decides a loader's speed, by its arguments and its store. Nothing is imported, and no worker is started."""
 
 from __future__ import annotations
 
 import multiprocessing
 import sys
 from collections.abc import Callable, Iterator, Sized
-from typing import Protocol
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.doctor.watching.recording import LoaderSettings
 from penstock.sample import Batch
 
-__all__ = ["WatchedLoader", "describe_loader"]
+if TYPE_CHECKING:
+    from penstock.stores.location import Location
+
+__all__ = ["WatchedLoader", "describe_loader", "describe_remote", "find_cache"]
 
 
 class WatchedLoader(Protocol):
@@ -74,6 +78,43 @@ def _kind_of_workers(loader: WatchedLoader, num_workers: int) -> str:
 
         return str(choose_backend(loader))
     return kind
+
+
+def describe_remote(loader: WatchedLoader) -> dict[str, int | str]:
+    """What a loader of penstock's has fetched from a remote store.
+
+    Returns
+    -------
+    dict
+        The counts of :class:`~penstock.stats.RemoteStats` by name; ``url``, ``objects``, ``store_nbytes`` and
+        ``cache_nbytes``, 0 and "" if they are not known. Empty, if nothing was read from a remote store.
+    """
+    statistics = sys.modules.get("penstock.loader.statistics")
+    counts = loader.stats().remote if statistics and isinstance(loader, statistics.LoaderStatistics) else None
+    if not counts:
+        return {}
+    location = _find_location(loader.dataset)
+    source = None if location is None else location.remote
+    objects = getattr(source, "objects", ())
+    return {
+        **asdict(counts),
+        "url": "" if source is None else source.url,
+        "objects": len(objects),
+        "store_nbytes": sum(nbytes for _, nbytes, _ in objects),
+        "cache_nbytes": getattr(source, "cache_nbytes", 0),
+    }
+
+
+def find_cache(dataset: object) -> str | None:
+    """The copies of the dataset's store, if it is remote."""
+    location = _find_location(dataset)
+    return location.path if location is not None and location.remote is not None else None
+
+
+def _find_location(dataset: object) -> Location | None:
+    locations = sys.modules.get("penstock.stores.location")
+    location = getattr(getattr(dataset, "store", None), "location", None)
+    return location if locations and isinstance(location, locations.Location) else None
 
 
 def _batch_size(loader: WatchedLoader) -> int:
