@@ -82,6 +82,7 @@ class WebServer(ThreadingHTTPServer):
             if begin >= last:
                 rounds, last = rounds + 1, end
         return rounds
+
     def count(self, nbytes: int) -> None:
         """Note bytes that are sent."""
         with self._lock:

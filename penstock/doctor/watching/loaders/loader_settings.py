@@ -6,12 +6,15 @@ import multiprocessing
 import sys
 from collections.abc import Callable, Iterator, Sized
 from dataclasses import asdict
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.doctor.watching.recording import LoaderSettings
 from penstock.loader.statistics import LoaderStatistics
 from penstock.sample import Batch
 from penstock.stores.location import Location
+
+if TYPE_CHECKING:
+    from penstock.stores.location import Location
 
 __all__ = ["WatchedLoader", "describe_loader", "describe_remote", "find_cache"]
 
@@ -88,7 +91,8 @@ def describe_remote(loader: WatchedLoader) -> dict[str, int | str]:
         The counts of :class:`~penstock.stats.RemoteStats` by name; ``url``, ``objects``, ``store_nbytes`` and
         ``cache_nbytes``, 0 and "" if they are not known. Empty, if nothing was read from a remote store.
     """
-    counts = loader.stats().remote if isinstance(loader, LoaderStatistics) else None
+    statistics = sys.modules.get("penstock.loader.statistics")
+    counts = loader.stats().remote if statistics and isinstance(loader, statistics.LoaderStatistics) else None
     if not counts:
         return {}
     location = _find_location(loader.dataset)
@@ -110,8 +114,9 @@ def find_cache(dataset: object) -> str | None:
 
 
 def _find_location(dataset: object) -> Location | None:
+    locations = sys.modules.get("penstock.stores.location")
     location = getattr(getattr(dataset, "store", None), "location", None)
-    return location if isinstance(location, Location) else None
+    return location if locations and isinstance(location, locations.Location) else None
 
 
 def _batch_size(loader: WatchedLoader) -> int:
