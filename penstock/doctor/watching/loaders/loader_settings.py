@@ -9,9 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.doctor.watching.recording import LoaderSettings
-from penstock.loader.statistics import LoaderStatistics
 from penstock.sample import Batch
-from penstock.stores.location import Location
 
 if TYPE_CHECKING:
     from penstock.stores.location import Location
