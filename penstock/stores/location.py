@@ -41,6 +41,11 @@ class RemoteSource(Protocol):
     url: str
     """Where the objects are, as the store is named in messages."""
 
+    @property
+    def client_options(self) -> Mapping[str, object]:
+        """The options of a client, for a library with a client of its own; StoreError if they were not pickled."""
+        ...
+
     def attach(self, path: Path) -> None:
         """Have the copies at ``path``, or in it, be found in this process, as long as this object is referenced."""
         ...
@@ -159,10 +164,12 @@ class Location:
 
     def name_source(self, error: PenstockError) -> None:
         """Have an error name the URL of a store in object storage in place of its copies."""
-        if self.remote is not None:
-            url = self.remote.url
-            error.message = error.message.replace(self.path, url)
-            error.where = {k: v.replace(self.path, url) if isinstance(v, str) else v for k, v in error.where.items()}
+        error.message = self.name_copy(error.message)
+        error.where = {k: self.name_copy(v) if isinstance(v, str) else v for k, v in error.where.items()}
+
+    def name_copy(self, text: str) -> str:
+        """A text with the URL of a store in object storage in place of the path of its copies."""
+        return text if self.remote is None else text.replace(self.path, self.remote.url)
 
     def exists(self) -> bool:
         """Whether something is at the path, a broken symbolic link included. A server is not asked: True."""

@@ -72,6 +72,12 @@ class StorageOptions:
             return cls(given)
         raise ArgumentError(f"storage_options must be a mapping of names to values, got {type(given).__name__}")
 
+    def get(self, url: str) -> Mapping[str, object]:
+        """The options; StoreError if they were not pickled."""
+        if self.dropped:
+            raise StoreError("its storage_options= are not in its pickle; open the store again with them", store=url)
+        return self.options
+
     def __repr__(self) -> str:
         return f"StorageOptions({', '.join(self.options)})"
 
@@ -285,14 +291,10 @@ class Place:
                 "the method 'forkserver' or 'spawn'",
                 store=self.url,
             )
-        if self._options.dropped:
-            raise StoreError(
-                "its storage_options= are not in its pickle; open the store again with them", store=self.url
-            )
         _load_library()
         forks.note_use(_LIBRARY)
         store = require("obstore.store")
-        given = self._options.options
+        given = self._options.get(self.url)
         client = {"timeout": timedelta(seconds=30), "connect_timeout": timedelta(seconds=10), "http1_only": True}
         client.update({key: value for key, value in given.items() if key in _CLIENT_OPTIONS})
         config = {key: value for key, value in given.items() if key not in _CLIENT_OPTIONS}

@@ -119,6 +119,11 @@ class RemoteObjects:
     def __hash__(self) -> int:
         return hash((self.url, self.objects))
 
+    @property
+    def client_options(self) -> Mapping[str, object]:
+        """See :class:`~penstock.stores.location.RemoteSource`."""
+        return self.options.get(self.url)
+
     def attach(self, path: Path) -> None:
         """See :class:`~penstock.stores.location.RemoteSource`."""
         if not self.mirrors:  # threads that do so at once make two copies of one file
