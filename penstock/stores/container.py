@@ -336,7 +336,8 @@ class ContainerStore(Store, Generic[T_opened]):
             try:
                 identities.append(identify(path))
             except FileNotFoundError as error:
-                raise StoreNotFoundError("there is no store at this path", store=str(path)) from error
+                missing = self.location.name_copy(str(path))
+                raise StoreNotFoundError("there is no store at this path", store=missing) from error
             except OSError as error:
                 raise StoreError(f"{path} cannot be read: {error.strerror}", store=self.url) from error
         return tuple(identities)

@@ -49,11 +49,24 @@ _SECRET_NAME: Final = re.compile(
 )
 
 
+class ClientOptions(Protocol):
+    """Options of a client, such as keys."""
+
+    def get(self, url: str) -> Mapping[str, object]:
+        """Their values, for a client of the place at ``url``; StoreError if they were not pickled."""
+        ...
+
+
 class RemoteSource(Protocol):
     """What the files of a store are copies of."""
 
     url: str
     """Where the objects are, as the store is named in messages."""
+
+    @property
+    def options(self) -> ClientOptions:
+        """Of a client."""
+        ...
 
     @property
     def nbytes(self) -> int:
@@ -188,10 +201,12 @@ class Location:
 
     def name_source(self, error: PenstockError) -> None:
         """Have an error name the URL of a store in object storage in place of its copies."""
-        if self.remote is not None:
-            url = self.remote.url
-            error.message = error.message.replace(self.path, url)
-            error.where = {k: v.replace(self.path, url) if isinstance(v, str) else v for k, v in error.where.items()}
+        error.message = self.name_copy(error.message)
+        error.where = {k: self.name_copy(v) if isinstance(v, str) else v for k, v in error.where.items()}
+
+    def name_copy(self, text: str) -> str:
+        """A text with the URL of a store in object storage in place of the path of its copies."""
+        return text if self.remote is None else text.replace(self.path, self.remote.url)
 
     def exists(self) -> bool:
         """Whether something is at the path, a broken symbolic link included. A server is not asked: True."""

@@ -11,6 +11,7 @@ version that was the newest when it was opened.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -30,6 +31,7 @@ from penstock.stores.arrow.columns import TextColumn
 from penstock.stores.arrow.table import ColumnarReader, ColumnKeys
 from penstock.stores.base import PathLike
 from penstock.stores.container import fingerprint_files
+from penstock.stores.location import Location
 from penstock.wording import counted
 
 if TYPE_CHECKING:
@@ -68,7 +70,6 @@ class LanceStore(ColumnarStore["lance.LanceDataset"]):
     """
 
     kind: ClassVar[str] = "lance"
-    reads_ranges: ClassVar[bool] = False
 
     @takes_columns
     def __init__(
@@ -79,7 +80,7 @@ class LanceStore(ColumnarStore["lance.LanceDataset"]):
         allow_paths: bool = False,
         **columns: object,
     ) -> None:
-        location = self.locate(path)
+        self.location = location = self.locate(path)
         folder = location.local_path
         if not folder.is_dir():
             raise StoreNotFoundError("there is no store at this path", store=str(location))
@@ -186,10 +187,24 @@ class LanceStore(ColumnarStore["lance.LanceDataset"]):
         library = require("lance", extra="lance", purpose="to read Lance datasets")
         try:
             with self._calling():
-                dataset: lance.LanceDataset = library.dataset(str(self._folder), version=self._version)
+                dataset: lance.LanceDataset = library.dataset(
+                    str(self._folder) if self.location.remote is None else self.location.remote.url,
+                    version=self._version,
+                    storage_options=_find_options(self.location),
+                )
         except CorruptRecordError as error:
             raise StoreFormatError(f"the dataset cannot be opened: {error.__cause__}", store=where) from error
         return dataset
+
+
+def _find_options(location: Location) -> dict[str, str] | None:
+    """What Lance's own client of object storage is given, whose options are named as those of obstore."""
+    remote = location.remote
+    if remote is None:
+        return None
+    options = {name: str(value) for name, value in remote.options.get(remote.url).items()}
+    endpoint = options.get("endpoint", "") or os.environ.get("AWS_ENDPOINT_URL", "")
+    return {"allow_http": "true", **options} if endpoint.startswith("http://") else options
 
 
 def _list_files(dataset: lance.LanceDataset, folder: Path) -> list[Path]:

@@ -87,6 +87,12 @@ class StorageOptions:
             return cls(given)
         raise ArgumentError(f"storage_options must be a mapping of names to values, got {type(given).__name__}")
 
+    def get(self, url: str) -> Mapping[str, object]:
+        """The options; StoreError if they were not pickled."""
+        if self.dropped:
+            raise StoreError("its storage_options= are not in its pickle; open the store again with them", store=url)
+        return self.options
+
     def __repr__(self) -> str:
         return f"StorageOptions({', '.join(self.options)})"
 
@@ -403,11 +409,7 @@ class Place:
                 "the method 'forkserver' or 'spawn'",
                 store=self.url,
             )
-        if self._options.dropped:
-            raise StoreError(
-                "its storage_options= are not in its pickle; open the store again with them", store=self.url
-            )
-        given = self._options.options
+        given = self._options.get(self.url)
         if self._by_fsspec:
             forks.note_use(library)
             systems: ObjectStore = self._load_library().FileSystems(self._root, given)
