@@ -39,8 +39,9 @@ from penstock.stores.location import Location, is_remote_url
 from penstock.stores.origin import ORIGIN_FILE
 from penstock.stores.pack.sharded import ShardedPack
 from penstock.stores.pack.store import LmdbStore
-from penstock.stores.remote.object_store import ObjectInfo, StorageOptions
+from penstock.stores.remote.object_store import ObjectInfo
 from penstock.stores.remote.opening import RemoteObjects
+from penstock.stores.remote.storage_client import StorageOptions
 from penstock.stores.remote.upload import Content, FileTarget, StoreObjects, Upload, find_rank, list_files
 from penstock.stores.writing import MANIFEST
 from penstock.wording import counted, format_bytes

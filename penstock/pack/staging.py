@@ -30,7 +30,7 @@ from penstock.stores.location import Location, is_remote_url
 from penstock.stores.writing import MANIFEST, CommittedRecords
 
 if TYPE_CHECKING:
-    from penstock.stores.remote.object_store import StorageOptions
+    from penstock.stores.remote.storage_client import StorageOptions
     from penstock.stores.remote.upload import Upload
 
 __all__ = ["Staging", "find_finished", "staged"]
@@ -140,7 +140,7 @@ def staged(
             raise ArgumentError(f"storage_options are those of a URL such as s3://bucket/photos.lmdb, got {dst!r:.200}")
         yield dst
         return
-    from penstock.stores.remote.object_store import StorageOptions
+    from penstock.stores.remote.storage_client import StorageOptions
 
     place = Staging(str(dst).rstrip("/"), StorageOptions.check(options))
     folder = place.upload.folder

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from penstock.stores.common.mirrors import ByteRanges, MirrorBytes, find_mirror
 from penstock.stores.common.regular_file import open_regular
 
-__all__ = ["MappedFiles", "map_file", "map_whole"]
+__all__ = ["MappedFiles", "identify_file", "map_file", "map_sized", "map_whole"]
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -110,6 +110,27 @@ def map_whole(path: Path) -> memoryview:
         return map_file(descriptor, os.fstat(descriptor).st_size, is_writable=False).data
     finally:
         os.close(descriptor)
+
+
+def identify_file(path: Path) -> tuple[int, int]:
+    """Device and inode of the file at a path; zeros if there is none."""
+    try:
+        seen = path.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return seen.st_dev, seen.st_ino
+
+
+def map_sized(path: Path, nbytes: int) -> tuple[memoryview, tuple[int, int]]:
+    """Map a file that has a size, or gets it, with its device and inode; other processes may do so at once."""
+    file = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+    try:
+        seen = os.fstat(file)
+        if seen.st_size != nbytes:
+            os.ftruncate(file, nbytes)
+        return map_file(file, nbytes, is_writable=False).data, (seen.st_dev, seen.st_ino)
+    finally:
+        os.close(file)
 
 
 class _MappedFile:

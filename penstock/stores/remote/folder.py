@@ -34,8 +34,9 @@ from penstock.stores.common.keys import KeyList
 from penstock.stores.images.trees import ObjectTree
 from penstock.stores.remote.cache import CacheFolder
 from penstock.stores.remote.mirror import Mirror
-from penstock.stores.remote.object_store import ObjectInfo, Place, StorageOptions
+from penstock.stores.remote.object_store import ObjectInfo, Place
 from penstock.stores.remote.request_queue import get_fetcher
+from penstock.stores.remote.storage_client import StorageOptions
 
 __all__ = ["IMAGES", "FolderImages", "RemoteImages", "holds_images", "list_objects"]
 

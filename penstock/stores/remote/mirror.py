@@ -16,11 +16,10 @@ import functools
 import hashlib
 import itertools
 import logging
-import os
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -30,12 +29,11 @@ from numpy.typing import NDArray
 
 from penstock import _native, forks
 from penstock.errors import CorruptRecordError, StoreError
-from penstock.stores.common.mapped_files import map_file
+from penstock.stores.common.mapped_files import identify_file, map_sized
 from penstock.stores.common.mirrors import PageHashes
-from penstock.stores.common.regular_file import open_regular
 from penstock.stores.remote.cache import CacheFolder
 from penstock.stores.remote.object_store import ObjectInfo, Place
-from penstock.stores.remote.request_queue import ReadAhead, get_fetcher
+from penstock.stores.remote.request_queue import ReadAhead, get_fetcher, join_ranges
 from penstock.trace import count_remote
 
 __all__ = ["Mirror"]
@@ -91,8 +89,8 @@ class Mirror:
         pages = -(-info.nbytes // _PAGE)
         self._path = path
         try:
-            self.window, self._file = _map_sized(path, info.nbytes)
-            hashes, self._table = _map_sized(Path(f"{path}.pages"), 8 * pages)
+            self.window, self._file = map_sized(path, info.nbytes)
+            hashes, self._table = map_sized(Path(f"{path}.pages"), 8 * pages)
         except OSError as error:
             raise StoreError(
                 f"{path} cannot be written ({error.strerror}); cache= names another folder", store=place.name(name)
@@ -156,7 +154,7 @@ class Mirror:
                 future.cancel()
             if pending:
                 count_remote(wait_ns=time.monotonic_ns() - began)
-        if _identify(self._path) != self._file:  # whoever opens the file next would read another
+        if identify_file(self._path) != self._file:  # whoever opens the file next would read another
             raise self._make_deleted_error()
 
     def _make_deleted_error(self) -> StoreError:
@@ -185,7 +183,8 @@ class Mirror:
         with self._lock:
             wanted = [each for each in missing if each not in self._coming]
             self._coming.update(dict.fromkeys(wanted))
-            self._waiting.extend(_join(sorted(wanted), fetcher.gap_nbytes if self._place.joins_neighbours else -1))
+            gap = fetcher.gap_nbytes if self._place.joins_neighbours else -1
+            self._waiting.extend(join_ranges(sorted(wanted), gap, _PART_NBYTES))
             while len(self._waiting) > _MAX_WAITING:  # an epoch that was abandoned, as a rule
                 for each in self._waiting.popleft():
                     self._pop(each)
@@ -391,42 +390,7 @@ class Mirror:
         return True
 
 
-def _join(ranges: Sequence[tuple[int, int]], gap: int) -> Iterator[list[tuple[int, int]]]:
-    """Groups of sorted ranges, each for one request: between neighbours of a group are at most ``gap`` bytes."""
-    group: list[tuple[int, int]] = []
-    end = 0
-    for offset, nbytes in ranges:
-        if group and (offset - end > gap or offset + nbytes - group[0][0] > _PART_NBYTES):
-            yield group
-            group = []
-        group.append((offset, nbytes))
-        end = max(end, offset + nbytes)
-    if group:
-        yield group
-
-
 def _find_runs(mask: NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Where each run of true values begins and ends."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]])))
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
-
-
-def _identify(path: Path) -> tuple[int, int]:
-    """Device and inode of the file at a path; zeros if there is none."""
-    try:
-        seen = path.stat()
-    except FileNotFoundError:
-        return 0, 0
-    return seen.st_dev, seen.st_ino
-
-
-def _map_sized(path: Path, nbytes: int) -> tuple[memoryview, tuple[int, int]]:
-    """Map a file that has a size, or gets it, with its device and inode; other processes may do so at once."""
-    file = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
-    try:
-        seen = os.fstat(file)
-        if seen.st_size != nbytes:
-            os.ftruncate(file, nbytes)
-        return map_file(file, nbytes, is_writable=False).data, (seen.st_dev, seen.st_ino)
-    finally:
-        os.close(file)

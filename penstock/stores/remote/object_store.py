@@ -2,29 +2,25 @@
 
 Schemes that obstore has not are read by fsspec (:mod:`penstock.stores.remote.fsspec_library`), by the same class.
 
-A client is made when it is first used in a process. obstore has threads of its own and does not work in a process that
-was forked from one that used it; workers are then started by forkserver (:mod:`penstock.forks`).
+A client (:mod:`penstock.stores.remote.storage_client`) is made when it is first used in a process.
 """
 
 from __future__ import annotations
 
-import logging
-import os
 import posixpath
 import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from multiprocessing.context import get_spawning_popen
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from penstock import forks
 from penstock.errors import ArgumentError, PenstockError, StoreError, StoreNotFoundError
 from penstock.registry import require
 from penstock.stores.common.per_process import PerProcess
 from penstock.stores.location import FSSPEC_SCHEMES, REMOTE_SCHEMES
+from penstock.stores.remote.storage_client import CLIENT_OPTIONS, StorageOptions, load_library, make_client
 from penstock.trace import count_remote
 
 if TYPE_CHECKING:
@@ -32,16 +28,8 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 T = TypeVar("T")
-_logger = logging.getLogger(__name__)
-__all__ = ["ObjectInfo", "Peeked", "Place", "RefusedError", "StorageOptions"]
+__all__ = ["ObjectInfo", "Peeked", "Place", "RefusedError"]
 
-_LIBRARY: Final = "obstore"
-_CLIENT_OPTIONS: Final = (
-    "allow_http", "allow_invalid_certificates", "connect_timeout", "default_headers", "http1_only", "http2_only",
-    "pool_idle_timeout", "pool_max_idle_per_host", "proxy_ca_certificate", "proxy_excludes", "proxy_url", "timeout",
-    "user_agent",
-)  # fmt: skip
-"""Options of obstore's connections; all others are those of the kind of place."""
 _MAX_ATTEMPTS: Final = 8
 _MAX_SECONDS: Final = 60.0
 _PAGE_NAMES: Final = 1000
@@ -67,45 +55,6 @@ class Peeked(NamedTuple):
 
 class RefusedError(StoreError):
     """What is at one URL must not be read, or cannot be; what is below it may be."""
-
-
-class StorageOptions:
-    """Options of a client, such as keys: shown nowhere, and pickled only for a worker that is being started.
-
-    ``dropped``: they were not pickled, so that no client can be made.
-    """
-
-    def __init__(self, options: Mapping[str, object] | None = None, dropped: bool = False) -> None:
-        self.options, self.dropped = dict(options or {}), dropped
-
-    @classmethod
-    def check(cls, given: object) -> StorageOptions:
-        """Options that a person gave; ArgumentError for what is no mapping of names."""
-        if isinstance(given, StorageOptions):
-            return given
-        if given is None or (isinstance(given, Mapping) and all(isinstance(name, str) for name in given)):
-            return cls(given)
-        raise ArgumentError(f"storage_options must be a mapping of names to values, got {type(given).__name__}")
-
-    def get(self, url: str) -> Mapping[str, object]:
-        """The options; StoreError if they were not pickled."""
-        if self.dropped:
-            raise StoreError("its storage_options= are not in its pickle; open the store again with them", store=url)
-        return self.options
-
-    def __repr__(self) -> str:
-        return f"StorageOptions({', '.join(self.options)})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, StorageOptions) and self.options == other.options
-
-    def __hash__(self) -> int:
-        return hash(tuple(self.options))
-
-    def __reduce__(self) -> tuple[object, ...]:
-        # as multiprocessing's own keys: otherwise a file would have them
-        kept = self.options if get_spawning_popen() is not None else {}
-        return StorageOptions, (kept, self.dropped or kept != self.options)
 
 
 class Place:
@@ -139,10 +88,10 @@ class Place:
             raise ArgumentError("the URL must have no user and password; give them as storage_options")
         if parts.query or parts.fragment or "::" in url:
             raise ArgumentError("the URL must have no query; give what signs a request as storage_options")
-        unknown = [name for name in options.options if name not in _CLIENT_OPTIONS]
+        unknown = [name for name in options.options if name not in CLIENT_OPTIONS]
         if unknown and scheme.startswith("http"):
             raise ArgumentError(
-                f"storage_options for a web server must be of {', '.join(_CLIENT_OPTIONS)}; got {', '.join(unknown)}"
+                f"storage_options for a web server must be of {', '.join(CLIENT_OPTIONS)}; got {', '.join(unknown)}"
             )
         self.url = url.rstrip("/")
         key = parts.path.strip("/")
@@ -396,53 +345,10 @@ class Place:
         return (RefusedError if is_refused else StoreError)(why, store=url)
 
     def _load_library(self) -> Any:
-        """obstore, or what has its functions."""
-        if self._by_fsspec:
-            return require("penstock.stores.remote.fsspec_library")
-        return require(_LIBRARY, extra="remote", purpose="to read from object storage")
+        return load_library(by_fsspec=self._by_fsspec)
 
     def _make_client(self, retries: int = 0, timeout: timedelta = timedelta(seconds=30)) -> ObjectStore:
-        library = "fsspec" if self._by_fsspec else _LIBRARY
-        if forks.used_before_fork(library):
-            raise StoreError(
-                f"{library} was used before this process was forked, and does not support that; start processes with "
-                "the method 'forkserver' or 'spawn'",
-                store=self.url,
-            )
-        given = self._options.get(self.url)
-        if self._by_fsspec:
-            forks.note_use(library)
-            systems: ObjectStore = self._load_library().FileSystems(self._root, given)
-            return systems
-        self._load_library()
-        forks.note_use(library)
-        store = require("obstore.store")
-        client = {"timeout": timeout, "connect_timeout": timedelta(seconds=10), "http1_only": True}
-        client.update({key: value for key, value in given.items() if key in _CLIENT_OPTIONS})
-        config = {key: value for key, value in given.items() if key not in _CLIENT_OPTIONS}
-        endpoint = str(config.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL", ""))
-        if self._root.startswith("http://") or (self._root.startswith("s3") and endpoint.startswith("http://")):
-            client.setdefault("allow_http", True)
-        # requests are repeated here, where errors that do not pass are known; parts of an object by obstore alone
-        backoff = dict(zip(("init_backoff", "max_backoff"), map(timedelta, (0, 0), _WAIT), strict=True))
-        retry = {"max_retries": retries, "backoff": backoff}
-        if self._root.startswith("s3"):
-            config = _add_profile(config)
-        root = self._root.replace("gcs://", "gs://", 1)
-        made: ObjectStore = store.from_url(root, client_options=client, retry_config=retry, **config)
-        return made
-
-
-def _add_profile(config: dict[str, object]) -> dict[str, object]:
-    """Options of S3 with the keys that AWS's own tools would find in their files, if boto3 is installed."""
-    if "access_key_id" in config or "AWS_ACCESS_KEY_ID" in os.environ:
-        return config
-    try:
-        provider = require("obstore.auth.boto3").Boto3CredentialProvider()
-    except (ImportError, ValueError) as error:  # no profile has keys: obstore asks the machine's own role
-        _logger.debug("no keys of AWS's profiles: %s", error)
-        return config
-    return {**config, "credential_provider": provider}
+        return make_client(self._root, self._options, self.url, retries=retries, timeout=timeout, waits=_WAIT)
 
 
 def _ends_before(error: Exception) -> bool:

@@ -28,8 +28,9 @@ from penstock.stores.recognition import MANIFEST_MAGIC
 from penstock.stores.remote.cache import CacheFolder, check_folder, parse_size
 from penstock.stores.remote.folder import IMAGES, RemoteImages, holds_images, list_objects
 from penstock.stores.remote.mirror import Mirror
-from penstock.stores.remote.object_store import ObjectInfo, Peeked, Place, RefusedError, StorageOptions
+from penstock.stores.remote.object_store import ObjectInfo, Peeked, Place, RefusedError
 from penstock.stores.remote.request_queue import get_fetcher
+from penstock.stores.remote.storage_client import StorageOptions
 from penstock.stores.writing import MANIFEST
 
 __all__ = ["K", "RemoteObjects", "fetch_ends", "find_below", "find_remote"]

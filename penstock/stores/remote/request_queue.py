@@ -6,14 +6,14 @@ import functools
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.stores.common.per_process import PerProcess
 from penstock.trace import Trace, counting, current
 
-__all__ = ["MAX_REQUESTS", "Fetcher", "ReadAhead", "get_fetcher"]
+__all__ = ["MAX_REQUESTS", "Fetcher", "ReadAhead", "get_fetcher", "join_ranges"]
 
 T = TypeVar("T")
 
@@ -193,3 +193,17 @@ _fetcher = PerProcess(Fetcher)
 def get_fetcher() -> Fetcher:
     """The one of this process."""
     return _fetcher.get()
+
+
+def join_ranges(ranges: Sequence[tuple[int, int]], gap: int, most: int) -> Iterator[list[tuple[int, int]]]:
+    """Groups of sorted ranges, each for one request of ``most`` bytes; between neighbours are at most ``gap``."""
+    group: list[tuple[int, int]] = []
+    end = 0
+    for offset, nbytes in ranges:
+        if group and (offset - end > gap or offset + nbytes - group[0][0] > most):
+            yield group
+            group = []
+        group.append((offset, nbytes))
+        end = max(end, offset + nbytes)
+    if group:
+        yield group

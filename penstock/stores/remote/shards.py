@@ -20,9 +20,10 @@ from penstock.stores.location import Location, make_pattern
 from penstock.stores.patterns import expand_braces, is_own_file
 from penstock.stores.remote.cache import CacheFolder, check_folder, parse_size
 from penstock.stores.remote.mirror import Mirror
-from penstock.stores.remote.object_store import ObjectInfo, Place, RefusedError, StorageOptions
+from penstock.stores.remote.object_store import ObjectInfo, Place, RefusedError
 from penstock.stores.remote.opening import K, fetch_ends
 from penstock.stores.remote.request_queue import get_fetcher
+from penstock.stores.remote.storage_client import StorageOptions
 
 __all__ = ["RemoteShards", "find_remote_shards", "is_url_pattern", "locate_shards"]
 

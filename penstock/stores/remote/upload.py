@@ -35,8 +35,9 @@ from penstock.stores.common.mirrors import PageHashes
 from penstock.stores.common.regular_file import identify, open_regular
 from penstock.stores.lmdb.pages import FILE, LOCK
 from penstock.stores.location import cache_folder
-from penstock.stores.remote.object_store import ObjectInfo, Place, RefusedError, StorageOptions
+from penstock.stores.remote.object_store import ObjectInfo, Place, RefusedError
 from penstock.stores.remote.request_queue import get_fetcher
+from penstock.stores.remote.storage_client import StorageOptions
 from penstock.stores.remote.writable_place import WritablePlace
 from penstock.stores.writing import MANIFEST, UNFINISHED
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 from penstock.errors import StoreError, StoreNotFoundError
 from penstock.registry import require
 from penstock.stores.common.per_process import PerProcess
-from penstock.stores.remote.object_store import ObjectInfo, Place, StorageOptions
+from penstock.stores.remote.object_store import ObjectInfo, Place
+from penstock.stores.remote.storage_client import StorageOptions
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

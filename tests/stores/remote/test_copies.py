@@ -26,7 +26,8 @@ from penstock.stores.remote import mirror as mirrors
 from penstock.stores.remote import request_queue
 from penstock.stores.remote.cache import CacheFolder
 from penstock.stores.remote.mirror import Mirror
-from penstock.stores.remote.object_store import ObjectInfo, Place, StorageOptions
+from penstock.stores.remote.object_store import ObjectInfo, Place
+from penstock.stores.remote.storage_client import StorageOptions
 from tests.servers.web import WebServer
 from tests.stores import written
 from tests.stores.pack.packs import make_pack

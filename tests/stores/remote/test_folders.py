@@ -19,7 +19,8 @@ from penstock.stores.images.store import FilesStore
 from penstock.stores.images.trees import ObjectTree
 from penstock.stores.remote import folder as folders
 from penstock.stores.remote import object_store as places
-from penstock.stores.remote.object_store import ObjectInfo, Place, StorageOptions
+from penstock.stores.remote.object_store import ObjectInfo, Place
+from penstock.stores.remote.storage_client import StorageOptions
 from tests.photographs import write_photographs
 from tests.servers.s3_server import S3Server
 from tests.stores.remote import memory_place

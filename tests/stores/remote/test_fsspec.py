@@ -20,7 +20,8 @@ from penstock.errors import ArgumentError, OptionalPackageError, StoreError, Sto
 from penstock.stores.location import read_file_url
 from penstock.stores.remote import fsspec_library
 from penstock.stores.remote import object_store as places
-from penstock.stores.remote.object_store import Place, StorageOptions
+from penstock.stores.remote.object_store import Place
+from penstock.stores.remote.storage_client import StorageOptions
 from penstock.stores.tar.stream import TarStream
 from tests.stores.pack.packs import make_pack
 from tests.stores.remote import memory_place
