@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.stores.common.per_process import PerProcess
 
-__all__ = ["MAX_REQUESTS", "Fetcher", "ReadAhead", "get_fetcher"]
+__all__ = ["MAX_REQUESTS", "Fetcher", "SequentialReader", "get_fetcher"]
 
 T = TypeVar("T")
 
@@ -146,7 +146,7 @@ class Fetcher:
                     self._since, self._counted = time.monotonic(), 0
 
 
-class ReadAhead:
+class SequentialReader:
     """Reads an object whose bytes are asked for mostly in order: what follows is fetched meanwhile. For one thread.
 
     Parameters
