@@ -15,6 +15,7 @@ same size would find c + (1 - c) ln(1 - c)).
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import threading
@@ -24,7 +25,7 @@ from typing import Final
 
 from penstock import paths
 from penstock.errors import ArgumentError, StoreError
-from penstock.stores.common.regular_file import replace_json
+from penstock.stores.common.regular_file import replacing_file
 from penstock.stores.location import cache_folder
 
 __all__ = ["CacheFolder", "check_folder", "parse_size"]
@@ -75,7 +76,8 @@ class CacheFolder:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)
             if not (folder / "about.json").exists():
-                replace_json(folder / "about.json", {"url": url, "version": version}, sync=False)
+                with replacing_file(folder / "about.json") as file:  # by several threads and processes at once
+                    file.write(json.dumps({"url": url, "version": version}).encode())
             os.utime(folder / "about.json")
         except OSError as error:
             raise StoreError(
