@@ -33,7 +33,7 @@ from penstock.stores.common.mapped_files import identify_file, map_sized
 from penstock.stores.common.mirrors import PageHashes
 from penstock.stores.remote.cache import CacheFolder
 from penstock.stores.remote.object_store import ObjectInfo, Place
-from penstock.stores.remote.request_queue import ReadAhead, get_fetcher, join_ranges
+from penstock.stores.remote.request_queue import SequentialReader, get_fetcher, join_ranges
 from penstock.trace import count_remote
 
 __all__ = ["Mirror"]
@@ -334,7 +334,7 @@ class Mirror:
                 content = self._place.get(self._name, begin, end, self._info)
             return content
 
-        return ReadAhead(fetch, self.nbytes).read
+        return SequentialReader(fetch, self.nbytes).read
 
     def _fetch(self, offset: int, nbytes: int, *, must_keep: bool = False) -> _Fetched:
         """Fetch bytes, with the rest of their pages, of which there are hashes; keep them where the cache has room."""

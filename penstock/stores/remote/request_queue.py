@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from penstock.stores.common.per_process import PerProcess
 from penstock.trace import Trace, counting, current
 
-__all__ = ["MAX_REQUESTS", "Fetcher", "ReadAhead", "get_fetcher", "join_ranges"]
+__all__ = ["MAX_REQUESTS", "Fetcher", "SequentialReader", "get_fetcher", "join_ranges"]
 
 T = TypeVar("T")
 
@@ -150,7 +150,7 @@ class Fetcher:
                     self._since, self._counted = time.monotonic(), 0
 
 
-class ReadAhead:
+class SequentialReader:
     """Reads an object whose bytes are asked for mostly in order: what follows is fetched meanwhile. For one thread.
 
     Parameters

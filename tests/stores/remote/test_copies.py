@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,16 @@ def make_mirror(server: WebServer, nbytes: int, **options: Any) -> Mirror:
     assert info is not None
     cache = CacheFolder(server.root.parent / "cache", options.get("cache_nbytes", 10**9))
     return Mirror(place, "", info, cache.make_folder(place.url, info.version) / "data", cache)
+
+
+def test_threads_make_one_folder_at_once(tmp_path: Path) -> None:
+    """Of the same store, as when several processes open it; each finds the folder made."""
+    for number in range(50):
+        cache = CacheFolder(tmp_path, 10**6)
+        with ThreadPoolExecutor(8) as pool:
+            folders = set(pool.map(cache.make_folder, [f"s3://b/{number}"] * 8, ["1"] * 8))
+        assert len(folders) == 1
+    assert not list(tmp_path.rglob("*.partial"))
 
 
 def test_a_store_outlives_another_of_the_same_url(server: WebServer) -> None:
