@@ -1,21 +1,14 @@
-"""A server that speaks MongoDB's protocol, FerretDB over SQLite (``tests/servers/mongo``), for tests.
-
-It is built once, into ``target/servers``. ``python -m tests.servers.mongo_server`` only builds it, for CI.
-"""
+"""A server that speaks MongoDB's protocol, FerretDB over SQLite (``tests/servers/mongo``), for tests."""
 
 from __future__ import annotations
 
 import atexit
-import fcntl
 import functools
-import hashlib
 import os
-import re
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -24,9 +17,8 @@ from typing import Any, Final, Self
 
 import pytest
 
-SOURCES: Final = Path(__file__).parent / "mongo"
-BUILT: Final = Path(__file__).parent.parent.parent / "target" / "servers"
-_OLDEST_GO: Final = (1, 21)  # the first one that fetches the version that a module asks for
+from tests.servers.go_programs import build_go
+
 _START_TIMEOUT_S: Final = 60.0
 
 
@@ -112,38 +104,4 @@ def get_server() -> MongoServer:
 @functools.cache
 def build_server() -> str:
     """The path of the program; skips the test without Go, or if the modules cannot be fetched outside CI."""
-    sources = [SOURCES / name for name in ("main.go", "go.mod", "go.sum")]
-    digest = hashlib.blake2b(b"".join(source.read_bytes() for source in sources), digest_size=8).hexdigest()
-    program = BUILT / f"mongo-{digest}"
-    if program.exists():
-        return str(program)
-    if reason := _why_not_built():
-        pytest.skip(f"no server for tests of MongoDB: {reason}")
-    BUILT.mkdir(parents=True, exist_ok=True)
-    with (BUILT / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several runners of pytest-xdist: the first one builds
-        if not program.exists():
-            partial = f"{program}.partial"
-            command = ["nice", "go", "build", "-mod=mod", "-o", partial, "."]
-            built = subprocess.run(command, cwd=SOURCES, capture_output=True, text=True, check=False)
-            if built.returncode:
-                assert not os.environ.get("CI"), f"the server for tests of MongoDB was not built: {built.stderr}"
-                pytest.skip(f"no server for tests of MongoDB: {built.stderr.strip()[-300:]}")
-            Path(partial).rename(program)
-    return str(program)
-
-
-def _why_not_built() -> str:
-    if shutil.which("go") is None:
-        return "Go is not installed"
-    found = re.search(r"go(\d+)\.(\d+)", subprocess.run(["go", "version"], capture_output=True, text=True).stdout)  # noqa: PLW1510
-    if found is None or (int(found[1]), int(found[2])) < _OLDEST_GO:
-        return f"Go {'.'.join(map(str, _OLDEST_GO))} or newer is needed"
-    return ""
-
-
-if __name__ == "__main__":
-    try:
-        build_server()
-    except pytest.skip.Exception as error:
-        sys.stderr.write(f"{error}\n")
+    return build_go("mongo", is_required=True)

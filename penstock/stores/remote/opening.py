@@ -39,7 +39,8 @@ _ENDS_NBYTES: Final = 1 << 17
 """Bytes at both ends of an object that are fetched when it is opened: there is what says where the rest is."""
 _PEEKED_NBYTES: Final = _ENDS_NBYTES + (1 << 16)
 """The same with what is not a whole page."""
-_MAX_OBJECTS: Final = 200
+_MAX_OBJECTS: Final = 10_000
+"""Each has two maps, of which Linux allows a process 65,530."""
 _MAX_ATTEMPTS: Final = 4
 _FOLDER: Final = "files"
 _INDEXED: Final = re.compile(r"\.(rec|tar)$|\.tfrec[^%]*$", re.IGNORECASE)
