@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(name="options")
-def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, object]]:
+def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """The ``storage_options`` of its clients; its one bucket is a folder."""
     program = build_go("versitygw")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
@@ -63,10 +64,11 @@ def draw(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("sharded", [False, True])
-def test_packs_go_there_and_come_back(options: dict[str, object], images: Path, tmp_path: Path, sharded: bool) -> None:
+def test_packs_go_there_and_come_back(options: dict[str, Any], images: Path, tmp_path: Path, sharded: bool) -> None:
     """Written, verified, read in a shuffled order by workers, copied to this machine: the same bytes."""
-    url, given = "s3://bucket/set/photos.lmdb", {"storage_options": options}
-    sizes = {"shard_size": 200_000} if sharded else {}
+    url = "s3://bucket/set/photos.lmdb"
+    given: dict[str, Any] = {"storage_options": options}
+    sizes: dict[str, Any] = {"shard_size": 200_000} if sharded else {}
     ps.pack(images, tmp_path / "local.lmdb", **sizes)
     report = ps.pack(images, url, **sizes, **given)
 
@@ -84,7 +86,7 @@ def test_packs_go_there_and_come_back(options: dict[str, object], images: Path, 
         assert sum(1 for _ in store) == 60
 
 
-def test_folders_and_shards_are_listed(options: dict[str, object], images: Path, tmp_path: Path) -> None:
+def test_folders_and_shards_are_listed(options: dict[str, Any], images: Path, tmp_path: Path) -> None:
     """A folder of images, and tar shards by a pattern."""
     ps.pack(images, tmp_path / "photos.tar")
     names = {f"images/{path.relative_to(images)}": path for path in images.rglob("*.png")}
@@ -92,7 +94,7 @@ def test_folders_and_shards_are_listed(options: dict[str, object], images: Path,
     bucket = S3Store("bucket", client_options={"allow_http": True}, **options)
     for name, path in names.items():
         obstore.put(bucket, name, path.read_bytes())
-    given = {"storage_options": options, "cache": tmp_path / "cache"}
+    given: dict[str, Any] = {"storage_options": options, "cache": tmp_path / "cache"}
 
     with ps.open("s3://bucket/images", **given) as folder, ps.open(images) as local:
         assert list(folder.keys()) == list(local.keys())
@@ -101,9 +103,9 @@ def test_folders_and_shards_are_listed(options: dict[str, object], images: Path,
         assert len(shards) == 120
 
 
-def test_what_is_wrong_is_said(options: dict[str, object], images: Path, tmp_path: Path) -> None:
+def test_what_is_wrong_is_said(options: dict[str, Any], images: Path, tmp_path: Path) -> None:
     """No bucket, no object, a wrong key, a pack that was replaced while it was open."""
-    given = {"cache": tmp_path / "cache", "cache_size": 0}
+    given: dict[str, Any] = {"cache": tmp_path / "cache", "cache_size": 0}
     with pytest.raises(StoreNotFoundError, match=r"no bucket|no object"):
         ps.open("s3://other/photos.lmdb", storage_options=options, **given)
     with pytest.raises(StoreNotFoundError, match="no object"):
