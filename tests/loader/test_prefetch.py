@@ -157,6 +157,7 @@ def test_a_store_is_told_only_if_it_looks_ahead(
     dataset = ps.StoreDataset(tmp_path)
     if overrides:
         monkeypatch.setattr(type(dataset.store), "prefetch", lambda _, indices: told.append(list(indices)))
+        monkeypatch.setattr(type(dataset.store), "prefetches", True)
 
     prefetch(dataset, [0])
 

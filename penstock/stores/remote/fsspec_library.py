@@ -39,7 +39,7 @@ class FileSystem(Protocol):
     def info(self, path: str) -> Info: ...  # as in fsspec
     def ls(self, path: str, *, detail: bool) -> Sequence[Info]: ...
     def find(self, path: str, *, detail: bool) -> Mapping[str, Info]: ...
-    def cat_file(self, path: str, start: int, end: int) -> bytes: ...
+    def cat_file(self, path: str, start: int, end: int | None) -> bytes: ...
     def invalidate_cache(self) -> None: ...
 
 
@@ -126,9 +126,9 @@ def head(client: FileSystems, path: str) -> Meta:
         return _describe(system, root, path)
 
 
-def get(client: FileSystems, path: str, *, options: Mapping[str, tuple[int, int]]) -> Range:
-    """A range of bytes, ``options["range"]``; fewer if the file is smaller."""
-    begin, end = options["range"]
+def get(client: FileSystems, path: str, *, options: Mapping[str, tuple[int, int | None]]) -> Range:
+    """A range of bytes, ``options["range"]``, fewer if the file is smaller; by default all."""
+    begin, end = options.get("range", (0, None))
     with client.borrow() as (system, root):
         content = system.cat_file(f"{root}/{path}", begin, end)
         return Range(_describe(system, root, path), content)  # a file that was replaced before has another version

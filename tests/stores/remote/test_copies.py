@@ -22,6 +22,7 @@ from xxhash import xxh3_64_intdigest
 
 import penstock as ps
 from penstock.errors import StoreError, StoreFormatError
+from penstock.stores.common import mapped_files
 from penstock.stores.common.mirrors import find_mirror
 from penstock.stores.remote import mirror as mirrors
 from penstock.stores.remote import request_queue
@@ -283,7 +284,7 @@ def test_a_folder_that_cannot_be_mapped_is_said(server: WebServer, monkeypatch: 
     wait_until_quiet()
     gc.collect()
     before = count_files()
-    monkeypatch.setattr(mirrors, "map_file", fail)
+    monkeypatch.setattr(mapped_files, "map_file", fail)
     with pytest.raises(StoreError, match=r"cannot be written \(No such device\); cache= names another folder"):
         open_remote(server, "photos.lmdb", cache=server.root.parent / "other")
     wait_until_quiet()

@@ -179,7 +179,7 @@ def test_a_stream_asks_for_the_next_parts_and_keeps_no_copy_open(
 
         asked = [found for method, path, found in server.asked if method == "GET" and path == "/1.tar"]
         begins = [int(re.findall(r"\d+", each)[0]) for each in asked]
-        assert len(begins) == len(set(begins)) > 5
+        assert len(begins) == len(set(begins)) > 3  # neighbours may be one request
     assert all(find_mirror(shard.path) is None for shard in stream.shards)
 
 
