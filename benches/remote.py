@@ -54,7 +54,7 @@ BATCH = 64
 LATENCIES_MS = (20, 50, 200)
 Run = Callable[[int], float]
 """Runs an epoch of that number; gives images a second."""
-REPEATS = 8
+REPEATS = 32
 """How often each photograph is in the pack."""
 RIVALS = (
     ("LitData", "litdata", "litdata"),
