@@ -172,13 +172,13 @@ def test_writers_are_killed_on_a_faulty_network(server: S3Server, tmp_path: Path
     chance, kills = random.Random(0), 0
 
     def start(seed: int) -> subprocess.Popen[bytes]:
-        server.set_faults(seed=seed, jitter_ms=5, **FAULTS)
+        server.set_faults(seed=seed, jitter_ms=60, **FAULTS)  # a run takes longer than what is waited for
         return subprocess.Popen([sys.executable, "-c", WRITER, *arguments], env=environment)
 
     for turn in range(20):
         writer = start(turn)
         try:
-            writer.wait(chance.uniform(0.3, 2.0))
+            writer.wait(chance.uniform(0.3, 1.2))
         except subprocess.TimeoutExpired:
             writer.kill()
             kills += 1
@@ -188,7 +188,7 @@ def test_writers_are_killed_on_a_faulty_network(server: S3Server, tmp_path: Path
     server.set_faults()
     folder = tmp_path / "down.lmdb" if what == "down" else server.root / "bucket" / "target.lmdb"
     assert read_files(folder) == read_files(tmp_path / "expected.lmdb")
-    assert kills > 5
+    assert kills > 2
     assert not list(tmp_path.glob("*.partial"))
     assert not list((tmp_path / "cache" / "penstock" / "uploads").glob("*"))
 
