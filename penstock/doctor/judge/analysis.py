@@ -202,7 +202,7 @@ class _Work:
     def _factor(self, candidate: Advice) -> float:
         """What one thread gains, for a change whose model and trials leave it out."""
         is_first_worker = candidate.rule == "num_workers" and not self.situation.pipeline.workers
-        return self.situation.one_thread_gain or 1.0 if is_first_worker else 1.0
+        return self.situation.one_thread_gain if is_first_worker else 1.0
 
     def _choose_run_s(self, count: int) -> float:
         """Seconds of one run: some rounds of all workers, and three turns within the budget.

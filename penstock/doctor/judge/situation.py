@@ -28,7 +28,6 @@ _SLOW: Final = 20.0
 _LEAST_MS: Final = 20.0
 """at least this long,"""
 _LARGE_BATCH: Final = 4 << 20
-_NO_LOSS: Final = 0.95
 _COST: Final = 0.05
 """and all stragglers together at least this part of the workers' time."""
 
@@ -124,12 +123,12 @@ class Situation:
 
     @property
     def one_thread_gain(self) -> float:
-        """What one thread of torch's in the main process gains, where that is known and no loss; else 0.
+        """What one thread of torch's in the main process gains or, below 1, loses; 1 where that is unknown.
 
-        Trials of a loader compute with one thread there.
+        Trials of a loader, and workers, compute with one thread.
         """
         gain = self.recording.thread_gain
-        return gain.middle if gain is not None and gain.middle >= _NO_LOSS else 0.0
+        return 1.0 if gain is None else gain.middle
 
     def mean_ns(self, stage: str) -> float:
         """Mean time of a sample in ``stage``."""

@@ -22,6 +22,7 @@ _TOLERANCE: Final = 0.02
 _SEND_NS: Final = 0.3e6
 _RECEIVE_NS: Final = 0.2e6
 """Costs of a small batch, where there are no workers to observe."""
+_NO_LOSS: Final = 0.95
 _CROWD: Final = 2
 """Workers per core above which fewer are tried although the model sees no gain: a change of thread is free in it."""
 
@@ -50,7 +51,7 @@ def find(situation: Situation) -> Iterator[Advice]:
             gain = min(gain, situation.idle_gain_of(changed))
         doubt = 0.5 if rule == "fewer-workers" else 0.2
         advice = advise_arguments({"num_workers": number}, reason, gain, rule=rule, doubt=doubt)
-        if not pipeline.workers and situation.one_thread_gain:
+        if not pipeline.workers and situation.recording.thread_gain and situation.one_thread_gain >= _NO_LOSS:
             advice = _add_thread(advice)
         yield _divide_stream(advice) if not pipeline.workers and _gives_all(situation.loader) else advice
 
