@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
@@ -14,13 +13,12 @@ from typer.core import TyperCommand
 from penstock.cli.app import FAILED, app
 from penstock.cli.printing import print_line
 from penstock.errors import ArgumentError
+from penstock.paths import parse_size
 
 if TYPE_CHECKING:
     from penstock.doctor.trials.run_options import RunOptions
 
 __all__ = ["doctor", "tune"]
-
-_UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 class ScriptCommand(TyperCommand):
@@ -134,12 +132,7 @@ def _run(options: RunOptions, script: list[str] | None, module: str | None, miss
 
 
 def _parse_size(text: str | None) -> int | None:
-    if text is None:
-        return None
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)B?\s*", text.upper())
-    if match is None:
-        raise ArgumentError(f"--memory must be a size such as 500MB or 4GB, got {text!r}")
-    return int(float(match[1]) * _UNITS[match[2]])
+    return None if text is None else parse_size(text, "--memory")
 
 
 def _name(path: Path | None) -> str | None:

@@ -138,4 +138,4 @@ def test_wrong_size() -> None:
     result = run_command("--memory", "3XB", "train.py")
 
     assert result.returncode == 2
-    assert "--memory must be a size such as 500MB or 4GB, got '3XB'" in result.stderr
+    assert """--memory must be a number of bytes, or a text as "200GB", got '3XB'""" in result.stderr
