@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+from penstock.doctor.judge import analysis
 from penstock.doctor.judge.advice import CANDIDATES
 from penstock.doctor.judge.advice.loader_arguments import find_persistent_workers
 from penstock.doctor.judge.analysis import _is_faster, diagnose
@@ -412,3 +413,19 @@ def test_smaller_pictures_are_for_pictures(key: str, found: int) -> None:
     recording.keys = {3: key}
 
     assert len(candidates("scaled-decoding", recording)) == found
+
+
+@pytest.mark.parametrize(("threads", "present", "factor"), [(2, 0.5, 0.5), (2, 1.3, 1.0), (1, 0.5, 1.0)])
+def test_trials_with_one_thread_are_compared_with_the_script(
+    threads: int, present: float, factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the script computes with several threads and was not run with one, its own speed says what that loses."""
+    situation = examine(record(replace(DECODING, workers=0)))
+    (candidate,) = CANDIDATES.get("num_workers")(situation)
+    monkeypatch.setattr(analysis, "_count_threads", lambda: threads)
+
+    work = analysis._Work(situation, 0.0, None)
+
+    assert work._factor(candidate, present * situation.steps.delivered) == pytest.approx(factor)
+    situation.recording.thread_gain = ThreadGain(2, 0.6, 0.6)
+    assert work._factor(candidate, present * situation.steps.delivered) == pytest.approx(0.6)

@@ -181,6 +181,8 @@ class _Work:
         changes = [candidate.trial for candidate in promising if candidate.trial is not None]
         turns = Turns(situation.loader, changes, situation.shape, run_s, self.left_s, self.progress)
         turns.run(_TURNS)
+        speeds = [trial.batches_per_s for trial in turns.present]
+        present = statistics.median(speeds) * situation.steps.samples if speeds else 0.0
         most = _IMPOSSIBLE * max(situation.gain_limit, 1.0)
         for candidate, ratio, error in zip(promising, turns.measured(most), turns.errors, strict=True):
             if ratio is None and NotApplicableError.__name__ in error:
@@ -188,21 +190,28 @@ class _Work:
             elif ratio is None:
                 self.errors[candidate.rule] = error
             else:
-                measured = ratio.scaled(self._factor(candidate))
+                measured = ratio.scaled(self._factor(candidate, present))
                 self.candidates[candidate.rule] = replace(candidate, measured=measured)
-        if turns.present:
-            speeds = [trial.batches_per_s for trial in turns.present]
-            self._compare_with_script(statistics.median(speeds) * situation.steps.samples)
+        if speeds:
+            self._compare_with_script(present)
 
     def _why_untried(self, candidate: Advice) -> str:
         if candidate.trial is None:
             return "it changes code or files of yours"
         return "there was no time left" if self.deadline else "no trials were asked for"
 
-    def _factor(self, candidate: Advice) -> float:
-        """What one thread gains, for a change whose model and trials leave it out."""
-        is_first_worker = candidate.rule == "num_workers" and not self.situation.pipeline.workers
-        return self.situation.one_thread_gain if is_first_worker else 1.0
+    def _factor(self, candidate: Advice, present: float = 0.0) -> float:
+        """What one thread gains or loses, for a change whose model and trials leave it out.
+
+        ``present``: samples per second of the present loader in trials. Where the script has not been run with one
+        thread, its own speed shows what is lost.
+        """
+        situation = self.situation
+        if candidate.rule != "num_workers" or situation.pipeline.workers:
+            return 1.0
+        if situation.recording.thread_gain is None and present and _count_threads() > 1:
+            return min(present / situation.steps.delivered, 1.0)
+        return situation.one_thread_gain
 
     def _choose_run_s(self, count: int) -> float:
         """Seconds of one run: some rounds of all workers, and three turns within the budget.
