@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import threading
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -14,7 +12,7 @@ from xml.sax.saxutils import escape
 
 from tests.servers.web import WebServer, _Handler
 
-__all__ = ["ObjectServer", "serving"]
+__all__ = ["ObjectServer"]
 
 
 class ObjectServer(WebServer):
@@ -63,17 +61,6 @@ class ObjectServer(WebServer):
 
 class _ObjectHandler(_Handler, BaseHTTPRequestHandler):
     server: ObjectServer
-
-    def do_HEAD(self) -> None:
-        self._split()
-        super().do_HEAD()
-
-    def do_GET(self) -> None:
-        query = self._split()
-        if "list-type" in query:
-            self._list(query.get("prefix", ""))
-        else:
-            super().do_GET()
 
     def do_PUT(self) -> None:
         query, content = self._split(), self._read_body()
@@ -141,30 +128,3 @@ class _ObjectHandler(_Handler, BaseHTTPRequestHandler):
         else:
             return False
         return True
-
-    def _list(self, prefix: str) -> None:
-        bucket = self.server.root / self._key
-        names = sorted(each.relative_to(bucket).as_posix() for each in bucket.rglob("*") if each.is_file())
-        entries = [
-            f"<Contents><Key>{escape(name)}</Key><Size>{(bucket / name).stat().st_size}</Size>"
-            f'<ETag>"{(bucket / name).stat().st_mtime_ns:x}-{(bucket / name).stat().st_size:x}"</ETag>'
-            "<LastModified>2026-01-01T00:00:00.000Z</LastModified></Contents>"
-            for name in names
-            if name.startswith(prefix)
-        ]
-        text = f"<ListBucketResult><IsTruncated>false</IsTruncated>{''.join(entries)}</ListBucketResult>"
-        self._send(200, text.encode(), {"Content-Type": "application/xml"})
-
-
-@contextmanager
-def serving(root: Path) -> Iterator[ObjectServer]:
-    """A server of the buckets below ``root``, in threads of this process."""
-    server = ObjectServer(root)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -10,13 +10,14 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-__all__ = ["WebServer", "serving"]
+__all__ = ["WebServer", "running", "serving"]
 
 
 class WebServer(ThreadingHTTPServer):
@@ -90,6 +91,9 @@ class WebServer(ThreadingHTTPServer):
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that has gone is no error here."""
+
+
+S = TypeVar("S", bound=WebServer)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -178,10 +182,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
 
-@contextmanager
-def serving(root: Path) -> Iterator[WebServer]:
+def serving(root: Path) -> AbstractContextManager[WebServer]:
     """A server of the files below ``root``, in threads of this process."""
-    server = WebServer(root)
+    return running(WebServer(root))
+
+
+@contextmanager
+def running(server: S) -> Iterator[S]:
+    """Run a server in threads of this process."""
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:

@@ -21,7 +21,8 @@ from penstock.stores.remote import upload as uploads
 from penstock.stores.remote import writable_place
 from tests.photographs import write_photographs
 from tests.servers import web
-from tests.servers.objects import ObjectServer, serving
+from tests.servers.objects import ObjectServer
+from tests.servers.web import running
 
 pytest.importorskip("obstore")
 
@@ -50,7 +51,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectSe
     monkeypatch.setattr(uploads, "_PART_NBYTES", 1 << 16)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "served" / "b").mkdir(parents=True)
-    with serving(tmp_path / "served") as found:
+    with running(ObjectServer(tmp_path / "served")) as found:
         yield found
 
 
