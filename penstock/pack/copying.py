@@ -42,7 +42,7 @@ from penstock.stores.pack.store import LmdbStore
 from penstock.stores.remote.object_store import ObjectInfo
 from penstock.stores.remote.opening import RemoteObjects
 from penstock.stores.remote.storage_client import StorageOptions
-from penstock.stores.remote.upload import Content, FileTarget, StoreObjects, Upload, find_rank, list_files
+from penstock.stores.remote.upload import Content, FileTarget, StoreObjects, Upload, add_suffix, find_rank, list_files
 from penstock.stores.writing import MANIFEST
 from penstock.wording import counted, format_bytes
 
@@ -300,7 +300,7 @@ class PathTarget(FileTarget):
 
     def write(self, suffix: str, content: Content) -> int:
         """Copy the parts of one file that are not there yet; see :meth:`FileTarget.write`."""
-        final, path = Path(f"{self._path}{suffix}"), Path(f"{self._partial}{suffix}")
+        final, path = Path(add_suffix(self._path, suffix)), Path(add_suffix(str(self._partial), suffix))
         if final.is_file() and final.stat().st_size == content.nbytes and content.is_same(Content.of_file(final).read):
             return 0
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -330,9 +330,9 @@ class PathTarget(FileTarget):
     def place(self, contents: Iterable[str], stale: Iterable[str]) -> None:
         """Move the files to their places, what makes the store visible last; remove those of one that was replaced."""
         for suffix in stale:
-            Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+            Path(add_suffix(self._path, suffix)).unlink(missing_ok=True)
         for suffix in sorted(contents, key=find_rank):
-            written, final = Path(f"{self._partial}{suffix}"), Path(f"{self._path}{suffix}")
+            written, final = Path(add_suffix(str(self._partial), suffix)), Path(add_suffix(self._path, suffix))
             if written.exists():
                 final.parent.mkdir(parents=True, exist_ok=True)
                 written.replace(final)
@@ -355,11 +355,12 @@ def find_contents(store: Store) -> dict[str, Content]:
     tables = [f".{field}.index" for field in store.schema.blobs]
     above = "/" if path.is_dir() else ""
     names = {f"{above}{name}" for name in (*_BESIDE, *tables)}
+    names.update(["~.idx"] if store.kind == "recordio" else [])
     shards = dict.fromkeys(store.manifest.shards.names) if isinstance(store, ShardedPack) else ()
     names.update(f"/{shard}/{name}" for shard in shards for name in (*_PACK, *tables))
     if remote is None:
         names.update([""] if not above else [f"/{MANIFEST}"] if shards else [f"/{name}" for name in list_files(path)])
-        files = {name: Path(f"{path}{name}") for name in names}
+        files = {name: Path(add_suffix(str(path), name)) for name in names}
         found = {name: Content.of_file(each) for name, each in files.items() if each.is_file()}
     else:
         assert isinstance(remote, RemoteObjects), "a store that is read"
@@ -373,7 +374,7 @@ def find_contents(store: Store) -> dict[str, Content]:
 def _open_objects(store: Store, remote: RemoteObjects, names: set[str]) -> dict[str, Content]:
     """The objects of a store, and those of some names that are there."""
     objects = StoreObjects(remote.url, remote.options)
-    infos = {f"/{name}" if name else "": ObjectInfo(nbytes, version) for name, nbytes, version in remote.objects}
+    infos = {objects.suffix(name): ObjectInfo(nbytes, version) for name, nbytes, version in remote.objects}
     with ThreadPoolExecutor(_PROBES_AT_ONCE, "penstock-find") as pool:
         more = sorted(names - set(infos))
         infos |= {name: info for name, info in zip(more, pool.map(objects.find, more), strict=True) if info is not None}

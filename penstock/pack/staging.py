@@ -107,15 +107,9 @@ class Staging:
         path = Path(location.path)
         if not location.exists():
             return  # the URL has it
-        files = {f"/{name}": path / name for name in list_files(path)} if path.is_dir() else {}
-        beside = {each.name.removeprefix(path.name): each for each in path.parent.iterdir() if each.is_file()}
-        files |= {suffix: each for suffix, each in beside.items() if suffix == "" or suffix.startswith(".")}
-        if not {".fields", "/.fields"}.isdisjoint(files):
-            shutil.rmtree(self.upload.folder)
-            raise ArgumentError(
-                "its keys or classes have no place in this format, and a sidecar pack is not read from object storage; "
-                f"write a .lmdb, got destination {self.url}"
-            )
+        objects = self.upload.objects
+        names = {f"../{name}": path.parent / name for name in list_files(path.parent)}
+        files = {objects.suffix(name): each for name, each in names.items()}
         replaces = overwrite and self.upload.objects.find(f"/{FILE}") is not None
         self.upload.write_all({suffix: Content.of_file(each) for suffix, each in files.items()}, replaces=replaces)
 

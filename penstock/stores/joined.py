@@ -26,14 +26,12 @@ from penstock.stores.common.regular_file import read_json, replace_json
 from penstock.stores.location import Location
 from penstock.stores.pack.store import LmdbStore
 from penstock.stores.problems import Problem
+from penstock.stores.writing import SIDECAR, SIDECAR_PACK
 
 __all__ = ["NUMBER", "JoinedStore", "Sidecar", "check_sidecar", "join", "sidecar_location"]
 
 NUMBER: Final = "number in the container"
 """The field of the sidecar pack that holds the number of each record in the container."""
-
-_SIDECAR: Final = "fields"
-_PACK: Final = f"{_SIDECAR}.lmdb"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ class Sidecar:
 
     def write(self, location: Location) -> None:
         """Write the file beside the container."""
-        path = location.sidecar(_SIDECAR)
+        path = location.sidecar(SIDECAR)
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_json(path, {"fingerprint": self.fingerprint, "fields": list(self.fields)})
 
@@ -66,7 +64,7 @@ class Sidecar:
         StoreError
             If it is damaged.
         """
-        path = location.sidecar(_SIDECAR)
+        path = location.sidecar(SIDECAR)
         try:
             entry = read_json(path)
             return cls(str(entry["fingerprint"]), tuple(map(str, entry["fields"])))
@@ -80,13 +78,13 @@ class Sidecar:
     @staticmethod
     def remove(location: Location) -> None:
         """Remove the file, and the pack that it names."""
-        location.sidecar(_SIDECAR).unlink(missing_ok=True)
-        shutil.rmtree(location.sidecar(_PACK), ignore_errors=True)
+        location.sidecar(SIDECAR).unlink(missing_ok=True)
+        shutil.rmtree(location.sidecar(SIDECAR_PACK), ignore_errors=True)
 
 
 def sidecar_location(location: Location) -> Location:
     """Where the sidecar pack of a container lies."""
-    return Location.from_path("lmdb", location.sidecar(_PACK))
+    return Location.from_path("lmdb", location.sidecar(SIDECAR_PACK))
 
 
 def join(store: Store) -> Store:
@@ -103,7 +101,7 @@ def join(store: Store) -> Store:
     if sidecar.fingerprint != store.fingerprint():
         store.close()
         raise StoreError(
-            f"the container was changed since {store.location.sidecar(_SIDECAR).name} was written, which names its "
+            f"the container was changed since {store.location.sidecar(SIDECAR).name} was written, which names its "
             "other fields; convert again, or remove that file to read the container alone",
             store=store.url,
         )

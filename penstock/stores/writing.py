@@ -19,13 +19,16 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 from penstock.errors import ArgumentError
 from penstock.sample import Array
 
-__all__ = ["MANIFEST", "UNFINISHED", "CommittedRecords", "FieldValues", "Skipped", "Writer"]
+__all__ = ["MANIFEST", "SIDECAR", "SIDECAR_PACK", "UNFINISHED", "CommittedRecords", "FieldValues", "Skipped", "Writer"]
 
 UNFINISHED: Final = ".unfinished.json"
 """The journal in a folder that is being written file by file; the folder cannot be opened before it is removed."""
 
 MANIFEST: Final = "manifest.json"
 """The file of a sharded pack that names its shards; written last."""
+SIDECAR: Final = "fields"
+SIDECAR_PACK: Final = f"{SIDECAR}.lmdb"
+"""The file, and the pack, that belong to a container which has no place for all fields; see :mod:`.stores.joined`."""
 
 T_prepared = TypeVar("T_prepared")
 FieldValues = Mapping[str, Sequence[object] | Array]

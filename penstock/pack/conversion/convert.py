@@ -77,8 +77,7 @@ def convert(
         True: a bar on the terminal. A callable gets the step, the number of records done and of all records, and the
         bytes so far.
     storage_options : mapping, optional
-        Of ``dst``, where it is a URL such as ``s3://bucket/photos.lmdb``; as for :func:`penstock.pack`. A format that
-        needs a sidecar pack is refused there.
+        Of ``dst``, where it is a URL such as ``s3://bucket/photos.lmdb``; as for :func:`penstock.pack`.
 
     Returns
     -------
@@ -123,8 +122,6 @@ def convert(
         target = stack.enter_context(staged(dst, storage_options, to_layout, overwrite=overwrite))
         kind, location = stores.find(target, to_write=True, layout=to_layout)
         _refuse_overlap(source.location, location)
-        if location.remote is not None:
-            _refuse_sidecar(source, kind, location)
         stores.refuse_unknown_options(kind, kind.writer, to_options or {})
         conversion = Conversion(
             source,
@@ -151,15 +148,6 @@ def _finish(report: ConvertReport, written: Location, copied_s: float, start: fl
             f"what was written is not what is in the source; nothing was removed:\n{differences}", store=str(written)
         )
     return report
-
-
-def _refuse_sidecar(source: Store, kind: type[Store], location: Location) -> None:
-    stored = kind.storable(source.schema).fields
-    if beside := [name for name, field in source.schema.fields.items() if stored.get(name) != field]:
-        raise ArgumentError(
-            f"stores of kind {kind.kind!r} have no place for {', '.join(map(repr, beside))}, and a sidecar pack is not "
-            f"read from object storage; write a .lmdb, got destination {location}"
-        )
 
 
 def _refuse_overlap(src: Location, dst: Location) -> None:

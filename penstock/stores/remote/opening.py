@@ -31,7 +31,7 @@ from penstock.stores.remote.mirror import Mirror
 from penstock.stores.remote.object_store import ObjectInfo, Peeked, Place, RefusedError
 from penstock.stores.remote.request_queue import get_fetcher
 from penstock.stores.remote.storage_client import StorageOptions
-from penstock.stores.writing import MANIFEST
+from penstock.stores.writing import MANIFEST, SIDECAR, SIDECAR_PACK
 
 __all__ = ["K", "RemoteObjects", "fetch_ends", "find_below", "find_remote"]
 
@@ -196,8 +196,9 @@ class RemoteObjects:
                     store=self.url,
                 ) from error
             made[name] = mirror = Mirror(place, name, ObjectInfo(nbytes, version), file, cache)
-            if name == FILE and HASHES in made:
-                mirror.hashes = _load_hashes(path / HASHES, made[HASHES], place)
+            hashes = name.removesuffix(FILE) + HASHES
+            if file.name == FILE and hashes in made:
+                mirror.hashes = _load_hashes(file.parent / HASHES, made[hashes], place)
             for part in self.parts.pop(name, ()):
                 if part.info == (nbytes, version):
                     mirror.put(part.begin, part.content)
@@ -258,14 +259,19 @@ def _has_manifest(place: Place, part: Peeked) -> bool:
 
 
 def _find_beside(place: Place, objects: Collection[str]) -> dict[str, ObjectInfo]:
-    """The objects that say where records are: our index of a container, that of RecordIO, a layout of LMDB."""
+    """The objects of this name that belong to a container of another program.
+
+    They say where its records are (our index of it, that of RecordIO, a layout of LMDB), or have its other fields.
+    """
     name = place.url.rpartition("/")[2]
     if [*objects] == [FILE]:
-        beside = [f".{LAYOUT_FILE}"]
-    elif [*objects] == [""] and _INDEXED.search(name):
-        beside = [f"../{name}.{INDEX_FILE}", *([f"../{name[:-4]}.idx"] if name.endswith(".rec") else [])]
+        begin, beside = ".", [f".{LAYOUT_FILE}"]
+    elif [*objects] == [""]:
+        begin, beside = f"../{name}.", [f"../{name}.{INDEX_FILE}"] if _INDEXED.search(name) else []
+        beside += [f"../{name[:-4]}.idx"] if name.endswith(".rec") else []
     else:
         return {}
+    beside += [f"{begin}{SIDECAR}", f"{begin}{SIDECAR_PACK}/{FILE}", f"{begin}{SIDECAR_PACK}/{HASHES}"]
     asked = [get_fetcher().submit(functools.partial(place.find, each), 0) for each in beside]
     found = {}
     for each, future in zip(beside, asked, strict=True):

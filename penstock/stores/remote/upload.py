@@ -17,6 +17,7 @@ import functools
 import hashlib
 import json
 import os
+import posixpath
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -41,7 +42,7 @@ from penstock.stores.remote.storage_client import StorageOptions
 from penstock.stores.remote.writable_place import WritablePlace
 from penstock.stores.writing import MANIFEST, UNFINISHED
 
-__all__ = ["NOTES", "Content", "FileTarget", "StoreObjects", "Upload", "find_rank", "list_files"]
+__all__ = ["NOTES", "Content", "FileTarget", "StoreObjects", "Upload", "add_suffix", "find_rank", "list_files"]
 
 NOTES: Final = "sent.jsonl"
 _PART_NBYTES: Final = 8 << 20
@@ -154,7 +155,7 @@ class Content:
 
 
 class StoreObjects:
-    """The objects of a store, and those beside it, by what follows its URL: ``""``, ``"/data.mdb"``, ``".source"``.
+    """The objects of a store, and those beside it, by their suffixes; see :func:`add_suffix`.
 
     Parameters
     ----------
@@ -173,7 +174,16 @@ class StoreObjects:
 
     def name(self, suffix: str) -> str:
         """The name of an object below :attr:`place`."""
-        return suffix.removeprefix("/") if self._is_root else f"{self._base}{suffix}"
+        return suffix.removeprefix("/") if self._is_root else add_suffix(self._base, suffix)
+
+    def suffix(self, name: str) -> str:
+        """The suffix of an object by its name below the URL, or beside it (``"../photos.tar.source"``)."""
+        if not name.startswith("../"):
+            return f"/{name}" if name else ""
+        beside = name[3:]
+        if beside.startswith(self._base):
+            return beside.removeprefix(self._base)
+        return f"~{beside.removeprefix(posixpath.splitext(self._base)[0])}"
 
     def find(self, suffix: str) -> ObjectInfo | None:
         """The object; None if there is none, or none that may be read."""
@@ -345,6 +355,15 @@ class Upload(FileTarget):
             if is_there(place.put(name, lambda: (part for _, part in content.parts()), content.nbytes)):
                 return content.nbytes
         raise StoreError(f"what is there is not what was sent, {_MAX_ATTEMPTS} times", store=place.name(name))
+
+
+def add_suffix(path: str, suffix: str) -> str:
+    """The path, or name, of a file of a store, by that of the store.
+
+    ``""`` is the store, ``"/data.mdb"`` a file in it, ``".source"`` one beside it, and ``"~.idx"`` one that has another
+    ending than the store.
+    """
+    return posixpath.splitext(path)[0] + suffix[1:] if suffix.startswith("~") else path + suffix
 
 
 def list_files(folder: Path) -> list[str]:

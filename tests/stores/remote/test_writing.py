@@ -153,7 +153,7 @@ def test_what_forbids_writing_is_said_before_anything_is_packed(
 
 
 def test_conversion_and_merge_write_to_urls(server: ObjectServer, photographs: Path, tmp_path: Path) -> None:
-    """With their proof and report; a format that needs a sidecar pack is refused, since it would not be read."""
+    """With their proof and report."""
     options: dict[str, Any] = {"storage_options": server.options}
     ps.pack(photographs, tmp_path / "a.lmdb")
 
@@ -166,10 +166,35 @@ def test_conversion_and_merge_write_to_urls(server: ObjectServer, photographs: P
     assert (report.store, report.ok, again.store_digest) == ("s3://b/c.lmdb", True, report.store_digest)
     with ps.open("s3://b/m.lmdb", **options) as store:
         assert len(store) == merged.records == 2 * report.records
-    for name in ("c.tar", "c.rec"):
-        with pytest.raises(ArgumentError, match="sidecar pack is not read from object storage"):
-            ps.convert(tmp_path / "a.lmdb", f"s3://b/{name}", **options)
     assert not list((tmp_path / "cache" / "penstock" / "uploads").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("url", "layout"), [("s3://b/c.tar", None), ("s3://b/c.rec", None), ("s3://b/c", "pickle-index")]
+)
+def test_a_container_has_its_other_fields_there_too(
+    server: ObjectServer, photographs: Path, tmp_path: Path, url: str, layout: str | None
+) -> None:
+    """Those of its sidecar pack: read by this process and by workers, taken away with a container that needs none."""
+    options: dict[str, Any] = {"storage_options": server.options}
+    ps.pack(photographs, tmp_path / "a.lmdb")
+    assert ps.convert(tmp_path / "a.lmdb", url, to_layout=layout, **options).ok
+
+    with ps.open(url, **options) as there, ps.open(tmp_path / "a.lmdb") as here:
+        assert (list(there.keys()), there.schema) == (list(here.keys()), here.schema)
+        for a, b in zip(there, here, strict=True):
+            assert (bytes(a.fields["image"]), a.fields["label"]) == (bytes(b.fields["image"]), b.fields["label"])
+        loader = ps.DataLoader(ps.StoreDataset(there, fields=["label"]), 4, num_workers=1, workers="processes")
+        assert sum(int(batch[0].sum()) for batch in loader) == here.column("label").sum()
+    (find_sidecar(server.root / "b") / "data.mdb").write_bytes(b"not a pack" * 1000)
+    with pytest.raises(StoreError, match=r"fields\.lmdb"):
+        ps.open(url, cache=tmp_path / "other", **options)
+
+
+def find_sidecar(bucket: Path) -> Path:
+    """The folder of the one sidecar pack in a bucket."""
+    (found,) = bucket.rglob("*fields.lmdb")
+    return found
 
 
 def kill_at(server: ObjectServer, program: str, arguments: list[str], count: int) -> bool:
@@ -225,18 +250,21 @@ def test_a_copy_has_the_same_bytes_in_every_direction(server: ObjectServer, phot
     assert not list(tmp_path.glob("*.partial"))
 
 
-def test_a_file_is_copied_with_what_lies_beside_it(server: ObjectServer, photographs: Path, tmp_path: Path) -> None:
-    """A container with a sidecar pack, there and back."""
-    ps.convert(photographs, tmp_path / "photos.tar")
-    expected = {name: each for name, each in read_files(tmp_path).items() if name.startswith("photos.tar")}
+@pytest.mark.parametrize("ending", ["tar", "rec"])
+def test_a_file_is_copied_with_what_lies_beside_it(
+    server: ObjectServer, photographs: Path, tmp_path: Path, ending: str
+) -> None:
+    """A container with a sidecar pack, and an index of another ending, there and back."""
+    ps.convert(photographs, tmp_path / f"photos.{ending}")
+    expected = {name: each for name, each in read_files(tmp_path).items() if name.startswith("photos.")}
 
-    ps.copy(tmp_path / "photos.tar", "s3://b/p.tar", storage_options=server.options)
-    ps.copy("s3://b/p.tar", tmp_path / "back" / "photos.tar", storage_options=server.options)
+    ps.copy(tmp_path / f"photos.{ending}", f"s3://b/p.{ending}", storage_options=server.options)
+    ps.copy(f"s3://b/p.{ending}", tmp_path / "back" / f"photos.{ending}", storage_options=server.options)
 
     for name, content in read_files(tmp_path / "back").items():
         assert name.endswith(".npz") or content == expected.pop(name)  # the index is made anew
     assert all(name.endswith(".npz") for name in expected)
-    assert ps.open(tmp_path / "back" / "photos.tar").schema == ps.open(tmp_path / "photos.tar").schema
+    assert ps.open(tmp_path / "back" / f"photos.{ending}").schema == ps.open(tmp_path / f"photos.{ending}").schema
 
 
 def test_another_store_is_replaced_only_with_overwrite(server: ObjectServer, photographs: Path, tmp_path: Path) -> None:
