@@ -17,7 +17,6 @@ from penstock.wording import format_bytes
 
 if TYPE_CHECKING:
     from penstock.stores.base import Store
-    from penstock.stores.location import Location
 
 __all__ = [
     "AnnotationsOption",
@@ -114,22 +113,17 @@ def open_store(
     return stores.open(store, layout=layout, **parse_options(options, classes))
 
 
-def print_reading(location: Location, records: int | None = None) -> None:
+def print_reading(store: Store, records: int | None = None, *, past_cache: bool = False) -> None:
     """Say before a command reads a store in object storage how many bytes that are: all, or those of some records."""
-    if location.remote is None:
+    if store.location.remote is None:
         return
-    from penstock import stores
-    from penstock.stores.pack.sharded import ShardedPack
-    from penstock.stores.remote.opening import RemoteObjects
+    from penstock.stores.remote.cached_stores import count_store_nbytes
 
-    assert isinstance(location.remote, RemoteObjects), "a store that is read"
-    nbytes = sum(nbytes for _, nbytes, _ in location.remote.objects)
-    if records is not None or location.scheme == ShardedPack.kind:
-        with stores.open(location) as store:
-            if isinstance(store, ShardedPack):
-                nbytes = store.manifest.committed.nbytes
-            nbytes = nbytes if records is None else nbytes * min(records, len(store)) // max(len(store), 1)
-    print_error(f"{location}: about {format_bytes(nbytes)} to read, less what is in the cache")
+    nbytes = count_store_nbytes(store)
+    if records is not None:
+        nbytes = nbytes * min(records, len(store)) // max(len(store), 1)
+    known = "whatever is in the cache" if past_cache else "less what is in the cache"
+    print_error(f"{store.url}: about {format_bytes(nbytes)} to read, {known}")
 
 
 def parse_options(options: Sequence[str] | None, classes: str | None = None) -> dict[str, object]:

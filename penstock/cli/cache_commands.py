@@ -44,10 +44,10 @@ def info(
 ) -> None:
     """Show which stores a cache folder has: by URL and version, bytes, part of the store, last use. Asks no server."""
     from penstock.stores.remote.cache import DEFAULT_NBYTES
-    from penstock.stores.remote.cached_stores import list_cached
+    from penstock.stores.remote.cached_stores import fold_shards, list_cached
 
     path = _find_folder(folder)
-    stores = list_cached(path)
+    stores = fold_shards(list_cached(path))
     nbytes = sum(each.nbytes for each in stores)
     free = shutil.disk_usage(path).free if path.is_dir() else None
     if report is ReportFormat.JSON:
@@ -79,11 +79,15 @@ def clear(
 ) -> None:
     """Delete copies of remote stores. A running reader keeps the bytes that it has, and fetches others again."""
     from penstock.stores.remote.cached_stores import clear as run
+    from penstock.stores.remote.cached_stores import fold_shards, list_cached
 
     if url is not None if everything else (url or older_than) is None:
         raise ArgumentError("give a URL, --all or --older-than, and not both a URL and --all")
-    deleted = run(_find_folder(cache), url, older_than_s=0.0 if older_than is None else _parse_age(older_than))
-    print_line(f"deleted {counted(len(deleted), 'store')}, {format_bytes(sum(each.nbytes for each in deleted))}")
+    folder = _find_folder(cache)
+    before = fold_shards(list_cached(folder))
+    found = run(folder, url, older_than_s=0.0 if older_than is None else _parse_age(older_than))
+    deleted = [each for each in before if not each.path.exists()]
+    print_line(f"deleted {counted(len(deleted), 'store')}, {format_bytes(sum(each.nbytes for each in found))}")
     print_list(map(_describe, deleted), len(deleted))
 
 
@@ -106,7 +110,7 @@ def warm(
     from penstock.progress import show_progress
     from penstock.stores.location import is_remote_url
     from penstock.stores.remote.cache import CacheFolder, parse_size
-    from penstock.stores.remote.cached_stores import count_room, list_cached
+    from penstock.stores.remote.cached_stores import count_room, count_store_nbytes, list_cached
     from penstock.stores.remote.cached_stores import warm as run
 
     if not is_remote_url(url):
@@ -114,14 +118,11 @@ def warm(
     folder = CacheFolder(_find_folder(cache), parse_size(cache_size))
     options = {**parse_options(option), "cache": folder.path, "cache_size": folder.max_nbytes}
     with stores.open(url, layout=None, **options) as store:
-        remote = store.location.remote
-        there = [each for each in list_cached(folder.path) if remote is not None and each.url == remote.url][:1]
-        for each in there:
-            missing, room = max(each.store_nbytes - each.nbytes, 0), max(count_room(folder), 0)
-            fits = "" if room >= missing else f"; the cache has room for {format_bytes(room)}, {room / missing:.0%}"
-            print_line(
-                f"{url}: {format_bytes(each.store_nbytes)}, of which {format_bytes(missing)} are to be fetched{fits}"
-            )
+        nbytes, room = count_store_nbytes(store), max(count_room(folder), 0)
+        there = sum(each.nbytes for each in list_cached(folder.path) if f"{each.url}/".startswith(f"{store.url}/"))
+        missing = max(nbytes - there, 0)
+        fits = "" if room >= missing else f"; the cache has room for {format_bytes(room)}, {room / missing:.0%}"
+        print_line(f"{url}: {format_bytes(nbytes)}, of which {format_bytes(missing)} are to be fetched{fits}")
         try:
             with show_progress("fetching") as report:
                 warmed = run(store, folder, report)

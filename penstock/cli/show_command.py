@@ -83,7 +83,7 @@ def show(
         open_store(store, classes, layout, option) as opened,
         nullcontext() if augment is None else name_user_errors(augment),
     ):
-        print_reading(opened.location, n if index is None else len(index))
+        print_reading(opened, n if index is None else len(index))
         sheet = draw(
             opened,
             n,

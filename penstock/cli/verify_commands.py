@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -20,7 +21,7 @@ from penstock.cli.arguments import (
     print_reading,
 )
 from penstock.cli.printing import print_json, print_line, print_list
-from penstock.errors import ArgumentError
+from penstock.errors import ArgumentError, PenstockError
 from penstock.wording import counted
 
 __all__ = ["verify"]
@@ -75,8 +76,9 @@ def _verify_store(
     target: str | Location = store  # found here, to say how much is read
     if is_remote_url(store):
         of_place = {name: options.pop(name) for name in stores.PLACE_OPTIONS if name in options}
-        _, target = stores.find_remote([store], layout, of_place)
-        print_reading(target)
+        kind, target = stores.find_remote([store], layout, of_place)
+        with suppress(PenstockError), kind(target, **options) as opened:  # what is wrong is found below
+            print_reading(opened, past_cache=True)
     result = run(target, source, progress=True, layout=layout, **options)
     count = len(result.problems)
     if report is ReportFormat.JSON:

@@ -40,7 +40,7 @@ def info(
     from penstock.view.info import SAMPLED
 
     with open_store(store, classes, layout, option) as opened:
-        print_reading(opened.location, SAMPLED)
+        print_reading(opened, SAMPLED)
         summary = view.info(opened)
         if as_json:
             print_json(summary.to_json())

@@ -11,15 +11,18 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from penstock.stores.base import Store
+from penstock.stores.common.regular_file import read_json
+from penstock.stores.pack.sharded import ShardedPack
 from penstock.stores.remote.cache import FREE_NBYTES, IN_USE_SECONDS, CacheFolder
+from penstock.stores.writing import MANIFEST
 from penstock.trace import Trace
 
-__all__ = ["CachedStore", "Warmed", "clear", "count_room", "list_cached", "warm"]
+__all__ = ["CachedStore", "Warmed", "clear", "count_room", "count_store_nbytes", "fold_shards", "list_cached", "warm"]
 
 _NAME: Final = re.compile("[0-9a-f]{32}")
 _BATCH: Final = 256
@@ -82,6 +85,32 @@ def list_cached(folder: Path) -> list[CachedStore]:
     return sorted(found, key=lambda each: -each.used_s)
 
 
+def fold_shards(stores: Iterable[CachedStore]) -> list[CachedStore]:
+    """The stores, with the shards of a sharded pack counted as part of it; its size is that which the manifest says."""
+    folded: dict[str, CachedStore] = {}
+    shards = []
+    for each in stores:
+        manifest = next(each.path.glob(f"*/{MANIFEST}"), None)
+        if manifest is None:
+            shards.append(each)
+            continue
+        try:
+            store_nbytes = sum(read_json(manifest)["shards"]["nbytes"])
+        except (OSError, ValueError, KeyError, TypeError):  # it is not there as a whole
+            store_nbytes = each.store_nbytes
+        folded.setdefault(each.url, each._replace(store_nbytes=store_nbytes))
+    others = []
+    for each in shards:
+        url = next((url for url in folded if each.url.startswith(f"{url}/")), None)
+        if url is None:
+            others.append(each)
+        else:
+            whole = folded[url]
+            used_s = max(whole.used_s, each.used_s)
+            folded[url] = whole._replace(nbytes=whole.nbytes + each.nbytes, used_s=used_s)
+    return sorted([*folded.values(), *others], key=lambda each: -each.used_s)
+
+
 def clear(folder: Path, url: str | None = None, *, older_than_s: float = 0.0) -> list[CachedStore]:
     """Delete copies from a cache folder.
 
@@ -113,6 +142,13 @@ def clear(folder: Path, url: str | None = None, *, older_than_s: float = 0.0) ->
             if not each.path.exists():
                 deleted.append(each)
     return deleted
+
+
+def count_store_nbytes(store: Store) -> int:
+    """Bytes of the objects of a remote store; of a sharded pack, those of the records of its shards."""
+    if isinstance(store, ShardedPack):
+        return store.manifest.committed.nbytes
+    return 0 if store.location.remote is None else store.location.remote.nbytes
 
 
 def count_room(cache: CacheFolder) -> int:

@@ -324,7 +324,11 @@ class Upload(FileTarget):
     def check(self) -> None:
         """Raise StoreError if nothing can be written there: an empty object is, and is removed."""
         name = self.objects.name(".upload")
-        self.objects.place.put(name, list, 0)
+        try:
+            self.objects.place.put(name, list, 0)
+        except StoreError as error:
+            error.where["store"] = self.url  # which a person gave
+            raise
         with contextlib.suppress(StoreError):  # who may write need not be allowed to remove
             self.objects.place.remove(name)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from penstock.errors import ArgumentError, StoreError, StoreNotFoundError
 from penstock.stores.remote import object_store as places
 from penstock.stores.remote import upload as uploads
 from penstock.stores.remote import writable_place
+from penstock.wording import format_bytes
 from tests.photographs import write_photographs
 from tests.servers import web
 from tests.servers.objects import ObjectServer
@@ -413,4 +415,41 @@ def test_commands_say_how_much_they_read(
     assert "to copy from lmdb://" in copied.stderr
     assert "s3://b/a.lmdb: 13 records from lmdb://" in copied.stdout
     assert [output.exit_code for output in (copied, *outputs)] == [0] * 4
-    assert all(" to read, less what is in the cache" in output.stderr for output in outputs)
+    assert " to read, whatever is in the cache" in outputs[0].stderr
+    assert all(" to read, less what is in the cache" in output.stderr for output in outputs[1:])
+
+
+def test_the_command_line_knows_sharded_packs_and_folders(
+    server: ObjectServer, photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their sizes are those of all shards, and of all images; the cache lists a sharded pack once."""
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    runner, cache = CliRunner(), str(tmp_path / "folder")
+    ps.pack(photographs, "s3://b/p.lmdb", shard_size=60_000)
+    shutil.copytree(photographs, server.root / "b" / "images")
+    shards = json.loads((server.root / "b" / "p.lmdb" / "manifest.json").read_text())["shards"]
+    size = format_bytes(sum(shards["nbytes"]))
+
+    warmed = runner.invoke(app, ["cache", "warm", "s3://b/p.lmdb", "--cache", cache])
+    listed = runner.invoke(app, ["cache", "info", cache])
+    shown = [
+        runner.invoke(app, ["info", url]) for url in ("s3://b/p.lmdb", "s3://b/images", "s3://b/p.lmdb/00000.lmdb")
+    ]
+    cleared = runner.invoke(app, ["cache", "clear", "s3://b/p.lmdb", "--cache", cache])
+
+    assert len(shards["names"]) > 2
+    assert f"s3://b/p.lmdb: {size}, of which " in warmed.stdout
+    assert ": 1 store, " in listed.stdout
+    assert f" of {size} (100%)" in listed.stdout
+    assert [each.exit_code for each in shown] == [0, 0, 0], shown
+    assert all(" to read, less what is in the cache" in each.stderr for each in shown)
+    assert "deleted 1 store, " in cleared.stdout
+    assert not list(Path(cache).glob("*/about.json"))
+
+
+def test_a_bucket_that_is_not_there_is_named(server: ObjectServer, photographs: Path) -> None:
+    """By the URL that was given, before anything is read."""
+    with pytest.raises(StoreNotFoundError, match="no bucket 'other'") as caught:
+        ps.pack(photographs, "s3://other/p.lmdb", storage_options=server.options)
+    assert caught.value.where["store"] == "s3://other/p.lmdb"

@@ -95,12 +95,12 @@ def describe_remote(loader: WatchedLoader) -> dict[str, int | str]:
         return {}
     location = _find_location(loader.dataset)
     source = None if location is None else location.remote
-    objects = getattr(source, "objects", ())
+    manifest = getattr(getattr(loader.dataset, "store", None), "manifest", None)  # of a sharded pack
     return {
         **asdict(counts),
         "url": "" if source is None else source.url,
-        "objects": len(objects),
-        "store_nbytes": sum(nbytes for _, nbytes, _ in objects),
+        "objects": len(manifest.shards.names if manifest is not None else getattr(source, "objects", ())),
+        "store_nbytes": 0 if source is None else source.nbytes if manifest is None else manifest.committed.nbytes,
         "cache_nbytes": getattr(source, "cache_nbytes", 0),
     }
 
