@@ -14,7 +14,7 @@ import pytest
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from penstock.doctor.judge import analysis
-from penstock.doctor.judge.advice import CANDIDATES
+from penstock.doctor.judge.advice import CANDIDATES, num_workers
 from penstock.doctor.judge.advice.loader_arguments import find_persistent_workers
 from penstock.doctor.judge.analysis import _is_faster, diagnose
 from penstock.doctor.judge.diagnosis import Advice, Measured
@@ -351,9 +351,12 @@ def test_a_gain_is_at_most_that_of_a_loader_that_costs_nothing() -> None:
         assert all(candidate.predicted <= max(most, 1.0) + 1e-9 for candidate in candidates(rule, recording))
 
 
-def test_first_workers_come_with_one_thread_in_the_main_process() -> None:
+def test_first_workers_come_with_one_thread_in_the_main_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trials compute with one thread there; the advice says so where that is no loss, and its gain is counted."""
+    monkeypatch.setattr(num_workers, "count_threads", lambda: 2)
     recording = record(replace(DECODING, workers=0))
+    (found,) = candidates("num_workers", recording)
+    assert "thread" in found.change  # it was not tried, and there are more threads and workers than cores
     recording.thread_gain = ThreadGain(2, 1.2, 1.3)
     (found,) = candidates("num_workers", recording)
 
@@ -422,7 +425,7 @@ def test_trials_with_one_thread_are_compared_with_the_script(
     """Where the script computes with several threads and was not run with one, its own speed says what that loses."""
     situation = examine(record(replace(DECODING, workers=0)))
     (candidate,) = CANDIDATES.get("num_workers")(situation)
-    monkeypatch.setattr(analysis, "_count_threads", lambda: threads)
+    monkeypatch.setattr(analysis, "count_threads", lambda: threads)
 
     work = analysis._Work(situation, 0.0, None)
 

@@ -13,7 +13,6 @@ Called by :func:`penstock.doctor.watch` and ``penstock doctor`` when the script 
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -23,7 +22,7 @@ from penstock.doctor.checks.script.batch_places import BatchPlaces
 from penstock.doctor.checks.traps import find_traps, name_in_verdict
 from penstock.doctor.judge.advice import CANDIDATES
 from penstock.doctor.judge.diagnosis import Advice, Measured
-from penstock.doctor.judge.situation import Situation, examine, rename_copies
+from penstock.doctor.judge.situation import Situation, count_threads, examine, rename_copies
 from penstock.doctor.judge.stage_costs import find_slow_samples
 from penstock.doctor.judge.verdict import decide, find_limit
 from penstock.doctor.reports.text_report import Diagnosis
@@ -209,7 +208,7 @@ class _Work:
         situation = self.situation
         if candidate.rule != "num_workers" or situation.pipeline.workers:
             return 1.0
-        if situation.recording.thread_gain is None and present and _count_threads() > 1:
+        if situation.recording.thread_gain is None and present and count_threads() > 1:
             return min(present / situation.steps.delivered, 1.0)
         return situation.one_thread_gain
 
@@ -230,7 +229,7 @@ class _Work:
         delivered = self.situation.steps.delivered
         if not 0.67 <= present / delivered <= 1.5:
             why = "files may now be in the page cache, or other programs may run"
-            threads = _count_threads()
+            threads = count_threads()
             if not self.situation.pipeline.workers and threads > 1:
                 why = f"torch computes with one thread there, and with {threads} in the script; or {why}"
             self.notes.append(
@@ -251,11 +250,6 @@ class _Work:
         kept.sort(key=lambda advice: -advice.estimate())
         untried.sort(key=lambda advice: -advice.predicted)
         return [*kept, *untried[:_UNTRIED]]
-
-
-def _count_threads() -> int:
-    torch = sys.modules.get("torch")
-    return 1 if torch is None else int(torch.get_num_threads())
 
 
 def _is_faster(ratio: Measured) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from penstock.doctor.judge.stage_costs import (
 from penstock.doctor.trials.emulated_trainer import StepShape
 from penstock.doctor.watching.recording import BATCH, SAMPLE, WORK_STAGES, Recording
 
-__all__ = ["Situation", "Stragglers", "examine", "rename_copies"]
+__all__ = ["Situation", "Stragglers", "count_threads", "examine", "rename_copies"]
 
 _SLOW: Final = 20.0
 """A straggler takes this many times as long as the median sample,"""
@@ -177,6 +178,12 @@ class Situation:
 def _predict_idle(pipeline: TrainingPipeline) -> float:
     """Batches per second on a machine without other programs, by the model."""
     return predict(replace(pipeline, background=0.0)).batches_per_s
+
+
+def count_threads() -> int:
+    """Threads with which torch computes in this process, that of the script."""
+    torch = sys.modules.get("torch")
+    return 1 if torch is None else int(torch.get_num_threads())
 
 
 def examine(recording: Recording, loader: object = None) -> Situation:

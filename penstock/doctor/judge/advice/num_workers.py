@@ -14,7 +14,7 @@ from penstock.doctor.checks.subject import Subject
 from penstock.doctor.judge.advice.loader_arguments import advise_arguments
 from penstock.doctor.judge.diagnosis import ONE_THREAD, Advice
 from penstock.doctor.judge.queueing import TrainingPipeline, Work, predict
-from penstock.doctor.judge.situation import Situation
+from penstock.doctor.judge.situation import Situation, count_threads
 
 __all__ = ["fewest_near_best", "find", "with_workers"]
 
@@ -51,7 +51,9 @@ def find(situation: Situation) -> Iterator[Advice]:
             gain = min(gain, situation.idle_gain_of(changed))
         doubt = 0.5 if rule == "fewer-workers" else 0.2
         advice = advise_arguments({"num_workers": number}, reason, gain, rule=rule, doubt=doubt)
-        if not pipeline.workers and situation.recording.thread_gain and situation.one_thread_gain >= _NO_LOSS:
+        tried = situation.recording.thread_gain
+        crowds = count_threads() + number > cores if tried is None else tried.middle >= _NO_LOSS
+        if not pipeline.workers and crowds and count_threads() > 1:
             advice = _add_thread(advice)
         yield _divide_stream(advice) if not pipeline.workers and _gives_all(situation.loader) else advice
 
