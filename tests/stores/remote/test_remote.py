@@ -86,10 +86,13 @@ def test_what_was_fetched_once_is_not_fetched_again(server: WebServer) -> None:
     """By another store, as in another process or run; the place is asked whether the pack is still the same."""
     with open_remote(server, "photos.lmdb") as store:
         expected = content(store)
+    wait_until_quiet()
+    before = server.ranges
     with open_remote(server, "photos.lmdb") as store:
         asked = server.ranges
         assert content(store) == expected
     assert server.ranges == asked
+    assert asked - before == 7  # whether there are a file, a pack, its hashes, with their ends; or a manifest
     assert (server.root.parent / "cache").stat().st_mode & 0o777 == 0o700
 
 

@@ -172,7 +172,7 @@ def test_writers_are_killed_on_a_faulty_network(server: S3Server, tmp_path: Path
     chance, kills = random.Random(0), 0
 
     def start(seed: int) -> subprocess.Popen[bytes]:
-        server.set_faults(seed=seed, jitter_ms=60, **FAULTS)  # a run takes longer than what is waited for
+        server.set_faults(seed=seed, jitter_ms=200, **FAULTS)  # a run takes longer than what is waited for
         return subprocess.Popen([sys.executable, "-c", WRITER, *arguments], env=environment)
 
     for turn in range(20):
@@ -188,7 +188,7 @@ def test_writers_are_killed_on_a_faulty_network(server: S3Server, tmp_path: Path
     server.set_faults()
     folder = tmp_path / "down.lmdb" if what == "down" else server.root / "bucket" / "target.lmdb"
     assert read_files(folder) == read_files(tmp_path / "expected.lmdb")
-    assert kills > 2
+    assert kills > 5
     assert not list(tmp_path.glob("*.partial"))
     assert not list((tmp_path / "cache" / "penstock" / "uploads").glob("*"))
 
