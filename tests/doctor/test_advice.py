@@ -17,8 +17,9 @@ from penstock.doctor.judge import analysis
 from penstock.doctor.judge.advice import CANDIDATES, num_workers
 from penstock.doctor.judge.advice.loader_arguments import find_persistent_workers
 from penstock.doctor.judge.analysis import _is_faster, diagnose
-from penstock.doctor.judge.diagnosis import Advice, Measured
+from penstock.doctor.judge.diagnosis import ONE_THREAD, Advice, Measured
 from penstock.doctor.judge.situation import examine
+from penstock.doctor.judge.verdict import decide, find_limit
 from penstock.doctor.watching.recording import Recording, ThreadGain
 from tests.doctor.simulator import Script, simulate
 
@@ -277,6 +278,21 @@ def test_one_thread_is_advised_first_where_the_script_was_faster_with_it() -> No
     assert advice["num_workers"] is not None
     assert advice["num_workers"].median > 3
     assert "torch.set_num_threads(1)" in next(each for each in diagnosis.advice if each.rule == "main-threads").code
+
+
+def test_a_change_that_gains_more_than_one_thread_names_the_stage() -> None:
+    """Else one thread does."""
+    recording = record(READING)
+    recording.thread_gain = ThreadGain(2, 1.4, 1.4)
+    situation = examine(recording, None)
+    threads = Advice("main-threads", ONE_THREAD, "It was faster.", 1.4, Measured(1.4, 1.4, 1.4, 2))
+    uint8 = Advice("uint8", "send uint8", "It is less.", 2.0, Measured(2.0, 1.9, 2.1, 4))
+
+    alone = decide(situation, find_limit(situation), {"main-threads": threads})
+    beside = decide(situation, find_limit(situation), {"main-threads": threads, "uint8": uint8})
+
+    assert alone.stage == "threads"
+    assert beside.stage == "read"
 
 
 @pytest.mark.parametrize("lowest", [0.4, 1.05])

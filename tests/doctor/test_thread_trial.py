@@ -33,14 +33,19 @@ def make_steps(count: int) -> list[int]:
     return [40 * MS] * count
 
 
-def test_steps_with_one_thread_are_compared_with_those_before_and_after() -> None:
-    """The first step of a part, and steps in which an epoch begins, count in none."""
-    trial, now, seen = ThreadTrial(), 1000 * MS, []
+@pytest.mark.parametrize(("wasted_ms", "gain"), [(2, ThreadGain(3, 3.0, 4.0)), (1, None)])
+def test_steps_with_one_thread_are_compared_with_those_before_and_after(
+    wasted_ms: int, gain: ThreadGain | None
+) -> None:
+    """The first step of a part, and steps in which an epoch begins, count in none; threads that wait must be seen."""
+    now, spent, seen = 1000 * MS, 0, []
+    trial = ThreadTrial(lambda: spent)
     epoch = object()
     assert trial.begin(now, epoch, make_steps(9))
 
     for number in range(30):
         now += (10 if torch.get_num_threads() == 1 else 30) * MS
+        spent += (5 if torch.get_num_threads() == 1 else 5 + wasted_ms) * MS
         if number == 4:
             epoch, now = object(), now + 500 * MS
         if not trial.goes_on(now, epoch):
@@ -48,7 +53,7 @@ def test_steps_with_one_thread_are_compared_with_those_before_and_after() -> Non
         seen.append(torch.get_num_threads())
 
     assert seen == [1] * 9 + [3] * 9
-    assert trial.gain == ThreadGain(3, 3.0, 4.0)
+    assert trial.gain == gain
     assert trial.ended_ns == now
     assert not trial.goes_on(now + MS, epoch)
 
@@ -85,7 +90,7 @@ class Slow(td.Dataset[Any]):
 
 
 def test_a_script_that_waits_is_run_with_one_thread_for_some_steps() -> None:
-    """They come before the last normal step, and are no steps of the recording."""
+    """They come before the last normal step, and are no steps of the recording; sleeping wastes no processor time."""
 
     class Enough(Exception):  # noqa: N818  # it is no error
         pass
@@ -111,6 +116,6 @@ def test_a_script_that_waits_is_run_with_one_thread_for_some_steps() -> None:
         watcher.close()
 
     assert recording is not None
-    assert recording.thread_gain is not None
+    assert recording.thread_gain is None
     assert seen == [3] * 16 + [1] * 9 + [3] * (9 + 6)
     assert recording.steps.replayed.tolist() == [False] * 15 + [True] * 5

@@ -112,7 +112,7 @@ def _choose(situation: Situation, limit: Limit, candidates: Mapping[str, Advice]
         return "none", "The script took no batch from a loader, so there is nothing to judge."
     if limit == "copy":
         return "copy", f"Copies to the device limit the training: they take {steps.copy_share:.0%} of the time."
-    if _gain("main-threads", candidates) >= _MUCH_SLOWER:
+    if _gain("main-threads", candidates) >= max(_MUCH_SLOWER, _best_without_threads(candidates)):
         threads = situation.recording.thread_gain.threads if situation.recording.thread_gain is not None else 0
         return "threads", (
             f"Too many threads compute: torch uses {threads} in the main process, for {pipeline.cores:g} cores, and "
@@ -182,6 +182,13 @@ def _gain(rule: str, candidates: Mapping[str, Advice]) -> float:
     """The gain of a change, by the model and by what was measured; 1 if it is no candidate."""
     candidate = candidates.get(rule)
     return 1.0 if candidate is None else candidate.estimate()
+
+
+def _best_without_threads(candidates: Mapping[str, Advice]) -> float:
+    """The largest measured gain of a change that leaves the threads of the main process; 1 if there is none."""
+    with_threads = {"main-threads", "num_workers"}  # first workers are tried with one thread
+    measured = [each.measured for each in candidates.values() if each.rule not in with_threads]
+    return max((each.median for each in measured if each is not None), default=1.0)
 
 
 def _judge_workers(situation: Situation, limit: Limit, candidates: Mapping[str, Advice]) -> str | None:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from penstock.doctor.watching.recording import ThreadGain
@@ -27,26 +28,36 @@ _LEAST_STEPS: Final = 3
 _MOST_NS: Final = 5_000_000_000
 """Time of one part, after the least steps."""
 _LONGEST_STEP_NS: Final = 5_000_000_000
+_LEAST_WASTE: Final = 0.05
+"""Processor time that threads which wait for one another take of a step, as a part of its time. Below it, steps differ
+for other reasons: workers that start, batches that were ready."""
 
 
 class ThreadTrial:
     """Measures steps between two requests of batches.
+
+    Parameters
+    ----------
+    processor_ns : callable
+        The processor time of this process so far, in ns.
 
     Attributes
     ----------
     begun_ns, ended_ns : int
         When it was begun and ended; 0 if it was not.
     gain : ThreadGain, optional
-        What it has found.
+        What it has found; None where steps take no more processor time with the usual threads than with one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, processor_ns: Callable[[], int] = time.process_time_ns) -> None:
         self.begun_ns = self.ended_ns = 0
         self.gain: ThreadGain | None = None
         self._threads = 0
         self._usual_ns = 0.0
-        self._parts: list[list[int]] = []
-        self._last: tuple[object, int] = (None, 0)
+        self._parts: list[list[tuple[int, int]]] = []
+        """Time, and processor time of this process, of the steps of each part."""
+        self._last: tuple[object, int, int] = (None, 0, 0)
+        self._processor_ns = processor_ns
 
     def begin(self, now: int, epoch: object, times_ns: Sequence[int]) -> bool:
         """Begin, if torch computes with several threads: the batch that arrives now belongs to it. Once only.
@@ -60,7 +71,8 @@ class ThreadTrial:
         self._usual_ns = statistics.mean(times_ns[-_MOST_STEPS:])
         if self._usual_ns > _LONGEST_STEP_NS:
             return False
-        self.begun_ns, self._threads, self._parts, self._last = now, threads, [[]], (epoch, now)
+        self.begun_ns, self._threads, self._parts = now, threads, [[]]
+        self._last = epoch, now, self._processor_ns()
         torch.set_num_threads(1)
         return True
 
@@ -68,19 +80,23 @@ class ThreadTrial:
         """Whether the next step belongs to it. Called when a batch is asked for: the step before has ended."""
         if not self._parts or self.ended_ns:
             return False
-        part = self._parts[-1]
+        part, spent = self._parts[-1], self._processor_ns()
         if self._last[0] is epoch:
-            part.append(now - self._last[1])
-        self._last = epoch, now
-        if len(part) <= _LEAST_STEPS or (len(part) <= _MOST_STEPS and sum(part) < _MOST_NS):
+            part.append((now - self._last[1], spent - self._last[2]))
+        self._last = epoch, now, spent
+        if len(part) <= _LEAST_STEPS or (len(part) <= _MOST_STEPS and sum(step for step, _ in part) < _MOST_NS):
             return True
         sys.modules["torch"].set_num_threads(self._threads)
         if len(self._parts) == 1:
             self._parts.append([])
             return True
         self.ended_ns = now
-        one, after = (statistics.mean(steps[1:]) for steps in self._parts)  # threads start in the first step
-        self.gain = ThreadGain(self._threads, *sorted([self._usual_ns / one, after / one]))
+        (one, one_spent), (after, after_spent) = (
+            map(statistics.mean, zip(*part[1:], strict=True))  # threads start in the first step
+            for part in self._parts
+        )
+        if after_spent - one_spent >= _LEAST_WASTE * after:
+            self.gain = ThreadGain(self._threads, *sorted([self._usual_ns / one, after / one]))
         return False
 
     def stop(self) -> None:
