@@ -30,9 +30,6 @@ MAX_NBYTES: Final = 128 << 20
 """Bytes that are asked for at once, of all requests of all ranks on this machine."""
 _FIRST_NBYTES: Final = 16 << 20
 """The same at first, and where requests are slow: on a slow line all of many would time out."""
-_LEAST_REQUESTS: Final = 16
-_LEAST_NBYTES: Final = 4 << 20
-"""What each of many ranks may ask for."""
 _SLOW_SECONDS: Final = 8.0
 _READ_NBYTES: Final = 4 << 20
 _READ_AHEAD: Final = 12
@@ -59,10 +56,8 @@ class Fetcher:
         self._is_waking = False
         self.local_ranks = _count_local_ranks()
         """Ranks on this machine: each has this part of every limit."""
-        self._max_nbytes = max(MAX_NBYTES // self.local_ranks, _LEAST_NBYTES)
-        self._max_requests = max(MAX_REQUESTS // self.local_ranks, _LEAST_REQUESTS)
-        self._first_nbytes = min(_FIRST_NBYTES, self._max_nbytes)
-        self._most_nbytes, self._most_requests = self._first_nbytes, min(_FIRST_REQUESTS, self._max_requests)
+        self._most_nbytes = min(_FIRST_NBYTES, self._max_nbytes)
+        self._most_requests = min(_FIRST_REQUESTS, self._max_requests)
         self.seconds = 0.05
         """How long a request takes: a mean in which later ones weigh more."""
         self.rate = 100e6 / self.local_ranks
@@ -98,6 +93,14 @@ class Fetcher:
         else:
             return  # the next thread that is done takes it
         self._is_waking = True
+
+    @property
+    def _max_nbytes(self) -> int:
+        return MAX_NBYTES // self.local_ranks
+
+    @property
+    def _max_requests(self) -> int:
+        return max(MAX_REQUESTS // self.local_ranks, 1)
 
     @property
     def patience(self) -> float:
@@ -153,7 +156,7 @@ class Fetcher:
             self._nbytes -= nbytes
             if seconds is not None:
                 most = self._most_nbytes + nbytes if seconds < _SLOW_SECONDS else self._most_nbytes // 2
-                self._most_nbytes = min(max(most, self._first_nbytes), self._max_nbytes)
+                self._most_nbytes = min(max(most, _FIRST_NBYTES), self._max_nbytes)
                 if nbytes:  # other calls wait for requests
                     self.seconds += 0.05 * (seconds - self.seconds)
                 self._most_requests = min(self._most_requests + 1, self._max_requests)
