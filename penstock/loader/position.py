@@ -157,7 +157,10 @@ def _divide_rest(position: Position, processes: int, stream: DivisibleStream) ->
     """Divide what the workers of a stream have left among those that there are now, unless they are the same."""
     workers = [position.workers.get(number, WorkerPosition()) for number in range(max(1, position.processes))]
     if any(worker.state is None or worker.state["iterator"] is None for worker in workers):
-        raise StateError("the state has no state of an iterator for some worker: it was taken of another dataset")
+        raise StateError(
+            "the state has no state of an iterator for some worker: it was taken of another dataset, or some rank had "
+            "not begun its epoch; take states at a step that all ranks make"
+        )
     states = [worker.state["iterator"] for worker in workers]
     divided = stream.divide_states(states, max(1, processes))
     position.processes, position.is_stream, position.of_ranks = processes, True, 1

@@ -50,8 +50,10 @@ def dump(position: Position, seed: int, order: Order) -> StateDict:
 def _dump_workers(position: Position) -> StateDict | None:
     """What each worker process has drawn, and its states; None where nothing is to be resumed in workers."""
     workers = [position.workers.get(number, WorkerPosition()) for number in range(position.processes)]
-    is_needed = position.is_stream or any(worker.state is not None or worker.rng is not None for worker in workers)
-    if not (workers and position.batches and is_needed):
+    has_states = any(worker.state is not None for worker in workers)
+    is_needed = position.is_stream or has_states or any(worker.rng is not None for worker in workers)
+    has_begun = position.batches or (position.is_stream and has_states)  # another rank may be further than this one
+    if not (workers and has_begun and is_needed):
         return None
     return {
         "last": -1 if position.last_worker is None else position.last_worker,

@@ -30,6 +30,7 @@ from penstock.sample import State, StateDict
 __all__ = ["DivisibleStream", "ReaderState", "divide_readers", "start_readers"]
 
 VERSION: Final = 1
+_MOST_READERS: Final = 1 << 20
 
 
 @runtime_checkable
@@ -44,17 +45,8 @@ class DivisibleStream(Protocol):
     def start_states(self, epoch: int, num_workers: int) -> list[StateDict]:
         """The states of the iterators at the beginning of an epoch.
 
-        Parameters
-        ----------
-        epoch : int
-            Number of the epoch.
-        num_workers : int
-            Number of iterators of this rank: of worker processes, or 1.
-
-        Returns
-        -------
-        list of dict
-            One for each worker, in the order of their numbers.
+        ``num_workers`` is the number of iterators of this rank: of worker processes, or 1. Returns one state for each,
+        in the order of their numbers.
         """
         ...
 
@@ -130,11 +122,13 @@ class ReaderState:
             raise StateError(f"the version of a stream's state must be {VERSION}, got {state.get('version')!r:.80}")
         try:
             found = cls(**{each.name: copy.deepcopy(state[each.name]) for each in fields(cls)})
-            for count in (found.epoch, found.readers, found.reader, found.taken, found.quota or 0):
+            for count in (found.epoch, found.readers, found.reader, found.taken):
                 _count(count)
-            for rest in (state, *([] if found.quota is None else [state["origin"]])):
-                _Rest.parse(rest, parts)
-            if found.reader >= found.readers:
+            found.begun, found.left = _Rest.parse(state, parts).begun, [list(run) for run in found.left]
+            if found.quota is not None:
+                _count(found.quota)
+                _Rest.parse(state["origin"], parts)
+            if not found.reader < found.readers <= _MOST_READERS:
                 raise ValueError(f"reader {found.reader} of {found.readers}")  # noqa: TRY301  # one place says it
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise StateError(f"the state of a stream's reader is damaged: {error!r:.200}") from error
@@ -190,23 +184,14 @@ class _Rest:
 
     def advance(self, items: int, counts: NDArray[np.int64]) -> _Rest:
         """What is left after a reader has consumed ``items``."""
-        begun = [list(pair) for pair in self.begun]
-        while begun and items:
-            step = min(items, int(counts[begun[0][0]]) - begun[0][1])
-            items -= step
-            begun[0][1] += step
-            if begun[0][1] >= counts[begun[0][0]]:
-                del begun[0]
-            else:
-                return _Rest(begun, self.left)
-        if not items:
-            return _Rest(begun, self.left)
-        ends = np.cumsum(counts[self.left])
+        parts = np.concatenate([np.array([part for part, _ in self.begun], np.int64), self.left])
+        consumed = np.array([count for _, count in self.begun] + [0] * len(self.left), np.int64)
+        ends = np.cumsum(counts[parts] - consumed)
         done = int(np.searchsorted(ends, items, side="right"))
-        items -= int(ends[done - 1]) if done else 0
-        if items and done < len(self.left):
-            return _Rest([[int(self.left[done]), items]], self.left[done + 1 :])
-        return _Rest([], self.left[done:])
+        consumed[done : done + 1] += items - (ends[done - 1] if done else 0)
+        begun = max(len(self.begun), done + int(consumed[done : done + 1].any()))
+        pairs = zip(parts[done:begun].tolist(), consumed[done:begun].tolist(), strict=True)
+        return _Rest([list(pair) for pair in pairs], parts[begun:])
 
     def runs(self) -> list[list[int]]:
         """:attr:`left` as ranges, in its order: few, as readers take parts in turn."""

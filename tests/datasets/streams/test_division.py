@@ -176,6 +176,66 @@ def test_states_of_different_steps_are_refused() -> None:
             iter(first).load_state_dict(state)
 
 
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=8,
+)
+
+
+@given(
+    name=st.sampled_from(["epoch", "readers", "reader", "begun", "left", "taken", "quota", "origin"]),
+    value=JSON | st.lists(st.lists(st.integers(-2, 12), min_size=2, max_size=3), max_size=3),
+    inside=st.booleans(),
+)
+def test_a_damaged_state_is_refused_or_read(name: str, value: Any, inside: bool) -> None:
+    """Whatever a field holds, the state is an error of ours, or leaves no more than the stream has."""
+    dataset = make_stream([2] * 9, counts=[2] * 9, even=True, num_replicas=1, rank=0)
+    (state,) = dataset.start_states(0, 1)
+    if inside:
+        state["origin"][name] = value
+    else:
+        state[name] = value
+
+    try:
+        (divided,) = dataset.divide_states([state], 1)
+        found = list(begin(dataset, [divided])[0])
+    except StateError:
+        return
+
+    assert len(found) <= 18
+
+
+def test_a_resume_reads_one_window_and_decodes_nothing() -> None:
+    """Records that are passed over are read again, not transformed; without a shuffle they are not even read."""
+    read: list[int] = []
+    made: list[int] = []
+
+    class Counted(NumberedShards):
+        def read_shard(self, *args: Any, **more: Any) -> Any:
+            for record in super().read_shard(*args, **more):
+                read.append(record.fields["number"])
+                yield record
+
+    def note(number: int) -> int:
+        made.append(number)
+        return number
+
+    for settings, most in (({}, 1), ({"shuffle": True, "window": 2, "buffer": 3}, 20)):
+        dataset = ps.StreamDataset(Counted.of([10] * 8), "number", note, **settings)  # type: ignore[arg-type]  # of any type
+        reader = iter(dataset)
+        head = list(itertools.islice(reader, 37))
+        (again,) = begin(dataset, [reader.state_dict()])
+        read.clear()
+        made.clear()
+
+        following = next(again)
+
+        assert following not in head
+        assert made == [following]
+        assert len(read) <= most
+
+
 def test_a_state_stays_small() -> None:
     """A million shards, two of which are begun, take less than a kilobyte; also after they were divided anew."""
 

@@ -208,6 +208,18 @@ def test_batches_that_come_out_of_order_are_counted(kind: str) -> None:
     assert sorted(found) == WHOLE
 
 
+def test_batches_beyond_a_gap_stay_with_as_many_workers() -> None:
+    """Threads that deliver out of order have one reader: with batches beyond a gap only the same reader continues."""
+    loader = make("penstock", ("threads", 2), in_order=False)
+    walk = iter(loader)
+    next(walk)
+    state = loader.state_dict() | {"ahead": [[3, 4]]}
+
+    with pytest.raises(StateError, match="batches beyond a gap"):
+        make("penstock", ("processes", 2)).load_state_dict(state)
+    make("penstock", ("threads", 3), in_order=False).load_state_dict(state)
+
+
 def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
     """The next one reads on where it was; random numbers of global generators belong to samples, too, if asked for."""
     marker = tmp_path / "died"
