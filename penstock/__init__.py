@@ -28,9 +28,11 @@ if TYPE_CHECKING:
         ConcatDataset,
         Dataset,
         IterableDataset,
+        PartitionedDataset,
         Split,
         StackDataset,
         StoreDataset,
+        StreamDataset,
         Subset,
         random_split,
         split,
@@ -61,7 +63,7 @@ if TYPE_CHECKING:
         UnsupportedImageError,
         WorkerError,
     )
-    from penstock.loader import DataLoader
+    from penstock.loader import DataLoader, merge_states
     from penstock.nested import NestedTensor
     from penstock.pack import convert, copy, index, merge, pack, verify
     from penstock.ragged import Padded, Ragged
@@ -116,6 +118,7 @@ __all__ = [
     "OptionalPackageError",
     "PackError",
     "Padded",
+    "PartitionedDataset",
     "PenstockError",
     "Ragged",
     "RandomSampler",
@@ -137,6 +140,7 @@ __all__ = [
     "StoreError",
     "StoreFormatError",
     "StoreNotFoundError",
+    "StreamDataset",
     "Subset",
     "SubsetRandomSampler",
     "UnsupportedImageError",
@@ -153,6 +157,7 @@ __all__ = [
     "get_worker_info",
     "index",
     "merge",
+    "merge_states",
     "open",
     "pack",
     "random_split",
@@ -164,8 +169,8 @@ __all__ = [
 
 _MODULES: Final = {
     "penstock.collate": "default_collate default_convert",
-    "penstock.datasets": "ArrayDataset BatchForm ChainDataset ConcatDataset Dataset IterableDataset Split StackDataset "
-    "StoreDataset Subset random_split split",
+    "penstock.datasets": "ArrayDataset BatchForm ChainDataset ConcatDataset Dataset IterableDataset PartitionedDataset "
+    "Split StackDataset StoreDataset StreamDataset Subset random_split split",
     "penstock.datasets.mixing.copy_paste": "CopyPaste",
     "penstock.datasets.mixing.mosaic": "Mosaic",
     "penstock.datasets.mixing.sample_mixup": "SampleMixUp",
@@ -173,7 +178,7 @@ _MODULES: Final = {
     "ImageTooLargeError IncompleteStoreError OptionalPackageError PackError PenstockError RecordIndexError "
     "RecordKeyError SampleError StallError StateError StoreError StoreFormatError StoreNotFoundError "
     "UnsupportedImageError WorkerError",
-    "penstock.loader": "DataLoader",
+    "penstock.loader": "DataLoader merge_states",
     "penstock.nested": "NestedTensor",
     "penstock.pack": "convert copy index merge pack verify",
     "penstock.ragged": "Padded Ragged",

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 from penstock.datasets.base import is_iterable, look_ahead, prefetch
 from penstock.datasets.fingerprints import get_fingerprint
+from penstock.datasets.streams.division import DivisibleStream
 from penstock.errors import StateError
 from penstock.loader.plan import SamplerPlan, TaskPlan, plan_ahead, plan_batches, plan_samples
 from penstock.loader.position import Position
@@ -238,7 +239,9 @@ def place_on_ranks(position: Position, state: Mapping[str, State], order: Order)
     """
     saved, ranks = state.get("ranks"), order.ranks
     if ranks is None or saved is None:
-        check_order(state["order"], order.describe())
+        # Items are consumed, not batches, of a stream that is divided anew.
+        free = frozenset({"batch_size"}) if isinstance(order.dataset, DivisibleStream) else frozenset[str]()
+        check_order(state["order"], order.describe(), besides=free)
         return position
     if not isinstance(saved, Mapping) or {"num_replicas", "origin"} - saved.keys():
         raise StateError(f"the state's ranks must have num_replicas and origin, got {saved!r:.200}")

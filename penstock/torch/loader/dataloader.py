@@ -26,6 +26,7 @@ from penstock.loader.epoch import Epoch
 from penstock.loader.faults import LeftOutLog
 from penstock.loader.order import Fingerprint
 from penstock.loader.recipe import Memory
+from penstock.loader.state import split_merged
 from penstock.loader.statistics import LoaderStatistics
 from penstock.sample import Batch, DatasetLike, Index, Sample, SamplerLike, State, StateDict
 from penstock.samplers.base import check_count, check_seed
@@ -287,9 +288,13 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
         self._resume = None
         if given == {}:
             return
-        own = given.get("penstock")
-        if isinstance(own, Mapping) and "order" in own:
-            check_state(own, self._make_settings().order)
+        order = self._make_settings().order
+        for part in split_merged(given):
+            own = part.get("penstock")
+            if isinstance(own, Mapping) and "order" in own:
+                check_state(own, order)
+        if not order.is_stream:
+            given = split_merged(given)[0]  # ranks that are in step have one state
         self._resume = copy.deepcopy(given)
 
 

@@ -159,7 +159,7 @@ def _draw_anew(
 
 def _draw_again(settings: TorchSettings, recipe: Recipe, counter: EpochCounter, resume: Resume) -> TorchPreparedEpoch:
     position, epoch = resume.position, resume.position.epoch
-    assign_workers(position, recipe.workers.processes, is_stream=recipe.is_stream)
+    assign_workers(position, recipe.workers.processes, is_stream=recipe.is_stream, dataset=recipe.dataset)
     has_state = any(worker.state is not None for worker in position.workers.values())
     if not resume.whole and recipe.is_stream and not has_state:
         resume.replay += position.yielded
@@ -214,7 +214,8 @@ def _run_to_end(recipe: Recipe, saved: State) -> None:
 
 def _keeps_workers(settings: TorchSettings, recipe: Recipe, resume: Resume) -> bool:
     """Whether the workers of the epoch that is over would have stayed for the next one."""
-    return settings.persistent and recipe.workers.processes == resume.position.processes > 0
+    theirs = resume.position
+    return settings.persistent and recipe.workers.processes == theirs.processes > 0 and theirs.of_ranks == 1
 
 
 def _draw(
