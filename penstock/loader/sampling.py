@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Protocol, runtime_checkable
+
 from penstock.datasets.base import is_iterable
 from penstock.loader.arguments import Arguments
 from penstock.loader.order import Fingerprint, Order, has_all_samples, length
-from penstock.sample import StateDict
+from penstock.sample import SamplerLike, StateDict
 from penstock.samplers import BatchSampler, BucketBatchSampler, RandomSampler, SequentialSampler
 
-__all__ = ["LoaderOrder"]
+__all__ = ["LoaderOrder", "MakesSampler"]
+
+
+@runtime_checkable
+class MakesSampler(Protocol):
+    """A dataset whose samples a sampler of its own draws, where a loader is given none."""
+
+    def make_sampler(self, *, shuffle: bool, seed: int | None) -> SamplerLike:
+        """The sampler for one rank."""
+        ...
 
 
 class LoaderOrder(Order):
@@ -26,6 +37,8 @@ class LoaderOrder(Order):
         sampler, batch_sampler = given.sampler, given.batch_sampler
         if is_stream:
             sampler = None
+        elif sampler is None and isinstance(given.dataset, MakesSampler):
+            sampler = given.dataset.make_sampler(shuffle=bool(given.shuffle), seed=seed)
         elif sampler is None and given.shuffle:
             sampler = RandomSampler(given.dataset, seed=seed)
         elif sampler is None:

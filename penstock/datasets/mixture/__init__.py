@@ -1,0 +1,8 @@
+"""Mixtures of several datasets with weights: how often each is drawn from, and in which order."""
+
+from __future__ import annotations
+
+from penstock.datasets.mixture.maps import MapMixture
+from penstock.datasets.mixture.mixture import Mixture, SourceStats
+
+__all__ = ["MapMixture", "Mixture", "SourceStats"]
