@@ -28,9 +28,11 @@ if TYPE_CHECKING:
         ConcatDataset,
         Dataset,
         IterableDataset,
+        PartitionedDataset,
         Split,
         StackDataset,
         StoreDataset,
+        StreamDataset,
         Subset,
         random_split,
         split,
@@ -62,10 +64,11 @@ if TYPE_CHECKING:
         UnsupportedImageError,
         WorkerError,
     )
-    from penstock.loader import DataLoader
+    from penstock.loader import DataLoader, merge_states
     from penstock.nested import NestedTensor
     from penstock.pack import convert, copy, index, merge, pack, verify
     from penstock.ragged import Padded, Ragged
+    from penstock.ranks import World, find_world
     from penstock.rng import generator as rng
     from penstock.sample import Field, Record, Schema
     from penstock.samplers import (
@@ -117,6 +120,7 @@ __all__ = [
     "OptionalPackageError",
     "PackError",
     "Padded",
+    "PartitionedDataset",
     "PenstockError",
     "Ragged",
     "RandomSampler",
@@ -138,20 +142,24 @@ __all__ = [
     "StoreError",
     "StoreFormatError",
     "StoreNotFoundError",
+    "StreamDataset",
     "Subset",
     "SubsetRandomSampler",
     "UnsupportedImageError",
     "WeightedRandomSampler",
     "WorkerError",
+    "World",
     "convert",
     "copy",
     "decode",
     "default_collate",
     "default_convert",
     "encode",
+    "find_world",
     "get_worker_info",
     "index",
     "merge",
+    "merge_states",
     "open",
     "pack",
     "random_split",
@@ -163,8 +171,8 @@ __all__ = [
 
 _MODULES: Final = {
     "penstock.collate": "default_collate default_convert",
-    "penstock.datasets": "ArrayDataset BatchForm ChainDataset ConcatDataset Dataset IterableDataset Split StackDataset "
-    "StoreDataset Subset random_split split",
+    "penstock.datasets": "ArrayDataset BatchForm ChainDataset ConcatDataset Dataset IterableDataset PartitionedDataset "
+    "Split StackDataset StoreDataset StreamDataset Subset random_split split",
     "penstock.datasets.mixing.copy_paste": "CopyPaste",
     "penstock.datasets.mixing.mosaic": "Mosaic",
     "penstock.datasets.mixing.sample_mixup": "SampleMixUp",
@@ -173,10 +181,11 @@ _MODULES: Final = {
     "ImageTooLargeError IncompleteStoreError OptionalPackageError PackError PenstockError RecordIndexError "
     "RecordKeyError SampleError StallError StateError StoreError StoreFormatError StoreNotFoundError "
     "UnsupportedImageError WorkerError",
-    "penstock.loader": "DataLoader",
+    "penstock.loader": "DataLoader merge_states",
     "penstock.nested": "NestedTensor",
     "penstock.pack": "convert copy index merge pack verify",
     "penstock.ragged": "Padded Ragged",
+    "penstock.ranks": "World find_world",
     "penstock.sample": "Field Record Schema",
     "penstock.samplers": "BatchSampler BucketBatchSampler ClassBalancedSampler DistributedSampler "
     "DistributedWeightedSampler RandomSampler RepeatFactorSampler Sampler SequentialSampler SubsetRandomSampler "

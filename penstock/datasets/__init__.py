@@ -9,6 +9,9 @@ from penstock.datasets.splits.splits import Split, split
 from penstock.datasets.stack import StackDataset
 from penstock.datasets.store.batch_forms import BatchForm
 from penstock.datasets.store.dataset import StoreDataset
+from penstock.datasets.streams.dataset import StreamDataset
+from penstock.datasets.streams.division import DivisibleStream
+from penstock.datasets.streams.partitioned import PartitionedDataset
 from penstock.datasets.subset import Subset, random_split
 
 __all__ = [
@@ -17,11 +20,14 @@ __all__ = [
     "ChainDataset",
     "ConcatDataset",
     "Dataset",
+    "DivisibleStream",
     "Filler",
     "IterableDataset",
+    "PartitionedDataset",
     "Split",
     "StackDataset",
     "StoreDataset",
+    "StreamDataset",
     "Subset",
     "random_split",
     "split",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from penstock.datasets.streams.division import DivisibleStream
+from penstock.errors import StateError
 from penstock.loader.faults import ErrorBudget
-from penstock.loader.position import Position, WorkerPosition
+from penstock.loader.position import Position, WorkerPosition, wrap_iterator_state
 from penstock.sample import State, StateDict
 from penstock.workers.jobs import WorkerStart
 
@@ -59,6 +61,9 @@ class PreparedEpoch:
         if not self.resumed:
             for worker in position.workers.values():
                 worker.state = None
+        is_divisible = recipe.is_stream and isinstance(recipe.dataset, DivisibleStream)
+        if is_divisible:
+            self._divide_stream(recipe.dataset, worker_starts)
         trace = settings.counters.open()
         try:
             backend.start(recipe.make_job(trace, self.seed, worker_starts))
@@ -74,11 +79,27 @@ class PreparedEpoch:
             last = -1 if position.last_worker is None else position.last_worker
             first = last + 1 if position.is_replicated else position.batches
             rotation = WorkerRotation(recipe.workers.processes, recipe.limit, in_order=settings.in_order, first=first)
-        # Batches that came out of order cannot be built again in that order: then each has a snapshot.
-        every = settings.snapshot_every if settings.in_order else 1
+        # Batches that came out of order cannot be built again in that order, nor can those of a stream that is divided
+        # anew: then each has a snapshot.
+        every = settings.snapshot_every if settings.in_order and not is_divisible else 1
         since: list[Task] | None = [] if settings.persistent else None
         budget = _make_budget(settings, position) if recipe.rules.tolerant else None
         return Epoch(recipe, self, plan, trace, rotation, every, budget, since)
+
+    def _divide_stream(self, stream: DivisibleStream, worker_starts: dict[int, WorkerStart]) -> None:
+        """Give each worker its part of the epoch, unless the position has states of it."""
+        position = self.position
+        if self.resumed and self.has_states and any(each.state is not None for each in position.workers.values()):
+            return
+        states = stream.start_states(position.epoch, len(worker_starts))
+        if len(states) != len(worker_starts):
+            raise StateError(
+                f"start_states of {type(stream).__name__} must return a state for each of {len(worker_starts)} "
+                f"workers, got {len(states)}"
+            )
+        for number, given in enumerate(states):
+            state = position.worker(number).state = wrap_iterator_state(given)
+            worker_starts[number] = replace(worker_starts[number], state=state, resumed=True)
 
 
 @dataclass(slots=True)

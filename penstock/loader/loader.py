@@ -35,7 +35,7 @@ from penstock.loader.position import Position, assign_workers
 from penstock.loader.recipe import Filling, IdleWorkers, Memory, Recipe, Settings, Workers
 from penstock.loader.sampler_cursor import SamplerCursor
 from penstock.loader.sampling import LoaderOrder
-from penstock.loader.state import dump, parse
+from penstock.loader.state import dump, parse, split_merged
 from penstock.loader.statistics import LoaderStatistics
 from penstock.sample import Batch, DatasetLike, Index, Sample, SamplerLike, State, StateDict, tree_leaves
 from penstock.samplers.base import check_count
@@ -329,7 +329,7 @@ class DataLoader(LoaderStatistics):
 
     def _prepare(self, recipe: Recipe) -> PreparedEpoch:
         position = Position(self._epoch) if self._resume is None else self._resume.copy()
-        assign_workers(position, recipe.workers.processes, is_stream=recipe.is_stream)
+        assign_workers(position, recipe.workers.processes, is_stream=recipe.is_stream, dataset=self.dataset)
         # Of the epoch too: workers that are started anew for each epoch must not draw the same in each.
         words = np.random.SeedSequence([self.seed, position.epoch]).generate_state(1, np.uint64)
         return PreparedEpoch(position, self.seed, int(words[0] >> np.uint64(1)))
@@ -361,7 +361,7 @@ class DataLoader(LoaderStatistics):
     def _parse(self, state: Mapping[str, State]) -> Position:
         position = parse(state, self._order)
         processes = self.num_workers if BACKENDS.get(self.workers).capabilities.isolated else 0
-        assign_workers(position, processes, is_stream=self._order.is_stream)
+        assign_workers(position, processes, is_stream=self._order.is_stream, dataset=self.dataset)
         return position
 
     def load_state_dict(self, state: Mapping[str, State]) -> None:
@@ -378,6 +378,7 @@ class DataLoader(LoaderStatistics):
             each worker process has a state of its own, and there is another number of processes.
         """
         position = self._parse(copy.deepcopy(state))
+        state = split_merged(state)[0]
         if self._seed_given and state["seed"] != self.seed:
             raise StateError(f"the state was taken with seed={state['seed']}, this loader was given seed={self.seed}")
         self._order.check_position(position)

@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from penstock.datasets.streams.division import DivisibleStream
 from penstock.errors import StateError
 from penstock.workers.base import NOTHING, TaskResult
 
 if TYPE_CHECKING:
-    from penstock.sample import State
+    from penstock.sample import DatasetLike, State
 
-__all__ = ["Position", "WorkerPosition", "assign_workers"]
+__all__ = ["Position", "WorkerPosition", "assign_workers", "join_ranks", "wrap_iterator_state"]
 
 
 @dataclass(slots=True)
@@ -47,6 +49,7 @@ class Position:
     is_stream: bool = False  # whether the dataset is iterated
     last_worker: int | None = None  # worker process whose batch was delivered last
     workers: dict[int, WorkerPosition] = field(default_factory=dict)  # :class:`WorkerPosition` by worker number
+    of_ranks: int = 1  # ranks whose workers these are, where their states were merged
     beginning: State = None  # what a framework's loader drew when the epoch began; the states of that loader keep it
     _states: dict[int, tuple[State, State]] = field(default_factory=dict)
 
@@ -96,15 +99,23 @@ class Position:
         return replace(self, ahead=dict(self.ahead), workers=workers, _states=dict(self._states))
 
 
-def assign_workers(position: Position, processes: int, *, is_stream: bool) -> None:
+def assign_workers(position: Position, processes: int, *, is_stream: bool, dataset: DatasetLike) -> None:
     """Give the states of the workers that there were to the ``processes`` worker processes that there are now.
 
     Raises
     ------
     StateError
-        If the dataset is a stream that another number of processes has begun to iterate, or if the copies of a dataset
-        with a state differ between the workers.
+        If ``dataset`` is a stream that another number of processes has begun to iterate, and cannot be divided anew; or
+        if the copies of a dataset with a state differ between the workers.
     """
+    if is_stream and isinstance(dataset, DivisibleStream) and any(each.state for each in position.workers.values()):
+        _divide_rest(position, processes, dataset)
+        return
+    if position.of_ranks > 1:
+        raise StateError(
+            f"the state is that of {position.of_ranks} ranks, which {type(dataset).__name__} cannot divide anew: it "
+            "must be an iterable dataset with the methods start_states and divide_states, as PartitionedDataset has"
+        )
     old, new = position.processes, processes
     workers = [position.workers.get(number, WorkerPosition()) for number in range(max(1, old))]
     position.processes, position.is_stream = new, is_stream
@@ -120,7 +131,8 @@ def assign_workers(position: Position, processes: int, *, is_stream: bool) -> No
         raise StateError(
             f"the state was taken {taken}, in the middle of an epoch, and this loader has {new or 'no'} worker "
             f"processes: the position of each of its streams is unknown; give num_workers={old}, or resume from the "
-            "end of an epoch"
+            "end of an epoch, or give the dataset the methods start_states and divide_states (PartitionedDataset has "
+            "them), by which the rest is divided anew"
         )
     elif any(not _are_equal(state, states[0]) for state in states):
         raise StateError(
@@ -130,6 +142,60 @@ def assign_workers(position: Position, processes: int, *, is_stream: bool) -> No
     else:
         numbers = range(max(1, new)) if states else ()
         position.workers = {number: WorkerPosition(state=states[0]) for number in numbers}
+
+
+def wrap_iterator_state(state: State) -> State:
+    """The state of a worker, of that of its iterator."""
+    return {"dataset": None, "iterator": state, "ended": False}
+
+
+def _divide_rest(position: Position, processes: int, stream: DivisibleStream) -> None:
+    """Divide what the workers of a stream have left among those that there are now, unless they are the same."""
+    workers = [position.workers.get(number, WorkerPosition()) for number in range(max(1, position.processes))]
+    if any(worker.state is None or worker.state["iterator"] is None for worker in workers):
+        raise StateError("the state has no state of an iterator for some worker: it was taken of another dataset")
+    states = [worker.state["iterator"] for worker in workers]
+    divided = stream.divide_states(states, max(1, processes))
+    position.processes, position.is_stream, position.of_ranks = processes, True, 1
+    if divided == states:
+        return
+    if position.ahead:
+        raise StateError(
+            "the state has batches beyond a gap (in_order=False), which are unknown to another number of workers or "
+            "ranks; resume with as many, or from the next epoch"
+        )
+    samples = max(worker.samples for worker in workers)  # no random key of a batch comes again
+    position.last_worker = None
+    position.workers = {
+        number: WorkerPosition(samples, wrap_iterator_state(state)) for number, state in enumerate(divided)
+    }
+
+
+def join_ranks(positions: Sequence[Position]) -> Position:
+    """The position of all ranks, given that of each: with the workers of all of them.
+
+    Raises
+    ------
+    StateError
+        If they are of several epochs, or there is none.
+    """
+    epochs = sorted({position.epoch for position in positions})
+    if len(epochs) != 1:
+        raise StateError(
+            f"merged states must be of one epoch, got epochs {epochs}: some rank had come to the end of its epoch; "
+            "take states at a step that all ranks make"
+        )
+    workers = [
+        position.workers.get(number, WorkerPosition())
+        for position in positions
+        for number in range(max(1, position.processes))
+    ]
+    first, most = positions[0], max(positions, key=lambda position: position.batches)
+    return Position(
+        first.epoch, most.batches, most.samples, {k: v for each in positions for k, v in each.ahead.items()},
+        first.sampler, all(position.finished for position in positions), lost=most.lost, yielded=most.yielded,
+        processes=len(workers), is_stream=first.is_stream, workers=dict(enumerate(workers)), of_ranks=len(positions),
+    )  # fmt: skip
 
 
 def _are_equal(a: State, b: State) -> bool:

@@ -8,16 +8,17 @@ as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from penstock.errors import StateError
 from penstock.loader.order import Order, check_count, place_on_ranks
-from penstock.loader.position import Position, WorkerPosition
+from penstock.loader.position import Position, WorkerPosition, join_ranks
 from penstock.sample import State, StateDict
 from penstock.workers.rng_states import dump_worker_rng, parse_worker_rng
 
-__all__ = ["VERSION", "dump", "parse"]
+__all__ = ["VERSION", "dump", "merge_states", "parse", "split_merged"]
 
 VERSION: Final = 1
 
@@ -58,7 +59,57 @@ def _dump_workers(position: Position) -> StateDict | None:
     }
 
 
+def merge_states(states: Iterable[Mapping[str, State]]) -> StateDict:
+    """One state of those that the loaders of all ranks took at the same step, for any number of ranks.
+
+    Needed for streams that are divided anew, such as :class:`~penstock.StreamDataset`: what a rank has read of its
+    shards is known to that rank only. Loaders over map-style datasets need no more than the state of any rank.
+
+    Parameters
+    ----------
+    states : iterable of dict
+        What ``state_dict()`` returned on each rank, in any layout, of ``penstock`` or ``penstock.torch``.
+
+    Returns
+    -------
+    dict
+        For ``load_state_dict`` of the same class of loader on each rank, whose number may be another one. JSON-able if
+        ``states`` are; a copy.
+
+    Raises
+    ------
+    StateError
+        If there is no state, or one is no mapping. What does not belong together is found by ``load_state_dict``.
+    """
+    merged: list[StateDict] = []
+    for state in states:
+        if not isinstance(state, Mapping):
+            raise StateError(f"a loader's state must be the mapping that state_dict() returns, got {state!r:.80}")
+        merged += [dict(part) for part in split_merged(state) if part not in merged]
+    if not merged:
+        raise StateError("merge_states needs the states of all ranks, got none")
+    return copy.deepcopy({"merged": merged})
+
+
+def split_merged(state: Mapping[str, State]) -> list[Mapping[str, State]]:
+    """The states that :func:`merge_states` was given; of any other state that one."""
+    merged = state.get("merged")
+    if merged is None:
+        return [state]
+    if not (isinstance(merged, list) and merged and all(isinstance(part, Mapping) for part in merged)):
+        raise StateError(f"merged must be a list of states, got {merged!r:.200}")
+    return merged
+
+
 def parse(state: Mapping[str, State], order: Order) -> Position:
+    """The position that ``state``, or all of a merged one, describes; see :func:`_parse_one`."""
+    if not isinstance(state, Mapping):
+        raise StateError(f"a loader's state must be the mapping that state_dict() returns, got {type(state).__name__}")
+    positions = [_parse_one(part, order) for part in split_merged(state)]
+    return positions[0] if len(positions) == 1 else join_ranks(positions)
+
+
+def _parse_one(state: Mapping[str, State], order: Order) -> Position:
     """The position that ``state`` describes, for a loader with this order.
 
     Raises
@@ -66,8 +117,6 @@ def parse(state: Mapping[str, State], order: Order) -> Position:
     StateError
         If it is no such state, of another version, incomplete, or of a loader with another order; the field is named.
     """
-    if not isinstance(state, Mapping):
-        raise StateError(f"a loader's state must be the mapping that state_dict() returns, got {type(state).__name__}")
     version = state.get("version")
     if version != VERSION:
         raise StateError(f"the state's version must be {VERSION}, got {version!r}")

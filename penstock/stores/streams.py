@@ -168,6 +168,16 @@ class ShardStream(ABC):
                 for record in self.read_shard(self.shards[number], first):
                     yield record, StreamPosition(number, record.index + 1)
 
+    def count_records(self) -> list[int]:
+        """The number of records of each shard; reads all shards to their ends.
+
+        Raises
+        ------
+        StoreError
+            As :meth:`read_shard`.
+        """
+        return [sum(1 for _ in self.read_shard(shard)) for shard in self.shards]
+
     def fingerprint(self) -> str:
         """A short text that tells these shards, in this order, from others, by their names and sizes."""
         state = xxhash.xxh3_128()

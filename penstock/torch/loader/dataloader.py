@@ -27,6 +27,7 @@ from penstock.loader.faults import LeftOutLog
 from penstock.loader.order import Fingerprint
 from penstock.loader.recipe import Memory
 from penstock.loader.sampling import MakesSampler
+from penstock.loader.state import split_merged
 from penstock.loader.statistics import LoaderStatistics
 from penstock.sample import Batch, DatasetLike, Index, Sample, SamplerLike, State, StateDict
 from penstock.samplers.base import check_count, check_seed
@@ -291,9 +292,10 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
         self._resume = None
         if given == {}:
             return
-        own = given.get("penstock")
-        if isinstance(own, Mapping) and "order" in own:
-            check_state(own, self._make_settings().order)
+        for part in split_merged(given):
+            own = part.get("penstock")
+            if isinstance(own, Mapping) and "order" in own:
+                check_state(own, self._make_settings().order)
         self._resume = copy.deepcopy(given)
 
 

@@ -159,7 +159,7 @@ def _draw_anew(
 
 def _draw_again(settings: TorchSettings, recipe: Recipe, counter: EpochCounter, resume: Resume) -> TorchPreparedEpoch:
     position, epoch = resume.position, resume.position.epoch
-    assign_workers(position, recipe.workers.processes, is_stream=recipe.is_stream)
+    assign_workers(position, recipe.workers.processes, is_stream=recipe.is_stream, dataset=recipe.dataset)
     has_state = any(worker.state is not None for worker in position.workers.values())
     if not resume.whole and recipe.is_stream and not has_state:
         resume.replay += position.yielded

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from penstock.loader.order import place_on_ranks
 from penstock.loader.position import Position, WorkerPosition
+from penstock.loader.state import split_merged
 from penstock.rng import undisturbed
 from penstock.sample import State, StateDict
 from penstock.torch.loader.randomness import Randomness
@@ -99,8 +100,10 @@ def parse_for_loader(state: State, settings: TorchSettings) -> Resume:
     resume, order = parse(state), settings.order
     if not resume.whole:
         return resume
-    own, position = state["penstock"], resume.position
-    check_state(own, order)
+    states = [part["penstock"] for part in split_merged(state)]
+    own, position = states[0], resume.position
+    for each in states:
+        check_state(each, order)
     if resume.now is not None and not settings.restores_globals:
         resume.now = resume.now.of_generators()
     if not resume.started and own["order"] != order.describe():

@@ -19,7 +19,8 @@ from typing import Final
 
 from penstock.errors import StateError
 from penstock.loader.order import check_count
-from penstock.loader.position import Position, WorkerPosition
+from penstock.loader.position import Position, WorkerPosition, join_ranks
+from penstock.loader.state import split_merged
 from penstock.sample import State, StateDict
 from penstock.torch.loader.randomness import Randomness
 from penstock.workers.rng_states import dump_worker_rng, parse_worker_rng
@@ -147,7 +148,7 @@ def _split(worker: WorkerPosition, position: Position) -> tuple[State, State]:
     return state["dataset"], {"dataset_iter_state": state["iterator"], "fetcher_ended": ended}
 
 
-def _join(saved: Mapping[str, State]) -> State:
+def _join_states(saved: Mapping[str, State]) -> State:
     fetcher = saved["fetcher_state"] or {"dataset_iter_state": None, "fetcher_ended": False}
     state = {
         "dataset": saved["dataset_state"],
@@ -192,12 +193,22 @@ def parse(state: object) -> Resume:
     if not isinstance(state, Mapping):
         raise StateError(f"a loader's state must be a mapping, got {type(state).__name__}")
     try:
-        return _parse(state)
+        resumes = [_parse(part) for part in split_merged(state)]
+        return resumes[0] if len(resumes) == 1 else _join_ranks(resumes)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         if isinstance(error, StateError):
             raise
         missing = f"it has no {error}" if isinstance(error, KeyError) else str(error)
         raise StateError(f"not a loader's state, or a damaged one: {missing:.200}") from error
+
+
+def _join_ranks(resumes: list[Resume]) -> Resume:
+    """All ranks together. Random states stay with the rank that they were taken on: they are drawn anew."""
+    if any(resume.replay or not resume.whole for resume in resumes):
+        raise StateError("merged states must be those of penstock.torch.DataLoader, with the states of all workers")
+    position = join_ranks([resume.position for resume in resumes])
+    position.beginning = EpochDraws(-1)
+    return Resume(position, delivered=position.samples, started=all(resume.started for resume in resumes))
 
 
 def _parse(state: Mapping[str, State]) -> Resume:
@@ -207,7 +218,7 @@ def _parse(state: Mapping[str, State]) -> Resume:
         position = Position(
             processes=int(main["_num_workers"]), yielded=int(snapshot["_snapshot_step"]),
             last_worker=int(snapshot["_last_yielded_worker_id"]), beginning=EpochDraws(int(main["_base_seed"])),
-            workers={int(saved["worker_id"]): WorkerPosition(state=_join(saved)) for saved in workers.values()},
+            workers={int(saved["worker_id"]): WorkerPosition(state=_join_states(saved)) for saved in workers.values()},
         )  # fmt: skip
         replay = int(state["_steps_since_snapshot"])
     else:
@@ -215,7 +226,7 @@ def _parse(state: Mapping[str, State]) -> Resume:
         position = Position(
             yielded=int(state["_num_yielded"]),
             beginning=EpochDraws(-1),
-            workers={0: WorkerPosition(state=_join(state))},
+            workers={0: WorkerPosition(state=_join_states(state))},
         )
     sampler = main["_index_sampler_state"], main["_sampler_iter_state"]
     position.sampler, position.finished = sampler, bool(state["_iterator_finished"])

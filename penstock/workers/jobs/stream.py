@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, cast
 
 from penstock.datasets.error_location import add_location
+from penstock.datasets.streams.division import DivisibleStream
 from penstock.errors import BrokenImageError, SampleError, StateError
 from penstock.repairs import Repaired, RepairScope
 from penstock.rng import sample_scope
@@ -209,7 +210,7 @@ class StreamJob(LoaderJob):
     def _check_end(self) -> None:
         """Raise if the stream ended directly after an error, unless all of its samples have come."""
         failed, self._failed = self._failed, None
-        if failed is None:
+        if failed is None or isinstance(self.dataset, DivisibleStream):  # which says by its state that it has ended
             return
         try:
             known = len(self.dataset)

@@ -1,0 +1,1 @@
+"""Datasets that are streams of parts, whose states fit any number of readers."""
