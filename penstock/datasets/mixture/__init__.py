@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from penstock.datasets.mixture.maps import MapMixture
 from penstock.datasets.mixture.mixture import Mixture, SourceStats
+from penstock.datasets.mixture.streams import StreamMixture
 
-__all__ = ["MapMixture", "Mixture", "SourceStats"]
+__all__ = ["MapMixture", "Mixture", "SourceStats", "StreamMixture"]

@@ -7,6 +7,7 @@ import math
 import pickle
 import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
+from conftest import photographs
+from penstock import transforms as T
 from penstock.datasets.mixture import MapMixture
 from penstock.errors import ArgumentError, StateError
+from tests.asking import ASK, epochs
 
 
 def numbers(name: int, size: int) -> ps.ArrayDataset:
@@ -217,6 +221,34 @@ def test_workers_fill_and_change_no_batch() -> None:
     assert [batch.tolist() for (batch,) in threads] == serial
     assert [batch.tolist() for (batch,) in processes] == serial
     assert sum(batch.size for (batch,) in ps.DataLoader(mixture, 16)) == 150
+
+
+def test_images_are_filled_and_augmented_anew_each_time(tmp_path: Path) -> None:
+    """Rows of encoded images are what samples are, with random numbers of their own each time that they come again."""
+    photographs(tmp_path, ("cat", "dog"), 3)
+    augment = T.Pipeline([T.Decode(), T.RandomResizedCrop(32), T.ToLayout("CHW", "uint8")])
+    sources = {name: ps.StoreDataset(tmp_path / name, fields=("image",), transform=augment) for name in ("cat", "dog")}
+    mixture = ps.Mixture(sources, weights=[1, 3], until=24)
+    options: dict[str, Any] = {"batch_size": 6, "shuffle": True, "seed": 2}
+
+    filled = list(ps.DataLoader(mixture, num_workers=2, **options))
+    collated = list(ps.DataLoader(mixture, collate_fn=list, **options))
+
+    images = np.concatenate([batch for (batch,) in filled])
+    assert len({image.tobytes() for image in images}) == len(images) == 24
+    for (ours,), theirs in zip(filled, collated, strict=True):
+        assert (ours == np.stack([image for (image,) in theirs])).all()
+
+
+@pytest.mark.parametrize("ask", [*ASK.values(), "stats by source"])
+def test_asking_changes_nothing(ask: Any) -> None:
+    """State, length, text, pickle and statistics draw nothing."""
+    mixture = mix(5, 40, weights=[1, 1], until=50)
+    asked = mixture.stats if ask == "stats by source" else ask
+
+    found = [epochs(ps.DataLoader(mixture, 8, shuffle=True, seed=1), lambda: 0, each) for each in (asked, None)]
+
+    assert found[0] == found[1]
 
 
 def test_samplers_that_do_not_know_mixtures_draw_positions() -> None:

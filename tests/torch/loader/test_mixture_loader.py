@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,37 @@ def test_it_resumes_with_stats(mixture: MapMixture, num_workers: int) -> None:
     assert mixture.stats(again) == stats
     assert seen + batches_of(again) == expected
     assert sum(source.samples for source in mixture.stats(again).values()) == 300
+
+
+class Numbers(ps.PartitionedDataset[int]):
+    """1000 to 1299, in 30 parts."""
+
+    def count_parts(self) -> int:
+        """As said above."""
+        return 30
+
+    def read_part(self, part: int, epoch: int, first: int) -> Iterator[int]:
+        """Ten numbers."""
+        return iter(range(1000 + part * 10 + first, 1000 + part * 10 + 10))
+
+
+def test_streams_are_mixed_too() -> None:
+    """A mixture with a stream is a stream, whose state torch's layout keeps: also for another number of workers."""
+    mixture = ps.Mixture({"a": range(100), "b": Numbers()}, weights=[1, 3], until=320)
+    loader = DataLoader(mixture, 20, num_workers=2)
+    walk = iter(loader)
+    found = [value for _ in range(7) for value in next(walk).tolist()]
+    state = json.loads(json.dumps(loader.state_dict()))
+    del walk
+
+    again = DataLoader(mixture, 20)
+    again.load_state_dict(state)
+    stats = mixture.stats(again)
+    found += [value for batch in again for value in batch.tolist()]
+
+    assert sum(source.samples for source in stats.values()) == 140
+    assert len(found) == len(set(found)) == 320
+    assert abs(sum(value < 1000 for value in found) - 80) <= 4
 
 
 def test_samplers_of_torch_keep_the_shares(mixture: MapMixture) -> None:
