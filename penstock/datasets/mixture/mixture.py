@@ -79,9 +79,9 @@ class Mixture(Dataset[Sample]):
 
     Notes
     -----
-    The number of samples of each source differs from its share by less than 2 at the end of each block of 256 samples
-    and of each epoch; within a block the order of the sources is random. The order of map-style datasets depends on the
-    seed and the position alone, and not on workers and ranks.
+    In each stage of a schedule, the number of samples of each source differs from its share by less than 2 at the end
+    of each block of 256 samples and of each epoch; within a block the order of the sources is random. The order of
+    map-style datasets depends on the seed and the position alone, and not on workers and ranks.
 
     Examples
     --------
@@ -162,7 +162,7 @@ class Mixture(Dataset[Sample]):
         Raises
         ------
         ArgumentError
-            If the loader does not draw by this mixture.
+            If the loader has a sampler that is not of this mixture.
         """
         raise NotImplementedError(f"{type(self).__name__} must define stats")
 

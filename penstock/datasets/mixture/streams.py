@@ -262,13 +262,16 @@ class _MixtureIterator:
             source["left"].append([following, states[state["reader"] % state["num_workers"]]])
 
     def state_dict(self) -> StateDict:
-        """Where it is: JSON-able, with the states of the sources; its size does not grow with what is consumed."""
+        """Where it is: JSON-able, with the states of the sources; its size does not grow with what is consumed.
+
+        What does not change is shared with this iterator: do not write to it.
+        """
         state = self._begin()
         sources = {name: dict(source) for name, source in state["sources"].items()}
         for name, iterator in self._open.items():
             (epoch, _), *others = sources[name]["left"]
             sources[name]["left"] = [[epoch, iterator.state_dict()], *others]
-        return copy.deepcopy({**state, "sources": sources})
+        return {**state, "sources": sources}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Continue where ``state`` was taken.
