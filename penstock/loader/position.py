@@ -108,9 +108,13 @@ def assign_workers(position: Position, processes: int, *, is_stream: bool, datas
         If ``dataset`` is a stream that another number of processes has begun to iterate, and cannot be divided anew; or
         if the copies of a dataset with a state differ between the workers.
     """
-    if is_stream and isinstance(dataset, DivisibleStream) and any(each.state for each in position.workers.values()):
-        _divide_rest(position, processes, dataset)
-        return
+    if is_stream and isinstance(dataset, DivisibleStream):
+        if any(worker.state is not None for worker in position.workers.values()):
+            _divide_rest(position, processes, dataset)
+            return
+        if not position.batches:  # it is divided when the epoch begins
+            position.workers, position.processes, position.of_ranks, position.is_stream = {}, processes, 1, True
+            return
     if position.of_ranks > 1:
         raise StateError(
             f"the state is that of {position.of_ranks} ranks, which {type(dataset).__name__} cannot divide anew: it "

@@ -106,7 +106,7 @@ def parse(state: Mapping[str, State], order: Order) -> Position:
     if not isinstance(state, Mapping):
         raise StateError(f"a loader's state must be the mapping that state_dict() returns, got {type(state).__name__}")
     positions = [_parse_one(part, order) for part in split_merged(state)]
-    return positions[0] if len(positions) == 1 else join_ranks(positions)
+    return join_ranks(positions) if len(positions) > 1 and order.is_stream else positions[0]
 
 
 def _parse_one(state: Mapping[str, State], order: Order) -> Position:

@@ -108,7 +108,8 @@ class StreamDataset(PartitionedDataset[Sample]):
 
     def read_part(self, part: int, epoch: int, first: int) -> Iterator[Item]:
         """The records of one window, shuffled, or of one shard; see :class:`PartitionedDataset`."""
-        shards = self._find_shards(epoch)[part * self._window : (part + 1) * self._window].tolist()
+        last = min((part + 1) * self._window, len(self.stream.shards))
+        shards = self._find_shards(epoch, part * self._window, last).tolist()
         if not self.shuffle:
             return read_shard(self.stream, shards[0], first)
         items = read_window(self.stream, shards, self.buffer, self.seed, epoch, part)
@@ -132,7 +133,7 @@ class StreamDataset(PartitionedDataset[Sample]):
         if self._counts is None:
             return None
         starts = np.arange(0, len(self._counts), self._window)
-        return np.add.reduceat(self._counts[self._find_shards(epoch)], starts)
+        return np.add.reduceat(self._counts[self._find_shards(epoch, 0, len(self._counts))], starts)
 
     def shuffle_quality(self, records: int | None = None) -> ShuffleQuality:
         """How well the records are shuffled, beside a shuffle of the whole epoch; reads nothing.
@@ -166,10 +167,10 @@ class StreamDataset(PartitionedDataset[Sample]):
     def _window(self) -> int:
         return self.window if self.shuffle else 1
 
-    def _find_shards(self, epoch: int) -> NDArray[np.int64]:
-        """Numbers of the shards in the order of an epoch."""
-        positions = np.arange(len(self.stream.shards), dtype=np.int64)
-        return permute(positions, len(positions), (self.seed, epoch)) if self.shuffle else positions
+    def _find_shards(self, epoch: int, start: int, stop: int) -> NDArray[np.int64]:
+        """Numbers of the shards at positions ``start..stop`` of an epoch."""
+        positions = np.arange(start, stop, dtype=np.int64)
+        return permute(positions, len(self.stream.shards), (self.seed, epoch)) if self.shuffle else positions
 
     def __repr__(self) -> str:
         shuffled = f", shuffle=True, window={self.window}, buffer={self.buffer}" if self.shuffle else ""

@@ -15,8 +15,9 @@ reader ``rank * num_workers + w``. Pure functions of states; nothing here reads 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
@@ -112,17 +113,7 @@ class ReaderState:
 
     def dump(self) -> StateDict:
         """JSON-able, and a copy."""
-        return {
-            "version": VERSION,
-            "epoch": self.epoch,
-            "readers": self.readers,
-            "reader": self.reader,
-            "begun": [list(pair) for pair in self.begun],
-            "left": [list(run) for run in self.left],
-            "taken": self.taken,
-            "quota": self.quota,
-            "origin": self.origin,
-        }
+        return {"version": VERSION, **asdict(self)}
 
     @classmethod
     def parse(cls, state: State, parts: int) -> ReaderState:
@@ -138,18 +129,16 @@ class ReaderState:
         if state.get("version") != VERSION:
             raise StateError(f"the version of a stream's state must be {VERSION}, got {state.get('version')!r:.80}")
         try:
-            epoch, readers, reader, taken = (_count(state[name]) for name in ("epoch", "readers", "reader", "taken"))
-            quota, origin = state["quota"], state["origin"]
-            quota = None if quota is None else _count(quota)
-            _Rest.parse(state, parts)
-            if reader >= readers or (quota is None) != (origin is None):
-                raise ValueError((reader, readers, quota))  # noqa: TRY301  # one place says what is wrong
-            if origin is not None:
-                _Rest.parse(origin, parts)
-        except (KeyError, TypeError, ValueError) as error:
+            found = cls(**{each.name: copy.deepcopy(state[each.name]) for each in fields(cls)})
+            for count in (found.epoch, found.readers, found.reader, found.taken, found.quota or 0):
+                _count(count)
+            for rest in (state, *([] if found.quota is None else [state["origin"]])):
+                _Rest.parse(rest, parts)
+            if found.reader >= found.readers:
+                raise ValueError(f"reader {found.reader} of {found.readers}")  # noqa: TRY301  # one place says it
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise StateError(f"the state of a stream's reader is damaged: {error!r:.200}") from error
-        begun, left = ([list(each) for each in state[name]] for name in ("begun", "left"))  # as they are, and copied
-        return cls(epoch, readers, reader, begun, left, taken, quota, origin)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +152,8 @@ class _Rest:
     def parse(cls, state: Mapping[str, State], parts: int) -> _Rest:
         begun = [[_count(part), _count(consumed)] for part, consumed in state["begun"]]
         runs = [tuple(map(_count, run)) for run in state["left"]]
-        if any(len(run) != 3 or not (run[0] < run[1] <= parts and run[2]) for run in runs) or len(runs) > parts:
+        is_sound = all(len(run) == 3 and run[0] < run[1] <= parts and run[2] for run in runs)
+        if not is_sound or sum(len(range(*run)) for run in runs) > parts:
             raise ValueError(f"these are no ranges of {parts} parts: {runs!r:.200}")
         left = np.concatenate([np.empty(0, np.int64), *(np.arange(*run) for run in runs)])
         if (np.diff(left) <= 0).any() or any(part >= parts for part, _ in begun):
@@ -274,16 +264,18 @@ def divide_readers(
         )
     now, begin = world.num_replicas * num_workers, world.rank * num_workers
     own = range(begin, begin + num_workers)
-    if first.readers == now and set(own) <= set(numbers):
+    is_own = first.readers == now and set(own) <= set(numbers)
+    if counts is not None and len(states) < first.readers and not is_own:
+        states, numbers = _infer_readers(states, parts, counts), list(range(first.readers))
+        is_own = first.readers == now
+    if is_own:
         return [states[numbers.index(reader)] for reader in own]
     if len(states) == first.readers:
         return _deal(_Rest.gather(states, parts), first.epoch, world, num_workers, counts)
-    if counts is not None:
-        return _deal(_infer_rest(states, parts, counts), first.epoch, world, num_workers, counts)
     their_rank, apart = divmod(min(numbers), len(states))
     if first.readers == len(states) * world.num_replicas and (their_rank, apart) == (world.rank, 0):
         alone = _deal(_Rest.gather(states, parts), first.epoch, World(), num_workers, None)
-        return [_renumber(state, begin + number, now) for number, state in enumerate(alone)]
+        return [replace(state, reader=begin + number, readers=now) for number, state in enumerate(alone)]
     raise StateError(
         f"the state has readers {min(numbers)} to {max(numbers)} of the {first.readers} of a stream, and this loader "
         f"is rank {world.rank} of {world.num_replicas}: what the other ranks had read is unknown; give what "
@@ -308,8 +300,8 @@ def _deal(
     return dealt
 
 
-def _infer_rest(states: Sequence[ReaderState], parts: int, counts: NDArray[np.int64]) -> _Rest:
-    """What all ranks leave, given the states of one: equal quotas keep the workers of all ranks in step."""
+def _infer_readers(states: Sequence[ReaderState], parts: int, counts: NDArray[np.int64]) -> list[ReaderState]:
+    """The readers of all ranks, given those of one: equal quotas keep the workers of all ranks in step."""
     workers, first = len(states), states[0]
     rank, apart = divmod(min(state.reader for state in states), workers)
     if apart or max(state.reader for state in states) != rank * workers + workers - 1 or first.origin is None:
@@ -318,16 +310,12 @@ def _infer_rest(states: Sequence[ReaderState], parts: int, counts: NDArray[np.in
             "one rank of a dataset with even=True; give what penstock.merge_states makes of the states of all ranks"
         )
     taken = {state.reader - rank * workers: state.taken for state in states}
-    origin = _Rest.parse(first.origin, parts)
-    found = []
+    origin, found = _Rest.parse(first.origin, parts), []
     for reader in range(first.readers):
-        part = origin.of_reader(reader, first.readers).advance(taken[reader % workers], counts)
-        found.append(ReaderState(first.epoch, first.readers, reader, part.begun, part.runs()))
-    return _Rest.gather(found, parts)
-
-
-def _renumber(state: ReaderState, reader: int, readers: int) -> ReaderState:
-    return ReaderState(state.epoch, readers, reader, state.begun, state.left)
+        done = taken[reader % workers]
+        rest = origin.of_reader(reader, first.readers).advance(done, counts)
+        found.append(replace(first, reader=reader, begun=rest.begun, left=rest.runs(), taken=done))
+    return found
 
 
 def _count(value: object) -> int:

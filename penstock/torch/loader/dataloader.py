@@ -292,10 +292,13 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
         self._resume = None
         if given == {}:
             return
+        order = self._make_settings().order
         for part in split_merged(given):
             own = part.get("penstock")
             if isinstance(own, Mapping) and "order" in own:
-                check_state(own, self._make_settings().order)
+                check_state(own, order)
+        if not order.is_stream:
+            given = split_merged(given)[0]  # ranks that are in step have one state
         self._resume = copy.deepcopy(given)
 
 

@@ -214,7 +214,8 @@ def _run_to_end(recipe: Recipe, saved: State) -> None:
 
 def _keeps_workers(settings: TorchSettings, recipe: Recipe, resume: Resume) -> bool:
     """Whether the workers of the epoch that is over would have stayed for the next one."""
-    return settings.persistent and recipe.workers.processes == resume.position.processes > 0
+    theirs = resume.position
+    return settings.persistent and recipe.workers.processes == theirs.processes > 0 and theirs.of_ranks == 1
 
 
 def _draw(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import random
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +153,100 @@ def test_a_state_of_merged_states_stays(kind: str) -> None:
     found += pairs(walk_on(one, again))
 
     assert sorted(number for number, _ in found) == numbers_of(LENGTHS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("batches", [0, None])
+def test_ranks_merge_states_between_epochs(kind: str, batches: int | None) -> None:
+    """Before the first epoch, and after one, any number of ranks begins the next epoch with the merged states."""
+    ranks = [make(kind, dataset=make_stream(LENGTHS, num_replicas=2, rank=rank)) for rank in (0, 1)]
+    if batches is None:
+        for loader in ranks:
+            list(loader)
+    merged = json.loads(json.dumps(ps.merge_states([loader.state_dict() for loader in ranks])))
+
+    for persistent in (False, True):
+        more = {"persistent_workers": True} if persistent else {}
+        one = make(kind, ("processes", 2), make_stream(LENGTHS), **more)
+        one.load_state_dict(merged)
+        assert sorted(number for number, _ in pairs(one)) == numbers_of(LENGTHS)
+        assert one.state_dict() != merged
+        one.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_merged_states_of_map_datasets_are_that_of_any_rank(kind: str) -> None:
+    """One line of a script saves and loads the states of all ranks, whatever the dataset is."""
+
+    def rank(number: int, count: int) -> Any:
+        sampler = ps.DistributedSampler(range(24), count, number, seed=1)
+        return KINDS[kind](list(range(24)), 2, sampler=sampler, seed=5)
+
+    def flat(batches: Any) -> list[int]:
+        return [number for batch in batches for number in batch.tolist()]
+
+    ranks = [rank(number, 2) for number in (0, 1)]
+    found = [number for loader in ranks for number in flat(itertools.islice(loader, 2))]
+    merged = ps.merge_states([loader.state_dict() for loader in ranks])
+    for number in range(4):
+        found += flat(walk_on(rank(number, 4), merged))
+
+    assert sorted(found) == list(range(24))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_that_come_out_of_order_are_counted(kind: str) -> None:
+    """Processes without an order continue on others; rare snapshots, of torch's loader, lose nothing either."""
+    more: dict[str, Any] = {"in_order": False} if kind == "penstock" else {"snapshot_every_n_steps": 4}
+    loader, other = make(kind, ("processes", 2), **more), make(kind, ("processes", 1), **more)
+    walk = iter(loader)
+    found = pairs(itertools.islice(walk, 5))
+
+    found += pairs(walk_on(other, loader.state_dict()))
+    del walk
+
+    assert sorted(found) == WHOLE
+
+
+def test_a_killed_worker_is_replaced(tmp_path: Path) -> None:
+    """The next one reads on where it was; random numbers of global generators belong to samples, too, if asked for."""
+    marker = tmp_path / "died"
+
+    def die(number: int) -> tuple[int, float]:
+        if number == 80_001 and not marker.exists():
+            marker.touch()
+            os._exit(9)
+        return number, random.random()  # seeded by the loader
+
+    dataset = ps.StreamDataset(NumberedShards.of(LENGTHS), "number", die, **SHUFFLED)
+    found = pairs(make("penstock", ("processes", 2), dataset, seed_per_sample=True))
+
+    assert marker.exists()
+    assert sorted(found) == sorted(pairs(make("penstock", dataset=dataset, seed_per_sample=True)))
+
+
+def test_ranks_are_found_when_an_epoch_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables of torchrun are enough, in the process that iterates the loader."""
+    found = []
+    loader = make("penstock", dataset=make_stream(LENGTHS))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for rank in ("1", "0"):
+        monkeypatch.setenv("RANK", rank)
+        found.append([number for number, _ in pairs(loader)])
+        loader.set_epoch(0)
+
+    assert sorted(found[0] + found[1]) == numbers_of(LENGTHS)
+    assert found[0][0] == 10_000
+    assert found[1][0] == 0
+
+
+def test_a_wrapped_stream_divides_itself_among_workers() -> None:
+    """A stream inside of another dataset asks for its worker, so that no sample comes twice."""
+    chained = make_stream(LENGTHS) + make_stream([2, 2])
+
+    found = pairs(make("penstock", ("processes", 2), chained))
+
+    assert sorted(number for number, _ in found) == sorted(numbers_of(LENGTHS) + numbers_of([2, 2]))
 
 
 @pytest.mark.parametrize("kind", KINDS)
