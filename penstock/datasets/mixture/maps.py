@@ -23,6 +23,7 @@ from penstock.datasets.store.batch_assembly import BatchAssembly, batch_assembly
 from penstock.datasets.store.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
 from penstock.sample import Batch, DatasetLike, Index, Sample, SampleKeys, Tree, Watch
+from penstock.samplers.ranks import DropLast, find_missing
 
 __all__ = ["MapMixture"]
 
@@ -55,9 +56,9 @@ class MapMixture(Mixture, Wrapper, of_streams=False):
         *,
         shuffle: bool = True,
         seed: int | None = None,
-        num_replicas: int = 1,
-        rank: int = 0,
-        drop_last: bool = False,
+        num_replicas: int | None = 1,
+        rank: int | None = 0,
+        drop_last: DropLast = False,
     ) -> MixtureSampler:
         """The sampler of this mixture. A loader without a sampler makes one for a single rank.
 
@@ -69,13 +70,15 @@ class MapMixture(Mixture, Wrapper, of_streams=False):
         seed : int, optional
             In [0, 2**64), and the same on every rank. None, for one rank only: drawn from the operating system.
         num_replicas, rank, drop_last
-            As for :class:`~penstock.DistributedSampler`. A state fits any number of ranks.
+            As for :class:`~penstock.DistributedSampler`; None: as :func:`~penstock.find_world` finds them. A state fits
+            any number of ranks.
 
         Raises
         ------
         ArgumentError
             If an argument is out of range.
         """
+        num_replicas, rank = find_missing(num_replicas, rank)
         return MixtureSampler(
             self.order, num_replicas=num_replicas, rank=rank, shuffle=shuffle, seed=seed, drop_last=drop_last
         )

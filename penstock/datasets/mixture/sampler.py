@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from penstock.datasets.mixture.interleaving import BLOCK, MAX_POSITION, Interleaving, permute_blocks
 from penstock.errors import ArgumentError
 from penstock.samplers.permutation import SMALL, permute
-from penstock.samplers.ranks import RankSampler
+from penstock.samplers.ranks import DropLast, RankSampler
 
 __all__ = ["MixtureOrder", "MixtureSampler"]
 
@@ -104,7 +104,7 @@ class MixtureSampler(RankSampler):
         rank: int = 0,
         shuffle: bool = True,
         seed: int | None = None,
-        drop_last: bool = False,
+        drop_last: DropLast = False,
     ) -> None:
         super().__init__(num_replicas, rank, drop_last, seed)
         if not isinstance(shuffle, bool):

@@ -189,6 +189,17 @@ def test_a_loader_resumes_with_stats(batch_size: int) -> None:
     assert mixture.stats(again)["0"].samples + mixture.stats(again)["1"].samples == 666
 
 
+def test_ranks_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job's environment says the ranks; their last steps may be uneven."""
+    monkeypatch.setenv("RANK", "2")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    mixture = mix(10, 20, weights=[1, 1], until=18)
+
+    sampler = mixture.make_sampler(seed=0, num_replicas=None, rank=None, drop_last="uneven")
+
+    assert (sampler.num_replicas, sampler.rank, len(sampler)) == (4, 2, 4)
+
+
 def test_stats_count_all_ranks_and_another_number_of_them() -> None:
     """The job has consumed what its ranks have together, before and after their number changes."""
     mixture = mix(30, 200, weights=[1, 3], until=400)
