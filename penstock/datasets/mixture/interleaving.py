@@ -5,7 +5,7 @@
     shares a 0.5, b 0.3, c 0.2                 position     0 1 2 3 4 5 6 7 8 9
                                                source       a b a c b a c a b a
         (a, bc) ── a  0.5                      its number   0 0 1 0 1 2 1 3 2 4
-           └─ (c, b) ── c 0.2                  blocks of 256 positions are permuted afterwards
+           └─ (c, b) ── c 0.2                  blocks of 64 positions are permuted afterwards
                 └──── b 0.3
 
 The sources are the leaves of a binary tree (Huffman's). At each inner node, the lighter side with the part ``s <= 1/2``
@@ -33,14 +33,14 @@ from penstock.sample import SampleKeys
 
 __all__ = ["BLOCK", "MAX_POSITION", "Interleaving", "ShareTree", "permute_blocks"]
 
-BLOCK: Final = 256
+BLOCK: Final = 64
 """Positions that are permuted together, so that no number of ranks fits the regular order of sources."""
 
 MAX_POSITION: Final = 1 << 50
 """Least position that is refused: products with a share are exact enough below."""
 
 _STREAM: Final = 0xFFF0  # of Philox; see penstock.samplers.weighted
-_BLOCKS_AT_ONCE: Final = 256
+_BLOCKS_AT_ONCE: Final = 1024
 """Blocks permuted in one call; limits the temporary memory to some MB."""
 
 
@@ -182,7 +182,7 @@ class Interleaving:
 def permute_blocks(
     interleaving: Interleaving, positions: NDArray[np.int64], key: tuple[int, int], first: int, length: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """As :meth:`Interleaving.draw`, with the sources of each block of 256 positions in random order.
+    """As :meth:`Interleaving.draw`, with the sources of each block of 64 positions in random order.
 
     The draws of each source stay in order, and those of a whole block are the same ones. The last block of an epoch is
     a shorter one.

@@ -80,7 +80,7 @@ class Mixture(Dataset[Sample]):
     Notes
     -----
     In each stage of a schedule, the number of samples of each source differs from its share by less than 2 at the end
-    of each block of 256 samples and of each epoch; within a block the order of the sources is random. The order of
+    of each block of 64 samples and of each epoch; within a block the order of the sources is random. The order of
     map-style datasets depends on the seed and the position alone, and not on workers and ranks.
 
     Examples

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.datasets.base import IterableDataset, is_iterable
-from penstock.datasets.mixture.interleaving import BLOCK, MAX_POSITION
+from penstock.datasets.mixture.interleaving import MAX_POSITION
 from penstock.datasets.mixture.mixture import HasState, Mixture, SourceStats
 from penstock.datasets.mixture.sampler import MixtureOrder
 from penstock.datasets.streams.division import DivisibleStream
@@ -40,6 +40,8 @@ _VERSION: Final = 1
 _MARK: Final = "mixture"
 _EPOCHS: Final = 1 << 16
 """Epochs of a source in an epoch of the mixture, at most: the next one begins with other epochs of its sources."""
+_AHEAD: Final = 256
+"""Positions of a reader whose sources are computed at once."""
 _SOURCE: Final = 9  # purpose of permutations; see penstock.samplers.ranks
 _END: Final[Sample] = object()
 
@@ -238,7 +240,7 @@ class _MixtureIterator:
         if self._at >= len(self._block):
             until, order = self._mixture.until, self._mixture.order
             start = state["origin"] + state["reader"] + state["readers"] * state["taken"]
-            positions = start + state["readers"] * np.arange(BLOCK, dtype=np.int64)
+            positions = start + state["readers"] * np.arange(_AHEAD, dtype=np.int64)
             # Where an epoch has no known length, each begins at the beginning of the job.
             seed, epoch = (0, state["epoch"]) if isinstance(until, int) else (state["epoch"], 0)
             self._block, _ = order.draw(positions[positions < order.length], seed, epoch)
