@@ -7,6 +7,7 @@ a run of draws with the same shares. Nothing is drawn here.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -78,7 +79,7 @@ def make_stages(
             f"weights must be given where the length of a source is unknown, got a source without a length: "
             f"{unknown[0]!r}"
         )
-    known = [size for size in sizes.values() if size is not None]
+    known = {name: size for name, size in sizes.items() if size is not None}
     given = 1.0 if temperature is None else temperature
     return _make_stages("temperature", given, lambda name, value: _temper(name, value, known))
 
@@ -91,7 +92,7 @@ def check_until(until: object, *, has_schedule: bool) -> Until:
     ArgumentError
         If it is something else, or no number where shares change.
     """
-    if until in ("first", "all") and isinstance(until, str):
+    if isinstance(until, str) and until in ("first", "all"):
         if has_schedule:
             raise ArgumentError(
                 f"until must be a number of samples where a schedule changes the shares, because epochs would have "
@@ -165,14 +166,14 @@ def _weigh(name: str, given: object, sources: list[str]) -> tuple[float, ...]:
     return _normalize(name, [float(value) for value in values], sources)
 
 
-def _temper(name: str, given: object, sizes: list[int]) -> tuple[float, ...]:
+def _temper(name: str, given: object, sizes: Mapping[str, int]) -> tuple[float, ...]:
     if not _is_number(given) or not given > 0:  # type: ignore[operator]  # a number, by the condition before
         raise ArgumentError(f"{name} must be a number above 0, got {given!r:.80}")
     power = 1 / float(given)  # type: ignore[arg-type]  # as above
-    largest = max(sizes)
+    largest = max(sizes.values())
     # The C library's power may differ in the last bit between machines; ten digits are the same on all of them.
-    values = [float(f"{(size / largest) ** power:.9e}") for size in sizes]
-    return _normalize(name, values, [str(size) for size in sizes])
+    values = [float(f"{(size / largest) ** power:.9e}") for size in sizes.values()]
+    return _normalize(name, [max(value, sys.float_info.min) for value in values], list(sizes))
 
 
 def _normalize(name: str, values: list[float], sources: list[str]) -> tuple[float, ...]:

@@ -281,6 +281,28 @@ def test_samplers_that_do_not_know_mixtures_draw_positions() -> None:
         mixture.stats(batches)
 
 
+def test_a_proxy_draws_positions() -> None:
+    """A dataset that passes attributes on to a mixture is no mixture: its loader makes the usual sampler."""
+
+    class Proxy:
+        def __init__(self, inner: Any) -> None:
+            self.inner = inner
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+        def __len__(self) -> int:
+            return len(self.inner)
+
+        def __getitem__(self, index: int) -> Any:
+            return self.inner[index][0]
+
+    loader = ps.DataLoader(Proxy(mix(10, 1000, weights=[1, 1], until=100)), 10, shuffle=True, seed=0)
+
+    assert isinstance(loader.sampler, ps.RandomSampler)
+    assert sum(int((batch < 10**7).sum()) for batch in loader) == 50
+
+
 def test_samples_without_rows_come_one_by_one() -> None:
     """A list is a source, too; samples keep their order in a batch."""
     mixture = ps.Mixture({"a": ["a0", "a1"], "b": [f"b{i}" for i in range(4)]}, weights=[1, 2], until=6)
@@ -328,6 +350,11 @@ _TWO = {"a": numbers(0, 10), "b": numbers(1, 20)}
         ({"weights": [1, 1], "temperature": 2}, "give only one of them"),
         ({"temperature": 0}, "temperature must be a number above 0, got 0"),
         ({"temperature": math.nan}, "temperature must be a number above 0, got nan"),
+        (
+            {"temperature": 1e-6},
+            "temperature must give each source at least 1e-12 of all samples, got 2.22507e-308 for 'a'",
+        ),
+        ({"until": np.ones(2)}, "until must be 'first', 'all' or a positive number of samples, got array"),
         ({"temperature": "hot"}, "temperature must be a number above 0, got 'hot'"),
         ({"weights": [(1, [1, 1])], "until": 9}, "the schedule of weights must begin at 0, got 1"),
         ({"weights": [(0, [1, 1]), (0, [1, 2])], "until": 9}, "must have increasing starts, got 0 after 0"),

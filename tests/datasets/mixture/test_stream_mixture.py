@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.datasets.mixture import StreamMixture
 from penstock.errors import ArgumentError, SampleError, StateError
+from tests.asking import ASK, epochs
 
 SIZES = {"a": 8, "b": 30, "c": 60}
 """Parts of sources, of 10 samples each."""
@@ -245,6 +246,17 @@ def test_a_source_with_too_few_parts_is_refused() -> None:
         run(mixture, mixture.start_states(0, 2), [])
     with pytest.raises(ArgumentError, match="weights must be given where the length of a source is unknown"):
         ps.Mixture({"a": Numbered(0, 1)})
+
+
+@pytest.mark.parametrize("ask", [*ASK.values(), "stats by source"])
+def test_asking_changes_nothing(ask: Any) -> None:
+    """State, length, text, pickle and statistics draw nothing and open no source."""
+    mixture = mix(until=100)
+    asked = mixture.stats if ask == "stats by source" else ask
+
+    found = [epochs(ps.DataLoader(mixture, 16), lambda: 0, each) for each in (asked, None)]
+
+    assert found[0] == found[1]
 
 
 def test_states_of_several_ranks_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
