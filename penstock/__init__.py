@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from penstock.datasets.mixing.copy_paste import CopyPaste
     from penstock.datasets.mixing.mosaic import Mosaic
     from penstock.datasets.mixing.sample_mixup import SampleMixUp
+    from penstock.datasets.mixture import Mixture
     from penstock.errors import (
         AnnotationError,
         ArgumentError,
@@ -113,6 +114,7 @@ __all__ = [
     "ImageTooLargeError",
     "IncompleteStoreError",
     "IterableDataset",
+    "Mixture",
     "Mosaic",
     "NestedTensor",
     "OptionalPackageError",
@@ -174,6 +176,7 @@ _MODULES: Final = {
     "penstock.datasets.mixing.copy_paste": "CopyPaste",
     "penstock.datasets.mixing.mosaic": "Mosaic",
     "penstock.datasets.mixing.sample_mixup": "SampleMixUp",
+    "penstock.datasets.mixture": "Mixture",
     "penstock.errors": "AnnotationError ArgumentError BatchMemoryError BrokenImageError CorruptRecordError DecodeError "
     "ImageTooLargeError IncompleteStoreError OptionalPackageError PackError PenstockError RecordIndexError "
     "RecordKeyError SampleError StallError StateError StoreError StoreFormatError StoreNotFoundError "

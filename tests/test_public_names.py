@@ -40,6 +40,7 @@ PROMISED = [
     "IncompleteStoreError",
     "IterableDataset",
     "NestedTensor",
+    "Mixture",
     "Mosaic",
     "OptionalPackageError",
     "PackError",

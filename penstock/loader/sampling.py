@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Protocol, TypeGuard
+
 from penstock.datasets.base import is_iterable
 from penstock.loader.arguments import Arguments
 from penstock.loader.order import Fingerprint, Order, has_all_samples, length
-from penstock.sample import StateDict
+from penstock.sample import SamplerLike, StateDict
 from penstock.samplers import BatchSampler, BucketBatchSampler, RandomSampler, SequentialSampler
 
-__all__ = ["LoaderOrder"]
+__all__ = ["LoaderOrder", "MakesSampler", "makes_sampler"]
+
+
+class MakesSampler(Protocol):
+    """A dataset whose samples a sampler of its own draws, where a loader is given none."""
+
+    def make_sampler(self, *, shuffle: bool, seed: int | None) -> SamplerLike:
+        """The sampler for one rank."""
+        ...
+
+
+def makes_sampler(dataset: object) -> TypeGuard[MakesSampler]:
+    """Whether the class of ``dataset`` has ``make_sampler``; attributes that a proxy passes on do not count."""
+    return hasattr(type(dataset), "make_sampler")
 
 
 class LoaderOrder(Order):
@@ -26,6 +41,8 @@ class LoaderOrder(Order):
         sampler, batch_sampler = given.sampler, given.batch_sampler
         if is_stream:
             sampler = None
+        elif sampler is None and makes_sampler(given.dataset):
+            sampler = given.dataset.make_sampler(shuffle=bool(given.shuffle), seed=seed)
         elif sampler is None and given.shuffle:
             sampler = RandomSampler(given.dataset, seed=seed)
         elif sampler is None:

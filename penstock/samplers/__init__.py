@@ -46,6 +46,7 @@ SAMPLERS.register("distributed", "penstock.samplers.distributed:DistributedSampl
 SAMPLERS.register("distributed-weighted", "penstock.samplers.weighted:DistributedWeightedSampler")
 SAMPLERS.register("class-balanced", "penstock.samplers.balanced:ClassBalancedSampler")
 SAMPLERS.register("repeat-factor", "penstock.samplers.repeat_factor:RepeatFactorSampler")
+SAMPLERS.register("mixture", "penstock.datasets.mixture.sampler:MixtureSampler")
 
 BATCH_SAMPLERS = Registry("batch sampler")
 BATCH_SAMPLERS.register("bucket", "penstock.samplers.bucket:BucketBatchSampler")

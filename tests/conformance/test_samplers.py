@@ -12,12 +12,17 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
+from penstock.datasets.mixture.interleaving import Interleaving
+from penstock.datasets.mixture.sampler import MixtureOrder
+from penstock.datasets.mixture.shares import Stage
 from penstock.errors import ArgumentError, StateError
 from penstock.samplers import BATCH_SAMPLERS, SAMPLERS, RandomAccess
 
 N = 5000
 _LABELS: Final = np.arange(N) ** 2 % 13
 _SIZES: Final = np.arange(N) * 7919 % 1000
+
+_MIXTURE: Final = MixtureOrder(Interleaving([Stage(0, (0.7, 0.3))]), np.array([N, 60]), N)
 
 # How each is made over about N samples; ranks and other seeds come as keywords.
 MADE: Final[dict[str, Callable[..., Any]]] = {
@@ -31,6 +36,7 @@ MADE: Final[dict[str, Callable[..., Any]]] = {
     ),
     "class-balanced": lambda make, **kwargs: make(_LABELS, **kwargs),
     "repeat-factor": lambda make, **kwargs: make(_LABELS, 0.1, **kwargs),
+    "mixture": lambda make, **kwargs: make(_MIXTURE, **kwargs),
     "bucket": lambda make, **kwargs: make(_SIZES, 4, num_buckets=5, **kwargs),
 }
 

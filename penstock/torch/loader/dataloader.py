@@ -26,6 +26,7 @@ from penstock.loader.epoch import Epoch
 from penstock.loader.faults import LeftOutLog
 from penstock.loader.order import Fingerprint
 from penstock.loader.recipe import Memory
+from penstock.loader.sampling import makes_sampler
 from penstock.loader.state import split_merged
 from penstock.loader.statistics import LoaderStatistics
 from penstock.sample import Batch, DatasetLike, Index, Sample, SamplerLike, State, StateDict
@@ -148,6 +149,9 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
         if seed is not None and generator is None:
             generator = torch.Generator()
             generator.manual_seed(check_seed(seed))
+        if makes_sampler(dataset) and sampler is None and batch_sampler is None:
+            own_seed = torch.initial_seed() if generator is None else generator.initial_seed()
+            sampler, shuffle = dataset.make_sampler(shuffle=bool(shuffle), seed=own_seed), None
         own_stream = is_iterable(dataset) and not isinstance(dataset, torch.utils.data.IterableDataset)
         super().__init__(
             _OwnStream(dataset) if own_stream else dataset, batch_size, shuffle, sampler, batch_sampler, num_workers,

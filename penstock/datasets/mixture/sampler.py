@@ -1,0 +1,153 @@
+"""The sampler of a mixture of map-style datasets: which sample of which source is at each position of the job.
+
+::
+
+    position of the job ──interleaving──> source i, its draw k ──> epoch k // n of the source, position k % n in it
+                                                                            │ permuted by (seed, source, epoch)
+    index = (epoch of the source + 1) * 10**d + sample of the concatenation  <┘
+
+So a sample that comes again has another index, and with it other random numbers. An index of the mixture itself, below
+``10**d``, is a position (:class:`~penstock.datasets.mixture.maps.MapMixture`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.datasets.mixture.interleaving import BLOCK, MAX_POSITION, Interleaving, permute_blocks
+from penstock.errors import ArgumentError
+from penstock.samplers.permutation import SMALL, permute
+from penstock.samplers.ranks import DropLast, RankSampler
+
+__all__ = ["MixtureOrder", "MixtureSampler"]
+
+_SOURCES = 8  # purpose of permutations; see penstock.samplers.ranks
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureOrder:
+    """What the order of a mixture depends on, besides the seed.
+
+    Parameters
+    ----------
+    interleaving : Interleaving
+        The draws of the job.
+    sizes : ndarray of int64, shape (sources,)
+        Samples of each source.
+    length : int
+        Draws of an epoch.
+    """
+
+    interleaving: Interleaving
+    sizes: NDArray[np.int64]
+    length: int
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Where each source begins in the concatenation."""
+        starts: NDArray[np.int64] = np.cumsum(self.sizes) - self.sizes
+        return starts
+
+    @property
+    def stride(self) -> int:
+        """Least index that a sampler of the mixture draws: a power of ten."""
+        return int(10 ** len(str(max(int(self.sizes.sum()), self.length))))
+
+    def draw(self, positions: NDArray[np.int64], seed: int, epoch: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The source at each position of an epoch, and how many draws the source had before it in the job."""
+        first = epoch * self.length
+        if first + self.length > MAX_POSITION:
+            raise ArgumentError(
+                f"epoch must be below {MAX_POSITION // self.length} for epochs of {self.length} samples, got {epoch}"
+            )
+        return permute_blocks(self.interleaving, positions, (seed, epoch), first, self.length)
+
+    def count(self, position: int, seed: int, epoch: int) -> list[int]:
+        """Draws of each source in the job before a position of an epoch."""
+        begin = position // BLOCK * BLOCK
+        sources, _ = self.draw(np.arange(begin, position, dtype=np.int64), seed, epoch)
+        counts = self.interleaving.counts(epoch * self.length + begin) + np.bincount(sources, minlength=len(self.sizes))
+        return [int(count) for count in counts]
+
+    def digest(self) -> str:
+        """A short text that tells these shares and sizes from others."""
+        state = hashlib.blake2b(self.sizes.astype("<i8").tobytes(), digest_size=16)
+        for stage in self.interleaving.stages:
+            state.update(np.int64(stage.start).astype("<i8").tobytes())
+            state.update(np.array(stage.shares, "<f8").tobytes())
+        return state.hexdigest()
+
+
+class MixtureSampler(RankSampler):
+    """Indices of a mixture of map-style datasets; :meth:`Mixture.make_sampler` makes it.
+
+    Parameters
+    ----------
+    mixture : MixtureOrder
+        What is drawn from.
+    num_replicas, rank, drop_last, seed
+        As for :class:`~penstock.samplers.ranks.RankedSampler`.
+    shuffle : bool
+        A new order of the samples of each source in each of its epochs; False: their own order.
+    """
+
+    def __init__(
+        self,
+        mixture: MixtureOrder,
+        *,
+        num_replicas: int = 1,
+        rank: int = 0,
+        shuffle: bool = True,
+        seed: int | None = None,
+        drop_last: DropLast = False,
+    ) -> None:
+        super().__init__(num_replicas, rank, drop_last, seed)
+        if not isinstance(shuffle, bool):
+            raise ArgumentError(f"shuffle should be a boolean value, but got shuffle={shuffle!r}")
+        self.mixture, self.shuffle = mixture, shuffle
+        self._digest = mixture.digest()
+
+    @property
+    def job_size(self) -> int:
+        """Samples of the whole job per epoch."""
+        return self.mixture.length
+
+    def at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+        """Indices at ``positions`` of the job's order."""
+        order = self.mixture
+        sources, numbers = order.draw(positions, self.seed, epoch)
+        epochs, samples = np.divmod(numbers, order.sizes[sources])
+        if self.shuffle:
+            self._shuffle(sources, epochs, samples)
+        stride = order.stride
+        indices: NDArray[np.int64] = (epochs % ((1 << 62) // stride) + 1) * stride + order.starts[sources] + samples
+        return indices
+
+    def _shuffle(self, sources: NDArray[np.int64], epochs: NDArray[np.int64], samples: NDArray[np.int64]) -> None:
+        """Permute ``samples`` in place, each by its source and the epoch of that."""
+        by_group = np.lexsort((epochs, sources))
+        changes = np.diff(sources[by_group]) | np.diff(epochs[by_group])
+        for group in np.split(by_group, np.flatnonzero(changes) + 1):
+            if len(group):
+                source = int(sources[group[0]])
+                key = self.seed, int(epochs[group[0]]), _SOURCES, source
+                samples[group] = _permute(samples[group], int(self.mixture.sizes[source]), key)
+
+    def parameters(self) -> dict[str, object]:
+        """A digest of sizes and shares, and whether it shuffles."""
+        return {"mixture": self._digest, "shuffle": self.shuffle}
+
+
+def _permute(positions: NDArray[np.int64], n: int, key: tuple[int, ...]) -> NDArray[np.int64]:
+    return permute(positions, n, key) if n > SMALL else _permute_small(n, key)[positions].astype(np.int64)
+
+
+@lru_cache(maxsize=256)
+def _permute_small(n: int, key: tuple[int, ...]) -> NDArray[np.uint16]:
+    """The whole permutation, 128 KiB at most: the sources of a mixture take turns."""
+    return permute(np.arange(n), n, key).astype(np.uint16)

@@ -1,0 +1,362 @@
+"""Mixtures of streams: each reader draws the sources of its positions of the job, and reads its part of each source.
+
+::
+
+    positions of the job   0  1  2  3  4  5  6  7  8       reader 1 of 3 has 1, 4, 7, ...
+    source                 a  b  a  a  c  b  a  a  b       (arithmetic, as for map-style datasets)
+    reader 1                  b        c        a          the next sample of its part of this source
+                                                └ its part has ended: epoch m + 1 of the source begins
+
+A source is a stream that can be divided (:class:`~penstock.datasets.streams.division.DivisibleStream`). Others are made
+one: a map-style dataset is read in parts; a plain stream keeps its number of readers. What readers leave is divided
+anew source by source, and within a source epoch by epoch, since readers may be in different epochs of it.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.datasets.base import IterableDataset, is_iterable
+from penstock.datasets.mixture.interleaving import MAX_POSITION
+from penstock.datasets.mixture.mixture import HasState, Mixture, SourceStats
+from penstock.datasets.mixture.sampler import MixtureOrder
+from penstock.datasets.streams.division import DivisibleStream
+from penstock.datasets.streams.partitioned import PartitionedDataset
+from penstock.errors import ArgumentError, SampleError, StateError
+from penstock.ranks import find_world
+from penstock.sample import DatasetLike, Sample, State, StateDict
+from penstock.samplers.base import check_count
+from penstock.samplers.permutation import permute
+
+__all__ = ["StreamMixture"]
+
+_VERSION: Final = 1
+_MARK: Final = "mixture"
+_EPOCHS: Final = 1 << 16
+"""Epochs of a source in an epoch of the mixture, at most: the next one begins with other epochs of its sources."""
+_AHEAD: Final = 256
+"""Positions of a reader whose sources are computed at once."""
+_SOURCE: Final = 9  # purpose of permutations; see penstock.samplers.ranks
+_END: Final[Sample] = object()
+
+
+class StreamMixture(Mixture, IterableDataset[Sample], of_streams=True):
+    """A :class:`Mixture` of streams, and of map-style datasets, which are read as streams in random order.
+
+    ``until="first"`` ends a reader when its part of the first source has ended, ``"all"`` when those of all sources
+    have ended at least once, and a number is divided among the readers. Each epoch of a loader begins each source anew,
+    in another epoch of the source.
+    """
+
+    def _set_up(self, sizes: Mapping[str, int | None]) -> None:
+        self._streams = {name: _as_divisible(name, source, sizes[name]) for name, source in self.sources.items()}
+        length = self.until if isinstance(self.until, int) else MAX_POSITION
+        self.order = MixtureOrder(self.interleaving, np.zeros(len(sizes), np.int64), length)
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the epoch of iterators that are not of a loader of penstock, which says it itself."""
+        self.epoch = check_count("epoch", epoch, least=0)
+
+    def __iter__(self) -> _MixtureIterator:
+        return _MixtureIterator(self)
+
+    def start_states(self, epoch: int, num_workers: int) -> list[StateDict]:
+        """See :class:`~penstock.datasets.streams.division.DivisibleStream`."""
+        first, world = _first_epoch(epoch), find_world()
+        begun = {name: stream.start_states(first, num_workers) for name, stream in self._streams.items()}
+        following = {name: stream.start_states(first + 1, num_workers) for name, stream in self._streams.items()}
+        return [
+            {
+                "version": _VERSION,
+                _MARK: list(self.sources),
+                "epoch": epoch,
+                "origin": 0,
+                "taken": 0,
+                "reader": world.rank * num_workers + worker,
+                "readers": world.num_replicas * num_workers,
+                "num_workers": num_workers,
+                "sources": {
+                    name: {
+                        "samples": 0,
+                        "is_new": True,
+                        "left": [[first, begun[name][worker]], [first + 1, following[name][worker]]],
+                        "ended": None,
+                    }
+                    for name in self.sources
+                },
+            }
+            for worker in range(num_workers)
+        ]
+
+    def divide_states(self, states: Sequence[StateDict], num_workers: int) -> list[StateDict]:
+        """See :class:`~penstock.datasets.streams.division.DivisibleStream`."""
+        for state in states:
+            self._check_state(state)
+        fresh = self.start_states(states[0]["epoch"] if states else 0, num_workers)
+        by_reader = {state["reader"]: state for state in states}
+        numbers, readers = [state["reader"] for state in fresh], {state["readers"] for state in states}
+        if len(by_reader) < len(states) or len(readers) != 1 or len({state["epoch"] for state in states}) != 1:
+            raise StateError("the states of a mixture must be of one epoch, and each of another reader of one run")
+        if readers == {fresh[0]["readers"]} and by_reader.keys() >= set(numbers):
+            return [by_reader[number] for number in numbers]
+        taken = sum(state["taken"] for state in states) * readers.pop() // len(states)
+        for worker, state in enumerate(fresh):
+            state["origin"] = states[0]["origin"] + taken
+            for name, source in state["sources"].items():
+                counted = sum(each["sources"][name]["samples"] for each in states)
+                source["samples"], source["is_new"] = counted if worker == 0 else 0, False
+        for name, stream in self._streams.items():
+            lefts = _divide(name, stream, [state["sources"][name] for state in states], num_workers)
+            for state, left in zip(fresh, lefts, strict=True):
+                state["sources"][name]["left"] = left
+        return fresh
+
+    def _check_state(self, state: State) -> None:
+        try:
+            theirs, sources, version = state[_MARK], list(state["sources"]), state["version"]
+            counts = [state[name] for name in ("epoch", "origin", "taken", "reader")]
+            counts += [state[name] - 1 for name in ("readers", "num_workers")]
+            for source in state["sources"].values():
+                counts += [source["samples"], len(source["left"]) - 2, *(epoch for epoch, _ in _known(source))]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StateError(f"the state of a mixture's reader is damaged: {error!r:.200}") from error
+        if version != _VERSION or not all(type(count) is int and count >= 0 for count in counts):
+            raise StateError(f"the state of a mixture's reader is damaged, or of another version: {state!r:.200}")
+        if theirs != list(self.sources) or sources != theirs:
+            raise StateError(f"the state is of a mixture of {theirs!r:.200}, this one has {list(self.sources)}")
+
+    def stats(self, loader: HasState) -> dict[str, SourceStats]:
+        """See :meth:`Mixture.stats`."""
+        readers = [state for state in _find_states(loader.state_dict()) if state[_MARK] == list(self.sources)]
+        found = {}
+        for name in self.sources:
+            own = [state["sources"][name] for state in readers]
+            first = [_first_epoch(state["epoch"]) for state in readers]
+            ended = min((source["left"][0][0] - begun for source, begun in zip(own, first, strict=True)), default=0)
+            found[name] = sum(source["samples"] for source in own), ended
+        total = max(sum(samples for samples, _ in found.values()), 1)
+        return {name: SourceStats(samples, samples / total, ended) for name, (samples, ended) in found.items()}
+
+
+def _first_epoch(epoch: int) -> int:
+    """The first epoch of each source in an epoch of the mixture."""
+    return epoch % _EPOCHS * _EPOCHS
+
+
+def _known(source: StateDict) -> list[tuple[int, State]]:
+    """The epochs of a source of which a reader has a state: that before the present one, this one, and the next."""
+    pairs = [*([source["ended"]] if source["ended"] else []), *source["left"]]
+    return [(epoch, state) for epoch, state in pairs]
+
+
+def _divide(name: str, stream: DivisibleStream, sources: Sequence[StateDict], num_workers: int) -> list[State]:
+    """What each reader of this rank has left of one source: pairs of an epoch and a state."""
+    firsts = [source["left"][0][0] for source in sources]
+    lefts: list[list[State]] = [[] for _ in range(num_workers)]
+    for epoch in range(min(firsts), max(firsts) + 1):
+        known = [dict(_known(source)) for source in sources]
+        if not all(epoch in states for states in known):
+            raise StateError(
+                f"the readers of source {name!r} are in the epochs {sorted(set(firsts))} of it, which are too far "
+                "apart to divide what is left; resume with the same number of workers and ranks"
+            )
+        divided = stream.divide_states([states[epoch] for states in known], num_workers)
+        for left, state in zip(lefts, divided, strict=True):
+            left.append([epoch, state])
+    for left, state in zip(lefts, stream.start_states(max(firsts) + 1, num_workers), strict=True):
+        left.append([max(firsts) + 1, state])
+    return lefts
+
+
+def _find_states(state: State) -> Iterator[StateDict]:
+    """The states of readers of mixtures that are in the state of a loader, in whatever layout."""
+    if isinstance(state, Mapping) and _MARK in state and "sources" in state:
+        yield dict(state)
+    elif isinstance(state, Mapping | list | tuple):
+        for inner in state.values() if isinstance(state, Mapping) else state:
+            yield from _find_states(inner)
+
+
+class _StatefulIterator(Protocol):
+    def __next__(self) -> Sample: ...
+    def state_dict(self) -> StateDict: ...
+    def load_state_dict(self, state: State) -> None: ...
+
+
+def _iterate(stream: DivisibleStream) -> _StatefulIterator:
+    return cast("_StatefulIterator", iter(cast("Iterable[Sample]", stream)))
+
+
+class _MixtureIterator:
+    """The samples of one reader; it can be advanced again after an error."""
+
+    def __init__(self, mixture: StreamMixture) -> None:
+        self._mixture, self._streams = mixture, list(mixture._streams.items())  # noqa: SLF001  # of its dataset
+        self._state: StateDict | None = None
+        self._open: dict[str, _StatefulIterator] = {}
+        self._block: NDArray[np.int64] = np.empty(0, np.int64)
+        self._at = 0
+
+    def __iter__(self) -> _MixtureIterator:
+        return self
+
+    def __next__(self) -> Sample:
+        state = self._begin()
+        while not self._is_over(state):
+            name, stream = self._streams[self._choose_source(state)]
+            source = state["sources"][name]
+            if name not in self._open:
+                iterator = _iterate(stream)
+                iterator.load_state_dict(source["left"][0][1])
+                self._open[name] = iterator
+            sample = next(self._open[name], _END)
+            if sample is _END:
+                self._end_part(name, stream, state)
+                continue
+            source["samples"] += 1
+            source["is_new"] = False
+            state["taken"] += 1
+            self._at += 1
+            return sample
+        raise StopIteration
+
+    def _is_over(self, state: StateDict) -> bool:
+        until = self._mixture.until
+        if isinstance(until, int):
+            return bool(state["origin"] + state["reader"] + state["readers"] * state["taken"] >= until)
+        first = _first_epoch(state["epoch"])
+        ended = [source["left"][0][0] > first for source in state["sources"].values()]
+        return any(ended) if until == "first" else all(ended)
+
+    def _choose_source(self, state: StateDict) -> int:
+        """The number of the source of the next sample."""
+        if self._at >= len(self._block):
+            until, order = self._mixture.until, self._mixture.order
+            start = state["origin"] + state["reader"] + state["readers"] * state["taken"]
+            positions = start + state["readers"] * np.arange(_AHEAD, dtype=np.int64)
+            # Where an epoch has no known length, each begins at the beginning of the job.
+            seed, epoch = (0, state["epoch"]) if isinstance(until, int) else (state["epoch"], 0)
+            self._block, _ = order.draw(positions[positions < order.length], seed, epoch)
+            self._at = 0
+        return int(self._block[self._at])
+
+    def _end_part(self, name: str, stream: DivisibleStream, state: StateDict) -> None:
+        """Go on with the next epoch of a source."""
+        source = state["sources"][name]
+        if source["is_new"]:
+            raise SampleError(
+                f"source {name!r} has no sample for reader {state['reader']} of {state['readers']}: use fewer workers "
+                "and ranks than it has parts"
+            )
+        epoch, _ = source["left"][0]
+        source["ended"], source["is_new"] = [epoch, self._open.pop(name).state_dict()], True
+        source["left"] = source["left"][1:]
+        if len(source["left"]) == 1:
+            following = source["left"][0][0] + 1
+            states = stream.start_states(following, state["num_workers"])
+            source["left"].append([following, states[state["reader"] % state["num_workers"]]])
+
+    def state_dict(self) -> StateDict:
+        """Where it is: JSON-able, with the states of the sources; its size does not grow with what is consumed.
+
+        What does not change is shared with this iterator: do not write to it.
+        """
+        state = self._begin()
+        sources = {name: dict(source) for name, source in state["sources"].items()}
+        for name, iterator in self._open.items():
+            (epoch, _), *others = sources[name]["left"]
+            sources[name]["left"] = [[epoch, iterator.state_dict()], *others]
+        return {**state, "sources": sources}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Continue where ``state`` was taken.
+
+        Raises
+        ------
+        StateError
+            If it is damaged, or of other sources.
+        """
+        self._mixture._check_state(state)  # noqa: SLF001  # of its dataset
+        self._state, self._open, self._block, self._at = copy.deepcopy(state), {}, self._block[:0], 0
+
+    def _begin(self) -> StateDict:
+        if self._state is None:
+            self._state = self._mixture.start_states(self._mixture.epoch, 1)[0]
+        return self._state
+
+
+def _as_divisible(name: str, source: DatasetLike, size: int | None) -> DivisibleStream:
+    if isinstance(source, DivisibleStream):
+        return source
+    if is_iterable(source):
+        return _PlainStream(source)
+    if size is None:
+        raise ArgumentError(f"the sources of a mixture must be streams or have a length, got none for {name!r}")
+    return _MapStream(source, size)
+
+
+class _MapStream(PartitionedDataset[Sample]):
+    """A map-style dataset, read in random order."""
+
+    def __init__(self, dataset: DatasetLike, size: int) -> None:
+        super().__init__()
+        self._dataset, self._size = dataset, size
+        self._part = min(max(size >> 12, 1), 256)  # samples of a part: many parts, for any number of readers
+
+    def count_parts(self) -> int:
+        return -(-self._size // self._part)
+
+    def read_part(self, part: int, epoch: int, first: int) -> Iterator[int]:
+        start, stop = part * self._part, min((part + 1) * self._part, self._size)
+        places = np.arange(start + first, stop, dtype=np.int64)
+        return iter(permute(places, self._size, (self.seed, epoch, _SOURCE)).tolist())
+
+    def make_sample(self, item: Sample) -> Sample:
+        return self._dataset[item]
+
+
+class _PlainStream:
+    """A stream without states that can be divided: each reader iterates it, and runs it forward to its place."""
+
+    def __init__(self, stream: DatasetLike) -> None:
+        self.stream = stream
+
+    def __iter__(self) -> _CountingIterator:
+        return _CountingIterator(self.stream)
+
+    def start_states(self, epoch: int, num_workers: int) -> list[StateDict]:  # noqa: ARG002  # it has no epochs
+        return [{"samples": 0, "worker": worker, "num_workers": num_workers} for worker in range(num_workers)]
+
+    def divide_states(self, states: Sequence[StateDict], num_workers: int) -> list[StateDict]:
+        if [state["num_workers"] for state in states] != [num_workers] * num_workers:
+            raise StateError(
+                f"a mixture has a source of type {type(self.stream).__name__}, whose rest cannot be divided among "
+                "other workers: resume with the same number of workers, or make it a penstock.PartitionedDataset"
+            )
+        return list(states)
+
+
+class _CountingIterator:
+    def __init__(self, stream: DatasetLike) -> None:
+        self._samples = iter(stream)
+        self._state: StateDict = {"samples": 0}
+
+    def __next__(self) -> Sample:
+        sample = next(self._samples)
+        self._state["samples"] += 1
+        return sample
+
+    def state_dict(self) -> StateDict:
+        return dict(self._state)
+
+    def load_state_dict(self, state: StateDict) -> None:
+        for _ in itertools.islice(self._samples, state["samples"]):
+            pass
+        self._state = dict(state)
