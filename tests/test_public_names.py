@@ -41,6 +41,7 @@ PROMISED = [
     "IterableDataset",
     "NestedTensor",
     "Mosaic",
+    "ObjectStorage",
     "OptionalPackageError",
     "PackError",
     "Padded",
@@ -84,6 +85,7 @@ PROMISED = [
     "random_split",
     "rng",
     "show",
+    "simulate",
     "split",
     "verify",
 ]
