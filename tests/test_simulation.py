@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tracemalloc
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -19,6 +19,8 @@ from penstock.simulation import Bounds, job, measure_records
 from tests.pack.images import make_photos
 from tests.test_cli import run
 
+POLICIES: Final[dict[str, Any]] = {"pad": False, "drop": True, "keep": "uneven"}
+
 
 def make_job(n: int, replicas: int, batch_size: int, uneven: str, drop_last: bool) -> list[ps.DataLoader]:
     """One loader for each rank, over the indices of n samples."""
@@ -26,7 +28,7 @@ def make_job(n: int, replicas: int, batch_size: int, uneven: str, drop_last: boo
     return [
         ps.DataLoader(
             data, batch_size, drop_last=drop_last, seed=0,
-            sampler=ps.DistributedSampler(range(n), replicas, rank, drop_last=uneven == "drop"),
+            sampler=ps.DistributedSampler(range(n), replicas, rank, drop_last=POLICIES[uneven]),
         )
         for rank in range(replicas)
     ]  # fmt: skip
@@ -45,7 +47,7 @@ def take(ranks: list[ps.DataLoader], steps: int | None) -> list[list[list[int]]]
     n=st.integers(1, 90),
     replicas=st.integers(1, 6),
     batch_size=st.integers(1, 5),
-    uneven=st.sampled_from(["pad", "drop"]),
+    uneven=st.sampled_from(["pad", "drop", "keep"]),
     drop_last=st.booleans(),
     others=st.lists(st.integers(1, 6), max_size=3),
 )
@@ -187,7 +189,7 @@ def test_memory_counts_batches_under_way() -> None:
         ({"num_replicas": job.MAX_RANKS + 1}, "the number of ranks must be in"),
         ({"resume_ranks": [0]}, "number of ranks should be a positive integer"),
         ({"batch_size": 0}, "batch_size should be"),
-        ({"uneven": "join"}, "uneven must be 'pad' or 'drop'"),
+        ({"uneven": "join"}, "uneven must be one of pad, drop, keep, got 'join'"),
         ({"samples_per_second": 0.0}, "samples_per_second must be a positive number"),
         ({"num_workers": -1}, "num_workers should be"),
         ({"sample_nbytes": 0}, "sample_nbytes should be"),

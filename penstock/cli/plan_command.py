@@ -32,7 +32,7 @@ def plan(
     samples: Annotated[str | None, typer.Option(metavar="NUMBER", help="Samples of an epoch, such as `1e9`.")] = None,
     shuffle: Annotated[bool, typer.Option(help="Whether each epoch has a new order.")] = True,
     uneven: Annotated[
-        str, typer.Option(help="Repeat samples for equal steps, `pad`, or leave some out, `drop`.")
+        str, typer.Option(help="For equal steps, repeat samples, `pad`, or leave some out, `drop`; `keep`: neither.")
     ] = "pad",
     drop_last: Annotated[bool, typer.Option("--drop-last", help="Leave out a last batch that is short.")] = False,
     workers: Annotated[int, typer.Option(help="Workers of each rank.")] = 0,

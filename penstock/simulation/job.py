@@ -26,6 +26,7 @@ from penstock.loader.recipe import count_batches_under_way
 from penstock.sample import StateDict
 from penstock.samplers import BatchSampler, DistributedSampler
 from penstock.samplers.base import check_count
+from penstock.samplers.ranks import DropLast
 from penstock.simulation.object_storage import EpochRequests, ObjectStorage, check_rate, iter_requests
 
 __all__ = ["Bounds", "Coverage", "RankShares", "Simulation", "simulate"]
@@ -33,6 +34,7 @@ __all__ = ["Bounds", "Coverage", "RankShares", "Simulation", "simulate"]
 MAX_RANKS: Final = 1 << 16
 EXACT: Final = 2_000_000
 """Most samples of an epoch whose draws are all computed; of longer epochs, draws at random positions are."""
+_POLICIES: Final[dict[str, DropLast]] = {"pad": False, "drop": True, "keep": "uneven"}
 _CHECKED, _RANKS_CHECKED, _BLOCK = 1 << 18, 1024, 64  # draws, ranks, and successive draws of a rank in long epochs
 
 
@@ -111,8 +113,9 @@ def simulate(
         Samples per batch of one rank.
     shuffle, seed : bool, int
         As for :class:`~penstock.DistributedSampler`.
-    uneven : {"pad", "drop"}
-        Where ``num_replicas`` does not divide ``samples``: repeat the beginning of the order, or leave out its end.
+    uneven : {"pad", "drop", "keep"}
+        Where ``num_replicas`` does not divide ``samples``: repeat the beginning of the order, leave out its end, or
+        neither, so that the first ranks have one sample more (``drop_last`` of a sampler: False, True, "uneven").
     drop_last : bool
         Leave out the last batch of each rank where it is short.
     num_workers, prefetch_factor : int
@@ -148,13 +151,13 @@ def simulate(
     """
     if check_count("samples", samples, least=1) > 1 << 62:
         raise ArgumentError(f"samples must be in [1, 2**62], got {samples}")
-    if uneven not in {"pad", "drop"}:
-        raise ArgumentError(f"uneven must be 'pad' or 'drop', got {uneven!r}")
+    if uneven not in _POLICIES:
+        raise ArgumentError(f"uneven must be one of {', '.join(_POLICIES)}, got {uneven!r}")
     for count in (num_replicas, *resume_ranks):
         if check_count("number of ranks", count, least=1) > MAX_RANKS:
             raise ArgumentError(f"the number of ranks must be in [1, {MAX_RANKS}], got {count}")
     job = _Job(
-        range(samples), check_count("batch_size", batch_size, least=1), shuffle, seed, uneven == "drop", drop_last
+        range(samples), check_count("batch_size", batch_size, least=1), shuffle, seed, _POLICIES[uneven], drop_last
     )
     shares = job.divide(num_replicas, 0)
     hours = None
@@ -188,12 +191,12 @@ class _Job:
     batch_size: int
     shuffle: bool
     seed: int
-    drop_uneven: bool
+    uneven: DropLast
     drop_last: bool
 
     def make_sampler(self, num_replicas: int, rank: int = 0) -> DistributedSampler:
         """The sampler of a rank."""
-        return DistributedSampler(self.dataset, num_replicas, rank, self.shuffle, self.seed, self.drop_uneven)
+        return DistributedSampler(self.dataset, num_replicas, rank, self.shuffle, self.seed, self.uneven)
 
     def divide(self, num_replicas: int, consumed: int) -> RankShares:
         """What remains after ``consumed`` draws, divided among ranks; each of them is asked."""
@@ -207,11 +210,11 @@ class _Job:
 
     def check_draws(self, num_replicas: int) -> Coverage:
         """Compute the draws of all ranks, or some of each, and count the different samples among them."""
-        size = len(self.make_sampler(num_replicas))
+        size = len(self.make_sampler(num_replicas, num_replicas - 1))  # the least of all ranks
         if len(self.dataset) <= EXACT:
             counts = np.zeros(len(self.dataset), np.int32)
             for rank in range(num_replicas):
-                np.add.at(counts, self.make_sampler(num_replicas, rank).order(0, size), 1)
+                np.add.at(counts, self.make_sampler(num_replicas, rank).order(0, size + 1), 1)
             return Coverage(int(counts.sum()), int(np.count_nonzero(counts)), is_exact=True)
         ranks = np.unique(np.linspace(0, num_replicas - 1, min(num_replicas, _RANKS_CHECKED)).astype(np.int64))
         block = min(_BLOCK, size - 1)  # the last draw of a rank may be a repeat

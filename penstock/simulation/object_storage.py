@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from penstock.stores.remote.request_queue import MAX_REQUESTS, Fetcher, join_ran
 __all__ = ["EpochRequests", "Job", "ObjectStorage", "check_rate", "iter_requests", "measure_records"]
 
 _BATCHES, _LARGE = 64, 4096  # batches whose requests are counted; of larger ones, those of so many samples
-_PAGE: Final = 4096  # a copy of an object has whole pages
 
 
 class Job(Protocol):
@@ -164,7 +163,7 @@ def iter_requests(
 
 
 def _count_requests(storage: ObjectStorage, job: Job, ranks: int, rank_samples: int) -> tuple[float, float]:
-    """Mean requests and bytes of a sample that is in no cache: neighbours are joined, pages are whole."""
+    """Mean requests and bytes of a sample that is in no cache; neighbours are joined."""
     queue = Fetcher()  # it starts no thread until it is given a request
     queue.seconds, queue.rate = storage.request_s, storage.bandwidth * storage.count_ranks_on_node(ranks)
     generator, samples, requests, nbytes = np.random.default_rng(0), 0, 0, 0
@@ -176,7 +175,7 @@ def _count_requests(storage: ObjectStorage, job: Job, ranks: int, rank_samples: 
         samples += len(indices)
         for group in join_ranges([(index * size, size) for index in indices], queue.gap_nbytes, PART_NBYTES):
             requests += 1
-            nbytes += -(-(group[-1][0] + size) // _PAGE) * _PAGE - group[0][0] // _PAGE * _PAGE
+            nbytes += group[-1][0] + size - group[0][0]
     return requests / max(samples, 1), nbytes / max(samples, 1)
 
 

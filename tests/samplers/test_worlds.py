@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import tracemalloc
 from collections.abc import Callable
@@ -27,6 +28,8 @@ def sizes(n: int) -> NDArray[np.int64]:
     return 1 + np.arange(n) * 7919 % 9
 
 
+BATCH_POLICIES: Final[dict[Any, str]] = {False: "pad", True: "drop", "uneven": "keep"}
+
 # How each is made over n samples. A policy is a value of drop_last; of a batch sampler, of uneven.
 SAMPLERS: Final[dict[str, Callable[..., Any]]] = {
     "distributed": lambda n, **ranks: ps.DistributedSampler(range(n), seed=5, **ranks),
@@ -38,18 +41,24 @@ SAMPLERS: Final[dict[str, Callable[..., Any]]] = {
     "class-balanced": lambda n, **ranks: ps.ClassBalancedSampler(sizes(n), seed=5, **ranks),
     "repeat-factor": lambda n, **ranks: ps.RepeatFactorSampler(sizes(n), 0.4, seed=5, **ranks),
     "bucket": lambda n, drop_last, **ranks: ps.BucketBatchSampler(
-        sizes(n), 3, num_buckets=3, run_length=4, uneven="drop" if drop_last else "pad", seed=5, **ranks
+        sizes(n), 3, num_buckets=3, run_length=4, uneven=BATCH_POLICIES[drop_last], seed=5, **ranks
     ),
 }
 
 worlds = st.lists(st.tuples(st.integers(1, 12), st.integers(0, 8)), min_size=1, max_size=5)
 
 
-@given(st.sampled_from(sorted(SAMPLERS)), st.integers(1, 150), st.booleans(), st.integers(0, 3), worlds)
+@given(
+    st.sampled_from(sorted(SAMPLERS)),
+    st.integers(1, 150),
+    st.sampled_from([*BATCH_POLICIES]),
+    st.integers(0, 3),
+    worlds,
+)
 def test_any_history_of_worlds_is_one_order(
-    name: str, n: int, drop_last: bool, epoch: int, history: list[tuple[int, int]]
+    name: str, n: int, drop_last: Any, epoch: int, history: list[tuple[int, int]]
 ) -> None:
-    """Step by step, the ranks of any worlds have the order of one rank; its head is repeated, or its end left out."""
+    """Step by step, the ranks of any worlds have the order of one rank, and of its last step what the policy says."""
 
     def make(replicas: int, rank: int) -> Any:
         sampler = SAMPLERS[name](n, num_replicas=replicas, rank=rank, drop_last=drop_last)
@@ -64,19 +73,24 @@ def test_any_history_of_worlds_is_one_order(
             for sampler in job:
                 sampler.load_state_dict(json.loads(json.dumps(state)))
         left = max(len(whole) - len(drawn), 0)
-        lengths = {len(sampler.remaining(len(drawn))) for sampler in job}
-        assert lengths == {left // replicas if drop_last else -(-left // replicas)}
+        lengths = [len(sampler.remaining(len(drawn))) for sampler in job]
+        if drop_last == "uneven":
+            assert lengths == [left // replicas + (rank < left % replicas) for rank in range(replicas)]
+        else:
+            assert lengths == [left // replicas if drop_last else -(-left // replicas)] * replicas
 
         walks = [iter(sampler) for sampler in job]
-        count = lengths.pop() if number + 1 == len(history) else min(steps, left // replicas)
-        for _ in range(count):
+        if number + 1 == len(history):
+            drawn += [index for turn in itertools.zip_longest(*walks) for index in turn if index is not None]
+            break
+        for _ in range(min(steps, left // replicas)):
             drawn += [next(walk) for walk in walks]
         states = [sampler.state_dict() for sampler in job]
         assert all(each == states[0] for each in states)
         state = states[0]
 
     surplus = len(drawn) - len(whole)
-    assert -replicas < surplus <= 0 if drop_last else 0 <= surplus < replicas
+    assert {False: 0 <= surplus < replicas, True: -replicas < surplus <= 0, "uneven": surplus == 0}[drop_last]
     assert drawn == [whole[position % len(whole)] for position in range(len(drawn))]
 
 
