@@ -121,31 +121,18 @@ def _describe(found: Simulation) -> Iterator[tuple[str, str]]:
 def _print_requests(found: Simulation) -> None:
     if found.nodes is None:
         return
-    ranks, nodes = found.shares.num_replicas, found.nodes
-    print_line(f"object storage, {counted(nodes, 'node')} with a cache each")
+    print_line(f"object storage, {counted(found.nodes, 'node')} with a cache each")
     rows = [
         ["epoch", "cached", "requests", "a rank", "a node", "an hour", "bytes", "a node", "an hour", "hours", "limit"]
     ]
-    rows += [
-        [
-            str(each.epoch),
-            f"{each.hit_rate:.1%}",
-            *(f"{round(count):,}" for count in _spread(each.requests, ranks, nodes)),
-            f"{each.requests_per_hour:,}",
-            *map(format_bytes, (each.nbytes, each.nbytes / nodes, each.nbytes_per_hour)),
-            f"{each.hours:,.2f}",
-            each.limited_by,
-        ]
-        for each in found.requests
-    ]
+    for each in found.requests:
+        counts = [each.requests // part for part in (1, found.shares.num_replicas, found.nodes)]
+        sizes = [each.nbytes, each.nbytes / found.nodes, each.nbytes_per_hour]
+        row = [str(each.epoch), f"{each.hit_rate:.1%}", *(f"{count:,}" for count in (*counts, each.requests_per_hour))]
+        rows.append([*row, *map(format_bytes, sizes), f"{each.hours:,.2f}", each.limited_by])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print_line("  " + "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)))
-
-
-def _spread(total: int, ranks: int, nodes: int) -> tuple[float, float, float]:
-    """Of all ranks, of one rank, of one node."""
-    return total, total / ranks, total / nodes
 
 
 def _range(bounds: Bounds) -> str:

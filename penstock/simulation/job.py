@@ -6,8 +6,8 @@
                                    the loader of a rank      ──> states, resumed on other numbers of ranks
     bytes, cache, rates        ──> batches of the samplers   ──> requests to object storage and bytes, by epoch
 
-Called by ``penstock plan``. The rules are those of the samplers and of the loader, which are called here and not
-repeated. Nothing here reads a record or starts a worker. Requests: :mod:`penstock.simulation.object_storage`.
+Called by ``penstock plan``. The rules are those of the samplers, of the loader and of the queue of requests, which are
+called here and not repeated. Nothing here reads a record or starts a worker.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from penstock.sample import StateDict
 from penstock.samplers import BatchSampler, DistributedSampler
 from penstock.samplers.base import check_count
 from penstock.samplers.ranks import DropLast
-from penstock.simulation.object_storage import EpochRequests, ObjectStorage, check_rate, iter_requests
+from penstock.simulation.object_storage import EpochRequests, ObjectStorage, check_rate
+from penstock.stores.remote.mirror import PART_NBYTES
+from penstock.stores.remote.request_queue import MAX_REQUESTS, Fetcher, join_ranges
 
 __all__ = ["Bounds", "Coverage", "RankShares", "Simulation", "simulate"]
 
@@ -36,6 +38,7 @@ EXACT: Final = 2_000_000
 """Most samples of an epoch whose draws are all computed; of longer epochs, draws at random positions are."""
 _POLICIES: Final[dict[str, DropLast]] = {"pad": False, "drop": True, "keep": "uneven"}
 _CHECKED, _RANKS_CHECKED, _BLOCK = 1 << 18, 1024, 64  # draws, ranks, and successive draws of a rank in long epochs
+_BATCHES, _LARGE = 64, 4096  # batches whose requests are counted; of larger ones, those of so many samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +180,7 @@ def simulate(
         hours=hours,
         nodes=None if storage is None else storage.count_nodes(num_replicas),
         resumes=tuple(job.iter_resumes(shares, resume_ranks)),
-        requests=()
-        if storage is None
-        else tuple(iter_requests(storage, job, shares.num_replicas, shares.samples.most, hours)),
+        requests=() if storage is None else tuple(job.iter_requests(shares, storage, hours)),
     )
 
 
@@ -247,6 +248,44 @@ class _Job:
         sampler = self.make_sampler(num_replicas)
         longest = (1 << 63) - 1  # of the seeds that a loader draws
         return DataLoader(self.dataset, self.batch_size, sampler=sampler, drop_last=self.drop_last, seed=longest)
+
+    def iter_requests(self, shares: RankShares, storage: ObjectStorage, hours: float | None) -> Iterator[EpochRequests]:
+        """The requests of each epoch, in which each rank trains for ``hours``."""
+        ranks, samples = shares.num_replicas, shares.samples.most
+        nodes, on_node = storage.count_nodes(ranks), storage.count_ranks_on_node(ranks)
+        means = self._count_requests(ranks, samples, storage)
+        kept = min(storage.cache_nbytes / (len(self.dataset) * storage.record_nbytes), 1.0)
+        for epoch in range(storage.epochs):
+            seen = 1 - (1 - 1 / nodes) ** epoch  # a node reads another part of a shuffled order in each epoch
+            hit_rate = min(kept, seen) if self.shuffle else min(kept * nodes, 1.0) * (epoch > 0)
+            requests, nbytes = (samples * each * (1 - hit_rate) for each in means)
+            durations = {
+                "training": hours or 0.0,
+                "requests": requests * on_node * storage.request_s / MAX_REQUESTS / 3600,
+                "look-ahead": nbytes * storage.request_s / storage.count_look_ahead(len(self.dataset), ranks) / 3600,
+                "bandwidth": nbytes / storage.bandwidth / 3600,
+            }
+            limited_by = max(durations, key=durations.__getitem__)
+            longest = durations[limited_by]
+            totals = round(requests * ranks), round(nbytes * ranks)
+            hourly = [round(each / longest) if longest else 0 for each in totals]
+            yield EpochRequests(epoch, hit_rate, *totals, longest, limited_by, *hourly)
+
+    def _count_requests(self, ranks: int, samples: int, storage: ObjectStorage) -> tuple[float, float]:
+        """Mean requests and bytes of a sample that is in no cache; neighbours are joined."""
+        queue = Fetcher()  # it starts no thread until it is given a request
+        queue.seconds, queue.rate = storage.request_s, storage.bandwidth * storage.count_ranks_on_node(ranks)
+        generator, drawn, requests, nbytes = np.random.default_rng(0), 0, 0, 0
+        size, count = storage.record_nbytes, min(self.batch_size, _LARGE)
+        for _ in range(_BATCHES):
+            rank, start = int(generator.integers(ranks)), int(generator.integers(max(samples, 1)))
+            start -= start % self.batch_size
+            indices = np.unique(self.make_sampler(ranks, rank).order(start, start + count)).tolist()
+            drawn += len(indices)
+            for group in join_ranges([(index * size, size) for index in indices], queue.gap_nbytes, PART_NBYTES):
+                requests += 1
+                nbytes += group[-1][0] + size - group[0][0]
+        return requests / max(drawn, 1), nbytes / max(drawn, 1)
 
 
 def _advance(loader: DataLoader, steps: int) -> StateDict:

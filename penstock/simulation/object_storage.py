@@ -1,53 +1,23 @@
-"""Requests of a job to object storage, by epoch: how many, how many bytes, and how long they take.
+"""Records in object storage, and the requests of an epoch for them.
 
-Called by :func:`penstock.simulate`. The samplers say which records a batch has, and the queue of requests says which
-ranges are one request. The limits are those of one machine, which its ranks share.
+Given to :func:`penstock.simulate`, which returns the requests. The limits are those of a machine, which its ranks share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from penstock.errors import ArgumentError
-from penstock.samplers import RandomAccess
 from penstock.samplers.base import check_count
 from penstock.stores.base import Store
 from penstock.stores.pack.store import LOOK_AHEAD
 from penstock.stores.remote.cache import DEFAULT_NBYTES
 from penstock.stores.remote.cached_stores import count_store_nbytes
-from penstock.stores.remote.mirror import MAX_HELD_NBYTES, MAX_IN_MEMORY_NBYTES, PART_NBYTES
-from penstock.stores.remote.request_queue import MAX_REQUESTS, Fetcher, join_ranges
+from penstock.stores.remote.mirror import MAX_HELD_NBYTES, MAX_IN_MEMORY_NBYTES
 
-__all__ = ["EpochRequests", "Job", "ObjectStorage", "check_rate", "iter_requests", "measure_records"]
-
-_BATCHES, _LARGE = 64, 4096  # batches whose requests are counted; of larger ones, those of so many samples
-
-
-class Job(Protocol):
-    """What is asked of a job."""
-
-    @property
-    def dataset(self) -> range:
-        """As many indices as there are samples."""
-        ...
-
-    @property
-    def batch_size(self) -> int:
-        """Samples per batch of a rank."""
-        ...
-
-    @property
-    def shuffle(self) -> bool:
-        """Whether each epoch has a new order."""
-        ...
-
-    def make_sampler(self, num_replicas: int, rank: int = 0) -> RandomAccess:
-        """The sampler of a rank."""
-        ...
+__all__ = ["EpochRequests", "ObjectStorage", "check_rate", "measure_records"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,54 +99,6 @@ def measure_records(store: Store) -> int:
     values = [value for record in store.read(chosen) for value in record.fields.values()]
     nbytes = sum(len(each) if isinstance(each, bytes) else getattr(each, "nbytes", 8) for each in values)
     return max(-(-nbytes // max(len(chosen), 1)), 1)
-
-
-def iter_requests(
-    storage: ObjectStorage, job: Job, ranks: int, rank_samples: int, hours: float | None
-) -> Iterator[EpochRequests]:
-    """The requests of each epoch, in which each rank has ``rank_samples`` samples and trains for ``hours``."""
-    nodes, on_node = storage.count_nodes(ranks), storage.count_ranks_on_node(ranks)
-    means = _count_requests(storage, job, ranks, rank_samples)
-    kept = min(storage.cache_nbytes / (len(job.dataset) * storage.record_nbytes), 1.0)
-    for epoch in range(storage.epochs):
-        seen = 1 - (1 - 1 / nodes) ** epoch  # a node reads another part of a shuffled order in each epoch
-        hit_rate = min(kept, seen) if job.shuffle else min(kept * nodes, 1.0) * (epoch > 0)
-        requests, nbytes = (rank_samples * each * (1 - hit_rate) for each in means)
-        durations = {
-            "training": hours or 0.0,
-            "requests": requests * on_node * storage.request_s / MAX_REQUESTS / 3600,
-            "look-ahead": nbytes * storage.request_s / storage.count_look_ahead(len(job.dataset), ranks) / 3600,
-            "bandwidth": nbytes / storage.bandwidth / 3600,
-        }
-        limited_by = max(durations, key=durations.__getitem__)
-        longest = durations[limited_by]
-        yield EpochRequests(
-            epoch,
-            hit_rate,
-            round(requests * ranks),
-            round(nbytes * ranks),
-            longest,
-            limited_by,
-            round(requests * ranks / longest) if longest else 0,
-            round(nbytes * ranks / longest) if longest else 0,
-        )
-
-
-def _count_requests(storage: ObjectStorage, job: Job, ranks: int, rank_samples: int) -> tuple[float, float]:
-    """Mean requests and bytes of a sample that is in no cache; neighbours are joined."""
-    queue = Fetcher()  # it starts no thread until it is given a request
-    queue.seconds, queue.rate = storage.request_s, storage.bandwidth * storage.count_ranks_on_node(ranks)
-    generator, samples, requests, nbytes = np.random.default_rng(0), 0, 0, 0
-    size, count = storage.record_nbytes, min(job.batch_size, _LARGE)
-    for _ in range(_BATCHES):
-        rank, start = int(generator.integers(ranks)), int(generator.integers(max(rank_samples, 1)))
-        start -= start % job.batch_size
-        indices = np.unique(job.make_sampler(ranks, rank).order(start, start + count)).tolist()
-        samples += len(indices)
-        for group in join_ranges([(index * size, size) for index in indices], queue.gap_nbytes, PART_NBYTES):
-            requests += 1
-            nbytes += group[-1][0] + size - group[0][0]
-    return requests / max(samples, 1), nbytes / max(samples, 1)
 
 
 def check_rate(name: str, value: float) -> float:
