@@ -1,6 +1,6 @@
 """Records in object storage, and the requests of an epoch for them.
 
-Given to :func:`penstock.simulate`, which returns the requests. The limits are those of a machine, which its ranks share.
+Given to :func:`penstock.simulate`, which returns the requests. Ranks of one node share a cache and all limits.
 """
 
 from __future__ import annotations
