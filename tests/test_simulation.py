@@ -242,7 +242,7 @@ def test_plan_prints_what_each_rank_gets() -> None:
     ]
     assert "all draws computed: 1,000,000 samples in 1,000,000 draws" in done.stdout
     assert "6 batches on each rank: 230.4 MB" in done.stdout
-    assert "after 499,200 samples on 80 ranks: 98 steps of 5,120 samples; none is read again" in done.stdout
+    assert "after 499,200 samples on 80 ranks: steps left 98, each of 5,120 samples; " in done.stdout
     assert lines[-5].startswith("object storage, 13 nodes")
     assert lines[-3].split()[:2] == ["0", "0.0%"]
 

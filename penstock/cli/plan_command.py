@@ -115,7 +115,7 @@ def _describe(found: Simulation) -> Iterator[tuple[str, str]]:
     for each in found.resumes:
         at = f"after {counted(each.consumed, 'sample')} on {counted(each.num_replicas, 'rank')}"
         step = counted(each.num_replicas * found.batch_size, "sample")
-        yield "resume", f"{at}: {_range(each.steps)} steps of {step}; none is read again; {_odd(each)} at the end"
+        yield "resume", f"{at}: steps left {_range(each.steps)}, each of {step}; {_odd(each)}"
 
 
 def _print_requests(found: Simulation) -> None:
