@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import multiprocessing
 import multiprocessing.connection
@@ -173,25 +174,24 @@ def _keep(folder: Path, result: dict[str, Any], rank: int) -> None:
 
 def _fork(task: str, folder: Path, ranks: int) -> int:
     """Start ranks with torchrun's variables; 0 if all come to their end. Where one does not, the others are ended."""
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    importlib.import_module("torch._dynamo")  # by DDP; for all ranks at once
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]  # for type checkers alone it is not exported
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(store.port), TORCHELASTIC_USE_AGENT_STORE="True")
     os.environ.update(WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks))
-    running, failed = {}, 0
+    context, processes = multiprocessing.get_context("fork"), []
     for rank in range(ranks):
         os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
-        process = multiprocessing.get_context("fork").Process(target=main, args=(task, folder))
-        process.start()
-        running[process.sentinel] = process
-    while running:
-        for sentinel in multiprocessing.connection.wait(list(running)):
-            process = running.pop(sentinel)
-            process.join()
-            if process.exitcode and not failed:
-                failed = process.exitcode
-                sys.stderr.write(f"a rank ended with {failed}\n")
-                for other in running.values():
-                    other.terminate()
-    return int(failed != 0)
+        processes.append(context.Process(target=main, args=(task, folder)))
+        processes[-1].start()
+    codes: list[int] = []
+    while len(codes) < ranks and not any(codes):
+        multiprocessing.connection.wait([process.sentinel for process in processes if process.exitcode is None])
+        codes = [process.exitcode for process in processes if process.exitcode is not None]
+    for process in processes:
+        process.kill()
+        process.join()
+    sys.stderr.write(f"ranks ended with {codes}\n")
+    return int(any(codes))
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ class Fetcher:
         self._most_nbytes, self._most_requests = self._first_nbytes, min(_FIRST_REQUESTS, self._max_requests)
         self.seconds = 0.05
         """How long a request takes: a mean in which later ones weigh more."""
-        self.rate = 100e6
+        self.rate = 100e6 / self.local_ranks
         """Bytes a second of all requests together, likewise."""
         self._since, self._counted = time.monotonic(), 0
 
