@@ -84,6 +84,7 @@ if TYPE_CHECKING:
         SubsetRandomSampler,
         WeightedRandomSampler,
     )
+    from penstock.simulation import ObjectStorage, simulate
     from penstock.stores import open  # noqa: A004  # ps.open, as gzip.open
     from penstock.stores.base import Store
     from penstock.transforms.decoding.decode import decode
@@ -117,6 +118,7 @@ __all__ = [
     "Mixture",
     "Mosaic",
     "NestedTensor",
+    "ObjectStorage",
     "OptionalPackageError",
     "PackError",
     "Padded",
@@ -165,6 +167,7 @@ __all__ = [
     "random_split",
     "rng",
     "show",
+    "simulate",
     "split",
     "verify",
 ]
@@ -190,6 +193,7 @@ _MODULES: Final = {
     "penstock.samplers": "BatchSampler BucketBatchSampler ClassBalancedSampler DistributedSampler "
     "DistributedWeightedSampler RandomSampler RepeatFactorSampler Sampler SequentialSampler SubsetRandomSampler "
     "WeightedRandomSampler",
+    "penstock.simulation": "ObjectStorage simulate",
     "penstock.stores": "open",
     "penstock.stores.base": "Store",
     "penstock.transforms.decoding.decode": "decode",

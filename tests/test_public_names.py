@@ -42,6 +42,7 @@ PROMISED = [
     "NestedTensor",
     "Mixture",
     "Mosaic",
+    "ObjectStorage",
     "OptionalPackageError",
     "PackError",
     "Padded",
@@ -90,6 +91,7 @@ PROMISED = [
     "random_split",
     "rng",
     "show",
+    "simulate",
     "split",
     "verify",
 ]

@@ -32,7 +32,7 @@ from penstock.loader.faults import LeftOutLog, warn_of_unequal_steps
 from penstock.loader.iteration import LoaderIterator
 from penstock.loader.plan import TaskPlan, plan_stream
 from penstock.loader.position import Position, assign_workers
-from penstock.loader.recipe import Filling, IdleWorkers, Memory, Recipe, Settings, Workers
+from penstock.loader.recipe import Filling, IdleWorkers, Memory, Recipe, Settings, Workers, count_batches_under_way
 from penstock.loader.sampler_cursor import SamplerCursor
 from penstock.loader.sampling import LoaderOrder
 from penstock.loader.state import dump, parse, split_merged
@@ -306,7 +306,7 @@ class DataLoader(LoaderStatistics):
         )  # fmt: skip
 
     def _make_recipe(self) -> Recipe:
-        order, limit = self._order, self.num_workers * (self.prefetch_factor or 0) or 1
+        order, limit = self._order, count_batches_under_way(self.num_workers, self.prefetch_factor)
         by_default = order.batched and self._collates_by_default and not order.is_stream
         spec = spec_of(self.dataset) if by_default else None
         for leaf in [] if spec is None else tree_leaves(spec):

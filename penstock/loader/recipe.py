@@ -26,7 +26,12 @@ from penstock.workers.jobs import FillJob, SampleJob, StreamJob, WorkerStart
 from penstock.workers.left_out import SampleRules
 from penstock.workers.slots import BatchLayout, PageLock, SlotPool
 
-__all__ = ["Filling", "IdleWorkers", "Memory", "Recipe", "Settings", "Workers"]
+__all__ = ["Filling", "IdleWorkers", "Memory", "Recipe", "Settings", "Workers", "count_batches_under_way"]
+
+
+def count_batches_under_way(num_workers: int, prefetch_factor: int | None) -> int:
+    """Most batches of a loader that are built or ready, and not delivered."""
+    return num_workers * (prefetch_factor or 0) or 1
 
 
 class Memory:

@@ -36,14 +36,14 @@ from penstock.stores.remote.object_store import ObjectInfo, Place
 from penstock.stores.remote.request_queue import SequentialReader, get_fetcher, join_ranges
 from penstock.trace import count_remote
 
-__all__ = ["Mirror"]
+__all__ = ["MAX_HELD_NBYTES", "MAX_IN_MEMORY_NBYTES", "PART_NBYTES", "Mirror"]
 
 _PAGE: Final = 4096
-_PART_NBYTES: Final = 4 << 20
+PART_NBYTES: Final = 4 << 20
 """Most bytes of a request."""
-_MAX_HELD_NBYTES: Final = 80 << 20
+MAX_HELD_NBYTES: Final = 80 << 20
 """Most bytes that are fetched ahead and not in the file, by all ranks on this machine: 200 ms at 400 MB/s."""
-_MAX_IN_MEMORY_NBYTES: Final = 48 << 20
+MAX_IN_MEMORY_NBYTES: Final = 48 << 20
 """The same while the cache is full: they are in memory until they are read."""
 _MAX_WAITING: Final = 1 << 12
 """Requests that wait until what was fetched before is taken; beyond it the oldest are forgotten."""
@@ -138,9 +138,9 @@ class Mirror:
         nbytes = max(min(nbytes, self.nbytes - offset), 0)
         fetcher = get_fetcher()
         parts = [
-            (at, min(_PART_NBYTES, end - at))
+            (at, min(PART_NBYTES, end - at))
             for begin, end in self._find_missing(offset, nbytes)
-            for at in range(begin, end, _PART_NBYTES)
+            for at in range(begin, end, PART_NBYTES)
         ]
         full, began = threading.Event(), time.monotonic_ns()
         if missing := sum(size for _, size in parts):  # what is there may be read several times
@@ -184,7 +184,7 @@ class Mirror:
             wanted = [each for each in missing if each not in self._coming]
             self._coming.update(dict.fromkeys(wanted))
             gap = fetcher.gap_nbytes if self._place.joins_neighbours else -1
-            self._waiting.extend(join_ranges(sorted(wanted), gap, _PART_NBYTES))
+            self._waiting.extend(join_ranges(sorted(wanted), gap, PART_NBYTES))
             while len(self._waiting) > _MAX_WAITING:  # an epoch that was abandoned, as a rule
                 for each in self._waiting.popleft():
                     self._pop(each)
@@ -229,7 +229,7 @@ class Mirror:
         """Send the requests that wait, as far as what was fetched is taken."""
         fetcher = get_fetcher()
         with self._lock:
-            most = (_MAX_IN_MEMORY_NBYTES if self._is_full else _MAX_HELD_NBYTES) // fetcher.local_ranks
+            most = (MAX_IN_MEMORY_NBYTES if self._is_full else MAX_HELD_NBYTES) // fetcher.local_ranks
             while self._waiting and self._held_nbytes < most:
                 group = [each for each in self._waiting.popleft() if self._coming.get(each, ()) is None]
                 if not group:

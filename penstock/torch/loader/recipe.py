@@ -19,7 +19,7 @@ from penstock.datasets.store.ragged_collate import map_ragged, with_ragged
 from penstock.datasets.store.ragged_fields import ragged_forms
 from penstock.loader.arguments import refuse_records
 from penstock.loader.order import length
-from penstock.loader.recipe import Filling, Memory, Recipe, Workers
+from penstock.loader.recipe import Filling, Memory, Recipe, Workers, count_batches_under_way
 from penstock.sample import Batch, DatasetLike, Tree, tree_leaves
 from penstock.samplers import DistributedSampler as OwnDistributedSampler
 from penstock.torch.collate import (
@@ -71,7 +71,7 @@ def make_recipe(loader: Any, order: TorchOrder, memory: Memory) -> Recipe:
         rows = min(rows, max(length(dataset) or rows, 1))  # batch_size=10**9 is the whole dataset
     kind, context = choose_backend(loader), loader.multiprocessing_context
     capabilities = BACKENDS.get(kind).capabilities
-    limit = loader.num_workers * (loader.prefetch_factor or 0) or 1
+    limit = count_batches_under_way(loader.num_workers, loader.prefetch_factor)
     collate = convert if by_default and not batched else loader.collate_fn
     if by_default and capabilities.isolated and not has_own_functions():
         collate = FrameworkCollate("torch", batched=batched)  # a worker process need not import torch

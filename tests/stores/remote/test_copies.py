@@ -91,12 +91,12 @@ def test_nothing_is_fetched_twice(server: WebServer, cache_size: int | str) -> N
 def test_ranges_that_are_announced_again_are_counted_once(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twice at once, and again after they were taken before they were sent: the bytes that wait return to 0."""
     mirror = make_mirror(server, 1 << 20, cache_nbytes=0)
-    monkeypatch.setattr(mirrors, "_MAX_HELD_NBYTES", 0)
-    monkeypatch.setattr(mirrors, "_MAX_IN_MEMORY_NBYTES", 0)
+    monkeypatch.setattr(mirrors, "MAX_HELD_NBYTES", 0)
+    monkeypatch.setattr(mirrors, "MAX_IN_MEMORY_NBYTES", 0)
     mirror.announce([(4096, 100), (4096, 100), (8192, 100)])
     mirror.read(4096, 100)
     mirror.announce([(4096, 100), (4096, 100)])
-    monkeypatch.setattr(mirrors, "_MAX_IN_MEMORY_NBYTES", 1 << 20)
+    monkeypatch.setattr(mirrors, "MAX_IN_MEMORY_NBYTES", 1 << 20)
     mirror.announce([(65536, 100)])
     for offset in (4096, 8192, 65536):
         assert mirror.read(offset, 100) == (bytes(range(256)) * 4096)[offset : offset + 100]
@@ -116,7 +116,7 @@ def test_nothing_is_announced_where_the_cache_is_full_and_others_read(server: We
 
 def test_a_file_that_does_not_fit_is_an_error_at_once(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its other parts are neither fetched nor held in memory."""
-    monkeypatch.setattr(mirrors, "_PART_NBYTES", 4096)
+    monkeypatch.setattr(mirrors, "PART_NBYTES", 4096)
     mirror = make_mirror(server, 4 << 20, cache_nbytes=40960)
     server.latency = 0.01
     with pytest.raises(StoreError, match=r"4194304 bytes must fit into the cache .*cache_size= sets"):

@@ -13,6 +13,7 @@ from PIL import Image
 import penstock as ps
 from penstock import transforms as T
 from penstock.loader.metrics import format_prometheus, list_scalars
+from penstock.simulation import measure_records
 from penstock.stats import RemoteStats
 from penstock.stores.remote import object_store as places
 from penstock.trace import Trace, current
@@ -61,6 +62,32 @@ def test_the_second_epoch_comes_from_the_cache(server: WebServer, workers: str) 
     assert first.nbytes >= first.missed_nbytes > 0
     assert second.reads >= 120
     assert (second.misses, second.nbytes, second.hit_rate, second.record_hit_rate) == (0, 0, 1.0, 1.0)
+
+
+def test_what_is_simulated_is_what_is_fetched(server: WebServer, tmp_path: Path) -> None:
+    """Two nodes with a rank and a cache each: the first epoch, and what following ones find in the caches."""
+    n, rng = 500, np.random.default_rng(1)
+    arrays = {"image": [Image.fromarray(rng.integers(0, 256, (50, 50, 3), np.uint8)) for _ in range(n)]}
+    ps.pack(arrays, server.root / "many.lmdb")
+    measured, nbytes = np.zeros((3, 2)), 0
+    for rank in range(2):
+        with ps.open(f"{server.url}/many.lmdb", cache=tmp_path / f"cache-{rank}") as store:
+            nbytes = measure_records(store)
+            dataset = ps.StoreDataset(store, "image", transform=[T.Decode()])
+            loader = ps.DataLoader(dataset, 10, sampler=ps.DistributedSampler(dataset, 2, rank, seed=1))
+            before = RemoteStats()
+            for epoch in range(3):
+                assert sum(len(batch) for batch in loader) == n // 2
+                now = loader.stats().remote
+                measured[epoch] += (now - before).requests, (now - before).nbytes
+                before = now
+
+    storage = ps.ObjectStorage(nbytes, ranks_per_node=1, request_s=0.002)
+    simulated = ps.simulate(n, 2, 10, storage=storage).requests
+
+    # What is fetched at the ends of an object, when it is opened, is a tenth of this store.
+    assert [each.requests for each in simulated] == pytest.approx(measured[:, 0].tolist(), rel=0.2)
+    assert [each.nbytes for each in simulated] == pytest.approx(measured[:, 1].tolist(), rel=0.2)
 
 
 def test_waiting_is_divided_by_what_requests_wait_for(server: WebServer) -> None:

@@ -92,7 +92,7 @@ def test_ten_thousand_faults_change_nothing(server: S3Server, monkeypatch: pytes
     monkeypatch.setattr(places, "_MAX_ATTEMPTS", 40)
     monkeypatch.setattr(mirrors, "_MAX_ATTEMPTS", 40)
     monkeypatch.setattr(openings, "_MAX_ATTEMPTS", 40)
-    monkeypatch.setattr(mirrors, "_PART_NBYTES", 1)  # one request for each record
+    monkeypatch.setattr(mirrors, "PART_NBYTES", 1)  # one request for each record
     expected = hashes(server.root / "bucket" / "photos.lmdb")
     server.set_faults(seed=1, jitter_ms=2, **{kind: 2 * part for kind, part in FAULTS.items()})
     generator = np.random.default_rng(0)

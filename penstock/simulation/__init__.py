@@ -1,0 +1,17 @@
+"""A job computed and not run: what each rank gets, and what is asked of object storage."""
+
+from __future__ import annotations
+
+from penstock.simulation.job import Bounds, Coverage, RankShares, Simulation, simulate
+from penstock.simulation.object_storage import EpochRequests, ObjectStorage, measure_records
+
+__all__ = [
+    "Bounds",
+    "Coverage",
+    "EpochRequests",
+    "ObjectStorage",
+    "RankShares",
+    "Simulation",
+    "measure_records",
+    "simulate",
+]
