@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from penstock.nested import NestedTensor
     from penstock.pack import convert, copy, index, merge, pack, verify
     from penstock.ragged import Padded, Ragged
+    from penstock.ranks import World, find_world
     from penstock.rng import generator as rng
     from penstock.sample import Field, Record, Schema
     from penstock.samplers import (
@@ -141,12 +142,14 @@ __all__ = [
     "UnsupportedImageError",
     "WeightedRandomSampler",
     "WorkerError",
+    "World",
     "convert",
     "copy",
     "decode",
     "default_collate",
     "default_convert",
     "encode",
+    "find_world",
     "get_worker_info",
     "index",
     "merge",
@@ -174,6 +177,7 @@ _MODULES: Final = {
     "penstock.nested": "NestedTensor",
     "penstock.pack": "convert copy index merge pack verify",
     "penstock.ragged": "Padded Ragged",
+    "penstock.ranks": "World find_world",
     "penstock.sample": "Field Record Schema",
     "penstock.samplers": "BatchSampler BucketBatchSampler ClassBalancedSampler DistributedSampler "
     "DistributedWeightedSampler RandomSampler RepeatFactorSampler Sampler SequentialSampler SubsetRandomSampler "

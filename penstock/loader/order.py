@@ -38,6 +38,7 @@ class Ranks:
 
     num_replicas: int  # number of ranks
     unit: Literal["samples", "batches"]  # what positions count
+    is_uneven: bool = False  # whether some may have one position more than others
 
     def consumed(self, origin: int, samples: int, batches: int) -> int:
         """Positions that all ranks together have consumed, if each has come as far as this one."""
@@ -139,10 +140,12 @@ class Order:
         if unit is None:
             return
         count = len(rest_of(self.sampler, position.origin))
+        ranks = self.ranks
+        slack = int(ranks is not None and ranks.is_uneven)  # the state may be that of a rank with one more, or less
         if unit == "samples" and cut is not None:
-            fits = position.samples == min(position.batches * cut[0], count)
+            fits = abs(position.samples - min(position.batches * cut[0], count)) <= slack
         else:
-            fits = position.batches <= count
+            fits = position.batches <= count + slack
         if not fits:
             raise StateError(f"the state's samples={position.samples} do not fit its batches={position.batches}")
 
@@ -195,7 +198,9 @@ def _agrees_with_iteration(sampler: SamplerLike, method: str) -> bool:
 def ranks_of(sampler: SamplerLike) -> Ranks | None:
     """The ranks of a sampler whose rest can be divided between another number of them; None for any other."""
     unit = seekable(sampler)
-    return Ranks(sampler.num_replicas, unit) if unit is not None and isinstance(sampler, RankPartitioned) else None
+    if unit is None or not isinstance(sampler, RankPartitioned):
+        return None
+    return Ranks(sampler.num_replicas, unit, bool(getattr(sampler, "is_uneven", False)))
 
 
 def rest_of(sampler: SamplerLike, origin: int) -> SamplerLike:
@@ -251,7 +256,12 @@ def place_on_ranks(position: Position, state: Mapping[str, State], order: Order)
             f"the state of {theirs.num_replicas} ranks has batches beyond a gap (in_order=False), which are unknown to "
             f"{ranks.num_replicas} ranks; resume on {theirs.num_replicas}, or from the next epoch"
         )
-    consumed = theirs.consumed(position.origin, position.samples, position.batches)
+    samples = position.samples
+    if ranks.is_uneven:  # the state may be that of a rank whose last batch is shorter than those of others
+        size = state["order"].get("batch_size") or 1
+        check_count("order.batch_size", size, least=1)
+        samples = position.batches * size
+    consumed = theirs.consumed(position.origin, samples, position.batches)
     return Position(position.epoch, origin=consumed, lost=position.lost, workers=position.workers)
 
 

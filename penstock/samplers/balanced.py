@@ -13,7 +13,7 @@ from penstock.sample import SampleKeys
 from penstock.samplers.base import check_count
 from penstock.samplers.labels import Labels, Memberships, Unlabelled, find_memberships
 from penstock.samplers.permutation import permute
-from penstock.samplers.ranks import RankSampler, RecentResults
+from penstock.samplers.ranks import DropLast, RankSampler, RecentResults
 
 __all__ = ["ClassBalancedSampler"]
 
@@ -50,8 +50,9 @@ class ClassBalancedSampler(RankSampler):
         Number of ranks, and this rank's number: all ranks together have the order of one.
     seed : int, optional
         In [0, 2**64), the same on every rank. None, for one rank only: drawn from the operating system.
-    drop_last : bool
-        Where ``num_replicas`` does not divide ``num_samples``: leave out the tail (True), or repeat the head (False).
+    drop_last : bool or "uneven"
+        Where ``num_replicas`` does not divide ``num_samples``: leave out the end (True), repeat the beginning (False),
+        or neither: the first ranks have one sample more.
 
     Raises
     ------
@@ -73,7 +74,7 @@ class ClassBalancedSampler(RankSampler):
         num_replicas: int = 1,
         rank: int = 0,
         seed: int | None = None,
-        drop_last: bool = False,
+        drop_last: DropLast = False,
     ) -> None:
         super().__init__(num_replicas, rank, drop_last, seed)
         found = _find_pairs(labels, field, unlabelled)

@@ -60,9 +60,10 @@ class BucketBatchSampler(RankedSampler[list[int]]):
         Shuffle samples in each bucket, and batches, anew each epoch; False: bucket after bucket, indices ascending.
     drop_last : bool
         Leave out short batches, at most one of each bucket; :meth:`dropped` counts their samples.
-    uneven : {"pad", "drop"}
-        Where ``num_replicas`` does not divide the number of batches: repeat the epoch's first ones, or leave out its
-        last ones (:meth:`dropped` counts them too). Each rank has equally many batches either way.
+    uneven : {"pad", "drop", "keep"}
+        Where ``num_replicas`` does not divide the number of batches: repeat the epoch's first ones
+        (:meth:`find_repeats` says which these are), or leave out its last ones (:meth:`dropped` counts them too), so
+        that each rank has equally many batches. "keep": neither; the first ranks have one batch more.
     num_replicas, rank : int
         Number of ranks, and this rank's number.
     run_length : int, optional
@@ -96,13 +97,13 @@ class BucketBatchSampler(RankedSampler[list[int]]):
         run_length: int | None = None,
         seed: int | None = None,
     ) -> None:
-        super().__init__(num_replicas, rank, uneven == "drop", seed)
+        super().__init__(num_replicas, rank, "uneven" if uneven == "keep" else uneven == "drop", seed)
         self.batch_size = check_count("batch_size", batch_size, least=1)
         for name, value in (("shuffle", shuffle), ("drop_last", drop_last)):
             if not isinstance(value, bool):
                 raise ArgumentError(f"{name} should be a boolean value, but got {name}={value!r}")
-        if uneven not in {"pad", "drop"}:
-            raise ArgumentError(f"uneven should be 'pad' or 'drop', but got uneven={uneven!r}")
+        if uneven not in {"pad", "drop", "keep"}:
+            raise ArgumentError(f"uneven should be 'pad', 'drop' or 'keep', but got uneven={uneven!r}")
         self.shuffle, self.drop_last, self.uneven = shuffle, drop_last, uneven
         self.run_length = check_count("run_length", num_replicas if run_length is None else run_length, least=1)
         checked = _check_sizes(sizes)
@@ -128,7 +129,7 @@ class BucketBatchSampler(RankedSampler[list[int]]):
         """Number of samples in no batch of any rank in ``epoch``; None: the epoch set last."""
         left_out = len(self._members) - int(self._batches.counts.sum()) if self.drop_last else 0
         total, share = self.job_size, len(self) * self.num_replicas
-        if share >= total:
+        if share >= total or self.is_uneven:
             return left_out
         cut = self.at(np.arange(share, total), self.epoch if epoch is None else epoch)
         return left_out + sum(stop - start for _, start, stop in map(self._batches.place, cut.tolist()))
@@ -210,6 +211,10 @@ class RemainingBatches:
         make_batch = self.sampler._make_batch  # noqa: SLF001  # a view of its sampler
         epoch = self.sampler.epoch if epoch is None else epoch
         return [make_batch(number, epoch) for number in self.numbers.order(start, stop, epoch).tolist()]
+
+    def find_repeats(self, start: int, stop: int) -> NDArray[np.bool_]:
+        """As that of the sampler, for batches ``start..stop`` of what remains."""
+        return self.numbers.find_repeats(start, stop)
 
     def signature(self) -> dict[str, object]:
         """The sampler's, with ``consumed``."""

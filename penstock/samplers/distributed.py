@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
-from penstock.frameworks import find_ranks
 from penstock.samplers.permutation import permute
-from penstock.samplers.ranks import RankSampler
+from penstock.samplers.ranks import DropLast, RankSampler, find_missing
 
 __all__ = ["DistributedSampler"]
 
@@ -27,18 +26,19 @@ class DistributedSampler(RankSampler):
         An object with a length; the cost does not depend on it.
     num_replicas, rank : int, optional
         Number of ranks, and this rank's number. By default those of ``torch.distributed``'s process group, as for
-        torch's class; torch is not imported.
+        torch's class, or else those that :func:`penstock.find_world` finds; torch is not imported.
     shuffle : bool
         A new order each epoch; False: 0, 1, 2, ...
     seed : int
         In [0, 2**64), the same on every rank.
-    drop_last : bool
-        Where the length is no multiple of ``num_replicas``: leave out the end (True), or repeat the beginning (False).
+    drop_last : bool or "uneven"
+        Where the length is no multiple of ``num_replicas``: leave out the end (True), repeat the beginning (False;
+        :meth:`find_repeats` says which samples these are), or neither: the first ranks have one sample more.
 
     Raises
     ------
     ArgumentError
-        If an argument is out of range, or not given where there is no process group.
+        If an argument is out of range, or not given where nothing says that there are ranks.
     """
 
     def __init__(
@@ -48,17 +48,9 @@ class DistributedSampler(RankSampler):
         rank: int | None = None,
         shuffle: bool = True,
         seed: int = 0,
-        drop_last: bool = False,
+        drop_last: DropLast = False,
     ) -> None:
-        if num_replicas is None or rank is None:
-            found = find_ranks()
-            if found is None:
-                raise ArgumentError(
-                    "num_replicas and rank must be given where there is no process group: call "
-                    f"torch.distributed.init_process_group first, or give them, got {num_replicas} and {rank}"
-                )
-            num_replicas, rank = found[0] if num_replicas is None else num_replicas, found[1] if rank is None else rank
-        super().__init__(num_replicas, rank, drop_last, seed)
+        super().__init__(*find_missing(num_replicas, rank), drop_last, seed)
         if not isinstance(shuffle, bool):
             raise ArgumentError(f"shuffle should be a boolean value, but got shuffle={shuffle!r}")
         self.dataset, self.shuffle = dataset, shuffle
@@ -76,7 +68,7 @@ class DistributedSampler(RankSampler):
     @property
     def total_size(self) -> int:
         """Samples of all ranks per epoch, including repeated ones, without those left out."""
-        return len(self) * self.num_replicas
+        return self.job_size if self.is_uneven else len(self) * self.num_replicas
 
     def at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """Indices at ``positions`` of the job's order."""

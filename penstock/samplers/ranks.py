@@ -9,6 +9,9 @@
     rank 3 of 4             3       7         1
     step              '--- 0 -'--- 1 -'--- 2 --'     step k of all ranks is one range of the order
 
+What becomes of the last step is the policy ``drop_last``: repeated samples fill it (False), it is left out (True), or
+some ranks take it alone ("uneven").
+
 Positions count samples of all ranks. So a state is the same on every rank, and what remains after it can be divided
 among another number of ranks. Each sampler of this package for several ranks is a :class:`RankSampler`, which defines
 the index at each position of the job's order. Processes do not communicate: ranks agree because they compute the same
@@ -20,18 +23,30 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
+from penstock.ranks import find_world
 from penstock.sample import State
 from penstock.samplers.base import BLOCK, IndexSampler, PositionedSampler, check_count, check_seed
 
-__all__ = ["RankPartition", "RankRemainder", "RankSampler", "RankedSampler", "RecentResults"]
+__all__ = [
+    "DropLast",
+    "RankPartition",
+    "RankRemainder",
+    "RankSampler",
+    "RankedSampler",
+    "RecentResults",
+    "find_missing",
+]
 
 T = TypeVar("T")
+
+DropLast: TypeAlias = bool | Literal["uneven"]
+"""What becomes of the last step; see :class:`RankPartition`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +57,10 @@ class RankPartition:
     ----------
     num_replicas, rank : int
         Number of ranks, and the number of this one.
-    drop_last : bool
+    drop_last : bool or "uneven"
         Where the number of ranks does not divide the length of the order: leave out its end (True), or repeat its
-        beginning (False). Every rank has the same number of positions.
+        beginning (False), so that every rank has the same number of positions. "uneven": neither; the first ranks have
+        one position more than the others.
 
     Raises
     ------
@@ -54,7 +70,7 @@ class RankPartition:
 
     num_replicas: int
     rank: int
-    drop_last: bool
+    drop_last: DropLast
 
     def __post_init__(self) -> None:
         check_count("num_replicas", self.num_replicas, least=1)
@@ -64,18 +80,49 @@ class RankPartition:
             raise ArgumentError(
                 f"Invalid rank {self.rank}, rank should be in the interval [0, {self.num_replicas - 1}]"
             )
-        if not isinstance(self.drop_last, bool):
-            raise ArgumentError(f"drop_last should be a boolean value, but got drop_last={self.drop_last!r}")
+        if not isinstance(self.drop_last, bool) and self.drop_last != "uneven":
+            raise ArgumentError(
+                f"drop_last should be a boolean value, or 'uneven', but got drop_last={self.drop_last!r}"
+            )
 
     def count(self, total: int, consumed: int = 0) -> int:
-        """Positions per rank in what remains of ``total`` after ``consumed``."""
+        """Positions of this rank in what remains of ``total`` after ``consumed``."""
         left = max(total - consumed, 0)
+        if self.drop_last == "uneven":
+            return (left + self.num_replicas - 1 - self.rank) // self.num_replicas
         return left // self.num_replicas if self.drop_last else -(-left // self.num_replicas)
 
     def positions(self, start: int, stop: int, total: int, consumed: int = 0) -> NDArray[np.int64]:
         """Positions ``start..stop`` of this rank after ``consumed``, as positions in [0, total) of the job's order."""
+        return self._count_on(start, stop, total, consumed) % max(total, 1)
+
+    def find_repeats(self, start: int, stop: int, total: int, consumed: int = 0) -> NDArray[np.bool_]:
+        """Which of these positions repeat the beginning of the order."""
+        return self._count_on(start, stop, total, consumed) >= total
+
+    def _count_on(self, start: int, stop: int, total: int, consumed: int) -> NDArray[np.int64]:
+        """The positions, counted on where the beginning is repeated."""
         turns = np.arange(start, min(stop, self.count(total, consumed)), dtype=np.int64)
-        return (consumed + self.rank + self.num_replicas * turns) % max(total, 1)
+        return consumed + self.rank + self.num_replicas * turns
+
+
+def find_missing(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
+    """Number of ranks and rank, where one is not given those of :func:`penstock.find_world`.
+
+    Raises
+    ------
+    ArgumentError
+        If nothing says that there are ranks.
+    """
+    if num_replicas is not None and rank is not None:
+        return num_replicas, rank
+    world = find_world()
+    if not world.source:
+        raise ArgumentError(
+            "num_replicas and rank must be given where there is no process group: call "
+            f"torch.distributed.init_process_group first, or give them, got {num_replicas} and {rank}"
+        )
+    return world.num_replicas if num_replicas is None else num_replicas, world.rank if rank is None else rank
 
 
 class RecentResults(Generic[T]):
@@ -114,7 +161,7 @@ class RankedSampler(PositionedSampler[T]):
         If there are several ranks and no seed.
     """
 
-    def __init__(self, num_replicas: int, rank: int, drop_last: bool, seed: int | None) -> None:
+    def __init__(self, num_replicas: int, rank: int, drop_last: DropLast, seed: int | None) -> None:
         super().__init__()
         self._partition = RankPartition(num_replicas, rank, drop_last)
         if seed is None and num_replicas > 1:
@@ -142,9 +189,27 @@ class RankedSampler(PositionedSampler[T]):
         """Indices at ``positions`` in [0, job_size) of the job's order; a pure function of these, epoch and seed."""
         raise NotImplementedError(f"{type(self).__name__} must define at")
 
+    @property
+    def is_uneven(self) -> bool:
+        """Whether ranks may have unequal numbers of samples, or batches: they differ by at most one."""
+        return self._partition.drop_last == "uneven"
+
     def __len__(self) -> int:
-        """Samples of this rank per epoch, the same on each."""
+        """Samples, or batches, of this rank per epoch; the same on each, unless :attr:`is_uneven`."""
         return self._partition.count(self.job_size)
+
+    def find_repeats(self, start: int, stop: int) -> NDArray[np.bool_]:
+        """Which of the samples, or batches, at this rank's positions ``start..stop`` only fill its last step.
+
+        They come from the beginning of the epoch, where another rank or this one has had them already. An evaluation
+        that leaves them out counts each sample once. The same in every epoch; draws nothing.
+
+        Returns
+        -------
+        ndarray of bool, shape (stop - start,)
+            Cut at the end of the epoch.
+        """
+        return RankRemainder(self, 0).find_repeats(start, stop)
 
     def _walk_numbers(self, position: int, epoch: int) -> Iterator[int]:
         """What :meth:`at` gives from ``position`` on, which counts samples of all ranks."""
@@ -185,8 +250,8 @@ class RankSampler(RankedSampler[int], IndexSampler):
     """
 
     @property
-    def drop_last(self) -> bool:
-        """Whether the end of the order is left out where the number of ranks does not divide its length."""
+    def drop_last(self) -> DropLast:
+        """What becomes of the end of the order where the number of ranks does not divide its length."""
         return self._partition.drop_last
 
     def parameters(self) -> dict[str, object]:
@@ -235,6 +300,10 @@ class RankRemainder:
         if not len(positions):
             return positions
         return self.sampler.at(positions, self.sampler.epoch if epoch is None else epoch)
+
+    def find_repeats(self, start: int, stop: int) -> NDArray[np.bool_]:
+        """As that of the sampler, for positions in what remains."""
+        return self.sampler._partition.find_repeats(start, stop, self.sampler.job_size, self.consumed)  # noqa: SLF001  # as above
 
     def signature(self) -> dict[str, object]:
         """The sampler's, with ``consumed``."""

@@ -18,7 +18,7 @@ from penstock.rng import uniforms
 from penstock.sample import SampleKeys
 from penstock.samplers.labels import Labels, Unlabelled, find_memberships
 from penstock.samplers.permutation import permute
-from penstock.samplers.ranks import RankSampler, RecentResults
+from penstock.samplers.ranks import DropLast, RankSampler, RecentResults
 
 __all__ = ["RepeatFactorSampler", "repeat_factors"]
 
@@ -83,8 +83,9 @@ class RepeatFactorSampler(RankSampler):
         Number of ranks, and this rank's number: all ranks together have the order of one.
     seed : int, optional
         In [0, 2**64), the same on every rank. None, for one rank only: drawn from the operating system.
-    drop_last : bool
-        Where ``num_replicas`` does not divide an epoch: leave out the end (True), or repeat the beginning (False).
+    drop_last : bool or "uneven"
+        Where ``num_replicas`` does not divide an epoch: leave out the end (True), repeat the beginning (False), or
+        neither: the first ranks have one sample more.
 
     Raises
     ------
@@ -111,7 +112,7 @@ class RepeatFactorSampler(RankSampler):
         num_replicas: int = 1,
         rank: int = 0,
         seed: int | None = None,
-        drop_last: bool = False,
+        drop_last: DropLast = False,
     ) -> None:
         super().__init__(num_replicas, rank, drop_last, seed)
         self.factors = repeat_factors(labels, threshold, field=field, unlabelled=unlabelled)

@@ -21,7 +21,7 @@ from penstock.rng import uniforms
 from penstock.sample import SampleKeys
 from penstock.samplers.base import check_count
 from penstock.samplers.labels import Labels, Unlabelled, class_weights
-from penstock.samplers.ranks import RankSampler, RecentResults
+from penstock.samplers.ranks import DropLast, RankSampler, RecentResults, find_missing
 
 __all__ = ["DistributedWeightedSampler", "WeightedRandomSampler"]
 
@@ -143,13 +143,14 @@ class DistributedWeightedSampler(WeightedRandomSampler):
     ----------
     weights, num_samples, replacement, labels, field, unlabelled
         As for :class:`WeightedRandomSampler`; ``num_samples`` counts the draws of the whole job.
-    num_replicas, rank : int
-        Number of ranks, and this rank's number: it has the draws ``rank``, ``rank + num_replicas``, ...
+    num_replicas, rank : int, optional
+        Number of ranks, and this rank's number: it has the draws ``rank``, ``rank + num_replicas``, ... By default
+        those that :func:`penstock.find_world` finds.
     seed : int
         In [0, 2**64), the same on every rank.
-    drop_last : bool
-        Where ``num_samples`` is no multiple of ``num_replicas``: leave out the last draws (True), or repeat the first
-        ones (False).
+    drop_last : bool or "uneven"
+        Where ``num_samples`` is no multiple of ``num_replicas``: leave out the last draws (True), repeat the first ones
+        (False), or neither: the first ranks have one draw more.
     """
 
     def __init__(
@@ -158,16 +159,16 @@ class DistributedWeightedSampler(WeightedRandomSampler):
         num_samples: int,
         replacement: bool = True,
         *,
-        num_replicas: int,
-        rank: int,
+        num_replicas: int | None = None,
+        rank: int | None = None,
         seed: int = 0,
-        drop_last: bool = False,
+        drop_last: DropLast = False,
         labels: Labels | None = None,
         field: str = "label",
         unlabelled: Unlabelled = "skip",
     ) -> None:
         self._draw_from(_weigh(weights, labels, field, unlabelled), num_samples, replacement)
-        RankSampler.__init__(self, num_replicas, rank, drop_last, seed)
+        RankSampler.__init__(self, *find_missing(num_replicas, rank), drop_last, seed)
 
 
 def _weigh(weights: Weights, labels: Labels | None, field: str, unlabelled: Unlabelled) -> Sequence[float] | ArrayLike:

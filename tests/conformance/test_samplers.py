@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import pickle
 from collections.abc import Callable
@@ -230,6 +231,41 @@ def test_a_dropped_tail_is_shorter_than_the_ranks(name: str, num_replicas: int) 
     ranks = dealt(name, num_replicas, **kwargs)
 
     assert in_turn(ranks) == whole[: len(whole) // num_replicas * num_replicas]
+
+
+@pytest.mark.parametrize("num_replicas", [2, 7, 64])
+@pytest.mark.parametrize("name", RANKED)
+def test_uneven_ranks_have_each_element_once(name: str, num_replicas: int) -> None:
+    """In turn they have a single rank's order, neither more nor less; the first ones one element more."""
+    whole = order_of_one(name, num_replicas)
+    kwargs: dict[str, Any] = {"uneven": "keep"} if name == "bucket" else {"drop_last": "uneven"}
+
+    ranks = dealt(name, num_replicas, **kwargs)
+    turns = [element for step in itertools.zip_longest(*ranks) for element in step if element is not None]
+
+    assert turns == whole
+    assert len(ranks[0]) - len(ranks[-1]) == (len(whole) % num_replicas > 0)
+    assert len(made(name, num_replicas=num_replicas, rank=num_replicas - 1, **kwargs)) == len(ranks[-1])
+
+
+@pytest.mark.parametrize("consumed", [0, 100])
+@pytest.mark.parametrize("name", RANKED)
+def test_repeated_elements_are_marked(name: str, consumed: int) -> None:
+    """What is not marked is a single rank's order, each once; also in what remains for other ranks."""
+    fixed = {"run_length": 7} if name == "bucket" else {}
+    whole, marks, elements = list(made(name, **fixed)), [], []
+    for rank in range(7):
+        rest = made(name, num_replicas=7, rank=rank, **fixed).remaining(consumed)
+        read = rest.batches if name == "bucket" else lambda *part, rest=rest: rest.order(*part).tolist()
+        elements.append(read(0, N))
+        marks.append(rest.find_repeats(0, N).tolist())
+        assert rest.find_repeats(3, 5).tolist() == marks[-1][3:5]
+    pairs = zip(in_turn(elements), in_turn(marks), strict=True)
+
+    assert [element for element, is_repeat in pairs if not is_repeat] == whole[consumed:]
+    assert made(name, num_replicas=7, rank=6, **fixed).find_repeats(0, N).tolist()[:-1] == [False] * (
+        -(-len(whole) // 7) - 1
+    )
 
 
 @pytest.mark.parametrize("name", RANKED)

@@ -203,6 +203,88 @@ def test_pickling_a_resumed_loader_keeps_its_origin() -> None:
     assert epoch(copy) == [frozen(batch) for batch in walk]
 
 
+# ranks with unequal numbers of samples, and with samples that are left out
+
+
+@pytest.mark.parametrize(("replicas", "batch_size"), [(4, 8), (3, 10), (5, N)])
+def test_uneven_ranks_resume_anywhere(replicas: int, batch_size: int) -> None:
+    """A state of any rank, after any step of all, leaves what no rank has had: for any number of ranks, each once."""
+
+    def make(replicas: int, rank: int) -> Any:
+        return ps.DistributedSampler(range(N), replicas, rank, seed=5, drop_last="uneven")
+
+    job = loaders(make, replicas, batch_size)
+    walks, seen = [iter(loader) for loader in job], []
+    for number in range(len(job[0])):
+        taking = [rank for rank in range(replicas) if number < len(job[rank])]
+        seen += [index for rank in taking for index in next(walks[rank])[0].tolist()]
+        for state in (job[rank].state_dict() for rank in taking):
+            for others in (1, 2, replicas):
+                left = [walk for loader in resumed(make, others, state, batch_size) for walk in loader]
+
+                assert sorted([*seen, *(index for batch in left for index in batch[0].tolist())]) == list(range(N))
+    assert len({len(list(loader.sampler)) for loader in job}) == 2
+
+
+@pytest.mark.parametrize("damage", [0, "8", None])
+def test_a_damaged_batch_size_of_uneven_ranks_is_refused(damage: Any) -> None:
+    """It says how far all ranks are, where the numbers of their samples differ."""
+
+    def make(replicas: int, rank: int) -> Any:
+        return ps.DistributedSampler(range(N), replicas, rank, seed=5, drop_last="uneven")
+
+    state = loaders(make, 4, 8)[0].state_dict()
+    state["order"]["batch_size"] = damage
+
+    if damage == "8":
+        with pytest.raises(StateError, match=r"order\.batch_size must be a positive int, got '8'"):
+            resumed(make, 2, state)
+    else:
+        assert resumed(make, 2, state)
+
+
+class Broken(ps.Dataset[int]):
+    """Indices, of which some cannot be read."""
+
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, index: int) -> int:
+        if index in {6, 8, 10, 50, 61}:
+            raise OSError(f"cannot read {index}")
+        return index
+
+
+@pytest.mark.parametrize(("on_error", "steps"), [("skip", [16, 17]), ("replace", [17, 17])])
+def test_what_is_left_out_moves_no_rank(on_error: str, steps: list[int]) -> None:
+    """Positions count what was drawn: ranks stay in step, and any number of them resumes with all that can be read.
+
+    A batch that is lost as a whole is the only step that one rank has less, and only with "skip".
+    """
+
+    def make(replicas: int, state: Any = None) -> list[ps.DataLoader]:
+        job, data = [], Broken()
+        for rank in range(replicas):
+            sampler = ps.DistributedSampler(data, replicas, rank, shuffle=False)
+            job.append(ps.DataLoader(data, 3, sampler=sampler, on_error=on_error, max_errors=9, seed=1))
+            if state is not None:
+                job[-1].load_state_dict(state)
+        return job
+
+    job = make(2)
+    walks = [iter(loader) for loader in job]
+    head = [[next(walk).tolist() for _ in range(6 - (17 - count))] for walk, count in zip(walks, steps, strict=True)]
+    states = [loader.state_dict() for loader in job]
+    rest = [[batch.tolist() for batch in walk] for walk in walks]
+    resumed = [[batch.tolist() for batch in loader] for loader in make(3, states[1])]
+
+    assert [len(a) + len(b) for a, b in zip(head, rest, strict=True)] == steps
+    assert [(state["batches"], state["samples"]) for state in states] == [(6, 18), (6, 18)]
+    for left in (rest, resumed):
+        found = {index for batches in (*head, *left) for batch in batches for index in batch}
+        assert found == set(range(N)) - {6, 8, 10, 50, 61}
+
+
 # what is refused
 
 

@@ -93,7 +93,28 @@ def test_ranks_are_those_of_the_process_group() -> None:
     assert (given.num_replicas, given.rank) == (4, 0)
 
 
-def test_ranks_must_be_given_without_a_process_group() -> None:
+def test_ranks_are_those_of_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before there is a process group, and in programs without torch; for draws by weight likewise."""
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("RANK", "3")
+
+    uniform, weighted = DistributedSampler(range(10)), ps.DistributedWeightedSampler([1.0, 2.0], 10)
+
+    assert (uniform.num_replicas, uniform.rank) == (weighted.num_replicas, weighted.rank) == (4, 3)
+
+
+@pytest.mark.parametrize(("drop_last", "total_size"), [(False, 12), (True, 8), ("uneven", 10)])
+def test_the_total_is_that_of_all_ranks(drop_last: Any, total_size: int) -> None:
+    """Including repeated samples, without those left out."""
+    ranks = [DistributedSampler(range(10), 4, rank, drop_last=drop_last) for rank in range(4)]
+
+    assert {sampler.total_size for sampler in ranks} == {total_size}
+    assert sum(sampler.num_samples for sampler in ranks) == total_size
+
+
+def test_ranks_must_be_given_without_a_process_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says what to call."""
+    for name in ("WORLD_SIZE", "RANK", "SLURM_STEP_ID"):
+        monkeypatch.delenv(name, raising=False)
     with pytest.raises(ArgumentError, match=r"num_replicas and rank must be given.*init_process_group.*None and 1"):
         DistributedSampler(range(10), rank=1)

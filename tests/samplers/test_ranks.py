@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 
 import numpy as np
@@ -9,26 +10,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.samplers import DistributedSampler
-from penstock.samplers.ranks import RankPartition, RecentResults
+from penstock.samplers.ranks import DropLast, RankPartition, RecentResults
+
+POLICIES = st.sampled_from([False, True, "uneven"])
 
 
-@given(total=st.integers(0, 60), consumed=st.integers(0, 80), num_replicas=st.integers(1, 9), drop_last=st.booleans())
+@given(total=st.integers(0, 60), consumed=st.integers(0, 80), num_replicas=st.integers(1, 9), drop_last=POLICIES)
 def test_whatever_was_consumed_the_rest_is_dealt_out(
-    total: int, consumed: int, num_replicas: int, drop_last: bool
+    total: int, consumed: int, num_replicas: int, drop_last: DropLast
 ) -> None:
-    """Ranks in turn have what is left, once each; then the order's head, or not the last few."""
+    """Ranks in turn have what is left, once each; then the order's head, which is marked, or not the last few."""
     deals = [RankPartition(num_replicas, rank, drop_last) for rank in range(num_replicas)]
 
     dealt = [deal.positions(0, 1000, total, consumed) for deal in deals]
-    turns = np.stack(dealt, axis=1).ravel().tolist()
+    marked = [deal.find_repeats(0, 1000, total, consumed) for deal in deals]
+    turns = [position for turn in itertools.zip_longest(*dealt) for position in turn if position is not None]
 
     left = list(range(consumed, total))
     surplus = -len(left) % num_replicas
-    if drop_last:
+    if drop_last is True:
         assert turns == left[: len(left) // num_replicas * num_replicas]
+    elif drop_last == "uneven":
+        assert turns == left
     else:
         assert turns == left + [position % total for position in range(total, total + surplus)]
-    assert {len(positions) for positions in dealt} == {deals[0].count(total, consumed)}
+    assert [len(positions) for positions in dealt] == [deal.count(total, consumed) for deal in deals]
+    assert max(map(len, dealt)) - min(map(len, dealt)) <= (drop_last == "uneven" and len(left) % num_replicas > 0)
+    unmarked = [
+        position for positions, repeats in zip(dealt, marked, strict=True) for position in positions[~repeats].tolist()
+    ]
+    assert sorted(unmarked) == sorted(set(turns) & set(left))
+    assert sum(map(sum, marked)) == (0 if drop_last else surplus)
 
 
 @given(total=st.integers(1, 60), num_replicas=st.integers(1, 9), drop_last=st.booleans(), start=st.integers(0, 70))
@@ -49,6 +61,7 @@ def test_what_remains_has_random_access_and_says_where_it_begins() -> None:
     assert rest.order(0, 7).tolist() == [8, 10, 12, 14, 16, 18, 0]
     assert rest.order(2, 4).tolist() == [12, 14]
     assert rest.order(7, 9).tolist() == []
+    assert rest.find_repeats(5, 9).tolist() == [False, True]
     assert rest.signature() == {**sampler.signature(), "consumed": 7}
     assert len(sampler.remaining(21)) == 0
 

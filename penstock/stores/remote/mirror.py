@@ -42,7 +42,7 @@ _PAGE: Final = 4096
 _PART_NBYTES: Final = 4 << 20
 """Most bytes of a request."""
 _MAX_HELD_NBYTES: Final = 80 << 20
-"""Most bytes that are fetched ahead and not in the file: those of 200 ms at 400 MB/s."""
+"""Most bytes that are fetched ahead and not in the file, by all ranks on this machine: 200 ms at 400 MB/s."""
 _MAX_IN_MEMORY_NBYTES: Final = 48 << 20
 """The same while the cache is full: they are in memory until they are read."""
 _MAX_WAITING: Final = 1 << 12
@@ -229,7 +229,7 @@ class Mirror:
         """Send the requests that wait, as far as what was fetched is taken."""
         fetcher = get_fetcher()
         with self._lock:
-            most = _MAX_IN_MEMORY_NBYTES if self._is_full else _MAX_HELD_NBYTES
+            most = (_MAX_IN_MEMORY_NBYTES if self._is_full else _MAX_HELD_NBYTES) // fetcher.local_ranks
             while self._waiting and self._held_nbytes < most:
                 group = [each for each in self._waiting.popleft() if self._coming.get(each, ()) is None]
                 if not group:

@@ -1,4 +1,7 @@
-"""Requests of this process: many at once, in the order in which they were asked for, in bounded memory."""
+"""Requests of this process: many at once, in the order in which they were asked for, in bounded memory.
+
+Ranks on one machine share its connection and its memory: each has its part of the limits.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple, TypeVar
 
+from penstock.errors import ArgumentError
+from penstock.ranks import find_world
 from penstock.stores.common.per_process import PerProcess
 from penstock.trace import Trace, counting, current
 
@@ -18,13 +23,16 @@ __all__ = ["MAX_REQUESTS", "Fetcher", "SequentialReader", "get_fetcher", "join_r
 T = TypeVar("T")
 
 MAX_REQUESTS: Final = 640
-"""Requests at once: at 200 ms each, some 3,200 a second."""
+"""Requests at once, of all ranks on this machine: at 200 ms each, some 3,200 a second."""
 _FIRST_REQUESTS: Final = 128
 """The same at first. Each answer allows one more, so that connections are not all made at once."""
 MAX_NBYTES: Final = 128 << 20
-"""Bytes that are asked for at once, of all requests together."""
+"""Bytes that are asked for at once, of all requests of all ranks on this machine."""
 _FIRST_NBYTES: Final = 16 << 20
 """The same at first, and where requests are slow: on a slow line all of many would time out."""
+_LEAST_REQUESTS: Final = 16
+_LEAST_NBYTES: Final = 4 << 20
+"""What each of many ranks may ask for."""
 _SLOW_SECONDS: Final = 8.0
 _READ_NBYTES: Final = 4 << 20
 _READ_AHEAD: Final = 12
@@ -49,7 +57,12 @@ class Fetcher:
         self._waiting: deque[_Request] = deque()
         self._threads = self._idle = self._nbytes = 0
         self._is_waking = False
-        self._most_nbytes, self._most_requests = _FIRST_NBYTES, _FIRST_REQUESTS
+        self.local_ranks = _count_local_ranks()
+        """Ranks on this machine: each has this part of every limit."""
+        self._max_nbytes = max(MAX_NBYTES // self.local_ranks, _LEAST_NBYTES)
+        self._max_requests = max(MAX_REQUESTS // self.local_ranks, _LEAST_REQUESTS)
+        self._first_nbytes = min(_FIRST_NBYTES, self._max_nbytes)
+        self._most_nbytes, self._most_requests = self._first_nbytes, min(_FIRST_REQUESTS, self._max_requests)
         self.seconds = 0.05
         """How long a request takes: a mean in which later ones weigh more."""
         self.rate = 100e6
@@ -94,7 +107,7 @@ class Fetcher:
     @property
     def gap_nbytes(self) -> int:
         """The bytes between two ranges that cost as much as a second request would."""
-        return int(min(max(self.rate * self.seconds / MAX_REQUESTS, 4096), 1 << 20))
+        return int(min(max(self.rate * self.seconds / self._max_requests, 4096), 1 << 20))
 
     def _work(self) -> None:
         while (request := self._next()) is not None:
@@ -140,14 +153,21 @@ class Fetcher:
             self._nbytes -= nbytes
             if seconds is not None:
                 most = self._most_nbytes + nbytes if seconds < _SLOW_SECONDS else self._most_nbytes // 2
-                self._most_nbytes = min(max(most, _FIRST_NBYTES), MAX_NBYTES)
+                self._most_nbytes = min(max(most, self._first_nbytes), self._max_nbytes)
                 if nbytes:  # other calls wait for requests
                     self.seconds += 0.05 * (seconds - self.seconds)
-                self._most_requests = min(self._most_requests + 1, MAX_REQUESTS)
+                self._most_requests = min(self._most_requests + 1, self._max_requests)
                 self._counted += nbytes
                 if (passed := time.monotonic() - self._since) > 0.5:
                     self.rate += 0.3 * (self._counted / passed - self.rate)
                     self._since, self._counted = time.monotonic(), 0
+
+
+def _count_local_ranks() -> int:
+    try:
+        return find_world().local_size
+    except ArgumentError:  # raised where ranks are asked for
+        return 1
 
 
 class SequentialReader:

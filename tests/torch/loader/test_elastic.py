@@ -41,10 +41,24 @@ MAKERS: dict[str, Callable[[int, int], dict[str, Any]]] = {
 }
 
 
+UNEVEN: dict[str, Callable[[int, int], dict[str, Any]]] = {
+    "uneven": lambda replicas, rank: {
+        "batch_size": 8,
+        "sampler": ps.DistributedSampler(range(N), replicas, rank, seed=5, drop_last="uneven"),
+    },
+    "uneven-buckets": lambda replicas, rank: {
+        "batch_size": 1,
+        "batch_sampler": pt.BucketBatchSampler(
+            SIZES, 7, num_buckets=3, num_replicas=replicas, rank=rank, run_length=2, uneven="keep", seed=5
+        ),
+    },
+}
+
+
 def job(name: str, replicas: int, state: Any = None, **more: Any) -> list[Any]:
     """The loaders of all ranks, each with the one state that somebody kept as JSON."""
     loaders = [
-        pt.DataLoader(Filled(N), **{"batch_size": 3, **MAKERS[name](replicas, rank), "seed": 2, **more})
+        pt.DataLoader(Filled(N), **{"batch_size": 3, **(MAKERS | UNEVEN)[name](replicas, rank), "seed": 2, **more})
         for rank in range(replicas)
     ]
     for loader in loaders:
@@ -83,6 +97,22 @@ def test_four_ranks_then_two_then_three(name: str, num_workers: int) -> None:
     assert seen[: len(whole)] == whole
     assert len(seen) - len(whole) < 9
     assert seen[len(whole) :] == whole[: len(seen) - len(whole)]
+
+
+@pytest.mark.parametrize("name", UNEVEN)
+def test_uneven_ranks_resume_anywhere(name: str) -> None:
+    """A state of any rank, after any step of all, leaves what no rank has had: for any number of ranks, each once."""
+    ranks = job(name, 4)
+    walks, seen = [iter(loader) for loader in ranks], []
+    for number in range(len(ranks[0])):
+        taking = [rank for rank in range(4) if number < len(ranks[rank])]
+        seen += [index for rank in taking for index in next(walks[rank])["x"][:, 0].tolist()]
+        for state in (ranks[rank].state_dict() for rank in (taking[0], taking[-1])):
+            for others in (1, 3, 4):
+                left = [batch["x"][:, 0].tolist() for loader in job(name, others, state) for batch in loader]
+
+                assert sorted([*seen, *itertools.chain(*left)]) == list(range(N))
+    assert len({len(loader) for loader in ranks}) == 2
 
 
 def test_the_next_epoch_is_whole() -> None:
