@@ -263,5 +263,9 @@ class _Package(ModuleType):
         if not (name in _NAMES and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """By name: cloudpickle knows no subclass of modules, and a function of a script refers to ``ps``."""
+        return importlib.import_module, (self.__name__,)
+
 
 sys.modules[__name__].__class__ = _Package

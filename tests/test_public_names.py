@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import pickle
 import pkgutil
 import subprocess
 import sys
@@ -208,3 +209,8 @@ def test_names_that_are_elsewhere_say_where(name: str, place: str) -> None:
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
 
     assert place in shown
+
+
+def test_the_package_is_pickled_by_its_name() -> None:
+    """As cloudpickle pickles what a function of a script refers to, which knows no subclass of modules."""
+    assert pickle.loads(pickle.dumps(ps)) is ps

@@ -23,6 +23,8 @@ __all__ = [
     "ClassesOption",
     "FormatOption",
     "LayoutOption",
+    "On",
+    "OnOption",
     "ReportFormat",
     "SplitOption",
     "StoreArgument",
@@ -96,6 +98,18 @@ FormatOption = Annotated[
         metavar="NAME",
         help="The format of the annotations, such as `voc`, `coco` or `yolo`; `auto` finds it by the files. Without "
         "annotations, with `--resize`: that of the images, `jpeg`, `png` or `webp`.",
+    ),
+]
+
+On = enum.StrEnum("On", "RAY")
+"""Where a command works, if not in this process."""
+
+OnOption = Annotated[
+    On | None,
+    typer.Option(
+        "--on",
+        help="Work in tasks of a Ray cluster: that of `RAY_ADDRESS`, or one that is started on this machine. Its nodes "
+        "share the folders, or read and write URLs.",
     ),
 ]
 

@@ -7,7 +7,15 @@ from typing import Annotated
 import typer
 
 from penstock.cli.app import app, resumable
-from penstock.cli.arguments import ClassesOption, LayoutOption, ReportFormat, StoreOptions, open_store, parse_options
+from penstock.cli.arguments import (
+    ClassesOption,
+    LayoutOption,
+    OnOption,
+    ReportFormat,
+    StoreOptions,
+    open_store,
+    parse_options,
+)
 from penstock.cli.pack_commands import OnError
 from penstock.cli.printing import print_error, print_json, print_line
 from penstock.wording import counted, format_bytes
@@ -58,6 +66,10 @@ def convert(
     ] = OnError.RAISE,
     report: Annotated[ReportFormat, typer.Option(help="How the report is printed.")] = ReportFormat.TEXT,
     workers: Annotated[int | None, typer.Option(min=1, help="Threads that read; by default one per core.")] = None,
+    on: OnOption = None,
+    shard_size: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="With `--on ray`: the size of shards, by default 256MB.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is at DST.")] = False,
 ) -> None:
     """Write SRC as a store of another kind, then read both back and compare every record.
@@ -76,6 +88,8 @@ def convert(
             to_options=parse_options(to_option),
             on_error=on_error,
             workers=workers,
+            on=on,
+            shard_size=shard_size,
             overwrite=overwrite,
             progress=True,
         )

@@ -15,6 +15,7 @@ from penstock.cli.arguments import (
     ClassesOption,
     FormatOption,
     LayoutOption,
+    OnOption,
     SplitOption,
     StoreArgument,
     StoreOptions,
@@ -118,7 +119,7 @@ def pack(
         typer.Option(
             metavar="SIZE",
             help="Write a folder of packs of this size, such as `1GB`, and a manifest that names them: for object "
-            "storage, and for what is too large for one file.",
+            "storage, and for what is too large for one file. With `--on ray` by default 256MB.",
         ),
     ] = None,
     classes: ClassesOption = None,
@@ -156,6 +157,7 @@ def pack(
             "`--check decode`, all cores).",
         ),
     ] = None,
+    on: OnOption = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the pack at DST, whether it is finished or not.")
     ] = False,
@@ -203,6 +205,7 @@ def pack(
             resize=resize,
             quality=quality,
             image_format=None if image_format is None else image_format.value,
+            on=on,
             progress=True,
         )
     _print_packed(report, index)
@@ -301,6 +304,7 @@ def index(
     layout: LayoutOption = None,
     option: StoreOptions = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Threads; by default one per core.")] = None,
+    on: OnOption = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the indices of STORE.")] = False,
 ) -> None:
     """Create decode indices beside STORE, so that a crop decodes only a part of its JPEG. Images are not changed.
@@ -310,7 +314,7 @@ def index(
     from penstock.pack import index as run
 
     with resumable(overwrite=overwrite), open_store(store, classes, layout, option) as opened:
-        report = run(opened, kind=kind.value, field=field, workers=workers, overwrite=overwrite, progress=True)
+        report = run(opened, kind=kind.value, field=field, workers=workers, overwrite=overwrite, progress=True, on=on)
     _print_indexed(report)
 
 

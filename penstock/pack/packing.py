@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from penstock.annotations import SourceLike
 from penstock.errors import ArgumentError
+from penstock.pack.on_ray.packs import pack_on_ray
+from penstock.pack.on_ray.tasks import is_on_ray
 from penstock.pack.pipeline.pack_source import PackReport, PackSettings, pack_source
 from penstock.pack.pipeline.run import PackProgress
 from penstock.pack.resize.resizing import Resizing
@@ -54,6 +56,7 @@ def pack(
     quality: int | None = None,
     image_format: str | None = None,
     storage_options: Mapping[str, object] | None = None,
+    on: str | None = None,
 ) -> PackReport:
     """Pack a source into a store.
 
@@ -143,6 +146,13 @@ def pack(
         Of ``dst``, where it is a URL such as ``s3://bucket/photos.lmdb``; see :func:`penstock.open`. The pack is then
         written to a folder of this machine (``~/.cache/penstock/uploads``) and sent from there; each file is read back
         and compared, and the folder is removed.
+    on : {"ray"}, optional
+        Where records are read and written. By default in this process. ``"ray"``: in tasks of a Ray cluster, which the
+        program has initialized, ``RAY_ADDRESS`` names, or is started on this machine. The pack is sharded: each shard
+        has a power of two of records, as many as fit into ``shard_size`` (by default "256MB") by the sizes of some. A
+        task writes a shard, with ``workers`` threads (by default 1) for which it reserves as many CPUs. ``dst`` is a
+        folder that all nodes have, or a URL; its ``storage_options`` are sent to the tasks. A source with
+        ``storage_options`` needs them in the environment of the nodes.
 
     Returns
     -------
@@ -155,7 +165,10 @@ def pack(
         With ``on_error="raise"``, if a file cannot be packed; each such file is named with the reason.
     ArgumentError
         If an argument is invalid, one of source and destination is inside the other, or ``dst`` is a finished pack of
-        another or a changed source, or of other options; the message says which.
+        another or a changed source, or of other options; the message says which. With ``on="ray"``, also if the source
+        is read in order, or cannot be pickled, or ``dst`` is not on all nodes.
+    WorkerError
+        With ``on="ray"``, if a task is lost again and again; what is finished is kept.
     StoreError
         If the source cannot be opened, the destination cannot be written, or ``dst`` is an unfinished pack of another
         source or other options.
@@ -164,11 +177,15 @@ def pack(
     -----
     Records keep the order of the source: index ``i`` of the pack is index ``i`` of the source unless a record before it
     was skipped. The size of the image is added, as fields ``width`` and ``height``. The options that decide what a pack
-    contains are ``check``, ``transcode``, ``shard_size``, ``classes``, and ``resize`` with its ``quality`` and
+    contains are ``check``, ``transcode``, ``shard_size``, ``classes``, ``on``, and ``resize`` with its ``quality`` and
     ``image_format``. A folder is unchanged if names, sizes and times of change of its images are the same; a table, if
     also its bytes are. Whether a dataset in Python is unchanged cannot be known: an unfinished pack of it is resumed if
     class, length and some samples are the same, a finished one is not used again.
+
+    With ``on="ray"``, records and their order are those of ``on=None``. Bytes of the shards do not depend on the
+    number of nodes and tasks, nor on what was lost or killed; shards end at other records than without it.
     """
+    is_parallel = is_on_ray(on)
     if format in ENCODED_FORMATS and image_format is None:
         format, image_format = None, format  # noqa: A001  # as the argument
     settings = PackSettings(
@@ -199,7 +216,8 @@ def pack(
         columns=columns,
     )
     with staged(dst, storage_options, overwrite=overwrite) as target:
-        return pack_source(open_source(src, options), target, settings, progress)
+        run = pack_on_ray if is_parallel else pack_source
+        return run(open_source(src, options), target, settings, progress)
 
 
 def _annotate(

@@ -2,8 +2,8 @@
 
 ::
 
-    records without a table ──> thread: read, scan the JPEG once ──table──> file
-                            ──> thread: ...
+    records without a table ──> thread, or task of Ray: read, scan the JPEG once ──table──> file
+                            ──> thread, or task of Ray: ...
 
 An interrupted run is resumed: existing tables are not made again.
 """
@@ -23,20 +23,25 @@ import numpy as np
 
 from penstock import _native, stores
 from penstock.errors import ArgumentError, DecodeError, StoreError, StoreFormatError, StoreNotFoundError
+from penstock.pack.on_ray.tasks import connected, is_on_ray, run_on_ray
 from penstock.pack.pipeline.image_check import MAX_PIXELS
 from penstock.pack.pipeline.run import count_cores, run_in_order
 from penstock.progress import ProgressReporter, make_reporter
+from penstock.sample import Blob
 from penstock.stores.base import Skipped, Store
 from penstock.stores.common.seek_table_file import SEEK_TABLE_KINDS, SeekTableFile, seek_table_path
 from penstock.stores.location import Location
 from penstock.stores.pack.sharded import ShardedPack
 from penstock.transforms.decoding import fallback
 
-__all__ = ["IndexReport", "find_image_field", "index", "make_seek_tables"]
+__all__ = ["IndexReport", "find_image_field", "index", "join_reports", "make_seek_tables"]
 
 _TASK_RECORDS: Final = 16
+_RAY_TASK_RECORDS: Final = 256
 _LOOKED_AT: Final = 64
 _JPEG: Final = b"\xff\xd8"
+_Scanned = tuple[Sequence[int], list[bytes | str], int]
+"""Some images, of each its seek table or why it can have none, and their bytes in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,7 @@ def index(
     workers: int | None = None,
     overwrite: bool = False,
     progress: bool | Callable[[int, int], None] | None = None,
+    on: str | None = None,
 ) -> IndexReport:
     """Make the decode indices of the images of a store: decoding of a crop then begins inside the JPEG.
 
@@ -95,6 +101,9 @@ def index(
         Whether to make existing indices again. By default only images without an index get one.
     progress : bool or callable, optional
         True: a bar on the terminal. A callable gets the number of images done and of all images.
+    on : {"ray"}, optional
+        Where images are read: on the nodes of a Ray cluster, which open the store; this process writes the file. By
+        default in threads of this process.
 
     Returns
     -------
@@ -104,7 +113,9 @@ def index(
     Raises
     ------
     ArgumentError
-        If ``kind`` is unknown, or there is no such field.
+        If ``kind`` or ``on`` is unknown, there is no such field, or ``workers`` is given with ``on="ray"``.
+    WorkerError
+        With ``on="ray"``, if a task is lost again and again. The tables that were made are kept.
     StoreFormatError
         If there are indices of another kind or of other records, and ``overwrite`` is not given.
     StoreError
@@ -112,14 +123,18 @@ def index(
     """
     if kind not in ("auto", *SEEK_TABLE_KINDS):
         raise ArgumentError(f"kind must be one of auto, {', '.join(SEEK_TABLE_KINDS)}, got {kind!r}")
+    if is_on_ray(on) and workers is not None:
+        raise ArgumentError(f"workers must be None with on='ray', whose tasks take one CPU each, got {workers}")
     start = time.monotonic()
     with ExitStack() as stack:
         opened = store if isinstance(store, Store) else stack.enter_context(stores.open(store))
+        if is_on_ray(on):
+            stack.enter_context(connected())
         name = find_image_field(opened, field)
         if isinstance(opened, ShardedPack):
             show = make_reporter(progress, "indexing", stack)
-            reports = list(_index_shards(opened, kind, name, workers, show, overwrite=overwrite))
-            joined = _join_reports(reports)
+            reports = list(_index_shards(opened, kind, name, workers, show, on=on, overwrite=overwrite))
+            joined = join_reports(reports)
             return replace(joined, store=opened.url, path=opened.location.path, elapsed_s=time.monotonic() - start)
         path = seek_table_path(opened.location, name)
         if overwrite:
@@ -129,7 +144,7 @@ def index(
         file = stack.enter_context(_open_file(path, opened, kind))
         report = make_reporter(progress, "indexing", stack)
         resumed = len(file)
-        left_out = _make_tables(opened, name, file, workers or count_cores(), report)
+        left_out = _make_tables(opened, name, file, None if is_on_ray(on) else workers or count_cores(), report)
         return IndexReport(
             store=opened.url,
             path=str(path),
@@ -171,7 +186,7 @@ def make_seek_tables(
             reports.append(index(store, kind=kind, field=field, workers=workers, progress=progress))
     if not reports:
         return None
-    joined, remote = _join_reports(reports), location.remote
+    joined, remote = join_reports(reports), location.remote
     # a file here is sent there, and removed
     return joined if remote is None else replace(joined, path=f"{remote.url}/{Path(joined.path).name}")
 
@@ -183,12 +198,13 @@ def _index_shards(
     workers: int | None,
     show: ProgressReporter,
     *,
+    on: str | None,
     overwrite: bool,
 ) -> Iterator[IndexReport]:
     begin = 0
     for shard in store.shards():
         report = functools.partial(_report_shard, show, begin, len(store))
-        yield index(shard, kind=kind, field=field, workers=workers, overwrite=overwrite, progress=report)
+        yield index(shard, kind=kind, field=field, workers=workers, overwrite=overwrite, progress=report, on=on)
         begin += len(shard)
 
 
@@ -196,7 +212,7 @@ def _report_shard(show: ProgressReporter, begin: int, total: int, done: int, _: 
     show(begin + done, total, 0)
 
 
-def _join_reports(reports: Sequence[IndexReport]) -> IndexReport:
+def join_reports(reports: Sequence[IndexReport]) -> IndexReport:
     """What is said of the first, with the counts of all."""
     return replace(
         reports[0],
@@ -258,31 +274,43 @@ def _open_file(path: Path, store: Store, kind: str) -> SeekTableFile:
 
 
 def _make_tables(
-    store: Store, field: str, file: SeekTableFile, workers: int, report: Callable[[int, int, int], None]
+    store: Store, field: str, file: SeekTableFile, workers: int | None, report: Callable[[int, int, int], None]
 ) -> list[tuple[int, str]]:
-    """Make the missing seek tables; return the records that can have none, with the reason."""
+    """Make the missing seek tables, in threads or on Ray; return the records that can have none, with the reason."""
     missing = file.missing()
     left_out: list[tuple[int, str]] = []
-
-    def make_some(indices: Sequence[int]) -> tuple[int, int]:
-        images = store.blobs(field, indices)
-        for index, image in zip(indices, images, strict=True):
-            try:
-                if bytes(image[:2]) != _JPEG:
-                    left_out.append((index, _describe_format(image)))
-                    continue
-                file.put(index, _native.build_index(image, file.kind, MAX_PIXELS))
-            except (_native.UnsupportedError, _native.CorruptError, _native.TooLargeError) as error:
-                left_out.append((index, str(error)))
-        return len(indices), sum(map(len, images))
-
     done, nbytes = len(store) - len(missing), 0
-    tasks = (missing[first : first + _TASK_RECORDS].tolist() for first in range(0, len(missing), _TASK_RECORDS))
-    with closing(run_in_order(make_some, tasks, workers, "index", 2 * workers)) as results:
-        for count, size in results:
-            done, nbytes = done + count, nbytes + size
+    given, step = (store, field, file.kind), _RAY_TASK_RECORDS if workers is None else _TASK_RECORDS
+    tasks = (missing[first : first + step].tolist() for first in range(0, len(missing), step))
+    with ExitStack() as stack:
+        if workers is None:
+            results = run_on_ray(_scan_images, given, tasks)
+        else:
+            results = run_in_order(functools.partial(_scan_images, given), tasks, workers, "index", 2 * workers)
+        for indices, tables, size in stack.enter_context(closing(results)):
+            for index, table in zip(indices, tables, strict=True):
+                if isinstance(table, bytes):
+                    file.put(index, table)
+                else:
+                    left_out.append((index, table))
+            done, nbytes = done + len(indices), nbytes + size
             report(done, len(store), nbytes)
     return left_out
+
+
+def _scan_images(given: tuple[Store, str, str], indices: Sequence[int]) -> _Scanned:
+    """Make the seek tables, of a kind, of some images of a field."""
+    store, field, kind = given
+    images = store.blobs(field, indices)
+    return indices, [_scan_image(image, kind) for image in images], sum(map(len, images))
+
+
+def _scan_image(image: Blob, kind: str) -> bytes | str:
+    """The seek table of an image, or why it can have none."""
+    try:
+        return _native.build_index(image, kind, MAX_PIXELS) if bytes(image[:2]) == _JPEG else _describe_format(image)
+    except (_native.UnsupportedError, _native.CorruptError, _native.TooLargeError) as error:
+        return str(error)
 
 
 def _describe_format(image: bytes | memoryview) -> str:

@@ -69,8 +69,13 @@ class Origin:
                 return f"its classes {describe_class_difference(held[name].classes, wanted[name].classes)}"
         if held != wanted:
             return f"its fields are {', '.join(held.fields)}, not {', '.join(wanted.fields)}"
-        if (size := self.options.get("resize")) != now.options.get("resize"):
-            return f"it was packed with resize={size!r} (--resize {size})" if size else "it was packed without resize"
+        for name in ("resize", "on"):
+            if (given := self.options.get(name)) != now.options.get(name):
+                return (
+                    f"it was packed with {name}={given!r} (--{name} {given})"
+                    if given
+                    else f"it was packed without {name}"
+                )
         if self.options.keys() != now.options.keys():
             return "it was begun by another version of penstock, or its source was changed since"
         return "its source was changed since (names, sizes or times of change of its files), or is another one"

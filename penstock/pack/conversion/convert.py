@@ -23,8 +23,11 @@ from penstock.errors import ArgumentError, CorruptRecordError
 from penstock.pack.conversion.report import ConvertReport, describe_problems
 from penstock.pack.conversion.run import Conversion, ConvertProgress
 from penstock.pack.export.exporting import export
+from penstock.pack.on_ray.conversions import convert_on_ray
+from penstock.pack.on_ray.tasks import is_on_ray
 from penstock.pack.pipeline.run import count_cores
 from penstock.pack.staging import staged
+from penstock.paths import parse_size
 from penstock.progress import make_reporter
 from penstock.stores import StoreLike
 from penstock.stores.base import Store
@@ -48,6 +51,8 @@ def convert(
     overwrite: bool = False,
     progress: bool | ConvertProgress | None = None,
     storage_options: Mapping[str, object] | None = None,
+    on: str | None = None,
+    shard_size: int | str | None = None,
 ) -> ConvertReport:
     """Write a store as one of another kind, then read both back and compare every record.
 
@@ -78,6 +83,11 @@ def convert(
         bytes so far.
     storage_options : mapping, optional
         Of ``dst``, where it is a URL such as ``s3://bucket/photos.lmdb``; as for :func:`penstock.pack`.
+    on : {"ray"}, optional
+        Convert in tasks of a Ray cluster, to a sharded pack; as for :func:`penstock.pack`. Each task compares both
+        sides of the records that it wrote. By default in threads of this process.
+    shard_size : int or str, optional
+        With ``on="ray"``: at most about so many bytes a shard, by default "256MB".
 
     Returns
     -------
@@ -104,6 +114,9 @@ def convert(
         raise ArgumentError(f"on_error must be one of {', '.join(ON_ERROR)}, got {on_error!r}")
     if workers is not None and workers < 1:
         raise ArgumentError(f"workers must be at least 1, or None for one for each core, got {workers}")
+    if not is_on_ray(on) and shard_size is not None:
+        raise ArgumentError(f"shard_size must be given with on='ray', or to pack, got shard_size={shard_size!r}")
+    shard_nbytes = None if shard_size is None else parse_size(shard_size, "shard_size")
     start = time.monotonic()
     with ExitStack() as stack:
         is_open = isinstance(src, Store)
@@ -113,6 +126,8 @@ def convert(
         if is_open and (layout is not None or options):
             raise ArgumentError("layout and options must be given where the source is opened; it is open already")
         show = _make_reporter(progress, stack)
+        if is_on_ray(on) and to_layout is not None:
+            raise ArgumentError(f"on='ray' writes packs (.lmdb), got to_layout={to_layout!r}: convert without on='ray'")
         if to_layout is not None and to_layout in WRITERS:
             report = export(source, dst, to_layout, to_options or {}, on_error=on_error, overwrite=overwrite, show=show)
             return _finish(report, Location.from_path(to_layout, dst), time.monotonic() - start, start)
@@ -123,6 +138,18 @@ def convert(
         kind, location = stores.find(target, to_write=True, layout=to_layout)
         _refuse_overlap(source.location, location)
         stores.refuse_unknown_options(kind, kind.writer, to_options or {})
+        if is_on_ray(on):
+            report, location = convert_on_ray(
+                source,
+                target,
+                to_options or {},
+                on_error=on_error,
+                workers=workers,
+                shard_nbytes=shard_nbytes,
+                overwrite=overwrite,
+                show=show,
+            )
+            return _finish(report, location, time.monotonic() - start, start)
         conversion = Conversion(
             source,
             kind,

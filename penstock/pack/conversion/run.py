@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import ExitStack, closing
 from functools import cached_property
 from itertools import chain
-from typing import Final, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from penstock import stores
 from penstock.errors import CorruptRecordError, PackError, StoreError
 from penstock.pack.conversion.comparison import Unreadable, choose_step, compare, read_each
 from penstock.pack.conversion.report import ConvertReport
-from penstock.pack.pipeline.run import run_in_order
+from penstock.pack.pipeline.run import NothingPackedError, run_in_order
 from penstock.pack.staging import find_finished
 from penstock.sample import Field, Schema, Value
 from penstock.stores.base import Skipped, Store
@@ -39,7 +39,7 @@ from penstock.stores.pack.store import LmdbStore
 from penstock.stores.problems import Problem
 from penstock.stores.writing import CommittedRecords, Writer
 
-__all__ = ["Conversion", "ConvertProgress"]
+__all__ = ["Conversion", "ConvertProgress", "refuse_records"]
 
 ConvertProgress = Callable[[str, int, int, int], None]
 """``report(step, done, total, nbytes)``: step is "copying" or "comparing"."""
@@ -87,7 +87,7 @@ class Conversion:
         """Write the records."""
         source = self.source
         if self._raises and source.unreadable:
-            raise self._make_refusal(list(source.unreadable))
+            refuse_records(source, source.unreadable)
         origin = Origin(source.digest(), {name: repr(value) for name, value in self._options.items()}).to_text()
         if overwrite:
             self._remove_sidecar()
@@ -105,10 +105,10 @@ class Conversion:
             raise
         if self._raises and self._skipped:
             writer.discard()
-            raise self._make_refusal(self._skipped)
+            refuse_records(source, self._skipped)
         if not self._indices:
             writer.discard()
-            raise PackError("there is no record to convert", store=source.url)
+            raise NothingPackedError("there is no record to convert", self._skipped, store=source.url)
         writer.finish(source.problems)
         writer.close()
 
@@ -331,13 +331,15 @@ class Conversion:
         if location.exists() or not location.is_local:
             Sidecar.remove(location)
 
-    def _make_refusal(self, refused: Sequence[Skipped]) -> PackError:
-        lines = "\n".join(f"  {entry.key}: {entry.reason}" for entry in refused[:100])
-        return PackError(
-            f"{len(refused):,} of the source's records cannot be converted; nothing was written. Convert with "
-            f'on_error="skip" (--on-error skip) to leave them out:\n{lines}',
-            store=self.source.url,
-        )
+
+def refuse_records(source: Store, refused: Sequence[Skipped]) -> NoReturn:
+    """Raise the PackError for records that cannot be converted."""
+    lines = "\n".join(f"  {entry.key}: {entry.reason}" for entry in refused[:100])
+    raise PackError(
+        f"{len(refused):,} of the source's records cannot be converted; nothing was written. Convert with "
+        f'on_error="skip" (--on-error skip) to leave them out:\n{lines}',
+        store=source.url,
+    )
 
 
 def _open_anew(store: Store) -> Store:

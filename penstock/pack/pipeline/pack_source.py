@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from penstock import stores
 from penstock.errors import ArgumentError, StoreError
@@ -47,7 +47,16 @@ from penstock.stores.pack.sharded_writer import ShardedWriter
 from penstock.stores.pack.store import LmdbStore
 from penstock.stores.writing import Writer
 
-__all__ = ["INDEX_KINDS", "ON_ERROR", "PackReport", "PackSettings", "pack_source"]
+__all__ = [
+    "INDEX_KINDS",
+    "ON_ERROR",
+    "PackReport",
+    "PackSettings",
+    "Progress",
+    "RecordWriting",
+    "make_pack_reporter",
+    "pack_source",
+]
 
 ON_ERROR: Final = ("raise", "skip")
 INDEX_KINDS: Final = ("auto", "none", *SEEK_TABLE_KINDS)
@@ -139,8 +148,29 @@ class PackSettings:
         return Origin(digest, options).to_text()
 
 
-def pack_source(source: Source, dst: StoreLike, settings: PackSettings, progress: Progress) -> PackReport:
-    """Pack a source; see :func:`penstock.pack`, which calls this, for what is raised."""
+class RecordWriting(Protocol):
+    """Writes the records of a source to a store that is begun, with ``writer``, and makes its seek tables."""
+
+    def __call__(
+        self,
+        source: Source,
+        location: Location,
+        writer: ShardedWriter,
+        clashes: ClashFinder,
+        settings: PackSettings,
+        progress: Progress,
+    ) -> PackReport:
+        """The report on this run, without ``elapsed_s``."""
+        ...
+
+
+def pack_source(
+    source: Source, dst: StoreLike, settings: PackSettings, progress: Progress, write: RecordWriting | None = None
+) -> PackReport:
+    """Pack a source; see :func:`penstock.pack`, which calls this, for what is raised.
+
+    ``write`` writes the records of a sharded pack elsewhere, by default this process does.
+    """
     start = time.monotonic()
     with ExitStack() as stack:
         stack.callback(source.close)
@@ -162,14 +192,23 @@ def pack_source(source: Source, dst: StoreLike, settings: PackSettings, progress
             report = PackReport(str(location), *counts, finished.skipped, 0.0, reused=True, schema=schema)
         else:
             replaces = settings.overwrite and location.exists()
-            writer = _begin(kind, location, schema, origin, settings, can_resume=digest is not None)
+            writer = _begin(
+                kind, location, schema, origin, settings, can_resume=digest is not None, finds_shards=write is None
+            )
             stack.callback(writer.close)
-            report = _write(source, location, schema, writer, clashes, settings, replaces=replaces, progress=progress)
+            if write is not None:
+                assert isinstance(writer, ShardedWriter), "the settings have a size of shards"
+                report = write(source, location, writer, clashes, settings, progress)
+            else:
+                report = _write(
+                    source, location, schema, writer, clashes, settings, replaces=replaces, progress=progress
+                )
             if replaces and location.is_local:
                 _remove_conversion(location)
     is_sent = location.remote is not None and (settings.shard_nbytes is not None or not location.exists())
-    indexed = None if settings.index == "none" or is_sent else _index(location, settings, progress)
-    return replace(report, elapsed_s=time.monotonic() - start, indexed=indexed)
+    if settings.index != "none" and not is_sent and (write is None or report.reused):
+        report = replace(report, indexed=_index(location, settings, progress))
+    return replace(report, elapsed_s=time.monotonic() - start)
 
 
 def _find_destination(dst: StoreLike, settings: PackSettings) -> tuple[type[Store], Location]:
@@ -182,7 +221,9 @@ def _find_destination(dst: StoreLike, settings: PackSettings) -> tuple[type[Stor
             )
         return kind, location
     if kind not in (LmdbStore, ShardedPack):
-        raise ArgumentError(f"shard_size needs a pack (.lmdb) as the destination, got one of kind {kind.kind!r}")
+        raise ArgumentError(
+            f"shard_size needs a pack (.lmdb) as the destination, and so does on='ray', got one of kind {kind.kind!r}"
+        )
     return ShardedPack, replace(location, scheme=ShardedPack.kind)
 
 
@@ -225,7 +266,14 @@ def _make_schema(source: Source, kind: type[Store]) -> Schema:
 
 
 def _begin(
-    kind: type[Store], location: Location, schema: Schema, origin: str, settings: PackSettings, *, can_resume: bool
+    kind: type[Store],
+    location: Location,
+    schema: Schema,
+    origin: str,
+    settings: PackSettings,
+    *,
+    can_resume: bool,
+    finds_shards: bool,
 ) -> Writer[object]:
     try:
         if settings.shard_nbytes is not None:
@@ -236,6 +284,7 @@ def _begin(
                 shard_nbytes=settings.shard_nbytes,
                 overwrite=settings.overwrite,
                 send=_make_send(location, settings),
+                finds_shards=finds_shards,
             )
         return kind.writer(location, schema, origin, overwrite=settings.overwrite)
     except StoreError as error:
@@ -293,7 +342,7 @@ def _write(
             uses_batches=not (settings.jobs or checks.images or checks.new_numbers),
         )
         try:
-            run.run(threads, _make_reporter(progress, stack))
+            run.run(threads, make_pack_reporter(progress, stack))
             left_out = run.finish()
         except BaseException:
             if source.digest() is None:
@@ -321,7 +370,8 @@ def _index(location: Location, settings: PackSettings, progress: Progress) -> In
     return make_seek_tables(location, settings.index, settings.workers, report if callable(progress) else progress)
 
 
-def _make_reporter(progress: Progress, stack: ExitStack) -> Callable[[PackProgress], None]:
+def make_pack_reporter(progress: Progress, stack: ExitStack) -> Callable[[PackProgress], None]:
+    """What to call for the argument ``progress``: the caller's function, a bar that ``stack`` ends, or nothing."""
     if callable(progress):
         return progress
     show = make_reporter(bool(progress), "packing", stack)

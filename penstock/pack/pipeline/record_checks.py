@@ -25,6 +25,7 @@ __all__ = [
     "RecordChecks",
     "add_size_fields",
     "count_bytes",
+    "count_fields",
     "find_new_numbers",
     "renumber",
     "to_baseline",
@@ -163,6 +164,14 @@ def to_baseline(image: bytes) -> bytes | None:
         return _native.transcode_baseline(image, MAX_PIXELS)
     except (_native.UnsupportedError, _native.CorruptError, _native.TooLargeError):
         return None  # it stays as it is, and decoding handles it
+
+
+def count_fields(fields: Mapping[str, Value]) -> int:
+    """About the bytes of all values of a record: those of blobs and arrays, and the length of others as text."""
+    return sum(
+        getattr(value, "nbytes", 0) or len(value if isinstance(value, bytes) else repr(value))
+        for value in fields.values()
+    )
 
 
 def count_bytes(blob: Blob) -> int:

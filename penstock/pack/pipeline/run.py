@@ -35,9 +35,11 @@ from penstock.wording import counted, escape_unprintable
 
 __all__ = [
     "ClashFinder",
+    "NothingPackedError",
     "PackProgress",
     "PackRun",
     "count_cores",
+    "finish_pack",
     "list_skipped",
     "refuse_left_out",
     "refuse_unpackable",
@@ -147,16 +149,9 @@ class PackRun(Generic[T_prepared]):
         PackError
             If a record cannot be packed and ``on_error`` is "raise", or there is nothing to pack.
         """
-        if self._has_failed:
-            self._writer.discard()
-            raise _make_refusal(self._source, self._skipped, self._outcome)
-        if not self._count:
-            self._writer.discard()
-            raise PackError(
-                f"nothing can be packed; {self._outcome}:\n{list_skipped(self._skipped)}", store=self._source.url
-            )
-        self._writer.finish(self._source.problems)
-        return (*self._skipped, *self._source.problems)
+        return finish_pack(
+            self._source, self._writer, self._skipped, self._count, self._outcome, is_refused=self._has_failed
+        )
 
     def _open_items(self) -> Iterator[SourceItem | Skipped]:
         """The items that are not packed yet, in order; those whose key is taken are left out."""
@@ -236,6 +231,36 @@ class PackRun(Generic[T_prepared]):
             transcoded, kept = transcoded + entry.transcoded, kept + entry.kept
             resized += entry.resized
         return _PreparedRecords(records, nbytes, transcoded, kept, resized)
+
+
+class NothingPackedError(PackError):
+    """No record of a source can be packed; ``skipped`` are its entries, with the reasons."""
+
+    def __init__(self, message: str, skipped: Sequence[Skipped] = (), **where: object) -> None:
+        super().__init__(message, **where)
+        self.skipped = tuple(skipped)
+
+
+def finish_pack(
+    source: Source,
+    writer: Writer[T_prepared],
+    skipped: Sequence[Skipped],
+    count: int,
+    outcome: str,
+    *,
+    is_refused: bool,
+) -> tuple[Skipped, ...]:
+    """Complete a pack of ``count`` records, or discard it and refuse the source; see :meth:`PackRun.finish`."""
+    if is_refused:
+        writer.discard()
+        raise _make_refusal(source, skipped, outcome)
+    if not count:
+        writer.discard()
+        raise NothingPackedError(
+            f"nothing can be packed; {outcome}:\n{list_skipped(skipped)}", skipped, store=source.url
+        )
+    writer.finish(source.problems)
+    return (*skipped, *source.problems)
 
 
 def _count_batch(values: Value) -> int:

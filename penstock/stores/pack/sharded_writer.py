@@ -32,7 +32,7 @@ from penstock.stores.pack.writer import LmdbWriter
 from penstock.stores.writing import MANIFEST, UNFINISHED, CommittedRecords, FieldValues, Skipped, Writer
 from penstock.wording import counted
 
-__all__ = ["ShardedWriter"]
+__all__ = ["ShardedWriter", "name_shard"]
 
 _SHARD: Final = re.compile(r"[0-9]{5,}\.lmdb")
 _JOURNAL: Final = (f"{UNFINISHED}.new", LOCK, UNFINISHED)  # removed in this order: the last one says that more is left
@@ -61,6 +61,9 @@ class ShardedWriter(Writer[object]):
         Called with the folder of each finished shard, and its name below the pack; then the folder is removed. It is
         called again if the writer is killed in between. At the end it is called with the path and the name of the
         manifest.
+    finds_shards : bool
+        Whether shards that an earlier run has finished are looked for, and the one that it was writing; otherwise
+        other processes write them, and :meth:`adopt` gets all of them.
 
     Raises
     ------
@@ -81,10 +84,11 @@ class ShardedWriter(Writer[object]):
         shard_nbytes: int,
         overwrite: bool = False,
         send: Callable[[Path, str], None] | None = None,
+        finds_shards: bool = True,
     ) -> None:
         self._root, self._url = location.local_path, str(location)
         self._schema, self._source, self._shard_nbytes = schema, source, shard_nbytes
-        self._send = send
+        self._send, self._finds_shards = send, finds_shards
         self._journal = Journal(self._url, "pack", source, schema, {"shard_nbytes": shard_nbytes})
         self._entries = make_entries(schema)  # encodes; the records are in those of the shard
         self._shards = ShardColumns()
@@ -136,6 +140,14 @@ class ShardedWriter(Writer[object]):
     def repeats_last(self, prepared: object) -> bool:
         """Whether a prepared record equals the last one that is committed; True where a shard ends with that."""
         return self._writer is None or not self._writer.committed.records or self._writer.repeats_last(prepared)
+
+    def adopt(self, shards: ShardColumns, held: CommittedRecords) -> None:
+        """Take finished shards that other processes wrote below the folder, in order, as those of this pack.
+
+        ``held`` says what they hold, and the entries of the source that are in none of them.
+        """
+        self._shards = shards
+        self._journal.restore(held)
 
     def finish(self, problems: Sequence[Skipped] = ()) -> None:
         """Finish the last shard, and write the manifest."""
@@ -207,7 +219,7 @@ class ShardedWriter(Writer[object]):
 
     def _find_shards(self) -> None:
         """Take over what was written after the last entry of the journal: finished shards, and one that is not."""
-        while (self._root / self._next_name).exists():
+        while self._finds_shards and (self._root / self._next_name).exists():
             location = self._locate(self._next_name)
             is_locked = (location.local_path / LOCK).exists()  # its writer was killed before it ended
             if not is_locked and LmdbStore.finished(location, self._schema, self._source) is not None:
@@ -220,7 +232,7 @@ class ShardedWriter(Writer[object]):
 
     @property
     def _next_name(self) -> str:
-        return f"{len(self._shards.names):05d}.lmdb"
+        return name_shard(len(self._shards.names))
 
     def _locate(self, name: str) -> Location:
         return Location.from_path(LmdbStore.kind, self._root / name)
@@ -266,6 +278,11 @@ class ShardedWriter(Writer[object]):
     def _remove(self, *names: str) -> None:
         for name in names:
             (self._root / name).unlink(missing_ok=True)
+
+
+def name_shard(number: int) -> str:
+    """The name of a shard below the folder of its pack."""
+    return f"{number:05d}.lmdb"
 
 
 def _is_shard(folder: Path) -> bool:

@@ -33,7 +33,9 @@ def adopt(loader: Any, **more: object) -> Any:
     loader : torch.utils.data.DataLoader
         Not in use: where it stands in an epoch is not taken over. What ``Accelerator.prepare`` and
         ``accelerate.skip_first_batches`` return is one too: the loader inside is exchanged, and its state is saved and
-        loaded by Accelerate (without torchdata), unless the main process hands out batches to the others.
+        loaded by Accelerate (without torchdata), unless the main process hands out batches to the others. What Ray
+        Train's ``prepare_data_loader`` returns is a wrapper as well, which has no state; with
+        ``move_to_device=False`` it is a loader.
     **more : object
         Any argument of :class:`DataLoader`, in place of what the loader has.
 
@@ -49,8 +51,12 @@ def adopt(loader: Any, **more: object) -> Any:
     """
     if not isinstance(loader, torch.utils.data.DataLoader):
         raise ArgumentError(f"adopt takes a torch.utils.data.DataLoader, or a wrapper of one, not {type(loader)}")
-    if "base_dataloader" not in vars(loader):
+    inside = "_dataloader" if type(loader).__module__.startswith("ray.train.") else "base_dataloader"
+    if inside not in vars(loader):
         return _again(loader, more)
+    if inside == "_dataloader":  # it copies batches to the device, and has no state
+        vars(loader)[inside] = _again(vars(loader)[inside], more)
+        return loader
     wrapper: Any = loader  # its `__class__` is that of the loader inside
     wrapper.base_dataloader = _again(wrapper.base_dataloader, more)
     wrapper.dl_state_dict = {}  # what it saves before it is iterated: a fresh start

@@ -228,3 +228,24 @@ def test_samplers_that_iterate_in_their_own_way_are_iterated() -> None:
 def test_streams_have_no_ranks() -> None:
     """Nothing is dealt out where the dataset itself decides."""
     assert pt.DataLoader(Plain(), 2).state_dict()["penstock"]["ranks"] is None
+
+
+def test_a_state_of_one_rank_resumes_the_others_with_the_sampler_of_torch() -> None:
+    """As Lightning resumes, which keeps the state of rank 0; another number of ranks is refused."""
+
+    def make(rank: int, num_replicas: int = 2) -> Any:
+        sampler = torch.utils.data.DistributedSampler(range(N), num_replicas, rank)
+        return pt.DataLoader(range(N), 4, sampler=sampler)
+
+    one, other = make(0), make(1)
+    iterator, whole = iter(one), [batch.tolist() for batch in other]
+    for _ in range(3):
+        next(iterator)
+    state = one.state_dict()
+
+    again = make(1)
+    again.load_state_dict(state)
+
+    assert [batch.tolist() for batch in again] == whole[3:]
+    with pytest.raises(StateError, match="length=49, this loader has 33"):
+        make(1, 3).load_state_dict(state)

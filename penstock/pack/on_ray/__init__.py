@@ -1,0 +1,1 @@
+"""Packs, converts and makes seek tables in tasks of a Ray cluster: ``on="ray"``."""
