@@ -197,7 +197,7 @@ class Trace:
             row[2 * stage + 1] += items
 
     def count_remote(self, **counts: int) -> None:
-        """Add to counts of what is fetched, by the names of :class:`~penstock.stats.RemoteStats`."""
+        """Add to counts of what is fetched, by the names of :class:`~penstock.loader.stats.RemoteStats`."""
         with self._lock:
             for name, count in counts.items():
                 self._remote[name] = self._remote.get(name, 0) + count

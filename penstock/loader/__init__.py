@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.loader.loader import DataLoader
 from penstock.loader.state import merge_states
-from penstock.stats import StageStats, Stats
+from penstock.loader.stats import StageStats, Stats
 from penstock.workers.left_out import LeftOut
 
 __all__ = ["DataLoader", "LeftOut", "StageStats", "Stats", "merge_states"]

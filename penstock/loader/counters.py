@@ -13,9 +13,9 @@ from typing import Final, Protocol
 import numpy as np
 
 from penstock.loader.faults import LeftOutLog
+from penstock.loader.stats import QueueStats, RemoteStats, Stats, WorkerStats, make_stages
 from penstock.repairs import Repaired
 from penstock.sample import Batch, State
-from penstock.stats import QueueStats, RemoteStats, Stats, WorkerStats, make_stages
 from penstock.trace import STAGES, Observer, Trace
 from penstock.workers.base import NOTHING, TaskResult
 

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.errors import ArgumentError, StallError, WorkerError
-from penstock.stats import QueueStats
+from penstock.loader.stats import QueueStats
 from penstock.trace import counting
 from penstock.workers.base import END, NOTHING, Backend, Task, TaskResult
 from penstock.workers.jobs.stream import MAX_ERRORS_IN_A_ROW

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from penstock.errors import ArgumentError
 from penstock.loader.statistics import LoaderStatistics
+from penstock.loader.stats import LoaderRates, RemoteStats, Stats
 from penstock.registry import require
-from penstock.stats import LoaderRates, RemoteStats, Stats
 
 __all__ = ["ScalarWriter", "format_prometheus", "list_scalars", "observe"]
 

@@ -17,8 +17,8 @@ from typing import Final, Self, TextIO
 from penstock.loader.counters import LoaderCounters
 from penstock.loader.order import length
 from penstock.loader.reporting import PeriodicReport
+from penstock.loader.stats import LoaderRates
 from penstock.sample import Batch
-from penstock.stats import LoaderRates
 
 __all__ = ["LoaderProgress"]
 

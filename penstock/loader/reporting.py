@@ -9,7 +9,7 @@ from typing import Self
 
 from penstock.errors import ArgumentError
 from penstock.loader.counters import LoaderCounters
-from penstock.stats import LoaderRates
+from penstock.loader.stats import LoaderRates
 from penstock.trace import Observer
 
 __all__ = ["PeriodicReport"]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TextIO, cast
 
 from penstock.loader.counters import LoaderCounters
 from penstock.loader.reporting import PeriodicReport
+from penstock.loader.stats import LoaderRates, Stats
 from penstock.repairs import Repaired
 from penstock.sample import Batch
-from penstock.stats import LoaderRates, Stats
 from penstock.trace import Observer
 from penstock.workers.left_out import LeftOut
 
@@ -56,8 +56,8 @@ class LoaderStatistics:
         Parameters
         ----------
         callback : callable
-            Called with a :class:`~penstock.stats.LoaderRates` of the time since the call before, by the thread that
-            iterates. If it raises, it is called no more, and a warning says why.
+            Called with a :class:`~penstock.loader.stats.LoaderRates` of the time since the call before, by the thread
+            that iterates. If it raises, it is called no more, and a warning says why.
             :class:`~penstock.loader.metrics.ScalarWriter` is one for TensorBoard and Weights & Biases.
         period_s : float
             Least seconds between calls.

@@ -18,7 +18,7 @@ from penstock.doctor.judge.analysis import diagnose
 from penstock.doctor.judge.situation import examine
 from penstock.doctor.reports.json_report import to_json
 from penstock.doctor.watching.recording import Recording, load_recording, save_recording
-from penstock.stats import RemoteStats
+from penstock.loader.stats import RemoteStats
 from tests.doctor.simulator import Script, simulate
 from tests.servers.web import serving
 

@@ -18,7 +18,7 @@ from penstock.loader.counters import LoaderCounters
 from penstock.loader.faults import LeftOutLog
 from penstock.loader.metrics import ScalarWriter, format_prometheus, list_scalars, observe
 from penstock.loader.reporting import PeriodicReport
-from penstock.stats import LoaderRates
+from penstock.loader.stats import LoaderRates
 from penstock.workers.base import TaskResult
 from tests.loader.fakes import Samples, Stream
 

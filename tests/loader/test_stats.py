@@ -16,7 +16,7 @@ import pytest
 import penstock as ps
 from penstock.loader.counters import LoaderCounters, count_nbytes
 from penstock.loader.faults import LeftOutLog
-from penstock.stats import QueueStats, Stats, WorkerStats, make_stages
+from penstock.loader.stats import QueueStats, Stats, WorkerStats, make_stages
 from penstock.trace import STAGES, Trace, name_worker, stage
 from tests.loader.fakes import Rows, Samples, Stream, epoch, threads
 

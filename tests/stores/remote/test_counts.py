@@ -13,8 +13,8 @@ from PIL import Image
 import penstock as ps
 from penstock import transforms as T
 from penstock.loader.metrics import format_prometheus, list_scalars
+from penstock.loader.stats import RemoteStats
 from penstock.simulation import measure_records
-from penstock.stats import RemoteStats
 from penstock.stores.remote import object_store as places
 from penstock.trace import Trace, current
 from tests.servers.web import WebServer, serving

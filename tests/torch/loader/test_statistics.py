@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import penstock.torch
-from penstock.stats import LoaderRates
+from penstock.loader.stats import LoaderRates
 
 
 @pytest.mark.parametrize(("num_workers", "kind"), [(0, "auto"), (2, "processes")])

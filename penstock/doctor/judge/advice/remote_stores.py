@@ -9,7 +9,7 @@ from typing import Final
 from penstock.doctor.judge.diagnosis import Advice
 from penstock.doctor.judge.situation import Situation
 from penstock.doctor.watching.recording import Recording
-from penstock.stats import RemoteStats
+from penstock.loader.stats import RemoteStats
 from penstock.wording import format_bytes
 
 __all__ = ["describe_waiting", "find"]

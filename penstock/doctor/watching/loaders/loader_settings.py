@@ -86,7 +86,7 @@ def describe_remote(loader: WatchedLoader) -> dict[str, int | str]:
     Returns
     -------
     dict
-        The counts of :class:`~penstock.stats.RemoteStats` by name; ``url``, ``objects``, ``store_nbytes`` and
+        The counts of :class:`~penstock.loader.stats.RemoteStats` by name; ``url``, ``objects``, ``store_nbytes`` and
         ``cache_nbytes``, 0 and "" if they are not known. Empty, if nothing was read from a remote store.
     """
     statistics = sys.modules.get("penstock.loader.statistics")
