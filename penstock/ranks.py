@@ -109,12 +109,13 @@ def _of_ray_train() -> World | None:
         return None
     try:
         context = sys.modules["ray.train"].get_context()
+        size, rank = context.get_world_size(), context.get_world_rank()
+        local_rank, local_size = context.get_local_rank(), context.get_local_world_size()
     except (RuntimeError, DeprecationWarning):  # this is no training function; a trial of Ray Tune raises the second
         return None
-    return World(
-        context.get_world_size(), context.get_world_rank(), context.get_local_rank(), context.get_local_world_size(),
-        source="ray.train",
-    )  # fmt: skip
+    if not local_size:  # so says Ray's older context, which is there elsewhere too
+        return None
+    return World(size, rank, local_rank, local_size, source="ray.train")
 
 
 def _of_variables() -> World | None:

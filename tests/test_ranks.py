@@ -150,6 +150,16 @@ def test_outside_a_training_function_ray_knows_no_ranks(monkeypatch: pytest.Monk
     assert find_world() == World()
 
 
+def test_a_context_of_no_ranks_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray's older context is there everywhere; outside a training function it counts no rank on the machine."""
+    put_ray_train(monkeypatch)
+    context = sys.modules["ray.train"].get_context()
+    for name, value in {"world_size": 1, "world_rank": 0, "local_rank": 0, "local_world_size": 0}.items():
+        setattr(context, f"get_{name}", lambda value=value: value)
+
+    assert find_world() == World()
+
+
 @pytest.mark.parametrize("numbers", [(2, 2, 0, 1), (0, 0, 0, 1), (2, 0, 1, 1), (2, 0, 0, 3), (2, -1, 0, 1)])
 def test_a_world_is_one_that_can_be(numbers: tuple[int, int, int, int]) -> None:
     """Numbers out of range are refused by name."""
