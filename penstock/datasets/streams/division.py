@@ -83,6 +83,7 @@ class ReaderState:
     epoch: int
     readers: int  # of all ranks
     reader: int
+    workers: int  # readers of each rank
     begun: list[list[int]] = field(default_factory=list)  # part, items consumed; the first is being read
     left: list[list[int]] = field(default_factory=list)  # ranges (start, stop, step) of parts, in the order of reading
     taken: int = 0  # items consumed since the parts were dealt
@@ -128,9 +129,9 @@ class ReaderState:
             if found.quota is not None:
                 _count(found.quota)
                 _Rest.parse(state["origin"], parts)
-            if not found.reader < found.readers <= _MOST_READERS:
+            if not found.reader < found.readers <= _MOST_READERS or found.readers % _count(found.workers):
                 raise ValueError(f"reader {found.reader} of {found.readers}")  # noqa: TRY301  # one place says it
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
+        except (KeyError, TypeError, ValueError, ArithmeticError) as error:
             raise StateError(f"the state of a stream's reader is damaged: {error!r:.200}") from error
         return found
 
@@ -241,7 +242,7 @@ def divide_readers(
     """
     first = states[0]
     numbers = [state.reader for state in states]
-    if len({(state.epoch, state.readers) for state in states}) > 1 or len(set(numbers)) < len(numbers):
+    if len({(state.epoch, state.readers, state.workers) for state in states}) > 1 or len(set(numbers)) < len(numbers):
         raise StateError(
             "the states of a stream's readers must be of one epoch and one number of readers, and each of another "
             f"reader, got epochs {sorted({state.epoch for state in states})} and readers {numbers} of {first.readers}; "
@@ -249,16 +250,17 @@ def divide_readers(
         )
     now, begin = world.num_replicas * num_workers, world.rank * num_workers
     own = range(begin, begin + num_workers)
-    is_own = first.readers == now and set(own) <= set(numbers)
+    is_same = (first.readers, first.workers) == (now, num_workers)
+    is_own = is_same and set(own) <= set(numbers)
     if counts is not None and len(states) < first.readers and not is_own:
         states, numbers = _infer_readers(states, parts, counts), list(range(first.readers))
-        is_own = first.readers == now
+        is_own = is_same
     if is_own:
         return [states[numbers.index(reader)] for reader in own]
     if len(states) == first.readers:
         return _deal(_Rest.gather(states, parts), first.epoch, world, num_workers, counts)
-    their_rank, apart = divmod(min(numbers), len(states))
-    if first.readers == len(states) * world.num_replicas and (their_rank, apart) == (world.rank, 0):
+    theirs = range(world.rank * first.workers, (world.rank + 1) * first.workers)
+    if first.readers == first.workers * world.num_replicas and set(numbers) == set(theirs):
         alone = _deal(_Rest.gather(states, parts), first.epoch, World(), num_workers, None)
         return [replace(state, reader=begin + number, readers=now) for number, state in enumerate(alone)]
     raise StateError(
@@ -281,23 +283,22 @@ def _deal(
     for reader in range(begin, begin + num_workers):
         part = rest.of_reader(reader, readers)
         begun = [list(pair) for pair in part.begun]
-        dealt.append(ReaderState(epoch, readers, reader, begun, part.runs(), 0, quota, origin))
+        dealt.append(ReaderState(epoch, readers, reader, num_workers, begun, part.runs(), 0, quota, origin))
     return dealt
 
 
 def _infer_readers(states: Sequence[ReaderState], parts: int, counts: NDArray[np.int64]) -> list[ReaderState]:
     """The readers of all ranks, given those of one: equal quotas keep the workers of all ranks in step."""
-    workers, first = len(states), states[0]
-    rank, apart = divmod(min(state.reader for state in states), workers)
-    if apart or max(state.reader for state in states) != rank * workers + workers - 1 or first.origin is None:
+    first = states[0]
+    taken = {state.reader % first.workers: state.taken for state in states}
+    if not len(taken) == len(states) == first.workers or first.origin is None:
         raise StateError(
             f"the state has readers {[state.reader for state in states]} of {first.readers}, which are not those of "
             "one rank of a dataset with even=True; give what penstock.merge_states makes of the states of all ranks"
         )
-    taken = {state.reader - rank * workers: state.taken for state in states}
     origin, found = _Rest.parse(first.origin, parts), []
     for reader in range(first.readers):
-        done = taken[reader % workers]
+        done = taken[reader % first.workers]
         rest = origin.of_reader(reader, first.readers).advance(done, counts)
         found.append(replace(first, reader=reader, begun=rest.begun, left=rest.runs(), taken=done))
     return found

@@ -131,6 +131,19 @@ def test_even_readers_leave_out_the_least() -> None:
     assert [len(list(reader)) for (reader,) in divide(ranks, 1, None)] == [9, 9]
 
 
+def test_workers_that_become_ranks_are_dealt_anew() -> None:
+    """Two workers of one rank need not be in step, so that two ranks of one worker do not just continue them."""
+    (one,) = ranks_of([4, 4, 4, 4], 1, counts=[4] * 4, even=True)
+    readers = begin(one, one.start_states(0, 2))
+    next(readers[1])
+    states = [reader.state_dict() for reader in readers]
+
+    two = ranks_of([4, 4, 4, 4], 2, counts=[4] * 4, even=True)
+    left = [len(list(begin(rank, rank.divide_states(states, 1))[0])) for rank in two]
+
+    assert left == [7, 7]
+
+
 def test_a_rank_divides_its_own_rest_among_other_workers() -> None:
     """Its own states suffice while the ranks stay the same; merging those of all ranks works afterwards."""
     lengths = [5] * 9
@@ -184,7 +197,7 @@ JSON = st.recursive(
 
 
 @given(
-    name=st.sampled_from(["epoch", "readers", "reader", "begun", "left", "taken", "quota", "origin"]),
+    name=st.sampled_from(["epoch", "readers", "reader", "workers", "begun", "left", "taken", "quota", "origin"]),
     value=JSON | st.lists(st.lists(st.integers(-2, 12), min_size=2, max_size=3), max_size=3),
     inside=st.booleans(),
 )
