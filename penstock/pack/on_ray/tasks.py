@@ -53,7 +53,7 @@ def is_on_ray(on: str | None) -> bool:
 
 @contextlib.contextmanager
 def connected() -> Iterator[None]:
-    """Use Ray in the block: as the program has initialized it, the cluster of ``RAY_ADDRESS``, or this machine.
+    """Use Ray in the block: as the program has initialized it; else the cluster of ``RAY_ADDRESS``, or one here.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def run_on_ray(
     """
     ray = require("ray", extra="ray")
     try:
-        held = [ray.put((work, shared))]  # in a list: Ray would unpickle an argument for each task
+        held = [ray.put(ray.cloudpickle.dumps((work, shared)))]  # in a list: Ray would fetch an argument for each task
     except Exception as error:
         raise ArgumentError(f"the source cannot be sent to the nodes of Ray: {error}") from error
     _warn_of_small_nodes(cpus)
@@ -121,7 +121,7 @@ def run_on_ray(
         for each in pending:
             ray.cancel(each)
         if pending:
-            ray.wait(list(pending), num_returns=len(pending), timeout=_CANCEL_S)  # they release their locks
+            ray.wait(list(pending), num_returns=len(pending), timeout=_CANCEL_S)
 
 
 def _wait_for_first(pending: deque[object]) -> object:
@@ -158,7 +158,8 @@ def _call(held: list[object], task: object) -> object:
     try:
         if name not in _shared:
             _shared.clear()  # of an earlier run
-            _shared[name] = require("ray", extra="ray").get(held[0])
+            ray = require("ray", extra="ray")
+            _shared[name] = ray.cloudpickle.loads(ray.get(held[0]))  # not by Ray, which wraps errors of opening
         work, shared = _shared[name]
         return work(shared, task)
     except PenstockError as error:
