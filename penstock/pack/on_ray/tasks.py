@@ -38,6 +38,10 @@ T_task = TypeVar("T_task")
 T_result = TypeVar("T_result")
 
 
+_is_ours = False
+"""Whether :func:`connected` has made the connection."""
+
+
 def is_on_ray(on: str | None) -> bool:
     """Whether the argument ``on`` says Ray.
 
@@ -70,9 +74,12 @@ def connected() -> Iterator[None]:
         ray.init(log_to_driver=False, logging_level=logging.WARNING, include_dashboard=False)
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         raise WorkerError(f"Ray cannot be reached or started: {error}; RAY_ADDRESS names a cluster") from error
+    global _is_ours  # noqa: PLW0603  # a process has one connection
+    _is_ours = True
     try:
         yield
     finally:
+        _is_ours = False
         ray.shutdown()
 
 
@@ -118,9 +125,9 @@ def run_on_ray(
         while pending:
             yield cast("T_result", _wait_for_first(pending))
     finally:
-        for each in pending:
-            ray.cancel(each)
-        if pending:
+        if pending and not _is_ours:  # else they end with the connection: Ray may abort where a task ends meanwhile
+            for each in pending:
+                ray.cancel(each)
             ray.wait(list(pending), num_returns=len(pending), timeout=_CANCEL_S)
 
 
