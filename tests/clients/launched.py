@@ -168,7 +168,7 @@ def run_ray(folder: Path, _: str) -> None:
         keep(folder / "prepared", ps.find_world(), **observe(prepare), moved=read(moved))
 
     (folder / "prepared").mkdir()
-    ray.init(num_cpus=2, object_store_memory=80 << 20, include_dashboard=False, log_to_driver=False)
+    ray.init("local", num_cpus=2, object_store_memory=80 << 20, include_dashboard=False, log_to_driver=False)
     config = RunConfig(storage_path=str(folder / "results"))
     TorchTrainer(train, scaling_config=ScalingConfig(num_workers=2), run_config=config).fit()
     ray.shutdown()

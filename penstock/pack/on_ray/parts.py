@@ -14,6 +14,8 @@ what a task does.
 from __future__ import annotations
 
 import contextlib
+import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +29,8 @@ from penstock.errors import ArgumentError, StoreError
 from penstock.pack.on_ray.tasks import connected, find_node, is_seen, list_blind_nodes, run_on_ray
 from penstock.pack.staging import Staging, staged
 from penstock.stores import StoreLike
+from penstock.stores.common.journal import open_locked
+from penstock.stores.lmdb.pages import LOCK
 from penstock.stores.location import Location
 from penstock.stores.pack.manifest import ShardColumns
 from penstock.stores.pack.sharded_writer import ShardedWriter, name_shard
@@ -38,6 +42,8 @@ __all__ = ["SHARD_NBYTES", "Parts", "WrittenPart", "choose_samples", "write_part
 SHARD_NBYTES: Final = 256 * 10**6
 """The size of shards where none is given."""
 _SAMPLES: Final = 32
+_LOCK_S: Final = 30.0
+_PAUSE_S: Final = 0.1
 T_job = TypeVar("T_job")
 T_report = TypeVar("T_report")
 
@@ -98,6 +104,8 @@ class Parts:
         """
         if self.marker is not None and not is_seen(Path(self.folder, UNFINISHED), self.marker):
             raise _make_unshared_error(self.folder, find_node())
+        if self.marker is not None:
+            _wait_for_writer(Path(self.folder, name_shard(number), LOCK))
         with staged(f"{self.folder}/{name_shard(number)}", self.options, overwrite=overwrite) as target:
             yield target
 
@@ -191,6 +199,16 @@ def write_parts(
     if writer is not None:
         writer.adopt(shards, held)
     return written
+
+
+def _wait_for_writer(lock: Path) -> None:
+    """Wait, for some time, until a task that was cancelled or lost has let go of a part."""
+    until = time.monotonic() + _LOCK_S
+    while lock.exists() and time.monotonic() < until:
+        with contextlib.suppress(StoreError):
+            os.close(open_locked(lock, str(lock.parent)))
+            return
+        time.sleep(_PAUSE_S)
 
 
 def _make_unshared_error(folder: str, node: str) -> ArgumentError:

@@ -38,6 +38,10 @@ T_task = TypeVar("T_task")
 T_result = TypeVar("T_result")
 
 
+_is_ours = False
+"""Whether :func:`connected` has made the connection."""
+
+
 def is_on_ray(on: str | None) -> bool:
     """Whether the argument ``on`` says Ray.
 
@@ -53,7 +57,7 @@ def is_on_ray(on: str | None) -> bool:
 
 @contextlib.contextmanager
 def connected() -> Iterator[None]:
-    """Use Ray in the block: as the program has initialized it, the cluster of ``RAY_ADDRESS``, or this machine.
+    """Use Ray in the block: as the program has initialized it; else the cluster of ``RAY_ADDRESS``, or one here.
 
     Raises
     ------
@@ -70,9 +74,12 @@ def connected() -> Iterator[None]:
         ray.init(log_to_driver=False, logging_level=logging.WARNING, include_dashboard=False)
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         raise WorkerError(f"Ray cannot be reached or started: {error}; RAY_ADDRESS names a cluster") from error
+    global _is_ours  # noqa: PLW0603  # a process has one connection
+    _is_ours = True
     try:
         yield
     finally:
+        _is_ours = False
         ray.shutdown()
 
 
@@ -104,7 +111,7 @@ def run_on_ray(
     """
     ray = require("ray", extra="ray")
     try:
-        held = [ray.put((work, shared))]  # in a list: Ray would unpickle an argument for each task
+        held = [ray.put(ray.cloudpickle.dumps((work, shared)))]  # in a list: Ray would fetch an argument for each task
     except Exception as error:
         raise ArgumentError(f"the source cannot be sent to the nodes of Ray: {error}") from error
     _warn_of_small_nodes(cpus)
@@ -118,10 +125,10 @@ def run_on_ray(
         while pending:
             yield cast("T_result", _wait_for_first(pending))
     finally:
-        for each in pending:
-            ray.cancel(each)
-        if pending:
-            ray.wait(list(pending), num_returns=len(pending), timeout=_CANCEL_S)  # they release their locks
+        if pending and not _is_ours:  # else they end with the connection: Ray may abort where a task ends meanwhile
+            for each in pending:
+                ray.cancel(each)
+            ray.wait(list(pending), num_returns=len(pending), timeout=_CANCEL_S)
 
 
 def _wait_for_first(pending: deque[object]) -> object:
@@ -158,7 +165,8 @@ def _call(held: list[object], task: object) -> object:
     try:
         if name not in _shared:
             _shared.clear()  # of an earlier run
-            _shared[name] = require("ray", extra="ray").get(held[0])
+            ray = require("ray", extra="ray")
+            _shared[name] = ray.cloudpickle.loads(ray.get(held[0]))  # not by Ray, which wraps errors of opening
         work, shared = _shared[name]
         return work(shared, task)
     except PenstockError as error:

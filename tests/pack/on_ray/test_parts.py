@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import penstock as ps
+from penstock.cli import app
 from penstock.errors import ArgumentError, CorruptRecordError, PackError, StoreError
 from penstock.pack.on_ray.parts import Parts
 from penstock.stores.location import Location
@@ -335,3 +337,33 @@ def test_the_length_of_parts_is_a_power_of_two_below_the_size() -> None:
     assert [list(parts.get_range(number)) for number in range(parts.count)] == [
         list(range(8)), list(range(8, 16)), list(range(16, 20)),
     ]  # fmt: skip
+
+
+def test_commands_take_on_ray(done: list[Any], photos: Path, tmp_path: Path) -> None:
+    """``penstock pack``, ``index`` and ``convert``; another word is refused."""
+    parts, copy = str(tmp_path / "parts.lmdb"), str(tmp_path / "copy.lmdb")
+    run = CliRunner().invoke
+
+    packed = run(app, ["pack", str(photos), parts, "--on", "ray", "--shard-size", "20kB", "--index", "none"])
+    assert packed.exit_code == 0, packed.output
+    assert "40 records" in packed.output
+    assert done == [0, 1, 2, 3, 4]
+    indexed = run(app, ["index", parts, "--on", "ray"])
+    assert indexed.exit_code == 0, indexed.output
+    assert "40 images indexed by tiles" in indexed.output
+    converted = run(app, ["convert", parts, copy, "--on", "ray", "--shard-size", "20kB"])
+    assert converted.exit_code == 0, converted.output
+    assert "40 records, all fields equal" in converted.output
+    assert read_records(copy) == read_records(parts)
+    assert run(app, ["pack", str(photos), parts, "--on", "spark"]).exit_code == 2
+
+
+def test_a_node_without_the_source_is_an_error(done: list[Any], photos: Path, tmp_path: Path) -> None:
+    """It is no folder of bad images, which ``on_error="skip"`` would leave out."""
+    with ps.open(photos) as store:
+        shutil.move(photos, tmp_path / "moved")
+
+        with pytest.raises(StoreError, match="there is no such folder"):
+            ps.pack(store, tmp_path / "parts.lmdb", on_error="skip", **ON)
+
+    assert not done
