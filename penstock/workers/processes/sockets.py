@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
 from penstock.sample import Batch
-from penstock.workers.processes.batch_encoding import pack, unpack
+from penstock.workers.processes.batch_encoding import dumps, pack, unpack
 from penstock.workers.processes.channel import Channel
 from penstock.workers.processes.memory import ParentSlot, ParentSlots, WorkerMemory
 from penstock.workers.processes.messages import (
@@ -266,6 +266,10 @@ class WorkerSocket:
         if returned is not None:
             self.memory.accept_returned(cast("SlotReturn", decode(returned)))
         return cast("ToWorker", decode(values))
+
+    def dumps(self, value: object) -> bytes:
+        """``value`` pickled; raises what that raises."""
+        return dumps(value)
 
     def pack(self, batch: Batch) -> SlotPayload:
         """``batch`` as the payload of a message; raises what pickling it raises."""
