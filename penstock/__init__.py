@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from penstock.transforms.decoding.encode import encode
     from penstock.view.showing import show
     from penstock.workers.info import get_worker_info
+    from penstock.workers.ray.options import RayWorkers
 
 __all__ = [
     "AnnotationError",
@@ -118,6 +119,7 @@ __all__ = [
     "PenstockError",
     "Ragged",
     "RandomSampler",
+    "RayWorkers",
     "Record",
     "RecordIndexError",
     "RecordKeyError",
@@ -184,6 +186,7 @@ _MODULES: Final = {
     "penstock.transforms.decoding.encode": "encode",
     "penstock.view.showing": "show",
     "penstock.workers.info": "get_worker_info",
+    "penstock.workers.ray.options": "RayWorkers",
 }
 _NAMES: Final = {name: (module, name) for module, names in _MODULES.items() for name in names.split()} | {
     "rng": ("penstock.rng", "generator")
@@ -246,6 +249,9 @@ class _Package(ModuleType):
     def __setattr__(self, name: str, value: object) -> None:
         if not (name in _NAMES and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:  # cloudpickle does so for plain modules only
+        return importlib.import_module, (self.__name__,)
 
 
 sys.modules[__name__].__class__ = _Package

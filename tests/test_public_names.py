@@ -47,6 +47,7 @@ PROMISED = [
     "PenstockError",
     "Ragged",
     "RandomSampler",
+    "RayWorkers",
     "Record",
     "RecordIndexError",
     "RecordKeyError",

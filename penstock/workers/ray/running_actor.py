@@ -1,0 +1,232 @@
+"""One actor of Ray as a backend starts, watches and ends it.
+
+::
+
+    parent                                               actor
+    RunningActor ── start, handle: encoded message ────> WorkerActor
+       replies <─── references, in order ──────────────  buffers in the object store of the actor's node
+       unpack: views of the object store of this node    (an object of another node is copied to it by Ray)
+
+A reply is freed with the last array of its batch. The parent is its only reader, so its arrays are writable views where
+the system has mapped the store writable, and copies elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import tempfile
+import time
+import uuid
+from collections import deque
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from penstock.sample import Batch
+from penstock.workers.base import Job, Task, WorkerStart
+from penstock.workers.processes.messages import BatchBuilt, FromWorker, SlotPayload, ToWorker, decode, encode
+from penstock.workers.processes.status import StatusReading
+from penstock.workers.processes.transport import Connection
+from penstock.workers.processes.worker import WorkerIdentity
+from penstock.workers.ray.actor import ActorPlace, Reply
+from penstock.workers.ray.object_buffers import ObjectPayload, as_writable
+
+if TYPE_CHECKING:
+    from penstock.workers.ray.transport import RayTransport
+
+__all__ = ["RunningActor"]
+
+_END_S: Final = 2.0
+"""Longest wait for an actor that was killed."""
+
+
+class RunningActor:
+    """One actor: a :class:`~penstock.workers.processes.transport.RunningWorker`, its connection, and its process.
+
+    Parameters
+    ----------
+    number : int
+        The worker's.
+    transport : RayTransport
+        Has Ray, and the job.
+    """
+
+    memory_error = ""
+
+    def __init__(self, number: int, transport: RayTransport) -> None:
+        self._number, self._transport, self._ray = number, transport, transport.ray
+        self.place = self.exit_reason = self._node = ""
+        self.was_killed = self.ended = self._prefetches = False
+        self.pid: int | None = None
+        self.replies: deque[Any] = deque()
+        """References to what is not received yet, oldest first."""
+        self._withdrawn: set[int] = set()
+        self.received = 0
+        self.last: Any = None
+        """A reference that is ready when the actor is dead."""
+        self._actor: Any = None
+        self._error: BaseException | None = None
+        self._reading = StatusReading()
+        self.since = time.monotonic()
+        self.is_late = False
+        folder = "/dev/shm" if Path("/dev/shm").is_dir() else tempfile.gettempdir()  # noqa: S108  # the name is random
+        self._status_path = f"{folder}/penstock-status-{uuid.uuid4().hex}"
+
+    # what a worker is
+
+    @property
+    def process(self) -> BaseProcess:
+        """The object itself: it has ``pid``, ``exitcode``, ``is_alive()``, ``join()``, ``kill()``, ``terminate()``."""
+        return cast("BaseProcess", self)
+
+    @property
+    def connection(self) -> Connection:
+        """The object itself."""
+        return self
+
+    @property
+    def status(self) -> StatusReading:
+        """What the actor said last of itself; the number of its batches is exact."""
+        return replace(self._reading, finished=self.received + self._count_ready())
+
+    @property
+    def exitcode(self) -> int | None:
+        """None while the actor is alive, else -1: Ray does not say how its process exited."""
+        return -1 if self.has_exited() else None
+
+    def is_alive(self) -> bool:
+        """Whether the actor is alive, or waits for resources."""
+        return not self.has_exited()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until the actor is dead."""
+        if self._ray.is_initialized() and not self.ended:
+            self._ray.wait([self.last], timeout=timeout)
+
+    # its life
+
+    def start(self, identity: WorkerIdentity, job: Job, start: WorkerStart) -> None:  # noqa: ARG002  # the transport has put the job
+        """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
+        self._actor = self._transport.make_actor()
+        self.last = self._actor.hold.options(concurrency_group="end").remote()
+        job_ref = self._transport.job_ref
+        self.replies.append(self._actor.start.remote(job_ref, identity, start, sys.path, self._status_path))
+
+    def has_exited(self) -> bool:
+        """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
+        return self.ended or not self._ray.is_initialized() or bool(self._ray.wait([self.last], timeout=0)[0])
+
+    def kill(self) -> None:
+        """Have Ray kill the actor's process, or give up its start; does not wait."""
+        if self._actor is not None and self._ray.is_initialized():
+            with suppress(Exception):  # it is dead
+                self._ray.kill(self._actor)
+
+    terminate = kill
+
+    def end(self, reason: str = "") -> None:
+        """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
+        self.kill()
+        if self._error is None and self._ray.is_initialized():
+            try:
+                self._ray.get(self.last, timeout=_END_S)
+            except self._ray.exceptions.RayError as error:
+                self._error = error
+        self.exit_reason = reason or _describe_death(self._error)
+        self._reading = self._transport.read_dead(self._node, self._status_path) or self._reading
+        self.was_killed = not self._reading.stacks()  # a crash leaves its stack
+        self.close()
+
+    def close(self) -> None:
+        """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
+        self.ended = True
+        self.kill()
+        self.replies.clear()
+        with suppress(OSError):
+            os.unlink(self._status_path)  # noqa: PTH108  # a str
+
+    def close_in_child(self) -> None:
+        """Nothing: the actor and Ray's connections are the parent's."""
+
+    # the connection
+
+    def send(self, message: ToWorker) -> None:
+        """See :class:`~penstock.workers.processes.transport.Connection`."""
+        values = encode(message)
+        self.replies.append(self._actor.handle.remote(values))
+        if self._prefetches and isinstance(message, Task):
+            self._actor.look_ahead.options(concurrency_group="control").remote(values)
+
+    def withdraw(self, task: Task) -> None:
+        """Drop the reply of a task, which another worker builds."""
+        self._withdrawn.add(task.seq)
+
+    def flush(self) -> None:
+        """Nothing: Ray sends."""
+
+    def receive(self) -> FromWorker | None:
+        """See :class:`~penstock.workers.processes.transport.Connection`."""
+        if self.ended or not self.replies or not self._ray.wait([self.replies[0]], timeout=0)[0]:
+            return None
+        try:
+            reply = self._ray.get(self.replies[0])
+        except self._ray.exceptions.RayError as error:  # the actor, its node or the object is lost
+            self.ended, self._error = True, error
+            return None
+        self.replies.popleft()
+        if isinstance(reply[0], ActorPlace):
+            place, reply = reply
+            self.pid, self._node, self._prefetches = place.pid, place.node, place.prefetches
+            if place.node != self._transport.node:
+                self.place = f"node {place.address} of Ray"
+        values, pickled, buffers = cast("Reply", reply)
+        message = cast("FromWorker", decode(values))
+        if isinstance(message, BatchBuilt):
+            self.received += 1
+            if message.seq in self._withdrawn:
+                self._withdrawn.remove(message.seq)
+                return self.receive()
+            message.payload = ObjectPayload(pickled, buffers=buffers)
+            nbytes = len(pickled) + sum(buffer.nbytes for buffer in buffers)
+            self._transport.nbytes = max(self._transport.nbytes, nbytes, 1)
+        return message
+
+    def unpack(self, payload: SlotPayload) -> Batch:
+        """See :class:`~penstock.workers.processes.transport.Connection`; the arrays are writable."""
+        buffers = payload.buffers if isinstance(payload, ObjectPayload) else ()
+        return pickle.loads(payload.pickled, buffers=map(as_writable, buffers))  # noqa: S301  # from a worker of this program
+
+    # watching
+
+    def _count_ready(self) -> int:
+        replies = list(self.replies)
+        if not replies or self.ended or not self._ray.is_initialized():
+            return 0
+        return len(self._ray.wait(replies, num_returns=len(replies), timeout=0, fetch_local=False)[0])
+
+    def ask(self, *, with_stacks: bool) -> Any:
+        """Ask the actor what it is doing; a reference to its answer."""
+        return self._actor.read.options(concurrency_group="control").remote(with_stacks=with_stacks)
+
+    def note_answer(self, reference: Any) -> bool:
+        """Keep what the actor has answered; whether it has."""
+        try:
+            self.pid, self._reading = self._ray.get(reference, timeout=0)
+        except self._ray.exceptions.RayError:
+            return False
+        return True
+
+    def note_wait(self) -> None:
+        """Keep how long it has been starting."""
+        self._reading = StatusReading(busy_s=time.monotonic() - self.since)
+
+
+def _describe_death(error: BaseException | None) -> str:
+    """How an actor died, as a predicate."""
+    lines = [line.strip() for line in str(error or "").splitlines() if line.strip()]
+    told = next((line for line in lines if line.startswith("The actor ") and "unexpectedly" not in line), "")
+    return f"died: {told or (lines[-1] if lines else 'Ray does not say how')}"
