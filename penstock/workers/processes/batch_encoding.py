@@ -18,9 +18,9 @@ import numpy as np
 from penstock.frameworks import REDUCERS
 from penstock.sample import Batch, State
 from penstock.workers.processes.memory import ALIGNMENT, ParentSlots, WorkerMemory
-from penstock.workers.processes.messages import BufferSpan
+from penstock.workers.processes.messages import BufferSpan, SlotPayload
 
-__all__ = ["dumps", "pack", "pack_state", "unpack", "unpack_state"]
+__all__ = ["dumps", "pack", "pack_state", "unpack", "unpack_payload", "unpack_state"]
 
 _SMALL: Final = ALIGNMENT
 
@@ -65,6 +65,24 @@ def pack(
 def unpack(pickled: bytes, spans: Sequence[BufferSpan], slots: ParentSlots) -> Batch:
     """The batch of :func:`pack`; its arrays are views of ``slots``, which are in use until the last one is deleted."""
     return pickle.loads(pickled, buffers=slots.lease_buffers(spans) if spans else ())  # noqa: S301  # from a worker of this program
+
+
+def unpack_payload(payload: SlotPayload, slots: ParentSlots) -> Batch:
+    """Map the new slots of a payload, and unpack its batch.
+
+    Raises
+    ------
+    OSError
+        If the memory cannot be mapped.
+    Exception
+        What unpickling raises.
+    """
+    try:
+        slots.add(payload.new, payload.fds)
+    except OSError:
+        slots.free(payload.spans)
+        raise
+    return unpack(payload.pickled, payload.spans, slots)
 
 
 def dumps(value: object) -> bytes:

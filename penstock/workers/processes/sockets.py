@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
 from penstock.sample import Batch
-from penstock.workers.processes.batch_encoding import dumps, pack, unpack
+from penstock.workers.processes.batch_encoding import dumps, pack, unpack_payload
 from penstock.workers.processes.channel import Channel
 from penstock.workers.processes.memory import ParentSlot, ParentSlots, WorkerMemory
 from penstock.workers.processes.messages import (
@@ -158,21 +158,8 @@ class SocketConnection:
         return message
 
     def unpack(self, payload: SlotPayload) -> Batch:
-        """The batch of a payload; its memory goes back to the worker when its last array is deleted.
-
-        Raises
-        ------
-        OSError
-            If the memory cannot be mapped.
-        Exception
-            What unpickling raises.
-        """
-        try:
-            self._slots.add(payload.new, payload.fds)
-        except OSError:
-            self._slots.free(payload.spans)
-            raise
-        return unpack(payload.pickled, payload.spans, self._slots)
+        """The batch of a payload; its memory goes back to the worker when its last array is deleted."""
+        return unpack_payload(payload, self._slots)
 
     def close_remote(self) -> None:
         """Close the parent's copy of :attr:`remote`, once the worker has its own. Idempotent."""

@@ -8,7 +8,8 @@
     hold()     never ends: its error tells the parent that the actor is dead
 
 The status is a file in memory, so that it can be read when the actor is dead. Nothing here imports Ray before an actor
-runs. A reply is copied to Ray's object store when the method returns; the memory of the batch is then used again.
+runs. A batch for a parent on another node is copied to Ray's object store when the method returns. A parent on this
+node, once it has seen that it can open descriptors of this process, maps the slots, as that of a worker process does.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -47,20 +48,63 @@ from penstock.workers.processes.messages import (
 from penstock.workers.processes.status import StatusReading, WorkerStatus
 from penstock.workers.processes.worker import JobRunner, WorkerIdentity
 
-__all__ = ["ActorPlace", "Reply", "WorkerActor"]
+__all__ = ["ActorPlace", "Reply", "SlotNews", "WorkerActor", "read_status"]
 
-Reply = tuple[tuple[object, ...], bytes, list[NDArray[np.uint8]]]
-"""An encoded message; of a batch, its pickle and the buffers that are not in it."""
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What an actor answers.
+
+    Parameters
+    ----------
+    values : tuple
+        An encoded message.
+    pickled : bytes
+        Of a batch: what is left of it in the pickle.
+    buffers : list of arrays
+        The buffers that are not in the pickle, for the object store.
+    report : tuple, optional
+        In place of the buffers: the encoded :class:`~penstock.workers.processes.messages.SlotReport`.
+    fds : list of int
+        Descriptors of new slots in the actor's process, open until the parent says that it has opened them.
+    """
+
+    values: tuple[object, ...] = ()
+    pickled: bytes = b""
+    buffers: list[NDArray[np.uint8]] = field(default_factory=list)
+    report: tuple[object, ...] | None = None
+    fds: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class SlotNews:
+    """What the parent says with a message of the slots that it maps.
+
+    Parameters
+    ----------
+    can_map : bool
+        Whether it can open descriptors of the actor's process.
+    returned : SlotReturn
+        Slots that it no longer uses.
+    opened : sequence of int
+        Descriptors that it has opened.
+    """
+
+    can_map: bool
+    returned: SlotReturn
+    opened: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
 class ActorPlace:
-    """Where an actor runs, and whether its job looks ahead to tasks."""
+    """Where an actor runs, whether its job looks ahead to tasks, and a descriptor to try, with its device and inode."""
 
     pid: int
     node: str
     address: str
     prefetches: bool
+    fd: int
+    inode: tuple[int, int]
 
 
 class WorkerActor:
@@ -93,7 +137,11 @@ class WorkerActor:
         reply = self._thread.submit(self._start, pickled_job, identity, start, paths, status).result()
         prefetches = self._job is not None and self._job.prefetches
         address = require("ray").util.get_node_ip_address()
-        return ActorPlace(os.getpid(), context.get_node_id(), address, prefetches), reply
+        assert self._channel is not None, "_start() has made it"
+        fd = self._channel.status.fd
+        found = os.fstat(fd)
+        inode = found.st_dev, found.st_ino
+        return ActorPlace(os.getpid(), context.get_node_id(), address, prefetches, fd, inode), reply
 
     def _start(
         self, pickled_job: bytes, identity: WorkerIdentity, start: WorkerStart, paths: Sequence[str], status: str
@@ -111,12 +159,13 @@ class WorkerActor:
             self._runner.start_epoch(start, first=True)
         return channel.take_reply()
 
-    def handle(self, values: tuple[Any, ...]) -> Reply:
+    def handle(self, values: tuple[Any, ...], news: SlotNews) -> Reply:
         """Do what an encoded message says."""
-        return self._thread.submit(self._handle, values).result()
+        return self._thread.submit(self._handle, values, news).result()
 
-    def _handle(self, values: tuple[Any, ...]) -> Reply:
+    def _handle(self, values: tuple[Any, ...], news: SlotNews) -> Reply:
         assert self._channel is not None, "start() comes first"
+        self._channel.accept(news)
         message = cast("Task | StartEpoch", decode(values))
         if self._runner is None:
             times = tuple((0, 0) for _ in STAGES)
@@ -150,13 +199,18 @@ class WorkerActor:
         threading.Event().wait()
 
 
+def read_status(path: str) -> StatusReading:
+    """The last status of a dead actor of this machine, whose file is deleted; raises an OSError if there is none."""
+    return WorkerStatus.read_file(path)
+
+
 class _Channel:
     """The worker's end: keeps the reply until the method returns; a :class:`~..processes.worker.ReplyChannel`."""
 
     def __init__(self, status: WorkerStatus) -> None:
         self.status, self.memory = status, WorkerMemory()
-        self._reply: Reply = (), b"", []
-        self._lent: list[int] = []
+        self._reply = Reply()
+        self._can_map = False
         self._pickles: Any = require("ray").cloudpickle
 
     def dumps(self, value: object) -> bytes:
@@ -183,18 +237,25 @@ class _Channel:
     def send(self, message: FromWorker) -> None:
         """See :class:`~penstock.workers.processes.worker.ReplyChannel`."""
         if not isinstance(message, BatchBuilt):
-            self._reply = encode(message), b"", []
+            self._reply = Reply(encode(message))
             return
         payload = message.payload
-        buffers = [self.memory.view(span) for span in payload.spans]
-        self.memory.finish(payload.spans)
+        if not self._can_map:  # Ray copies the buffers before the next batch begins in the same memory
+            buffers = [self.memory.view(span) for span in payload.spans]
+            self._reply = Reply(encode(message), payload.pickled, buffers)
+            return
+        report, fds = self.memory.finish(payload.spans)
+        self._reply = Reply(encode(message), payload.pickled, [], encode(report), [os.dup(fd) for fd in fds])
         self.memory.record_sent()
-        self._lent = sorted({span.slot for span in payload.spans})
-        self._reply = encode(message), payload.pickled, buffers
+
+    def accept(self, news: SlotNews) -> None:
+        """Note what the parent says of the slots."""
+        self._can_map = news.can_map
+        self.memory.accept_returned(news.returned)
+        for fd in news.opened:
+            os.close(fd)
 
     def take_reply(self) -> Reply:
-        """The reply; Ray copies its buffers before the next method begins, so that their memory is free then."""
-        reply, self._reply = self._reply, ((), b"", [])
-        self.memory.accept_returned(SlotReturn(self._lent, []))
-        self._lent = []
+        """The reply, which is not kept."""
+        reply, self._reply = self._reply, Reply()
         return reply

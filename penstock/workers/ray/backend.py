@@ -59,7 +59,10 @@ class RayBackend(IsolatedBackend):
     ) -> None:
         self._actors = RayTransport(context if isinstance(context, RayWorkers) else RayWorkers())
         self._held: deque[Task] = deque()
-        self._under_way = self._max_nbytes = 0
+        self._sent: deque[Task] = deque()
+        """Tasks that were sent, from the oldest whose batch was not returned: the consumer keeps later ones."""
+        self._returned: set[int] = set()
+        self._max_nbytes = 0
         self._is_movable = False
         super().__init__(num_workers, base_seed, self._actors)
 
@@ -68,7 +71,9 @@ class RayBackend(IsolatedBackend):
         self._is_movable = job.is_movable
         super().start(job)
         self._held.clear()
-        self._under_way, self._max_nbytes = 0, self._actors.max_nbytes()
+        self._sent.clear()
+        self._returned.clear()
+        self._max_nbytes = self._actors.max_nbytes()
 
     def submit(self, task: Task) -> None:
         """Queue a task; it is sent when there is room for its batch."""
@@ -79,18 +84,20 @@ class RayBackend(IsolatedBackend):
         """See :class:`~penstock.workers.base.Backend`."""
         done = super().result(timeout_s)
         if done is not None:
-            self._under_way -= 1
+            self._returned.add(id(done.task))
+            while self._sent and id(self._sent[0]) in self._returned:
+                self._returned.remove(id(self._sent.popleft()))
             self._send_held()
         return done
 
     def _send_held(self) -> None:
         while self._held and not self.is_closed and self._has_room():
-            self._under_way += 1
+            self._sent.append(self._held[0])
             super().submit(self._held.popleft())
 
     def _has_room(self) -> bool:
-        nbytes = self._actors.nbytes
-        return self._under_way < len(self.workers) or 0 < nbytes * (self._under_way + 1) <= self._max_nbytes
+        nbytes, count = self._actors.nbytes, len(self._sent)
+        return count < len(self.workers) or 0 < nbytes * (count + 1) <= self._max_nbytes
 
     # actors that start late
 

@@ -4,11 +4,12 @@
 
     parent                                               actor
     RunningActor ── start, handle: encoded message ────> WorkerActor
-       replies <─── references, in order ──────────────  buffers in the object store of the actor's node
-       unpack: views of the object store of this node    (an object of another node is copied to it by Ray)
+       replies <─── references, in order ──────────────  another node: buffers in Ray's object store
+       unpack: views of the object store of this node    this node: slots, as those of a worker process
 
-A reply is freed with the last array of its batch. The parent is its only reader, so its arrays are writable views where
-the system has mapped the store writable, and copies elsewhere.
+A descriptor of an actor on this node is opened by /proc/<pid>/fd. An object of the store is freed with the last array
+of its batch. The parent is its only reader, so its arrays are writable views where the system has mapped the store
+writable, and copies elsewhere.
 """
 
 from __future__ import annotations
@@ -28,11 +29,22 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from penstock.sample import Batch
 from penstock.workers.base import Job, Task, WorkerStart
-from penstock.workers.processes.messages import BatchBuilt, FromWorker, SlotPayload, ToWorker, decode, encode
+from penstock.workers.processes.batch_encoding import unpack_payload
+from penstock.workers.processes.memory import ParentSlots
+from penstock.workers.processes.messages import (
+    BatchBuilt,
+    BufferSpan,
+    FromWorker,
+    SlotPayload,
+    SlotReport,
+    ToWorker,
+    decode,
+    encode,
+)
 from penstock.workers.processes.status import StatusReading
 from penstock.workers.processes.transport import Connection
 from penstock.workers.processes.worker import WorkerIdentity
-from penstock.workers.ray.actor import ActorPlace, Reply
+from penstock.workers.ray.actor import ActorPlace, Reply, SlotNews
 from penstock.workers.ray.object_buffers import ObjectPayload, as_writable
 
 if TYPE_CHECKING:
@@ -55,16 +67,18 @@ class RunningActor:
         Has Ray, and the job.
     """
 
-    memory_error = ""
-
     def __init__(self, number: int, transport: RayTransport) -> None:
         self._number, self._transport, self._ray = number, transport, transport.ray
-        self.place = self.exit_reason = self._node = ""
+        self.place = self.exit_reason = self.memory_error = self._node = ""
         self.was_killed = self.ended = self._prefetches = False
         self.pid: int | None = None
         self.replies: deque[Any] = deque()
         """References to what is not received yet, oldest first."""
         self._withdrawn: set[int] = set()
+        self._slots = ParentSlots()
+        self._can_map = False
+        self._opened: list[int] = []
+        """Descriptors that were opened since the last message."""
         self.received = 0
         self.last: Any = None
         """A reference that is ready when the actor is dead."""
@@ -156,8 +170,13 @@ class RunningActor:
 
     def send(self, message: ToWorker) -> None:
         """See :class:`~penstock.workers.processes.transport.Connection`."""
-        values = encode(message)
-        self.replies.append(self._actor.handle.remote(values))
+        values, returned = encode(message), self._slots.take_returned()
+        try:
+            self.replies.append(self._actor.handle.remote(values, SlotNews(self._can_map, returned, self._opened)))
+        except BaseException:
+            self._slots.put_back(returned)
+            raise
+        self._opened = []
         if self._prefetches and isinstance(message, Task):
             self._actor.look_ahead.options(concurrency_group="control").remote(values)
 
@@ -178,27 +197,62 @@ class RunningActor:
             self.ended, self._error = True, error
             return None
         self.replies.popleft()
-        if isinstance(reply[0], ActorPlace):
+        if isinstance(reply, tuple):
             place, reply = reply
-            self.pid, self._node, self._prefetches = place.pid, place.node, place.prefetches
-            if place.node != self._transport.node:
-                self.place = f"node {place.address} of Ray"
-        values, pickled, buffers = cast("Reply", reply)
-        message = cast("FromWorker", decode(values))
-        if isinstance(message, BatchBuilt):
-            self.received += 1
-            if message.seq in self._withdrawn:
-                self._withdrawn.remove(message.seq)
-                return self.receive()
-            message.payload = ObjectPayload(pickled, buffers=buffers)
-            nbytes = len(pickled) + sum(buffer.nbytes for buffer in buffers)
-            self._transport.nbytes = max(self._transport.nbytes, nbytes, 1)
+            self._note_place(place)
+        message = cast("FromWorker", decode(reply.values))
+        if not isinstance(message, BatchBuilt):
+            return message
+        self.received += 1
+        try:
+            message.payload = self._read_payload(reply)
+        except OSError as error:  # the actor has just died
+            self.ended, self._error = True, error
+            return None
+        if message.seq in self._withdrawn:
+            self._withdrawn.remove(message.seq)
+            self.unpack(message.payload)
+            return self.receive()
         return message
+
+    def _note_place(self, place: ActorPlace) -> None:
+        self.pid, self._node, self._prefetches = place.pid, place.node, place.prefetches
+        if place.node != self._transport.node:
+            self.place = f"node {place.address} of Ray"
+            return
+        with suppress(OSError):  # another user's, or another container's
+            fd = self._open(place.fd)
+            found = os.fstat(fd)
+            os.close(fd)
+            self._can_map = (found.st_dev, found.st_ino) == place.inode
+
+    def _open(self, fd: int) -> int:
+        """Open a descriptor of the actor's process."""
+        return os.open(f"/proc/{self.pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
+
+    def _read_payload(self, reply: Reply) -> SlotPayload:
+        nbytes = len(reply.pickled)
+        if reply.report is None:
+            payload: SlotPayload = ObjectPayload(reply.pickled, buffers=reply.buffers)
+            nbytes += sum(buffer.nbytes for buffer in reply.buffers)
+        else:
+            report = cast("SlotReport", decode(reply.report))
+            fds: list[int] = []
+            fds += map(self._open, reply.fds)
+            self._opened += reply.fds
+            self._slots.drop(report.dropped)
+            self.memory_error = report.refused
+            spans = [BufferSpan(*span) for span in report.spans]
+            payload = SlotPayload(reply.pickled, spans, report.new, fds)
+            nbytes += sum(span.nbytes for span in spans)
+        self._transport.nbytes = max(self._transport.nbytes, nbytes, 1)
+        return payload
 
     def unpack(self, payload: SlotPayload) -> Batch:
         """See :class:`~penstock.workers.processes.transport.Connection`; the arrays are writable."""
-        buffers = payload.buffers if isinstance(payload, ObjectPayload) else ()
-        return pickle.loads(payload.pickled, buffers=map(as_writable, buffers))  # noqa: S301  # from a worker of this program
+        if not isinstance(payload, ObjectPayload):
+            return unpack_payload(payload, self._slots)
+        return pickle.loads(payload.pickled, buffers=map(as_writable, payload.buffers))  # noqa: S301  # from a worker of this program
 
     # watching
 

@@ -15,9 +15,9 @@ from typing import Any, Final, cast
 from penstock.errors import ArgumentError, WorkerError
 from penstock.registry import require
 from penstock.workers.base import Job
-from penstock.workers.processes.status import StatusReading, WorkerStatus
+from penstock.workers.processes.status import StatusReading
 from penstock.workers.processes.transport import RunningWorker
-from penstock.workers.ray.actor import WorkerActor
+from penstock.workers.ray.actor import WorkerActor, read_status
 from penstock.workers.ray.options import RayWorkers
 from penstock.workers.ray.running_actor import RunningActor
 
@@ -135,10 +135,10 @@ class RayTransport:
         """The last status of an actor that is dead, from the node that it was on; None if that is not there."""
         try:
             if node == self.node:
-                return WorkerStatus.read_file(path)
+                return read_status(path)
             if node and any(one["NodeID"] == node and one["Alive"] for one in self.ray.nodes()):
                 there = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
-                read = self.ray.remote(num_cpus=0, scheduling_strategy=there, max_retries=0)(WorkerStatus.read_file)
+                read = self.ray.remote(num_cpus=0, scheduling_strategy=there, max_retries=0)(read_status)
                 reading: StatusReading = self.ray.get(read.remote(path), timeout=_END_S)
                 return reading
         except (OSError, self.ray.exceptions.RayError) as error:
