@@ -41,7 +41,7 @@ from penstock.workers.processes.messages import (
     decode,
     encode,
 )
-from penstock.workers.processes.status import StatusReading
+from penstock.workers.processes.status import StatusReading, WorkerStatus
 from penstock.workers.processes.transport import Connection
 from penstock.workers.processes.worker import WorkerIdentity
 from penstock.workers.ray.actor import ActorPlace, Reply, SlotNews
@@ -77,6 +77,8 @@ class RunningActor:
         self._withdrawn: set[int] = set()
         self._slots = ParentSlots()
         self._can_map = False
+        self._memory: WorkerStatus | None = None
+        """The actor's status, where this process can map it."""
         self._opened: list[int] = []
         """Descriptors that were opened since the last message."""
         self.received = 0
@@ -151,7 +153,10 @@ class RunningActor:
             except self._ray.exceptions.RayError as error:
                 self._error = error
         self.exit_reason = reason or _describe_death(self._error)
-        self._reading = self._transport.read_dead(self._node, self._status_path) or self._reading
+        if self._memory is not None:
+            self._reading = self._memory.read()
+        else:
+            self._reading = self._transport.read_dead(self._node, self._status_path) or self._reading
         self.was_killed = not self._reading.stacks()  # a crash leaves its stack
         self.close()
 
@@ -160,6 +165,8 @@ class RunningActor:
         self.ended = True
         self.kill()
         self.replies.clear()
+        if self._memory is not None:
+            self._memory.close()
         with suppress(OSError):
             os.unlink(self._status_path)  # noqa: PTH108  # a str
 
@@ -223,8 +230,12 @@ class RunningActor:
         with suppress(OSError):  # another user's, or another container's
             fd = self._open(place.fd)
             found = os.fstat(fd)
-            os.close(fd)
             self._can_map = (found.st_dev, found.st_ino) == place.inode
+            if self._can_map:
+                self._memory = WorkerStatus(fd)
+                os.unlink(self._status_path)  # noqa: PTH108  # a str; nothing is left then if both processes are killed
+            else:
+                os.close(fd)
 
     def _open(self, fd: int) -> int:
         """Open a descriptor of the actor's process."""

@@ -148,11 +148,10 @@ class RayTransport:
     def stop(self, workers: Sequence[RunningWorker]) -> None:
         """Kill the actors."""
         own = cast("Sequence[RunningActor]", workers)
-        if not self.ray.is_initialized():
-            return
         for worker in own:
             worker.kill()
-        self.ray.wait([worker.last for worker in own], num_returns=len(own), timeout=_END_S)
+        if self.ray.is_initialized():
+            self.ray.wait([worker.last for worker in own], num_returns=len(own), timeout=_END_S)
         for worker in own:
             worker.close()
 
