@@ -81,8 +81,7 @@ class DataLoader(LoaderStatistics):
         Keep workers from epoch to epoch.
     workers : {"auto", "serial", "threads", "processes", "ray"} or RayWorkers
         Kind of the workers. "auto": threads for a dataset that fills rows and is collated by default; processes for any
-        other, and with ``worker_init_fn`` or ``multiprocessing_context``. "ray": actors of Ray, on this machine or on
-        others; :class:`~penstock.RayWorkers` says what each asks for.
+        other, and with ``worker_init_fn`` or ``multiprocessing_context``. "ray": actors; :class:`~penstock.RayWorkers`.
     seed : int, optional
         Fixes the order and every random number of samples, with the epoch and the index. None: drawn from the
         operating system, and kept in :meth:`state_dict`.
@@ -320,12 +319,10 @@ class DataLoader(LoaderStatistics):
         if spec is not None:
             deliver = self._convert if assembly is None else assembly.form_rows
             filling = Filling(BatchLayout(spec, order.rows), self._memory.slots(limit + 2), deliver)
+        kind = workers_kind(self.workers)
+        context = self.workers if isinstance(self.workers, RayWorkers) else self.multiprocessing_context
         return Recipe(
-            workers=Workers(
-                workers_kind(self.workers), self.num_workers, self.chunk_size,
-                self.workers if isinstance(self.workers, RayWorkers) else self.multiprocessing_context,
-                self.worker_init_fn,
-            ),
+            workers=Workers(kind, self.num_workers, self.chunk_size, context, self.worker_init_fn),
             limit=limit, dataset=self.dataset, is_stream=order.is_stream, batched=order.batched, collate=collate,
             rules=rules, filling=filling, batch_size=self.batch_size, drop_last=self.drop_last,
             deliver=None if assembly is None else assembly.split,

@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from penstock.sample import Batch
 from penstock.workers.base import Job, Task, WorkerStart
@@ -47,13 +47,39 @@ from penstock.workers.processes.worker import WorkerIdentity
 from penstock.workers.ray.actor import ActorPlace, Reply, SlotNews
 from penstock.workers.ray.object_buffers import ObjectPayload, as_writable
 
-if TYPE_CHECKING:
-    from penstock.workers.ray.transport import RayTransport
-
 __all__ = ["RunningActor"]
 
 _END_S: Final = 2.0
 """Longest wait for an actor that was killed."""
+
+
+class ActorMaker(Protocol):
+    """What an actor's parent side needs of the backend's transport.
+
+    Attributes
+    ----------
+    ray : module
+        Ray, initialized.
+    node : str
+        Ray's name of this node.
+    job_ref : object
+        Reference to the pickled job.
+    nbytes : int
+        Bytes of the largest batch so far; each actor raises it.
+    """
+
+    ray: Any
+    node: str
+    job_ref: object
+    nbytes: int
+
+    def make_actor(self) -> Any:
+        """A new actor of :class:`~penstock.workers.ray.actor.WorkerActor`."""
+        ...
+
+    def read_dead(self, node: str, path: str) -> StatusReading | None:
+        """The last status of an actor that is dead; None if that is not there."""
+        ...
 
 
 class RunningActor:
@@ -63,11 +89,11 @@ class RunningActor:
     ----------
     number : int
         The worker's.
-    transport : RayTransport
+    transport : ActorMaker
         Has Ray, and the job.
     """
 
-    def __init__(self, number: int, transport: RayTransport) -> None:
+    def __init__(self, number: int, transport: ActorMaker) -> None:
         self._number, self._transport, self._ray = number, transport, transport.ray
         self.place = self.exit_reason = self.memory_error = self._node = ""
         self.was_killed = self.ended = self._prefetches = False
@@ -125,12 +151,12 @@ class RunningActor:
 
     # its life
 
-    def start(self, identity: WorkerIdentity, job: Job, start: WorkerStart) -> None:  # noqa: ARG002  # the transport has put the job
+    def start(self, identity: WorkerIdentity, job: Job, start: WorkerStart) -> None:  # noqa: ARG002  # the transport has it
         """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
         self._actor = self._transport.make_actor()
         self.last = self._actor.hold.options(concurrency_group="end").remote()
-        job_ref = self._transport.job_ref
-        self.replies.append(self._actor.start.remote(job_ref, identity, start, sys.path, self._status_path))
+        sent = self._transport.job_ref
+        self.replies.append(self._actor.start.remote(sent, identity, start, sys.path, self._status_path))
 
     def has_exited(self) -> bool:
         """See :class:`~penstock.workers.processes.transport.RunningWorker`."""

@@ -48,7 +48,7 @@ class RayTransport:
     """
 
     ray: Any
-    job_ref: Any
+    job_ref: object
 
     def __init__(self, options: RayWorkers) -> None:
         self._options, self.node, self.nbytes = options, "", 0
