@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from penstock.transforms.decoding.encode import encode
     from penstock.view.showing import show
     from penstock.workers.info import get_worker_info
+    from penstock.workers.ray.options import RayWorkers
 
 __all__ = [
     "AnnotationError",
@@ -126,6 +127,7 @@ __all__ = [
     "PenstockError",
     "Ragged",
     "RandomSampler",
+    "RayWorkers",
     "Record",
     "RecordIndexError",
     "RecordKeyError",
@@ -200,6 +202,7 @@ _MODULES: Final = {
     "penstock.transforms.decoding.encode": "encode",
     "penstock.view.showing": "show",
     "penstock.workers.info": "get_worker_info",
+    "penstock.workers.ray.options": "RayWorkers",
 }
 _NAMES: Final = {name: (module, name) for module, names in _MODULES.items() for name in names.split()} | {
     "rng": ("penstock.rng", "generator")

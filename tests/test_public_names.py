@@ -51,6 +51,7 @@ PROMISED = [
     "PenstockError",
     "Ragged",
     "RandomSampler",
+    "RayWorkers",
     "Record",
     "RecordIndexError",
     "RecordKeyError",

@@ -20,6 +20,7 @@ from penstock.sample import Batch, DatasetLike, Sample, SamplerLike
 from penstock.samplers.base import check_count, check_seed
 from penstock.stores.base import Store
 from penstock.workers import BACKENDS
+from penstock.workers.ray.options import RayWorkers, workers_kind
 
 __all__ = ["Arguments", "check_arguments", "check_workers_kind", "refuse_records", "refuse_torch_arguments"]
 
@@ -40,7 +41,7 @@ class Arguments:
     worker_init_fn: Callable[[int], None] | None
     prefetch_factor: int | None
     persistent_workers: bool
-    workers: str
+    workers: str | RayWorkers
     seed: int | None
     in_order: bool
     stall_timeout: float | None
@@ -108,10 +109,15 @@ def refuse_torch_arguments(pin_memory: object, generator: object) -> None:
         )
 
 
-def check_workers_kind(workers: str, num_workers: int) -> None:
-    """Raise an ArgumentError unless ``workers`` is a kind of workers, and ``num_workers`` fits it."""
-    if workers != "auto" and workers not in BACKENDS:
-        raise ArgumentError(f"workers must be one of auto, {', '.join(BACKENDS)}, got {workers!r}")
+def check_workers_kind(workers: str | RayWorkers, num_workers: int, context: object) -> None:
+    """Raise an ArgumentError unless ``workers`` is a kind of workers, and ``num_workers`` and ``context`` fit it."""
+    kind = workers_kind(workers)
+    if kind not in ("auto", *BACKENDS):
+        raise ArgumentError(f"workers must be one of auto, {', '.join(BACKENDS)}, or a RayWorkers, got {workers!r}")
+    if kind == "ray" and context is not None:
+        raise ArgumentError(
+            f"multiprocessing_context must be None with workers={workers!r}, got {context!r}: Ray starts the workers"
+        )
     if workers == "serial" and num_workers > 0:
         raise ArgumentError(f"workers='serial' has no workers, but got num_workers={num_workers}; give num_workers=0")
     if workers not in {"auto", "serial"} and num_workers == 0:
@@ -126,7 +132,7 @@ def _check_workers(given: Arguments) -> None:
     _check_prefetch(given)
     if given.persistent_workers and given.num_workers == 0:
         raise ArgumentError("persistent_workers option needs num_workers > 0")
-    check_workers_kind(given.workers, given.num_workers)
+    check_workers_kind(given.workers, given.num_workers, given.multiprocessing_context)
     if given.timeout > 0 and given.num_workers == 0:
         raise ArgumentError("timeout needs num_workers > 0: without workers the calling thread cannot stop waiting")
     if given.stall_timeout is not None and given.stall_timeout <= 0:
@@ -134,7 +140,7 @@ def _check_workers(given: Arguments) -> None:
     if given.chunk_size is not None:
         given.chunk_size = check_count("chunk_size", given.chunk_size, least=1)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    if cores is not None and given.num_workers > cores:
+    if cores is not None and given.num_workers > cores and workers_kind(given.workers) != "ray":
         warnings.warn(
             f"This DataLoader will create {given.num_workers} workers in total. Our suggested max number of worker in "
             f"current system is {cores}. Please be aware that excessive worker creation might get DataLoader running "

@@ -41,6 +41,7 @@ from penstock.sample import Batch, DatasetLike, Index, Sample, SamplerLike, Stat
 from penstock.samplers.base import check_count
 from penstock.workers import BACKENDS
 from penstock.workers.left_out import SampleRules
+from penstock.workers.ray.options import RayWorkers, workers_kind
 from penstock.workers.slots import BatchLayout
 
 __all__ = ["DataLoader"]
@@ -78,9 +79,9 @@ class DataLoader(LoaderStatistics):
         Batches per worker under way or ready, not yet delivered; 2 by default.
     persistent_workers : bool
         Keep workers from epoch to epoch.
-    workers : {"auto", "serial", "threads", "processes"}
+    workers : {"auto", "serial", "threads", "processes", "ray"} or RayWorkers
         Kind of the workers. "auto": threads for a dataset that fills rows and is collated by default; processes for any
-        other, and with ``worker_init_fn`` or ``multiprocessing_context``.
+        other, and with ``worker_init_fn`` or ``multiprocessing_context``. "ray": actors; :class:`~penstock.RayWorkers`.
     seed : int, optional
         Fixes the order and every random number of samples, with the epoch and the index. None: drawn from the
         operating system, and kept in :meth:`state_dict`.
@@ -152,7 +153,7 @@ class DataLoader(LoaderStatistics):
         *,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
-        workers: str = "auto",
+        workers: str | RayWorkers = "auto",
         seed: int | None = None,
         in_order: bool = True,
         stall_timeout: float | None = 120.0,
@@ -318,10 +319,10 @@ class DataLoader(LoaderStatistics):
         if spec is not None:
             deliver = self._convert if assembly is None else assembly.form_rows
             filling = Filling(BatchLayout(spec, order.rows), self._memory.slots(limit + 2), deliver)
+        kind = workers_kind(self.workers)
+        context = self.workers if isinstance(self.workers, RayWorkers) else self.multiprocessing_context
         return Recipe(
-            workers=Workers(
-                self.workers, self.num_workers, self.chunk_size, self.multiprocessing_context, self.worker_init_fn
-            ),
+            workers=Workers(kind, self.num_workers, self.chunk_size, context, self.worker_init_fn),
             limit=limit, dataset=self.dataset, is_stream=order.is_stream, batched=order.batched, collate=collate,
             rules=rules, filling=filling, batch_size=self.batch_size, drop_last=self.drop_last,
             deliver=None if assembly is None else assembly.split,
@@ -360,7 +361,7 @@ class DataLoader(LoaderStatistics):
 
     def _parse(self, state: Mapping[str, State]) -> Position:
         position = parse(state, self._order)
-        processes = self.num_workers if BACKENDS.get(self.workers).capabilities.isolated else 0
+        processes = self.num_workers if BACKENDS.get(workers_kind(self.workers)).capabilities.isolated else 0
         assign_workers(position, processes, is_stream=self._order.is_stream, dataset=self.dataset)
         return position
 

@@ -6,6 +6,7 @@ dataset               workers    job
 fills rows            threads    rows are written into slots
 any other, map-style  processes  samples are built and collated
 stream                processes  each process iterates a replica of the stream
+any                   ray        as processes
 ====================  =========  =============================================
 """
 
@@ -24,6 +25,7 @@ from penstock.trace import Trace
 from penstock.workers import BACKENDS, Backend, Capabilities, Job
 from penstock.workers.jobs import FillJob, SampleJob, StreamJob, WorkerStart
 from penstock.workers.left_out import SampleRules
+from penstock.workers.ray.options import RayWorkers
 from penstock.workers.slots import BatchLayout, PageLock, SlotPool
 
 __all__ = ["Filling", "IdleWorkers", "Memory", "Recipe", "Settings", "Workers", "count_batches_under_way"]
@@ -107,7 +109,7 @@ class Workers:
     kind: str  # name of the backend
     num_workers: int  # the loader's
     chunk_size: int | None = None
-    context: BaseContext | None = None
+    context: BaseContext | RayWorkers | None = None  # how isolated workers are started
     init_fn: Callable[[int], None] | None = None
     page_lock: PageLock | None = None  # locks the memory in which batches arrive
 

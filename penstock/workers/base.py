@@ -209,8 +209,8 @@ class Job(Protocol):
 
     A worker process has its own copy, pickled or forked, without the parent's trace, slots and delivery.
 
-    Subclasses inherit the defaults of ``dataset``, ``prefetches``, ``tolerant`` and ``prefetch``. A backend with
-    workers sets ``watch``. Each chunk of rows counts as one call for all of them, until the job calls
+    Subclasses inherit the defaults of ``dataset``, ``prefetches``, ``tolerant``, ``is_movable`` and ``prefetch``. A
+    backend with workers sets ``watch``. Each chunk of rows counts as one call for all of them, until the job calls
     ``watch`` with the positions, relative to the chunk's first row, that a call asks for.
     """
 
@@ -224,6 +224,11 @@ class Job(Protocol):
     @property
     def tolerant(self) -> bool:
         """Whether a batch may be delivered without some of its samples."""
+        return False
+
+    @property
+    def is_movable(self) -> bool:
+        """Whether any worker builds the same batch of a task: none depends on what its worker did before."""
         return False
 
     def worker_start(self, worker: int, last: TaskResult | None = None, samples: int = 0) -> WorkerStart:

@@ -1,20 +1,22 @@
 """What every worker backend registered in penstock.workers promises.
 
 A job may be worked on by a copy of itself in another process: what it saw is looked at through the batches it builds,
-and it is held up by a gate that processes share.
+and it is held up by a gate that processes share, which is a file.
 """
 
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 import re
+import tempfile
 import threading
 import time
+import uuid
 import weakref
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +25,33 @@ import pytest
 from penstock.sample import SampleKeys, Watch
 from penstock.trace import Trace
 from penstock.workers import BACKENDS, Backend, BatchBuild, Job, Task, TaskResult, WorkerStart
+from tests.ray_cluster import local_ray, send_by_value
+
+
+@dataclass
+class Gate:
+    """A gate that any process of this machine can wait at, or a place where several meet."""
+
+    folder: Path = field(default_factory=lambda: Path(tempfile.gettempdir(), f"penstock-gate-{uuid.uuid4().hex}"))
+
+    def set(self) -> None:
+        """Open it."""
+        (self.folder / "closed").unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Close it."""
+        self.folder.mkdir()
+        (self.folder / "closed").touch()
+
+    def wait(self, patience_s: float) -> None:
+        """Wait until it is open."""
+        _wait_for(lambda: not (self.folder / "closed").exists(), patience_s)
+
+    def meet(self, count: int, patience_s: float) -> None:
+        """Wait until ``count`` threads or processes are here."""
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / f"{os.getpid()} {threading.get_ident()}").touch()
+        _wait_for(lambda: len(list(self.folder.iterdir())) >= count, patience_s)
 
 
 @dataclass
@@ -44,8 +73,10 @@ class Recorder(Job):
         self.watch: Watch | None = None
         self.begun: list[int] = []
         self.started: list[int] = []
-        self.gate = multiprocessing.get_context("fork").Event()
-        self.gate.set()
+        self.gate = Gate()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "trace": None, "watch": None}  # as jobs are sent
 
     def worker_start(self, worker: int, last: TaskResult | None = None, samples: int = 0) -> WorkerStart:
         """Nothing to say."""
@@ -60,6 +91,7 @@ class Recorder(Job):
 
     def attach(self, memory: Any, trace: Any, watch: Any) -> None:
         """Nothing to bring."""
+        self.trace, self.watch = trace, watch
 
     def begin(self, task: Task) -> Any:
         """A build that collects rows."""
@@ -106,11 +138,28 @@ def task(seq: int) -> Task:
     return Task(seq, indices, SampleKeys(0, 0, indices))
 
 
-@pytest.fixture(params=[(name, chunk) for name in BACKENDS for chunk in (None, 1, 3, 100)], ids=str)
+ISOLATED = ("processes", "ray")
+"""They ignore the size of chunks."""
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    """Ray, for all tests of this module."""
+    with local_ray() as started:
+        send_by_value(__name__)
+        yield started
+
+
+@pytest.fixture(
+    params=[(name, chunk) for name in BACKENDS for chunk in ((None,) if name in ISOLATED else (None, 1, 3, 100))],
+    ids=str,
+)
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
     """One of each kind, with several sizes of chunks."""
     name, chunk = request.param
-    made = BACKENDS.get(name)(0 if name == "serial" else 3, chunk)
+    if name == "ray":
+        request.getfixturevalue("ray")
+    made = BACKENDS.get(name)(0 if name == "serial" else 2 if name == "ray" else 3, chunk)
     yield made
     made.close()
 
@@ -294,11 +343,17 @@ def test_an_idle_backend_keeps_no_batch_alive(backend: Backend) -> None:
     assert all(ref() is None for ref in refs)
 
 
-WITH_WORKERS = pytest.mark.parametrize("name", [name for name in BACKENDS if name != "serial"])
+@pytest.fixture(params=[name for name in BACKENDS if name != "serial"])
+def name(request: pytest.FixtureRequest) -> str:
+    """The name of each kind that has workers."""
+    if request.param == "ray":
+        request.getfixturevalue("ray")
+    return str(request.param)
+
+
 SPLITTING = pytest.mark.parametrize("name", ["threads"])  # a process gets whole batches: rows of one lie in one slot
 
 
-@WITH_WORKERS
 def test_result_waits_no_longer_than_told(name: str) -> None:
     """With nothing ready, result(timeout) is None; stuck() says what each busy worker is doing."""
     backend, job = BACKENDS.get(name)(2, 5), Recorder(rows=10)
@@ -321,7 +376,6 @@ def test_result_waits_no_longer_than_told(name: str) -> None:
     assert all(d.batch.rows == list(range(10)) for d in done)
 
 
-@WITH_WORKERS
 def test_a_call_says_how_many_samples_it_asks_for(name: str) -> None:
     """A chunk counts as one call for all of its rows, as long as the job says no more; an idle worker asks for one."""
     backend, job = BACKENDS.get(name)(1, 5), Recorder(rows=10)
@@ -341,7 +395,6 @@ def test_a_call_says_how_many_samples_it_asks_for(name: str) -> None:
     assert f"samples 0..{rows - 1} of batch 0 (indices {', '.join(map(str, range(rows)))})" in said
 
 
-@WITH_WORKERS
 def test_progress_tells_slow_from_stuck(name: str) -> None:
     """It grows while a worker gets on, and stands still while none does."""
     backend, job = BACKENDS.get(name)(1, None), Recorder(rows=1)
@@ -385,15 +438,14 @@ def test_one_batch_is_built_by_all_workers(name: str) -> None:
     assert done.error is None
 
 
-@WITH_WORKERS
 def test_batches_are_built_at_the_same_time(name: str) -> None:
     """Two workers meet in two batches."""
-    meeting = multiprocessing.get_context("fork").Barrier(2)
+    meeting = Gate()
 
     class Meet(Recorder):
         def begin(self, task: Task) -> Any:
             build = super().begin(task)
-            build.run = lambda start, stop: meeting.wait(30)
+            build.run = lambda start, stop: meeting.meet(2, 30)
             return build
 
     backend = BACKENDS.get(name)(2, None)
@@ -406,7 +458,6 @@ def test_batches_are_built_at_the_same_time(name: str) -> None:
     assert [d.error for d in done] == [None, None]
 
 
-@WITH_WORKERS
 def test_a_forgotten_backend_ends_its_workers(name: str) -> None:
     """Dropping the last reference is enough."""
     backend = BACKENDS.get(name)(2, 1)
@@ -421,7 +472,6 @@ def test_a_forgotten_backend_ends_its_workers(name: str) -> None:
     assert not any(worker.is_alive() for worker in workers)
 
 
-@WITH_WORKERS
 def test_close_leaves_no_worker(name: str) -> None:
     """Not even one that is in the middle of a batch, if the batch ends."""
     backend, job = BACKENDS.get(name)(2, None), Recorder()
@@ -435,7 +485,6 @@ def test_close_leaves_no_worker(name: str) -> None:
     assert not any(worker.is_alive() for worker in workers)
 
 
-@WITH_WORKERS
 def test_a_worker_that_fails_to_start_fails_one_task(name: str) -> None:
     """Its error stands for the first batch that it would have worked on; nothing waits for ever for the others.
 

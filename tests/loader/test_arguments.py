@@ -51,6 +51,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"workers": "fibres", "num_workers": 1}, "workers must be one of auto, serial, threads, proc"
     ),
     "serial with workers": ({"workers": "serial", "num_workers": 1}, "workers='serial' has no workers"),
+    "ray with a start method": (
+        {"workers": "ray", "num_workers": 1, "multiprocessing_context": "fork"},
+        "multiprocessing_context must be None with workers='ray'",
+    ),
     "threads without workers": ({"workers": "threads"}, "workers='threads' needs num_workers > 0"),
     "timeout without workers": ({"timeout": 1}, "timeout needs num_workers > 0"),
     "a context without workers": (

@@ -46,7 +46,16 @@ def submit(backend: ProcessBackend, seq: int, indices: Any = None) -> None:
 
 PARENT_MODULES = tuple(
     f"processes/{name}.py"
-    for name in ("backend", "restarts", "worker_process", "sockets", "channel", "batch_encoding", "memory", "messages")
+    for name in (
+        "backend",
+        "running_process",
+        "worker_process",
+        "sockets",
+        "channel",
+        "batch_encoding",
+        "memory",
+        "messages",
+    )
 )
 
 
@@ -146,7 +155,7 @@ def test_closing_that_is_interrupted_ends_the_workers_all_the_same(
         raise KeyboardInterrupt
 
     processes = backend.processes
-    monkeypatch.setattr("penstock.workers.processes.worker_process.end_processes", interrupted)
+    monkeypatch.setattr("penstock.workers.processes.running_process.end_processes", interrupted)
     with pytest.raises(KeyboardInterrupt):
         backend.close()
     for process in processes:

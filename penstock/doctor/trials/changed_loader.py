@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from penstock.sample import Batch, Sample, tree_leaves, tree_map
+from penstock.workers.ray.options import workers_kind
 
 if TYPE_CHECKING:
     from penstock.doctor.watching.loaders.loader_settings import WatchedLoader
@@ -100,9 +101,10 @@ def apply_change(loader: object, change: Change) -> WatchedLoader:
         arguments["collate_fn"] = NarrowingCollate(loader.collate_fn)
     if change.joins:
         arguments["collate_fn"] = JoiningCollate(loader.collate_fn)
-    if getattr(loader, "workers", None) == "serial" and workers:
+    kind = workers_kind(getattr(loader, "workers", ""))
+    if kind == "serial" and workers:
         arguments["workers"] = "processes"
-    elif getattr(loader, "workers", None) in {"threads", "processes"} and not workers:
+    elif kind in {"threads", "processes", "ray"} and not workers:
         arguments["workers"] = "serial" if hasattr(loader, "_order") else "auto"
     fields = changed.__dict__
     for name, value in arguments.items():

@@ -41,6 +41,7 @@ from penstock.torch.loader.recipe import choose_backend
 from penstock.torch.loader.saving import check_state, defer_state, make_unstarted_state
 from penstock.torch.loader.state import parse
 from penstock.workers import BACKENDS, Backend
+from penstock.workers.ray.options import RayWorkers, workers_kind
 
 __all__ = ["DataLoader", "StatefulDataLoader"]
 
@@ -67,10 +68,11 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
         As torch's.
     worker_init_fn, multiprocessing_context, generator, prefetch_factor, persistent_workers, pin_memory_device, in_order
         As torch's.
-    workers : {"auto", "threads", "processes"}
+    workers : {"auto", "threads", "processes", "ray"} or RayWorkers
         Kind of the workers. "auto": threads, if the dataset fills rows, batches are collated by default, and
         ``worker_init_fn`` and ``multiprocessing_context`` are not given; else processes, as with torch. "threads":
         threads of this process share the dataset and, if it is a stream, its iterator; ``get_worker_info()`` is None.
+        "ray": actors of Ray, on this machine or on others; :class:`~penstock.RayWorkers` says what each asks for.
     seed : int, optional
         Fixes the order, as ``generator=torch.Generator().manual_seed(seed)`` would, and the samples' keys.
     chunk_size : int, optional
@@ -133,7 +135,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
-        workers: str = "auto",
+        workers: str | RayWorkers = "auto",
         seed: int | None = None,
         stall_timeout: float | None = 120.0,
         chunk_size: int | None = None,
@@ -152,6 +154,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
         if makes_sampler(dataset) and sampler is None and batch_sampler is None:
             own_seed = torch.initial_seed() if generator is None else generator.initial_seed()
             sampler, shuffle = dataset.make_sampler(shuffle=bool(shuffle), seed=own_seed), None
+        self.__dict__["workers"] = workers  # torch's constructor calls check_worker_number_rationality()
         own_stream = is_iterable(dataset) and not isinstance(dataset, torch.utils.data.IterableDataset)
         super().__init__(
             _OwnStream(dataset) if own_stream else dataset, batch_size, shuffle, sampler, batch_sampler, num_workers,
@@ -161,7 +164,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
         )  # fmt: skip
         if own_stream:
             self.__dict__["dataset"] = dataset
-        check_workers_kind(workers, num_workers)
+        check_workers_kind(workers, num_workers, multiprocessing_context)
         self.workers, self.seed = workers, None if seed is None else check_seed(seed)
         if stall_timeout is not None and stall_timeout <= 0:
             raise ArgumentError(f"stall_timeout should be positive or None, but got {stall_timeout}")
@@ -202,6 +205,11 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
         unpickled by that of the loader inside.
         """
         return {**self.__dict__, **self._runtime()}
+
+    def check_worker_number_rationality(self) -> None:
+        """torch's warning of more workers than this machine has cores, unless they run on others."""
+        if workers_kind(self.workers) != "ray":
+            super().check_worker_number_rationality()
 
     def _make_settings(self) -> TorchSettings:
         index_sampler, batched = self._index_sampler, self._auto_collation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -13,11 +13,15 @@ from penstock.errors import ArgumentError
 from penstock.sample import Tree, tree_leaves
 from penstock.torch.collate import default_collate
 from penstock.torch.datasets import native
+from penstock.workers.ray.options import RayWorkers, workers_kind
 
 if TYPE_CHECKING:
     from penstock.loader.recipe import Recipe
 
 __all__ = ["Decoding", "check_decode", "decode_on_device", "find_decoding", "find_device"]
+
+_ISOLATED: Final = frozenset({"processes", "ray"})
+"""Workers that are processes of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,7 @@ class Decoding:
     channels_last: bool
 
 
-def check_decode(decode: str | torch.device, workers: str, context: object) -> str:
+def check_decode(decode: str | torch.device, workers: str | RayWorkers, context: object) -> str:
     """``decode`` as a string, if it is one of those allowed.
 
     Raises
@@ -40,10 +44,10 @@ def check_decode(decode: str | torch.device, workers: str, context: object) -> s
     text = str(decode)
     if text not in {"cpu", "auto", "cuda"} and not (text.startswith("cuda:") and text[5:].isdigit()):
         raise ArgumentError(f"decode must be 'cpu', 'cuda', 'cuda:<number>' or 'auto', got {decode!r}")
-    if text.startswith("cuda") and (workers == "processes" or context is not None):
+    if text.startswith("cuda") and (workers_kind(workers) in _ISOLATED or context is not None):
         raise ArgumentError(
             f"decode={text!r} needs threads as workers, because worker processes cannot share the device; leave out "
-            "workers='processes' and multiprocessing_context"
+            "workers= and multiprocessing_context"
         )
     return text
 
@@ -55,7 +59,8 @@ def find_device(loader: Any) -> torch.device | None:
         return None
     if decode != "auto":
         return torch.device(decode)
-    if loader.workers == "processes" or loader.multiprocessing_context is not None or not torch.cuda.is_available():
+    isolated = workers_kind(loader.workers) in _ISOLATED or loader.multiprocessing_context is not None
+    if isolated or not torch.cuda.is_available():
         return None
     from penstock.torch.cuda.compiler import is_installed  # imported only where there is a device
 

@@ -40,6 +40,7 @@ from penstock.trace import Trace
 from penstock.workers import BACKENDS, Job
 from penstock.workers.jobs import WorkerStart
 from penstock.workers.left_out import SampleRules
+from penstock.workers.ray.options import RayWorkers, workers_kind
 from penstock.workers.slots import BatchLayout
 
 __all__ = ["choose_backend", "make_recipe"]
@@ -69,7 +70,8 @@ def make_recipe(loader: Any, order: TorchOrder, memory: Memory) -> Recipe:
     rows = getattr(loader.batch_sampler, "batch_size", None)
     if isinstance(rows, int) and spec is not None and rows * sum(leaf.nbytes for leaf in tree_leaves(spec)) > _LARGE:
         rows = min(rows, max(length(dataset) or rows, 1))  # batch_size=10**9 is the whole dataset
-    kind, context = choose_backend(loader), loader.multiprocessing_context
+    kind = choose_backend(loader)
+    context = loader.workers if isinstance(loader.workers, RayWorkers) else loader.multiprocessing_context
     capabilities = BACKENDS.get(kind).capabilities
     limit = count_batches_under_way(loader.num_workers, loader.prefetch_factor)
     collate = convert if by_default and not batched else loader.collate_fn
@@ -105,7 +107,7 @@ def choose_backend(loader: Any) -> str:
     if find_device(loader) is not None:
         return "threads"  # a forked process cannot use the device
     if loader.workers != "auto":
-        return str(loader.workers)
+        return workers_kind(loader.workers)
     context = loader.multiprocessing_context
     if _starts_threads(context):
         return "threads"

@@ -71,6 +71,8 @@ class FillJob(LoaderJob):
         self.spare_nbytes = 0
         """Bytes for ragged arrays behind each batch: as many as a batch has needed, and a quarter more."""
 
+    is_movable = True
+
     def __getstate__(self) -> dict[str, object]:
         return {**super().__getstate__(), "pool": None}
 

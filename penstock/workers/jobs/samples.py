@@ -65,6 +65,11 @@ class SampleJob(LoaderJob):
         self.dataset, self.collate, self.batched, self.as_given = dataset, collate, batched, as_given
         self._stateful = stateful and is_stateful(dataset)
 
+    @property
+    def is_movable(self) -> bool:
+        """See :class:`~penstock.workers.base.Job`: where each sample seeds the generators, and nothing else is kept."""
+        return self.rules.seed_per_sample and not self._stateful
+
     def start_epoch(self, start: WorkerStart) -> State:
         """See :class:`~penstock.workers.base.Job`."""
         super().start_epoch(start)

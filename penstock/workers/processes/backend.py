@@ -1,12 +1,15 @@
-"""The backend whose workers are processes: sends tasks, returns batches, and replaces workers that die.
+"""The backends whose workers are isolated: send tasks, return batches, and replace workers that die.
 
 ::
 
     submit(task) -> worker seq % n ----message---> builds it in a slot
-    result()     <- wait: connections (batches), sentinels (deaths) <-'
+    result()     <- wait: connections (batches), ends (deaths) <-'
                        a worker that died is replaced, and the batches that it had not delivered are built again
 
-Every wait is on all connections and sentinels at once, so that a death is seen when it happens. A job, a task or a
+What a worker is, a process of this machine or an actor of a cluster, is its transport's affair
+(:mod:`penstock.workers.processes.transport`).
+
+Every wait is on all connections and ends at once, so that a death is seen when it happens. A job, a task or a
 batch may refer to the loader, so the finalizer of the backend holds only the processes
 (:class:`~penstock.workers.processes.worker_process.RunningWorkers`): a backend without references, or in a cycle, is
 collected, and its workers end.
@@ -18,7 +21,6 @@ import atexit
 import copy
 import logging
 import os
-import signal
 import threading
 import time
 import warnings
@@ -26,78 +28,56 @@ import weakref
 from collections import deque
 from contextlib import nullcontext
 from dataclasses import replace
-from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
-from typing import ClassVar, Final
+from typing import Final
 
 from penstock.errors import SampleError, StallError, WorkerError
 from penstock.sample import State
-from penstock.workers.base import Backend, Capabilities, Job, Task, TaskResult, WorkerStart
+from penstock.workers.base import Backend, Job, Task, TaskResult, WorkerStart
 from penstock.workers.processes.messages import BatchBuilt, EpochStarted
 from penstock.workers.processes.restart_limits import RestartLimits
-from penstock.workers.processes.sockets import SocketTransport
-from penstock.workers.processes.start import Launcher, describe_start_error
-from penstock.workers.processes.status import collect_stacks
-from penstock.workers.processes.termination import describe_exit, has_exited, wait_for_exit
+from penstock.workers.processes.transport import Transport
 from penstock.workers.processes.worker import WorkerIdentity
 from penstock.workers.processes.worker_process import RunningWorkers, StartResult, WorkerProcess
-from penstock.workers.slots import PageLock
 
-__all__ = ["ProcessBackend"]
+__all__ = ["IsolatedBackend"]
 
 _logger = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.5
 _SEE_STDERR: Final = "see what they write to stderr"
-_EXIT_S: Final = 1.0
-"""Longest wait for a worker that has closed its connection to exit before it is killed, and then again."""
 
 
-_alive: weakref.WeakSet[ProcessBackend] = weakref.WeakSet()
+_alive: weakref.WeakSet[IsolatedBackend] = weakref.WeakSet()
 
 
-class ProcessBackend(Backend):
-    """Executes tasks in processes; see :class:`~penstock.workers.base.Backend`.
+class IsolatedBackend(Backend):
+    """Executes tasks in workers that each have a process of their own; see :class:`~penstock.workers.base.Backend`.
 
-    Whole batches go to one process each: ``Task.worker``, or ``seq`` modulo their number.
+    Whole batches go to one worker each: ``Task.worker``, or ``seq`` modulo their number.
 
     Parameters
     ----------
     num_workers : int
-        Processes, at least 1.
-    chunk_size : int, optional
-        Ignored: a batch is not split between processes.
-    context : BaseContext, optional
-        How processes are started; None: see :mod:`penstock.workers.processes.start`.
+        Workers, at least 1.
     base_seed : int
         Worker ``i`` begins with torch's seeds for ``base_seed + i``.
-    page_lock : PageLock, optional
-        Page-locks the memory of batches, for a device's copies.
+    transport : Transport
+        Starts the workers, and waits for them.
     """
 
-    capabilities: ClassVar[Capabilities] = Capabilities(isolated=True, shares_memory=False, pins_memory=True)
-
-    def __init__(
-        self,
-        num_workers: int,
-        chunk_size: int | None = None,  # noqa: ARG002  # every backend's arguments
-        *,
-        context: BaseContext | None = None,
-        base_seed: int = 0,
-        page_lock: PageLock | None = None,
-    ) -> None:
+    def __init__(self, num_workers: int, base_seed: int, transport: Transport) -> None:
         self.job: Job | None = None
         self.done: deque[TaskResult] = deque()
         self.is_closed = self.is_at_exit = False
-        self._transport = SocketTransport(page_lock)
+        self._transport = transport
         identities = [WorkerIdentity(number, num_workers, base_seed) for number in range(num_workers)]
         self.workers = [WorkerProcess(identity, self._transport) for identity in identities]
-        self._context = context
         self._limits = RestartLimits()
-        self._launcher: tuple[Launcher, Job] | None = None  # with the job that workers get
+        self._sent_job: Job | None = None  # what workers get
         self._received = 0
-        self._has_warned = False
-        self._running = RunningWorkers()
+        self._has_warned = self._has_timed_out = False
+        self._running = RunningWorkers(transport)
         weakref.finalize(self, self._running.stop).atexit = False  # _stop_all does it, before multiprocessing
         _alive.add(self)
 
@@ -120,8 +100,9 @@ class ProcessBackend(Backend):
     def _start(self, job: Job) -> None:
         self.job = job
         self._limits.start_epoch()
-        if self._launcher is None:
-            self._launcher = Launcher.choose(self._context, job), copy.copy(job)
+        if self._sent_job is None:
+            self._transport.prepare(job)
+            self._sent_job = copy.copy(job)
         for worker in self.workers:
             worker.last, worker.samples, worker.start_result = None, 0, None
             start = job.worker_start(worker.number)
@@ -131,16 +112,13 @@ class ProcessBackend(Backend):
                 self._launch(worker, start)
 
     def _launch(self, worker: WorkerProcess, start: WorkerStart) -> None:
-        assert self._launcher is not None, "start() comes first"
-        try:
-            worker.launch(*self._launcher, start)
-        except OSError as error:
-            raise WorkerError(describe_start_error(error), worker=worker.number) from error
-        self._running.ends[worker.number] = worker.process, worker.connection
+        assert self._sent_job is not None, "start() comes first"
+        worker.launch(self._sent_job, start)
+        self._running.by_number[worker.number] = worker.running
 
     def submit(self, task: Task) -> None:
         """Send a task to its worker; see :class:`~penstock.workers.base.Backend`."""
-        worker = self.workers[task.seq % len(self.workers) if task.worker is None else task.worker]
+        worker = self._choose(task)
         worker.is_changing = not worker.is_dead
         worker.pending.append(task)
         if worker.is_dead:
@@ -148,6 +126,10 @@ class ProcessBackend(Backend):
         else:
             self._send(worker, task)
         worker.is_changing = False
+
+    def _choose(self, task: Task) -> WorkerProcess:
+        """The worker of a task."""
+        return self.workers[task.seq % len(self.workers) if task.worker is None else task.worker]
 
     def _send(self, worker: WorkerProcess, task: Task) -> None:
         try:
@@ -162,9 +144,9 @@ class ProcessBackend(Backend):
         self._recover_from_interrupt()
         running = [worker for worker in self.workers if worker.is_running]
         limit_s = _POLL_S if timeout_s is None else min(max(timeout_s, 0.0), _POLL_S)
-        ready = self._transport.wait([(worker.connection, worker.process.sentinel) for worker in running], limit_s)
+        ready = self._transport.wait([worker.running for worker in running], limit_s)
         if not ready:  # a process that a worker has started may hold its descriptors open: ask for the worker itself
-            ready = [at for at, worker in enumerate(running) if not worker.is_dead and has_exited(worker.process)]
+            ready = [at for at, worker in enumerate(running) if not worker.is_dead and worker.running.has_exited()]
         for position in ready:
             self._receive(running[position])
 
@@ -177,8 +159,10 @@ class ProcessBackend(Backend):
             if self.is_at_exit and threading.current_thread() is not threading.main_thread():
                 raise SystemExit  # which ends this thread silently: the program is exiting
             if self.is_closed or (left is not None and left <= 0):
+                self._has_timed_out = True
                 return None
             self.wait(left)
+        self._has_timed_out = False
         return self.done.popleft()
 
     def pause(self) -> None:
@@ -199,9 +183,11 @@ class ProcessBackend(Backend):
         """
         since, received = time.monotonic(), self._received
         while late := [worker for worker in self.workers if worker.start_result is None]:
+            if self._can_do_without(late):
+                break
             for worker in (worker for worker in late if worker.is_dead):
                 if self._limits.starts_fail:
-                    how = worker.exit_reason.rstrip(". ")
+                    how = worker.running.exit_reason.rstrip(". ")
                     raise WorkerError(f"a worker {how} before it had started; {_SEE_STDERR}", worker=worker.number)
                 self._replace(worker)
             self.wait(timeout_s)
@@ -209,7 +195,11 @@ class ProcessBackend(Backend):
                 since, received = time.monotonic(), self._received
             elif timeout_s is not None and time.monotonic() - since > timeout_s:
                 raise StallError(f"workers have not started within {timeout_s} seconds; {self.describe_workers()}")
-        return [worker.take_first_state() for worker in self.workers]
+        return [None if worker in late else worker.take_first_state() for worker in self.workers]
+
+    def _can_do_without(self, late: list[WorkerProcess]) -> bool:  # noqa: ARG002  # a default
+        """Whether the epoch may begin without the workers that have not started."""
+        return False
 
     def _recover_from_interrupt(self) -> None:
         """Continue after an interrupt that was caught (Ctrl-C in a notebook) in the middle of a change.
@@ -219,7 +209,7 @@ class ProcessBackend(Backend):
         self.record_finished()
         for worker in self.workers:
             if worker.is_changing and not worker.is_dead:
-                worker.process.kill()
+                worker.running.kill()
                 self._record_death(worker, "was in the middle of a message when the program was interrupted")
             elif worker.is_dead and worker.pending:
                 self._restart(worker)
@@ -237,7 +227,7 @@ class ProcessBackend(Backend):
             else:
                 self._accept(worker, message)
         is_silent = self._received == before  # else has_exited(), a system call, is not needed
-        if not self.is_closed and (worker.connection.ended or (is_silent and has_exited(worker.process))):
+        if not self.is_closed and (worker.connection.ended or (is_silent and worker.running.has_exited())):
             self._record_death(worker)
         worker.is_changing = False
 
@@ -273,16 +263,10 @@ class ProcessBackend(Backend):
 
     def _record_death(self, worker: WorkerProcess, reason: str = "") -> None:
         """Handle a worker that died, or closed its connection: record the reason, and have its tasks built again."""
-        if wait_for_exit([worker.process], _EXIT_S):
-            reason = reason or "closed its connection, did not exit, and had to be killed"
-            worker.process.kill()
-            wait_for_exit([worker.process], _EXIT_S)
-        worker.connection.close()
+        worker.running.end(reason)
         worker.is_dead = True
-        self._running.ends.pop(worker.number, None)
-        worker.exit_reason = reason or describe_exit(worker.process)
-        started = worker.start_result is not None
-        killed = not reason and worker.process.exitcode in {-signal.SIGKILL, -signal.SIGTERM}
+        self._running.by_number.pop(worker.number, None)
+        started, killed = worker.start_result is not None, worker.running.was_killed
         self._limits.record_death(started=started, killed=killed)
         if not worker.pending:
             return
@@ -303,7 +287,7 @@ class ProcessBackend(Backend):
         """Have a batch built without the sample that its workers die at; whether that is known, and allowed."""
         if task.fatal is None or "index" not in error.where or worker.status.row in task.fatal:
             return False
-        task.fatal = {**task.fatal, worker.status.row: f"its worker process {worker.exit_reason}".rstrip()}
+        task.fatal = {**task.fatal, worker.status.row: f"its worker process {worker.running.exit_reason}".rstrip()}
         self._limits.forget_batch(task)
         return True
 
@@ -339,6 +323,8 @@ class ProcessBackend(Backend):
 
     def progress(self) -> int:
         """Calls begun and batches ended, over all workers; it never falls."""
+        if self._has_timed_out:  # else what was received shows progress
+            self._transport.refresh([worker.running for worker in self.workers if worker.is_running])
         return self._received + sum(worker.read_progress() for worker in self.workers)
 
     def count_ready(self) -> int:
@@ -354,8 +340,8 @@ class ProcessBackend(Backend):
         """See :class:`~penstock.workers.base.Backend`. Workers write their stacks on a signal."""
         busy = [w for w in self.workers if not w.is_dead and (w.pending or w.start_result is None)]
         # without those that have exited: their pid may belong to another process
-        running = [worker for worker in busy if not has_exited(worker.process)]
-        stacks = collect_stacks([(worker.status, worker.process.pid or 0) for worker in running])
+        running = [worker for worker in busy if not worker.running.has_exited()]
+        stacks = self._transport.collect_stacks([worker.running for worker in running])
         found = {worker.number: stack for worker, stack in zip(running, stacks, strict=True)}
         parts = (worker.describe(found.get(worker.number)) for worker in busy)
         return "\n".join(parts) or "every worker is idle"
@@ -374,7 +360,7 @@ class ProcessBackend(Backend):
         finally:
             for worker in self.workers:
                 worker.pending.clear()
-            self.job = self._launcher = None
+            self.job = self._sent_job = None
 
     def close_in_child(self) -> None:
         """In a forked child: close the copies of the parent's ends; the workers stay the parent's."""

@@ -18,9 +18,9 @@ import numpy as np
 from penstock.frameworks import REDUCERS
 from penstock.sample import Batch, State
 from penstock.workers.processes.memory import ALIGNMENT, ParentSlots, WorkerMemory
-from penstock.workers.processes.messages import BufferSpan
+from penstock.workers.processes.messages import BufferSpan, SlotPayload
 
-__all__ = ["pack", "pack_state", "unpack", "unpack_state"]
+__all__ = ["dumps", "pack", "pack_state", "unpack", "unpack_payload", "unpack_state"]
 
 _SMALL: Final = ALIGNMENT
 
@@ -38,8 +38,13 @@ class _Pickler(pickle.Pickler):
         return NotImplemented if reduce is None else reduce(value)
 
 
-def pack(batch: Batch, memory: WorkerMemory) -> tuple[bytes, list[BufferSpan]]:
-    """``batch`` as a pickle, and the spans of its buffers in ``memory`` in the order of the pickle."""
+def pack(
+    batch: Batch, memory: WorkerMemory, make_pickler: Callable[..., pickle.Pickler] = _Pickler
+) -> tuple[bytes, list[BufferSpan]]:
+    """``batch`` as a pickle, and the spans of its buffers in ``memory`` in the order of the pickle.
+
+    ``make_pickler(file, hand_out)`` makes the pickler; ``hand_out`` is a ``buffer_callback`` of pickle.
+    """
     spans: list[BufferSpan] = []
 
     def hand_out(buffer: pickle.PickleBuffer) -> bool:
@@ -53,7 +58,7 @@ def pack(batch: Batch, memory: WorkerMemory) -> tuple[bytes, list[BufferSpan]]:
         return span is None
 
     file = io.BytesIO()
-    _Pickler(file, hand_out).dump(batch)  # in no cycle: it is deleted now, with its references to the batch
+    make_pickler(file, hand_out).dump(batch)  # in no cycle: it is deleted now, with its references to the batch
     return file.getvalue(), spans
 
 
@@ -62,9 +67,32 @@ def unpack(pickled: bytes, spans: Sequence[BufferSpan], slots: ParentSlots) -> B
     return pickle.loads(pickled, buffers=slots.lease_buffers(spans) if spans else ())  # noqa: S301  # from a worker of this program
 
 
-def pack_state(state: State) -> bytes | None:
-    """The state of a dataset, pickled; None if it has none."""
-    return None if state is None else pickle.dumps(state, pickle.HIGHEST_PROTOCOL)
+def unpack_payload(payload: SlotPayload, slots: ParentSlots) -> Batch:
+    """Map the new slots of a payload, and unpack its batch.
+
+    Raises
+    ------
+    OSError
+        If the memory cannot be mapped.
+    Exception
+        What unpickling raises.
+    """
+    try:
+        slots.add(payload.new, payload.fds)
+    except OSError:
+        slots.free(payload.spans)
+        raise
+    return unpack(payload.pickled, payload.spans, slots)
+
+
+def dumps(value: object) -> bytes:
+    """``value`` pickled; raises what that raises."""
+    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+
+
+def pack_state(state: State, dumps: Callable[[object], bytes] = dumps) -> bytes | None:
+    """The state of a dataset, pickled by ``dumps``; None if it has none."""
+    return None if state is None else dumps(state)
 
 
 def unpack_state(pickled: bytes | None) -> State:

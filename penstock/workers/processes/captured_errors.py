@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import pickle
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
@@ -54,16 +55,16 @@ class CapturedError:
     whole: bytes | None = None
 
     @classmethod
-    def capture(cls, error: BaseException) -> CapturedError:
-        """Capture ``error`` with its traceback."""
+    def capture(cls, error: BaseException, dumps: Callable[[object], bytes] = pickle.dumps) -> CapturedError:
+        """Capture ``error`` with its traceback; ``dumps`` pickles its parts."""
         captured = cls(type(error).__name__, "".join(traceback.format_exception(error)).rstrip())
         if isinstance(error, PenstockError):
-            captured.whole = _pickle(error)
-        captured.kind, captured.args = _pickle(type(error)), _pickle(error.args)
+            captured.whole = _pickle(error, dumps)
+        captured.kind, captured.args = _pickle(type(error), dumps), _pickle(error.args, dumps)
         hidden = [name for kind, names in _HIDDEN.items() for name in names if isinstance(error, kind)]
         attributes = {name: getattr(error, name) for name in hidden if getattr(error, name) is not None}
         for name, value in {**attributes, **getattr(error, "__dict__", {})}.items():
-            if name != "__notes__" and (pickled := _pickle(value)) is not None:
+            if name != "__notes__" and (pickled := _pickle(value, dumps)) is not None:
                 captured.attributes[name] = pickled
         return captured
 
@@ -106,9 +107,9 @@ class CapturedError:
         return error
 
 
-def _pickle(value: object) -> bytes | None:
+def _pickle(value: object, dumps: Callable[[object], bytes]) -> bytes | None:
     try:
-        return pickle.dumps(value)
+        return dumps(value)
     except Exception:  # noqa: BLE001  # a user's object may raise anything
         return None
 

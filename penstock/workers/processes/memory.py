@@ -171,6 +171,11 @@ class WorkerMemory:
         memory[:] = buffer
         return self.store(memory)
 
+    def view(self, span: BufferSpan) -> NDArray[np.uint8]:
+        """The bytes of a span of the batch that is being built."""
+        slot = next(slot for slot in self._slots if slot.number == span.slot)
+        return slot.array[span.start : span.start + span.nbytes]
+
     def finish(self, spans: Sequence[BufferSpan]) -> tuple[SlotReport, list[int]]:
         """End a batch: its report, and the descriptors of its new slots, which :meth:`record_sent` closes.
 

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Final
 
 from penstock.workers.base import Task
-from penstock.workers.processes.status import WorkerStatus
+from penstock.workers.processes.transport import Status
 
 __all__ = ["RestartLimits"]
 
@@ -49,7 +49,7 @@ class RestartLimits:
         """Whether too many workers have died before they had started."""
         return self._failed_starts >= self._max_failed_starts
 
-    def exceeds(self, task: Task, status: WorkerStatus, *, killed: bool) -> bool:
+    def exceeds(self, task: Task, status: Status, *, killed: bool) -> bool:
         """Count a death at ``task``; whether too many died at the same row, or at the batch in all."""
         self._deaths[task.seq] += 1
         if self._deaths[task.seq] >= _DEATHS:

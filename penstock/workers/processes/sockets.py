@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol, cast
 
 from penstock.sample import Batch
-from penstock.workers.processes.batch_encoding import pack, unpack
+from penstock.workers.processes.batch_encoding import dumps, pack, unpack_payload
 from penstock.workers.processes.channel import Channel
 from penstock.workers.processes.memory import ParentSlot, ParentSlots, WorkerMemory
 from penstock.workers.processes.messages import (
@@ -158,21 +158,8 @@ class SocketConnection:
         return message
 
     def unpack(self, payload: SlotPayload) -> Batch:
-        """The batch of a payload; its memory goes back to the worker when its last array is deleted.
-
-        Raises
-        ------
-        OSError
-            If the memory cannot be mapped.
-        Exception
-            What unpickling raises.
-        """
-        try:
-            self._slots.add(payload.new, payload.fds)
-        except OSError:
-            self._slots.free(payload.spans)
-            raise
-        return unpack(payload.pickled, payload.spans, self._slots)
+        """The batch of a payload; its memory goes back to the worker when its last array is deleted."""
+        return unpack_payload(payload, self._slots)
 
     def close_remote(self) -> None:
         """Close the parent's copy of :attr:`remote`, once the worker has its own. Idempotent."""
@@ -266,6 +253,10 @@ class WorkerSocket:
         if returned is not None:
             self.memory.accept_returned(cast("SlotReturn", decode(returned)))
         return cast("ToWorker", decode(values))
+
+    def dumps(self, value: object) -> bytes:
+        """``value`` pickled; raises what that raises."""
+        return dumps(value)
 
     def pack(self, batch: Batch) -> SlotPayload:
         """``batch`` as the payload of a message; raises what pickling it raises."""

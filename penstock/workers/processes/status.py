@@ -16,12 +16,13 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from penstock.stores.common.mapped_files import map_file
 from penstock.workers.processes.memory import memory_file
 
-__all__ = ["StopWork", "WorkerStatus", "collect_stacks"]
+__all__ = ["StatusReading", "StopWork", "WorkerStatus", "collect_stacks"]
 
 _PROGRESS, _BATCH, _ROW, _SINCE, _STOP, _DUMPS_STACKS, _COUNT, _FINISHED = range(8)
 _PAGE: Final = 4096
@@ -33,6 +34,23 @@ _POLL_S: Final = 0.01
 
 class StopWork(BaseException):
     """Raised in a worker between two samples when the parent wants no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReading:
+    """A copy of a :class:`WorkerStatus`, with the same attributes, which can be sent to another machine."""
+
+    progress: int = 0
+    batch: int = -1
+    row: int = -1
+    count: int = 1
+    finished: int = 0
+    busy_s: float = 0.0
+    text: str = ""
+
+    def stacks(self) -> str:
+        """What the fault handler had written."""
+        return self.text
 
 
 class WorkerStatus:
@@ -51,9 +69,46 @@ class WorkerStatus:
         self.first_row = 0
         """Set by the worker: the row of the batch to which positions given to :meth:`watch` are relative."""
         if fd is None:
-            self._words[_BATCH], self._words[_ROW], self._words[_SINCE] = -1, -1, time.monotonic_ns()
+            self._begin()
+
+    @classmethod
+    def create(cls, path: str) -> WorkerStatus:
+        """A new status in the file ``path``, which can be opened when the worker is dead; raises if it exists."""
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        os.posix_fallocate(fd, 0, _SIZE)  # or a signal would end the process where memory is short
+        status = cls(fd)
+        status._begin()
+        return status
+
+    def _begin(self) -> None:
+        self._words[_BATCH], self._words[_ROW], self._words[_SINCE] = -1, -1, time.monotonic_ns()
+
+    @classmethod
+    def read_file(cls, path: str) -> StatusReading:
+        """Read the status in the file ``path``, and delete the file.
+
+        Raises
+        ------
+        OSError
+            If there is no such file.
+        """
+        status = cls(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        try:
+            os.unlink(path)  # noqa: PTH108  # a str
+            return status.read()
+        finally:
+            status.close()
+
+    def read(self) -> StatusReading:
+        """A copy of the present values."""
+        return StatusReading(self.progress, self.batch, self.row, self.count, self.finished, self.busy_s, self.stacks())
 
     # the worker's side
+
+    def dump_stacks(self) -> None:
+        """Write the stacks of the process's threads, for :meth:`stacks`; not called by the worker's own thread."""
+        self.clear_stacks()
+        faulthandler.dump_traceback(self.fd, all_threads=True)
 
     def enable_stack_dumps(self) -> None:
         """Have this process write its stacks here on a signal and on a crash."""

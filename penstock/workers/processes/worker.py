@@ -15,7 +15,7 @@ import signal
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from penstock import collate
 from penstock.errors import SampleError
@@ -25,11 +25,12 @@ from penstock.workers import info
 from penstock.workers.base import BatchBuild, Job, Task, WorkerStart
 from penstock.workers.processes.batch_encoding import pack_state
 from penstock.workers.processes.captured_errors import CapturedError
-from penstock.workers.processes.messages import BatchBuilt, EpochStarted, SlotPayload, StartEpoch
+from penstock.workers.processes.memory import WorkerMemory
+from penstock.workers.processes.messages import BatchBuilt, EpochStarted, FromWorker, SlotPayload, StartEpoch
 from penstock.workers.processes.sockets import SocketRemoteEnd, WorkerSocket
-from penstock.workers.processes.status import StopWork
+from penstock.workers.processes.status import StopWork, WorkerStatus
 
-__all__ = ["WorkerIdentity", "run_worker"]
+__all__ = ["JobRunner", "WorkerIdentity", "run_worker"]
 
 _CHUNK: Final = 32
 """Rows that a build runs at once, unless it is to run whole."""
@@ -60,24 +61,78 @@ def run_worker(remote: SocketRemoteEnd, identity: WorkerIdentity, job: Job, star
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent raises KeyboardInterrupt, and ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the handler that a parent may have, for its preemption
-    worker = _Worker(remote.open(), identity, job)
+    connection = remote.open()
+    runner = JobRunner(connection, identity, job)
+    messages: deque[StartEpoch | Task] = deque()
     try:
-        worker.start_epoch(start, first=True)
-        while worker.handle_message():
-            pass
+        runner.start_epoch(start, first=True)
+        while messages or _receive(connection, job, messages, wait=True):
+            while job.prefetches and _receive(connection, job, messages, wait=False):
+                pass
+            message = messages.popleft()
+            if isinstance(message, StartEpoch):
+                runner.start_epoch(message.start, first=False)
+            else:
+                runner.build(message)
     except StopWork:
         pass
 
 
-class _Worker:
-    """The job and connection of this process."""
+def _receive(connection: WorkerSocket, job: Job, messages: deque[StartEpoch | Task], *, wait: bool) -> bool:
+    """Queue one message, and have the job look ahead to its task; whether there was one."""
+    message = connection.receive(wait=wait)
+    if message is not None:
+        messages.append(message)
+    if isinstance(message, Task) and job.prefetches:
+        job.prefetch(message)
+    return message is not None
 
-    def __init__(self, connection: WorkerSocket, identity: WorkerIdentity, job: Job) -> None:
+
+class ReplyChannel(Protocol):
+    """The worker's end of a connection, as far as replies go.
+
+    Attributes
+    ----------
+    status : WorkerStatus
+        Where the worker says what it is doing.
+    memory : WorkerMemory
+        Where batches are built.
+    """
+
+    status: WorkerStatus
+    memory: WorkerMemory
+
+    def dumps(self, value: object) -> bytes:
+        """Pickle a state, or a part of an error; raises what pickling it raises."""
+        ...
+
+    def pack(self, batch: Batch) -> SlotPayload:
+        """``batch`` as the payload of a message; raises what pickling it raises."""
+        ...
+
+    def send(self, message: FromWorker) -> None:
+        """Send a message with its payload; if it cannot be pickled, nothing is sent and the error is raised."""
+        ...
+
+
+class JobRunner:
+    """Does the job of one worker in its process: starts epochs, builds batches, and sends what comes of it.
+
+    Parameters
+    ----------
+    connection : ReplyChannel
+        Gets the replies.
+    identity : WorkerIdentity
+        Which worker it is; the process is seeded for it.
+    job : Job
+        The worker's own copy.
+    """
+
+    def __init__(self, connection: ReplyChannel, identity: WorkerIdentity, job: Job) -> None:
         self._connection, self._identity, self._job = connection, identity, job
         self._status, self._memory, self._trace = connection.status, connection.memory, Trace()
         self._error: CapturedError | None = None
         self._rng = info.RngMonitor()
-        self._messages: deque[StartEpoch | Task] = deque()
         job.attach(self._memory, self._trace, self._status.watch)
         collate.set_allocator(self._memory.allocate)
         seed = identity.base_seed + identity.worker
@@ -90,40 +145,18 @@ class _Worker:
         try:
             if first:
                 self._job.start_worker(self._identity.worker)
-            state = pack_state(self._job.start_epoch(start))
+            state = pack_state(self._job.start_epoch(start), self._connection.dumps)
             if start.rng is not None:
                 info.restore_rng(start.rng)
         except StopWork:
             raise
         except BaseException as error:  # noqa: BLE001  # sent to the parent, which raises it
-            self._error = CapturedError.capture(error)
+            self._error = self._capture(error)
         self._rng = info.RngMonitor()
         self._connection.send(EpochStarted(state, self._error))
 
-    def handle_message(self) -> bool:
-        """Do what the next message says; False if the connection is closed."""
-        if not self._messages and not self._receive(wait=True):
-            return False
-        if self._job.prefetches:
-            while self._receive(wait=False):
-                pass
-        message = self._messages.popleft()
-        if isinstance(message, StartEpoch):
-            self.start_epoch(message.start, first=False)
-        else:
-            self._build(message)
-        return True
-
-    def _receive(self, *, wait: bool) -> bool:
-        """Queue one message, and have the job look ahead to its task; whether there was one."""
-        message = self._connection.receive(wait=wait)
-        if message is not None:
-            self._messages.append(message)
-        if isinstance(message, Task) and self._job.prefetches:
-            self._job.prefetch(message)
-        return message is not None
-
-    def _build(self, task: Task) -> None:
+    def build(self, task: Task) -> None:
+        """Build the batch of a task, and send it."""
         self._status.begin_batch(task.seq)
         self._memory.begin()
         build, payload, captured = None, SlotPayload(), self._error
@@ -141,7 +174,7 @@ class _Worker:
             except StopWork:
                 raise
             except BaseException as error:  # noqa: BLE001  # sent to the parent, which raises it
-                captured, payload = CapturedError.capture(error), SlotPayload()
+                captured, payload = self._capture(error), SlotPayload()
         self._send(task, build, captured, payload)
         self._status.end_batch()
 
@@ -172,14 +205,17 @@ class _Worker:
         rng, times = self._rng.changed() if task.snapshot else None, self._take_times()
         remote = self._trace.remote(take=True)
         try:
-            state = pack_state(state)
+            state = pack_state(state, self._connection.dumps)
             self._connection.send(
                 BatchBuilt(task.seq, rows, state, rng, captured, left_out, times, repaired, remote, payload)
             )
         except Exception as error:  # noqa: BLE001  # the dataset's state cannot be pickled
             reason = f"the dataset's state cannot be sent to the parent: {error}"
-            captured = CapturedError.capture(SampleError(reason, batch=task.seq))
+            captured = self._capture(SampleError(reason, batch=task.seq))
             self._connection.send(BatchBuilt(task.seq, rows, None, None, captured, (), times, remote=remote))
+
+    def _capture(self, error: BaseException) -> CapturedError:
+        return CapturedError.capture(error, self._connection.dumps)
 
     def _take_times(self) -> tuple[tuple[int, int], ...]:
         total = self._trace.total()

@@ -1,11 +1,11 @@
-"""One worker of a backend, as the parent sees it: its process, its connection, its tasks and what it has reported.
+"""One worker of a backend, as the parent sees it: what runs for it, its tasks and what it has reported.
 
-Made once for each worker number. The process may exit and be replaced by another; the backend decides about that.
+Made once for each worker number. The process, or actor, may exit and be replaced by another; the backend decides about
+that.
 """
 
 from __future__ import annotations
 
-import multiprocessing.process
 import os
 import time
 from collections import deque
@@ -18,11 +18,9 @@ from penstock.workers.base import END, Job, Task, TaskResult, WorkerStart, name_
 from penstock.workers.processes.batch_encoding import unpack_state
 from penstock.workers.processes.captured_errors import CapturedError
 from penstock.workers.processes.messages import BatchBuilt, EpochStarted, StartEpoch
-from penstock.workers.processes.sockets import SocketConnection, SocketTransport
-from penstock.workers.processes.start import Launcher
-from penstock.workers.processes.status import WorkerStatus
-from penstock.workers.processes.termination import SIGKILL_EXIT, end_processes
-from penstock.workers.processes.worker import WorkerIdentity, run_worker
+from penstock.workers.processes.termination import SIGKILL_EXIT
+from penstock.workers.processes.transport import Connection, RunningWorker, Status, Transport
+from penstock.workers.processes.worker import WorkerIdentity
 
 __all__ = ["RunningWorkers", "StartResult", "WorkerProcess"]
 
@@ -45,26 +43,26 @@ class StartResult:
 
 
 class RunningWorkers:
-    """The processes of a backend and their connections: all that is needed to end them when it is collected."""
+    """What runs for a backend: all that is needed to end it when the backend is collected.
 
-    def __init__(self) -> None:
-        self.pid = os.getpid()
-        self.ends: dict[int, tuple[BaseProcess, SocketConnection]] = {}
+    Parameters
+    ----------
+    transport : Transport
+        Ends the workers.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self.pid, self._transport = os.getpid(), transport
+        self.by_number: dict[int, RunningWorker] = {}
 
     def stop(self) -> None:
-        """End the processes; two seconds at most. Idempotent; does nothing in a forked child."""
+        """End the workers; two seconds at most. Idempotent; does nothing in a forked child."""
         if self.pid != os.getpid():
             return
-        ends = list(self.ends.values())
-        self.ends.clear()
-        try:
-            for _, connection in ends:
-                connection.status.request_stop()
-                connection.disconnect()
-            end_processes([process for process, _ in ends])
-        finally:  # after an interrupt too: the kernel then kills those that are still running
-            for _, connection in ends:
-                connection.close()
+        running = list(self.by_number.values())
+        self.by_number.clear()
+        if running:
+            self._transport.stop(running)
 
 
 class WorkerProcess:
@@ -74,14 +72,13 @@ class WorkerProcess:
     ----------
     identity : WorkerIdentity
         Which worker it is.
-    transport : SocketTransport
-        Makes the connection to each process.
+    transport : Transport
+        Makes what runs for it.
     """
 
-    process: BaseProcess
-    connection: SocketConnection
+    running: RunningWorker
 
-    def __init__(self, identity: WorkerIdentity, transport: SocketTransport) -> None:
+    def __init__(self, identity: WorkerIdentity, transport: Transport) -> None:
         self.number, self._identity = identity.worker, identity
         self.pending: deque[Task] = deque()
         self.start_result: StartResult | None = None
@@ -95,7 +92,6 @@ class WorkerProcess:
         self.rng: bytes | None = None
         self._progress = 0
         self.is_launched = self.is_dead = False
-        self.exit_reason = ""
         self.is_changing = False
         """Whether its state is being changed; if an interrupt ends that, the state is not to be trusted."""
         self._transport = transport
@@ -106,23 +102,31 @@ class WorkerProcess:
         return self.is_launched and not self.is_dead
 
     @property
-    def status(self) -> WorkerStatus:
-        """What its process is doing, or was doing last."""
-        return self.connection.status
+    def has_started(self) -> bool:
+        """Whether its process has started the epoch, or failed to."""
+        return self.is_running and self.start_result is not None
 
-    def launch(self, launcher: Launcher, job: Job, start: WorkerStart) -> None:
+    @property
+    def process(self) -> BaseProcess:
+        """Its process, or what stands for it."""
+        return self.running.process
+
+    @property
+    def connection(self) -> Connection:
+        """The connection to its process."""
+        return self.running.connection
+
+    @property
+    def status(self) -> Status:
+        """What its process is doing, or was doing last."""
+        return self.running.status
+
+    def launch(self, job: Job, start: WorkerStart) -> None:
         """Start a process; if that fails, no descriptor stays open."""
-        if hasattr(self, "connection"):
-            self.connection.close()
-        connection = self.connection = self._transport.connect()
-        try:
-            args = (connection.remote, self._identity, job, start)
-            self.process = launcher.start(run_worker, args, f"penstock-worker-{self.number}")
-        except BaseException:
-            connection.close()
-            raise
-        finally:
-            connection.close_remote()
+        if hasattr(self, "running"):
+            self.running.close()
+        self.running = self._transport.connect(self.number)  # kept before the start: a fork must know of it
+        self.running.start(self._identity, job, start)
         self.start_result, self.is_launched, self.is_dead, self.received = None, True, False, 0
 
     def start_epoch(self, start: WorkerStart) -> None:
@@ -135,17 +139,15 @@ class WorkerProcess:
 
     def close_in_child(self) -> None:
         """In a forked child, which may be this worker's process: close the copies of the parent's ends."""
-        if self.is_launched:  # or the child would end the process when it exits
-            multiprocessing.process._children.discard(self.process)  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way
-        if hasattr(self, "connection"):
-            self.connection.close_in_child()
+        if hasattr(self, "running"):
+            self.running.close_in_child()
 
     def take_first_state(self) -> State:
         """The state of its dataset before the first batch; raises what prevented it from starting the epoch."""
         result = self.start_result
         assert result is not None, "it has started, or failed to"
         if result.error is not None:
-            raise result.error.rebuild(self.number)
+            raise self._rebuild(result.error)
         return result.state
 
     def unpack(self, message: BatchBuilt, job: Job | None) -> TaskResult:
@@ -153,12 +155,12 @@ class WorkerProcess:
         task, start = self.pending[0], time.perf_counter_ns()
         assert task.seq == message.seq, "a worker does its tasks in order"
         done = TaskResult(
-            task.seq, rows=message.rows, task=task, worker=self.number, rng=message.rng, left_out=message.left_out,
-            repaired=message.repaired,
+            task.seq, rows=message.rows, task=task, worker=self._owner(task), rng=message.rng,
+            left_out=message.left_out, repaired=message.repaired,
         )  # fmt: skip
         try:
             if message.error is not None:
-                done.error = message.error.rebuild(self.number)
+                done.error = self._rebuild(message.error)
             else:
                 batch = self.connection.unpack(message.payload)
                 assert job is not None, "a job is there while it works"
@@ -171,6 +173,12 @@ class WorkerProcess:
         if job is not None:
             job.trace.add("transport", time.perf_counter_ns() - start, 0)
         return done
+
+    def _rebuild(self, error: CapturedError) -> BaseException:
+        rebuilt = error.rebuild(self.number)
+        if self.running.place:
+            rebuilt.add_note(f"The worker runs on {self.running.place}.")
+        return rebuilt
 
     def record(self, done: TaskResult) -> None:
         """Count a batch as its own; done once, however often it is called."""
@@ -185,11 +193,15 @@ class WorkerProcess:
 
     def make_failure(self, task: Task, error: BaseException, rows: int = 0) -> TaskResult:
         """An error in the place of a batch."""
-        return TaskResult(task.seq, error=error, rows=rows, task=task, worker=self.number)
+        return TaskResult(task.seq, error=error, rows=rows, task=task, worker=self._owner(task))
+
+    def _owner(self, task: Task) -> int:
+        """The worker that a batch counts for: the one that the task was meant for, whichever built it."""
+        return self.number if task.worker is None else task.worker
 
     def make_death_error(self, task: Task) -> WorkerError:
         """The error of a task at which its process died."""
-        pid, how = self.process.pid, self.exit_reason
+        pid, how = self.process.pid, self.running.exit_reason
         hint = " It was likely out of memory." if how == SIGKILL_EXIT else ""
         stacks = self.status.stacks()
         cause = RuntimeError(f"DataLoader worker (pid {pid}) {how}{hint}" + (f"\n{stacks}" if stacks else ""))
@@ -214,7 +226,8 @@ class WorkerProcess:
 
     def describe(self, stack: str | None) -> str:
         """What it is doing, and where; ``stack`` is None if its process has exited."""
-        who = f"worker {self.number} (pid {self.process.pid})"
+        where = f" on {self.running.place}" if self.running.place else ""
+        who = f"worker {self.number} (pid {self.process.pid}{where})"
         if stack is None:
             return f"{who} has exited"
         return f"{who} has been busy for {self.status.busy_s:.1f} s with {self.describe_work()}, here:\n{stack}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.doctor.watching.recording import LoaderSettings
 from penstock.sample import Batch
+from penstock.workers.ray.options import workers_kind
 
 if TYPE_CHECKING:
     from penstock.stores.location import Location
@@ -70,7 +71,7 @@ def _is_of_penstock(loader: WatchedLoader) -> bool:
 
 
 def _kind_of_workers(loader: WatchedLoader, num_workers: int) -> str:
-    kind = str(getattr(loader, "workers", "processes"))
+    kind = workers_kind(getattr(loader, "workers", "processes"))
     if not num_workers:
         return "serial"
     if kind == "auto":

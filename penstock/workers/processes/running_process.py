@@ -1,0 +1,178 @@
+"""The backend whose workers are processes of this machine: how they are started, watched and ended.
+
+Processes by :mod:`~penstock.workers.processes.start`, connections by :mod:`~penstock.workers.processes.sockets`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing.process
+import signal
+from collections.abc import Sequence
+from multiprocessing.context import BaseContext
+from multiprocessing.process import BaseProcess
+from typing import ClassVar, Final, cast
+
+from penstock.errors import WorkerError
+from penstock.workers.base import Capabilities, Job, WorkerStart
+from penstock.workers.processes.backend import IsolatedBackend
+from penstock.workers.processes.sockets import SocketConnection, SocketTransport
+from penstock.workers.processes.start import Launcher, describe_start_error
+from penstock.workers.processes.status import WorkerStatus, collect_stacks
+from penstock.workers.processes.termination import describe_exit, end_processes, has_exited, wait_for_exit
+from penstock.workers.processes.transport import RunningWorker
+from penstock.workers.processes.worker import WorkerIdentity, run_worker
+from penstock.workers.slots import PageLock
+
+__all__ = ["ProcessBackend", "ProcessTransport", "RunningProcess"]
+
+_EXIT_S: Final = 1.0
+"""Longest wait for a worker that has closed its connection to exit before it is killed, and then again."""
+
+
+class ProcessBackend(IsolatedBackend):
+    """Executes tasks in processes of this machine.
+
+    Parameters
+    ----------
+    num_workers, base_seed
+        As for :class:`IsolatedBackend`.
+    chunk_size : int, optional
+        Ignored: a batch is not split between processes.
+    context : BaseContext, optional
+        How processes are started; None: see :mod:`penstock.workers.processes.start`.
+    page_lock : PageLock, optional
+        Page-locks the memory of batches, for a device's copies.
+    """
+
+    capabilities: ClassVar[Capabilities] = Capabilities(isolated=True, shares_memory=False, pins_memory=True)
+
+    def __init__(
+        self,
+        num_workers: int,
+        chunk_size: int | None = None,  # noqa: ARG002  # every backend's arguments
+        *,
+        context: BaseContext | None = None,
+        base_seed: int = 0,
+        page_lock: PageLock | None = None,
+    ) -> None:
+        super().__init__(num_workers, base_seed, ProcessTransport(context, page_lock))
+
+
+class RunningProcess:
+    """One worker process and its connection; see :class:`~penstock.workers.processes.transport.RunningWorker`.
+
+    Parameters
+    ----------
+    connection : SocketConnection
+        New; closed with the worker.
+    transport : ProcessTransport
+        Has the launcher.
+    """
+
+    process: BaseProcess
+
+    def __init__(self, connection: SocketConnection, transport: ProcessTransport) -> None:
+        self.connection, self._transport = connection, transport
+        self.place = self.exit_reason = ""
+        self.was_killed = False
+
+    @property
+    def status(self) -> WorkerStatus:
+        """Its memory, which can be read whatever the process does."""
+        return self.connection.status
+
+    def start(self, identity: WorkerIdentity, job: Job, start: WorkerStart) -> None:
+        """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
+        connection, launcher = self.connection, self._transport.launcher
+        assert launcher is not None, "prepare() comes first"
+        try:
+            args = (connection.remote, identity, job, start)
+            self.process = launcher.start(run_worker, args, f"penstock-worker-{identity.worker}")
+        except OSError as error:
+            connection.close()
+            raise WorkerError(describe_start_error(error), worker=identity.worker) from error
+        except BaseException:
+            connection.close()
+            raise
+        finally:
+            connection.close_remote()
+
+    def has_exited(self) -> bool:
+        """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
+        return has_exited(self.process)
+
+    def kill(self) -> None:
+        """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
+        self.process.kill()
+
+    def end(self, reason: str = "") -> None:
+        """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
+        if wait_for_exit([self.process], _EXIT_S):
+            reason = reason or "closed its connection, did not exit, and had to be killed"
+            self.process.kill()
+            wait_for_exit([self.process], _EXIT_S)
+        self.connection.close()
+        self.exit_reason = reason or describe_exit(self.process)
+        self.was_killed = not reason and self.process.exitcode in {-signal.SIGKILL, -signal.SIGTERM}
+
+    def close(self) -> None:
+        """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
+        self.connection.close()
+
+    def close_in_child(self) -> None:
+        """See :class:`~penstock.workers.processes.transport.RunningWorker`; the child may be this worker's process."""
+        if hasattr(self, "process"):  # or the child would end the process when it exits
+            multiprocessing.process._children.discard(self.process)  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way
+        self.connection.close_in_child()
+
+
+class ProcessTransport:
+    """Starts processes; see :class:`~penstock.workers.processes.transport.Transport`.
+
+    Parameters
+    ----------
+    context : BaseContext, optional
+        How processes are started; None: see :mod:`penstock.workers.processes.start`.
+    page_lock : PageLock, optional
+        Page-locks the memory of batches, for a device's copies.
+    """
+
+    def __init__(self, context: BaseContext | None, page_lock: PageLock | None) -> None:
+        self._context, self._sockets = context, SocketTransport(page_lock)
+        self.launcher: Launcher | None = None
+
+    def prepare(self, job: Job) -> None:
+        """Choose the start method; see :class:`~penstock.workers.processes.transport.Transport`."""
+        self.launcher = Launcher.choose(self._context, job)
+
+    def connect(self, worker: int) -> RunningProcess:
+        """See :class:`~penstock.workers.processes.transport.Transport`."""
+        try:
+            return RunningProcess(self._sockets.connect(), self)
+        except OSError as error:
+            raise WorkerError(describe_start_error(error), worker=worker) from error
+
+    def wait(self, workers: Sequence[RunningWorker], timeout_s: float) -> list[int]:
+        """See :class:`~penstock.workers.processes.transport.Transport`."""
+        own = cast("Sequence[RunningProcess]", workers)
+        return self._sockets.wait([(worker.connection, worker.process.sentinel) for worker in own], timeout_s)
+
+    def refresh(self, workers: Sequence[RunningWorker]) -> None:
+        """Nothing: a status is memory that is shared with the process."""
+
+    def collect_stacks(self, workers: Sequence[RunningWorker]) -> list[str]:
+        """Have the processes write their stacks on a signal."""
+        own = cast("Sequence[RunningProcess]", workers)
+        return collect_stacks([(worker.status, worker.process.pid or 0) for worker in own])
+
+    def stop(self, workers: Sequence[RunningWorker]) -> None:
+        """Ask the processes to exit, then terminate, then kill them."""
+        own = cast("Sequence[RunningProcess]", workers)
+        try:
+            for worker in own:
+                worker.status.request_stop()
+                worker.connection.disconnect()
+            end_processes([worker.process for worker in own])
+        finally:  # after an interrupt too: the kernel then kills those that are still running
+            for worker in own:
+                worker.close()
