@@ -119,7 +119,10 @@ def overhead(dataset: Any, rounds: int) -> None:
 
 
 def nodes(dataset: Any, rounds: int) -> None:
-    """One node with one CPU against two."""
+    """One node with one CPU against two, where decoding is the limit: whole photographs, uint8 batches of 10 MB."""
+    store = dataset.datasets[0].store
+    whole = [T.Decode(), T.Resize(256), T.CenterCrop(224)]
+    dataset = ps.ConcatDataset([ps.StoreDataset(store, fields=("image", "label"), transform=whole)] * 8)
     workers = ps.RayWorkers(num_cpus=0.5)  # so that both loaders have room
     with cluster(0, 1, 1) as ray:
         loaders = {f"{count} node(s)": make_loader(dataset, workers, count) for count in (1, 2)}
