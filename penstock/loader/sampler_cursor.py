@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sized
 from typing import Final, cast
 
 from penstock.rng import undisturbed
-from penstock.sample import Index, SamplerLike, State
+from penstock.sample import Index, SamplerLike, State, StatefulObject
 from penstock.samplers.base import BatchAccess, IndexSampler
-from penstock.workers.jobs.base import StatefulObject, is_stateful
+from penstock.workers.jobs.base import is_stateful
 
 __all__ = ["SamplerCursor"]
 

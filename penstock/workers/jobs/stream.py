@@ -17,14 +17,13 @@ from penstock.datasets.streams.division import DivisibleStream
 from penstock.errors import BrokenImageError, SampleError, StateError
 from penstock.repairs import Repaired, RepairScope
 from penstock.rng import sample_scope
-from penstock.sample import Batch, DatasetLike, Sample, State
+from penstock.sample import Batch, DatasetLike, Sample, State, StatefulObject
 from penstock.trace import Trace
 from penstock.workers.base import END, BatchBuild, Task, WorkerStart
 from penstock.workers.info import get_worker_info
 from penstock.workers.jobs.base import (
     LoaderJob,
     ReadTimer,
-    StatefulObject,
     collate_samples,
     take_snapshot,
     take_snapshot_at_start,
