@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.datasets.mixture.interleaving import BLOCK, MAX_POSITION, Interleaving, permute_blocks
 from penstock.errors import ArgumentError
-from penstock.samplers.permutation import SMALL, permute
+from penstock.samplers.permutation import permute
 from penstock.samplers.ranks import DropLast, RankSampler
 
 __all__ = ["MixtureOrder", "MixtureSampler"]
@@ -31,21 +30,11 @@ _SOURCES = 8  # purpose of permutations; see penstock.samplers.ranks
 
 @dataclass(frozen=True, slots=True)
 class MixtureOrder:
-    """What the order of a mixture depends on, besides the seed.
+    """What the order of a mixture depends on, besides the seed."""
 
-    Parameters
-    ----------
-    interleaving : Interleaving
-        The draws of the job.
-    sizes : ndarray of int64, shape (sources,)
-        Samples of each source.
-    length : int
-        Draws of an epoch.
-    """
-
-    interleaving: Interleaving
-    sizes: NDArray[np.int64]
-    length: int
+    interleaving: Interleaving  # the draws of the job
+    sizes: NDArray[np.int64]  # samples of each source, shape (sources,)
+    length: int  # draws of an epoch
 
     @property
     def starts(self) -> NDArray[np.int64]:
@@ -136,18 +125,8 @@ class MixtureSampler(RankSampler):
             if len(group):
                 source = int(sources[group[0]])
                 key = self.seed, int(epochs[group[0]]), _SOURCES, source
-                samples[group] = _permute(samples[group], int(self.mixture.sizes[source]), key)
+                samples[group] = permute(samples[group], int(self.mixture.sizes[source]), key)
 
     def parameters(self) -> dict[str, object]:
         """A digest of sizes and shares, and whether it shuffles."""
         return {"mixture": self._digest, "shuffle": self.shuffle}
-
-
-def _permute(positions: NDArray[np.int64], n: int, key: tuple[int, ...]) -> NDArray[np.int64]:
-    return permute(positions, n, key) if n > SMALL else _permute_small(n, key)[positions].astype(np.int64)
-
-
-@lru_cache(maxsize=256)
-def _permute_small(n: int, key: tuple[int, ...]) -> NDArray[np.uint16]:
-    """The whole permutation, 128 KiB at most: the sources of a mixture take turns."""
-    return permute(np.arange(n), n, key).astype(np.uint16)
