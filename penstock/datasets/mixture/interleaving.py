@@ -45,13 +45,7 @@ _AT_ONCE: Final = 2048
 
 
 class ShareTree:
-    """Draws from sources with constant shares.
-
-    Parameters
-    ----------
-    shares : sequence of float
-        At least one above 0. Sources of share 0 are not drawn from.
-    """
+    """Draws from sources with constant shares; sources of share 0 are not drawn from."""
 
     def __init__(self, shares: Sequence[float]) -> None:
         self._sources = len(shares)
@@ -100,13 +94,7 @@ def _count(positions: NDArray[np.int64], parts: NDArray[np.float64]) -> NDArray[
 
 
 class Interleaving:
-    """The draws of a whole job, stage after stage.
-
-    Parameters
-    ----------
-    stages : sequence of Stage
-        With increasing starts, in samples; the first at 0.
-    """
+    """The draws of a whole job, stage after stage; their starts, in samples, increase from 0."""
 
     def __init__(self, stages: Sequence[Stage]) -> None:
         self.stages = tuple(stages)
@@ -122,13 +110,7 @@ class Interleaving:
             self._before.append(self.counts(stage.start))
 
     def draw(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The source of each draw, and how many draws the source had before it since the job began.
-
-        Parameters
-        ----------
-        positions : ndarray of int64, shape (n,)
-            Each in [0, MAX_POSITION).
-        """
+        """The source of each draw, and how many draws the source had before it; positions in [0, MAX_POSITION)."""
         sources, numbers = np.empty_like(positions), np.empty_like(positions)
         stages = np.searchsorted(self._starts, positions, side="right") - 1
         for stage in np.unique(stages).tolist():
@@ -171,18 +153,8 @@ def permute_blocks(
     """As :meth:`Interleaving.draw`, with the sources of each block of 64 positions in random order.
 
     The draws of each source stay in order, and those of a whole block are the same ones. The last block of an epoch is
-    a shorter one.
-
-    Parameters
-    ----------
-    interleaving : Interleaving
-        The draws of the job.
-    positions : ndarray of int64, shape (n,)
-        Positions in the epoch, in [0, length).
-    key : tuple of two int
-        Seed and epoch, of which the order depends.
-    first, length : int
-        The position of the epoch's first draw in the job, and the number of its draws.
+    a shorter one. ``positions`` are those in an epoch of ``length`` draws, whose first draw has the position ``first``
+    in the job. The order of a block depends on ``key``: seed and epoch.
     """
     sources, numbers = np.empty_like(positions), np.empty_like(positions)
     for begin in range(0, len(positions), _AT_ONCE):

@@ -22,7 +22,7 @@ from penstock.datasets.mixture.sampler import MixtureOrder, MixtureSampler
 from penstock.datasets.subset import IndexedDataset
 from penstock.errors import ArgumentError
 from penstock.sample import Index, Sample, StatefulObject, Tree
-from penstock.samplers.ranks import DropLast, find_missing
+from penstock.samplers.ranks import DropLast
 
 __all__ = ["MapMixture"]
 
@@ -71,7 +71,6 @@ class MapMixture(Mixture, IndexedDataset[Sample]):
         ArgumentError
             If an argument is out of range.
         """
-        num_replicas, rank = find_missing(num_replicas, rank)
         return MixtureSampler(
             self.order, num_replicas=num_replicas, rank=rank, shuffle=shuffle, seed=seed, drop_last=drop_last
         )

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from penstock.datasets.mixture.interleaving import BLOCK, MAX_POSITION, Interleaving, permute_blocks
 from penstock.errors import ArgumentError
 from penstock.samplers.permutation import permute
-from penstock.samplers.ranks import DropLast, RankSampler
+from penstock.samplers.ranks import DropLast, RankSampler, find_missing
 
 __all__ = ["MixtureOrder", "MixtureSampler"]
 
@@ -79,23 +79,21 @@ class MixtureSampler(RankSampler):
     ----------
     mixture : MixtureOrder
         What is drawn from.
-    num_replicas, rank, drop_last, seed
-        As for :class:`~penstock.samplers.ranks.RankedSampler`.
-    shuffle : bool
-        A new order of the samples of each source in each of its epochs; False: their own order.
+    num_replicas, rank, shuffle, seed, drop_last
+        As for :meth:`~penstock.datasets.mixture.maps.MapMixture.make_sampler`.
     """
 
     def __init__(
         self,
         mixture: MixtureOrder,
         *,
-        num_replicas: int = 1,
-        rank: int = 0,
+        num_replicas: int | None = 1,
+        rank: int | None = 0,
         shuffle: bool = True,
         seed: int | None = None,
         drop_last: DropLast = False,
     ) -> None:
-        super().__init__(num_replicas, rank, drop_last, seed)
+        super().__init__(*find_missing(num_replicas, rank), drop_last, seed)
         if not isinstance(shuffle, bool):
             raise ArgumentError(f"shuffle should be a boolean value, but got shuffle={shuffle!r}")
         self.mixture, self.shuffle = mixture, shuffle
@@ -112,20 +110,15 @@ class MixtureSampler(RankSampler):
         sources, numbers = order.draw(positions, self.seed, epoch)
         epochs, samples = np.divmod(numbers, order.sizes[sources])
         if self.shuffle:
-            self._shuffle(sources, epochs, samples)
+            by_group = np.lexsort((epochs, sources))
+            changes = np.diff(sources[by_group]) | np.diff(epochs[by_group])
+            for group in np.split(by_group, np.flatnonzero(changes) + 1) if len(positions) else ():
+                source = int(sources[group[0]])
+                key = self.seed, int(epochs[group[0]]), _SOURCES, source
+                samples[group] = permute(samples[group], int(order.sizes[source]), key)
         stride = order.stride
         indices: NDArray[np.int64] = (epochs % ((1 << 62) // stride) + 1) * stride + order.starts[sources] + samples
         return indices
-
-    def _shuffle(self, sources: NDArray[np.int64], epochs: NDArray[np.int64], samples: NDArray[np.int64]) -> None:
-        """Permute ``samples`` in place, each by its source and the epoch of that."""
-        by_group = np.lexsort((epochs, sources))
-        changes = np.diff(sources[by_group]) | np.diff(epochs[by_group])
-        for group in np.split(by_group, np.flatnonzero(changes) + 1):
-            if len(group):
-                source = int(sources[group[0]])
-                key = self.seed, int(epochs[group[0]]), _SOURCES, source
-                samples[group] = permute(samples[group], int(self.mixture.sizes[source]), key)
 
     def parameters(self) -> dict[str, object]:
         """A digest of sizes and shares, and whether it shuffles."""

@@ -30,18 +30,10 @@ LEAST_SHARE: Final = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Draws with the same shares.
+    """Draws with the same shares."""
 
-    Parameters
-    ----------
-    start : int
-        The first draw, in samples or epochs from the beginning of the job.
-    shares : tuple of float
-        One for each source, at least 0, with the sum one. A source of share 0 is not drawn from in this stage.
-    """
-
-    start: int
-    shares: tuple[float, ...]
+    start: int  # the first draw, in samples or epochs from the beginning of the job
+    shares: tuple[float, ...]  # one for each source, with the sum one; 0: the source is not drawn from
 
 
 def make_stages(

@@ -125,7 +125,7 @@ class StreamMixture(Mixture, IterableDataset[Sample]):
             counts = [state[name] for name in ("epoch", "origin", "taken", "reader")]
             counts += [state[name] - 1 for name in ("readers", "num_workers")]
             for source in state["sources"].values():
-                counts += [source["samples"], len(source["left"]) - 2, *(epoch for epoch, _ in _known(source))]
+                counts += [source["samples"], len(source["left"]) - 2, *_known(source)]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateError(f"the state of a mixture's reader is damaged: {error!r:.200}") from error
         if version != _VERSION or not all(type(count) is int and count >= 0 for count in counts):
@@ -138,10 +138,9 @@ class StreamMixture(Mixture, IterableDataset[Sample]):
         readers = [state for state in _find_states(loader.state_dict()) if state[_MARK] == list(self.sources)]
         found = {}
         for name in self.sources:
-            own = [state["sources"][name] for state in readers]
-            first = [_first_epoch(state["epoch"]) for state in readers]
-            ended = min((source["left"][0][0] - begun for source, begun in zip(own, first, strict=True)), default=0)
-            found[name] = sum(source["samples"] for source in own), ended
+            own = [(state["sources"][name], _first_epoch(state["epoch"])) for state in readers]
+            ended = min((source["left"][0][0] - first for source, first in own), default=0)
+            found[name] = sum(source["samples"] for source, _ in own), ended
         total = max(sum(samples for samples, _ in found.values()), 1)
         return {name: SourceStats(samples, samples / total, ended) for name, (samples, ended) in found.items()}
 
@@ -151,10 +150,9 @@ def _first_epoch(epoch: int) -> int:
     return epoch % _EPOCHS * _EPOCHS
 
 
-def _known(source: StateDict) -> list[tuple[int, State]]:
-    """The epochs of a source of which a reader has a state: that before the present one, this one, and the next."""
-    pairs = [*([source["ended"]] if source["ended"] else []), *source["left"]]
-    return [(epoch, state) for epoch, state in pairs]
+def _known(source: StateDict) -> dict[int, State]:
+    """By epoch, the states of a source that a reader has: of the epoch before the present one, of this, of the next."""
+    return dict([*([source["ended"]] if source["ended"] else []), *source["left"]])
 
 
 def _divide(
@@ -163,7 +161,7 @@ def _divide(
     """Epochs of one source, and what each reader of this rank has left of them."""
     firsts, divided = [source["left"][0][0] for source in sources], []
     for epoch in range(min(firsts), max(firsts) + 1):
-        known = [dict(_known(source)) for source in sources]
+        known = [_known(source) for source in sources]
         if not all(epoch in states for states in known):
             raise StateError(
                 f"the readers of source {name!r} are in the epochs {sorted(set(firsts))} of it, which are too far "
@@ -248,11 +246,15 @@ class _MixtureIterator:
         source.update(is_new=True, ended=[epoch, self._open.pop(name).state_dict()], left=left)
 
     def state_dict(self) -> StateDict:
-        """Where it is: JSON-able, with the states of the sources; its size does not grow with what is consumed."""
-        state = copy.deepcopy(self._state)
+        """Where it is: JSON-able, with the states of the sources; its size does not grow with what is consumed.
+
+        What does not change is shared with this iterator: do not write to it.
+        """
+        sources = {name: dict(source) for name, source in self._state["sources"].items()}
         for name, iterator in self._open.items():
-            state["sources"][name]["left"][0][1] = iterator.state_dict()
-        return state
+            (epoch, _), *others = sources[name]["left"]
+            sources[name]["left"] = [[epoch, iterator.state_dict()], *others]
+        return {**self._state, "sources": sources}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Continue where ``state`` was taken.
