@@ -38,7 +38,6 @@ __all__ = [
     "Schema",
     "State",
     "StateDict",
-    "StatefulObject",
     "Tree",
     "Value",
     "Watch",
@@ -358,16 +357,6 @@ class SampleKeys:
     def __getitem__(self, rows: slice | Sequence[int] | Array) -> SampleKeys:
         """The keys of the samples at some positions."""
         return SampleKeys(self.seed, self.epoch, self.indices[rows])
-
-
-class StatefulObject(Protocol):
-    """An object with a state of its own."""
-
-    def state_dict(self) -> State:
-        """The state."""
-
-    def load_state_dict(self, state: State, /) -> None:
-        """Go back to a state."""
 
 
 class Watch(Protocol):

@@ -27,23 +27,23 @@ T_co = TypeVar("T_co", covariant=True)
 class IndexedDataset(Dataset[T_co], Wrapper):
     """Base of datasets whose samples are those of another one, at other indices; fills if that one fills.
 
-    A subclass sets ``dataset``, and defines ``__len__``, :meth:`translate` and :meth:`translate_rows`.
+    A subclass sets ``dataset``, and defines ``__len__`` and :meth:`locate`.
     """
 
     dataset: DatasetLike
 
-    def translate(self, indices: Sequence[Index]) -> list[Index]:
-        """The indices in the inner dataset."""
-        raise NotImplementedError(f"{type(self).__name__} must define translate")
+    def locate(self, indices: Sequence[Index] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """The indices in the inner dataset, shape (n,), of samples at ``indices``, shape (n,)."""
+        raise NotImplementedError(f"{type(self).__name__} must define locate")
 
-    def translate_rows(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """As :meth:`translate`, for the rows that are filled."""
-        raise NotImplementedError(f"{type(self).__name__} must define translate_rows")
+    def _translate(self, indices: Sequence[Index]) -> list[Index]:
+        """As :meth:`locate`; a subclass overrides it where indices may be no ints."""
+        return list(self.locate(indices).tolist())
 
     def __getitem__(self, index: Index) -> Sample:
         if isinstance(index, list):
-            return self.dataset[self.translate(index)]
-        return self.dataset[self.translate([index])[0]]
+            return self.dataset[self._translate(index)]
+        return self.dataset[self._translate([index])[0]]
 
     def wrapped_datasets(self) -> list[DatasetLike]:
         """The inner dataset."""
@@ -51,15 +51,15 @@ class IndexedDataset(Dataset[T_co], Wrapper):
 
     def fetch_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> Sample:
         """A batch of the inner dataset, with the same keys."""
-        return fetch(self.dataset, self.translate(indices), keys, watch, as_given=True)
+        return fetch(self.dataset, self._translate(indices), keys, watch, as_given=True)
 
     def iter_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None = None) -> Iterator[T_co]:
         """Samples of the inner dataset, with the same keys."""
-        return iter_samples(self.dataset, self.translate(indices), keys, watch)
+        return iter_samples(self.dataset, self._translate(indices), keys, watch)
 
     def prefetch(self, indices: Sequence[Index]) -> bool:
         """See :class:`~penstock.datasets.base.Wrapper`."""
-        return prefetch(self.dataset, self.translate(indices))
+        return prefetch(self.dataset, self._translate(indices))
 
     def spec(self) -> Tree | None:
         """That of the inner dataset."""
@@ -77,7 +77,7 @@ class IndexedDataset(Dataset[T_co], Wrapper):
         self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None
     ) -> None:
         """Let the inner dataset fill, with translated indices."""
-        self.dataset.fill(self.translate_rows(indices), out, keys, rows)
+        self.dataset.fill(self.locate(indices), out, keys, rows)
 
 
 class Subset(IndexedDataset[T_co]):
@@ -99,14 +99,13 @@ class Subset(IndexedDataset[T_co]):
     def __len__(self) -> int:
         return len(self.indices)
 
-    def translate(self, indices: Sequence[Index]) -> list[Index]:
-        """The indices in the inner dataset."""
-        return [self.indices[i] for i in indices]
-
-    def translate_rows(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """As :meth:`translate`, for the rows that are filled."""
+    def locate(self, indices: Sequence[Index] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """The elements of :attr:`indices` at ``indices``, shape (n,), if all are ints."""
         assert self._indices is not None, "called only if there is a spec"
         return self._indices[indices]
+
+    def _translate(self, indices: Sequence[Index]) -> list[Index]:
+        return [self.indices[i] for i in indices]
 
     def fingerprint(self) -> str | None:
         """That of the inner dataset with the indices; None if these are not ints."""

@@ -19,9 +19,10 @@ from penstock.datasets.base import spec_of
 from penstock.datasets.concat import ConcatDataset
 from penstock.datasets.mixture.mixture import Mixture, SourceStats
 from penstock.datasets.mixture.sampler import MixtureOrder, MixtureSampler
+from penstock.datasets.streams.division import StatefulObject
 from penstock.datasets.subset import IndexedDataset
 from penstock.errors import ArgumentError
-from penstock.sample import Index, Sample, StatefulObject, Tree
+from penstock.sample import Index, Sample, Tree
 from penstock.samplers.ranks import DropLast
 
 __all__ = ["MapMixture"]
@@ -126,14 +127,6 @@ class MapMixture(Mixture, IndexedDataset[Sample]):
             name: SourceStats(count, count / max(sum(counts), 1), count // size)
             for name, count, size in zip(self.sources, counts, self.order.sizes.tolist(), strict=True)
         }
-
-    def translate(self, indices: Sequence[Index]) -> list[Index]:
-        """See :meth:`locate`."""
-        return list(self.locate(indices).tolist())
-
-    def translate_rows(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See :meth:`locate`."""
-        return self.locate(indices)
 
     def fingerprint(self) -> str | None:
         """One of all sources that have one, in order."""

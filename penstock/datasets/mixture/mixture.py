@@ -9,8 +9,9 @@ from typing import ClassVar, Self
 from penstock.datasets.base import Dataset, IterableDataset, is_iterable
 from penstock.datasets.mixture.interleaving import Interleaving
 from penstock.datasets.mixture.shares import ScheduleUnit, Stage, Temperature, Until, Weights, check_until, make_stages
+from penstock.datasets.streams.division import StatefulObject
 from penstock.errors import ArgumentError
-from penstock.sample import DatasetLike, Sample, StatefulObject
+from penstock.sample import DatasetLike, Sample
 
 __all__ = ["Mixture", "SourceStats"]
 

@@ -65,11 +65,8 @@ class MixtureOrder:
 
     def digest(self) -> str:
         """A short text that tells these shares and sizes from others."""
-        state = hashlib.blake2b(self.sizes.astype("<i8").tobytes(), digest_size=16)
-        for stage in self.interleaving.stages:
-            state.update(np.int64(stage.start).astype("<i8").tobytes())
-            state.update(np.array(stage.shares, "<f8").tobytes())
-        return state.hexdigest()
+        described = self.sizes.tolist(), [(stage.start, *stage.shares) for stage in self.interleaving.stages]
+        return hashlib.blake2b(repr(described).encode(), digest_size=16).hexdigest()
 
 
 class MixtureSampler(RankSampler):

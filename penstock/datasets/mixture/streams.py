@@ -25,11 +25,11 @@ from penstock.datasets.base import IterableDataset, is_iterable
 from penstock.datasets.mixture.interleaving import MAX_POSITION
 from penstock.datasets.mixture.mixture import Mixture, SourceStats
 from penstock.datasets.mixture.sampler import MixtureOrder
-from penstock.datasets.streams.division import DivisibleStream, StatefulIterator
+from penstock.datasets.streams.division import DivisibleStream, StatefulIterator, StatefulObject
 from penstock.datasets.streams.partitioned import PartitionedDataset
 from penstock.errors import SampleError, StateError
 from penstock.ranks import find_world
-from penstock.sample import DatasetLike, Sample, State, StateDict, StatefulObject
+from penstock.sample import DatasetLike, Sample, State, StateDict
 from penstock.samplers.base import check_count
 from penstock.samplers.permutation import permute
 

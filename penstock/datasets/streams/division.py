@@ -25,12 +25,22 @@ from numpy.typing import NDArray
 
 from penstock.errors import StateError
 from penstock.ranks import World
-from penstock.sample import Sample, State, StateDict, StatefulObject
+from penstock.sample import Sample, State, StateDict
 
-__all__ = ["DivisibleStream", "ReaderState", "StatefulIterator", "divide_readers", "start_readers"]
+__all__ = ["DivisibleStream", "ReaderState", "StatefulIterator", "StatefulObject", "divide_readers", "start_readers"]
 
 VERSION: Final = 1
 _MOST_READERS: Final = 1 << 20
+
+
+class StatefulObject(Protocol):
+    """An object with a state of its own."""
+
+    def state_dict(self) -> State:
+        """The state."""
+
+    def load_state_dict(self, state: State, /) -> None:
+        """Go back to a state."""
 
 
 class StatefulIterator(StatefulObject, Iterator[Sample], Protocol):

@@ -16,8 +16,9 @@ import numpy as np
 from penstock.datasets.base import has_prefetch, prefetch
 from penstock.datasets.error_location import add_location
 from penstock.datasets.seeded_libraries import find_seeders
+from penstock.datasets.streams.division import StatefulObject
 from penstock.rng import batch_scope, seeding_globals
-from penstock.sample import Batch, DatasetLike, Index, Sample, State, StatefulObject, Watch
+from penstock.sample import Batch, DatasetLike, Index, Sample, State, Watch
 from penstock.trace import Observer, Trace, counting
 from penstock.workers.base import NOTHING, BatchBuild, Indices, Job, Task, TaskResult, WorkerStart, name_rows
 from penstock.workers.left_out import SampleRules

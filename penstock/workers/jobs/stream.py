@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final, cast
 
 from penstock.datasets.error_location import add_location
-from penstock.datasets.streams.division import DivisibleStream
+from penstock.datasets.streams.division import DivisibleStream, StatefulObject
 from penstock.errors import BrokenImageError, SampleError, StateError
 from penstock.repairs import Repaired, RepairScope
 from penstock.rng import sample_scope
-from penstock.sample import Batch, DatasetLike, Sample, State, StatefulObject
+from penstock.sample import Batch, DatasetLike, Sample, State
 from penstock.trace import Trace
 from penstock.workers.base import END, BatchBuild, Task, WorkerStart
 from penstock.workers.info import get_worker_info
