@@ -9,10 +9,11 @@ The first that knows is believed. Samplers and programs call :func:`find_world`.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock.errors import ArgumentError
 from penstock.frameworks import find_ranks, is_imported
@@ -48,27 +49,21 @@ class World:
     source: str = ""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.rank < self.num_replicas:
+        is_rank, is_local = 0 <= self.rank < self.num_replicas, 0 <= self.local_rank < self.local_size
+        if not (is_rank and is_local and self.local_size <= self.num_replicas):
             raise ArgumentError(
-                f"rank must be in [0, num_replicas), got rank={self.rank} and num_replicas={self.num_replicas}"
-            )
-        if not 0 <= self.local_rank < self.local_size <= self.num_replicas:
-            raise ArgumentError(
-                "local_rank must be in [0, local_size), and local_size at most num_replicas, got "
-                f"local_rank={self.local_rank}, local_size={self.local_size} and num_replicas={self.num_replicas}"
+                "rank must be in [0, num_replicas), local_rank in [0, local_size) and local_size in [1, num_replicas], "
+                f"got {self}"
             )
 
 
 def find_world() -> World:
     """The number of ranks and the rank of this process.
 
-    Returns
-    -------
-    World
-        Of the first of these that knows: ``torch.distributed``, if the program has imported and initialized it; the
-        context of Ray Train, in a training function; the variables ``RANK`` and ``WORLD_SIZE``, which torchrun,
-        Accelerate and Ray Train set; ``SLURM_PROCID`` and ``SLURM_NTASKS``, in a step that ``srun`` has started. Else
-        one rank, with an empty ``source``.
+    The first of these that knows is believed: ``torch.distributed``, if the program has imported and initialized it;
+    the context of Ray Train, in a training function; the variables ``RANK`` and ``WORLD_SIZE``, which torchrun,
+    Accelerate and Ray Train set; ``SLURM_PROCID`` and ``SLURM_NTASKS``, in a step that ``srun`` has started. Else there
+    is one rank, with an empty ``source``. Imports nothing and changes nothing.
 
     Raises
     ------
@@ -77,8 +72,8 @@ def find_world() -> World:
 
     Notes
     -----
-    Imports nothing and changes nothing. Programs that start their processes in another way have no such variables
-    before ``torch.distributed.init_process_group``: call this after it.
+    Programs that start their processes in another way have no such variables before
+    ``torch.distributed.init_process_group``: call this after it.
 
     Examples
     --------
@@ -90,18 +85,15 @@ def find_world() -> World:
 
 
 def _of_process_group() -> World | None:
-    found = find_ranks()
-    if found is None:
+    ranks = find_ranks()
+    if ranks is None:
         return None
-    num_replicas, rank = found
-    given = os.environ.get("WORLD_SIZE"), os.environ.get("RANK")
-    of_step = os.environ.get("SLURM_NTASKS"), os.environ.get("SLURM_PROCID")
-    local = (0, 1)  # a program that starts its processes itself says so to nobody
-    if given == (str(num_replicas), str(rank)):
-        local = _local_of_variables(num_replicas)
-    elif "SLURM_STEP_ID" in os.environ and of_step == (str(num_replicas), str(rank)):
-        local = _local_of_slurm(num_replicas)
-    return World(num_replicas, rank, *local, source="torch.distributed")
+    for find in (_of_variables, _of_slurm):  # they only add what they know of this machine
+        with contextlib.suppress(ArgumentError):
+            world = find()
+            if world is not None and (world.num_replicas, world.rank) == ranks:
+                return replace(world, source="torch.distributed")
+    return World(*ranks, source="torch.distributed")
 
 
 def _of_ray_train() -> World | None:
@@ -113,56 +105,43 @@ def _of_ray_train() -> World | None:
         local_rank, local_size = context.get_local_rank(), context.get_local_world_size()
     except (RuntimeError, DeprecationWarning):  # this is no training function; a trial of Ray Tune raises the second
         return None
-    if not local_size:  # so says Ray's older context, which is there elsewhere too
-        return None
-    return World(size, rank, local_rank, local_size, source="ray.train")
+    # Ray's older context, which is there elsewhere too, counts no rank of the machine.
+    return World(size, rank, local_rank, local_size, source="ray.train") if local_size else None
 
 
 def _of_variables() -> World | None:
-    num_replicas, rank = _read_pair("WORLD_SIZE", "RANK")
-    if num_replicas is None or rank is None:
+    ranks, local = _read_pair("WORLD_SIZE", "RANK"), None
+    if ranks is None:
         return None
-    return World(num_replicas, rank, *_local_of_variables(num_replicas), source="environment")
-
-
-def _local_of_variables(num_replicas: int) -> tuple[int, int]:
-    if "LOCAL_RANK" not in os.environ or "LOCAL_WORLD_SIZE" not in os.environ:
-        return 0, 1  # some launchers set the first alone
-    size, rank = _read_pair("LOCAL_WORLD_SIZE", "LOCAL_RANK")
-    if size is None or rank is None:
-        return 0, 1
-    if size > num_replicas:
-        raise ArgumentError(f"LOCAL_WORLD_SIZE must be at most WORLD_SIZE, got {size} and {num_replicas}")
-    return rank, size
+    if "LOCAL_RANK" in os.environ and "LOCAL_WORLD_SIZE" in os.environ:  # some launchers set the first alone
+        local = _read_pair("LOCAL_WORLD_SIZE", "LOCAL_RANK")
+    local_size, local_rank = local or (1, 0)
+    if local_size > ranks[0]:
+        raise ArgumentError(f"LOCAL_WORLD_SIZE must be at most WORLD_SIZE, got {local_size} and {ranks[0]}")
+    return World(*ranks, local_rank, local_size, source="environment")
 
 
 def _of_slurm() -> World | None:
     if "SLURM_STEP_ID" not in os.environ:
         return None  # the script of a job has variables of tasks too, and is none
-    num_replicas, rank = _read_pair("SLURM_NTASKS", "SLURM_PROCID")
-    if num_replicas is None or rank is None:
+    ranks = _read_pair("SLURM_NTASKS", "SLURM_PROCID")
+    if ranks is None:
         return None
-    return World(num_replicas, rank, *_local_of_slurm(num_replicas), source="slurm")
+    node, local_rank, local_size = _read("SLURM_NODEID"), _read("SLURM_LOCALID"), 0
+    # Such as 4(x2),3: two nodes of 4 tasks, and one of 3.
+    for size, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ.get("SLURM_STEP_TASKS_PER_NODE", "")):
+        if node is not None and node >= 0:
+            local_size, node = int(size), node - int(times or 1)
+    if node is None or node >= 0 or local_rank is None or not local_rank < local_size <= ranks[0]:
+        local_rank, local_size = 0, 1
+    return World(*ranks, local_rank, local_size, source="slurm")
 
 
-def _local_of_slurm(num_replicas: int) -> tuple[int, int]:
-    """By ``SLURM_STEP_TASKS_PER_NODE``, such as ``4(x2),3``: two nodes of 4 tasks, and one of 3."""
-    parts = re.findall(r"(\d+)(?:\(x(\d+)\))?", os.environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
-    node, rank = (_read(name) for name in ("SLURM_NODEID", "SLURM_LOCALID"))
-    if node is None or rank is None:
-        return 0, 1
-    for size, times in parts:
-        node -= int(times or 1)
-        if node < 0:
-            return (rank, int(size)) if rank < int(size) <= num_replicas else (0, 1)
-    return 0, 1
-
-
-def _read_pair(of_size: str, of_rank: str) -> tuple[int | None, int | None]:
+def _read_pair(of_size: str, of_rank: str) -> tuple[int, int] | None:
     """Both variables, of which neither or both must be set; or one rank, whose number is not set."""
-    size, rank = (_read(name) for name in (of_size, of_rank))
+    size, rank = _read(of_size), _read(of_rank)
     if size is None and rank is None:
-        return None, None
+        return None
     if size == 1 and rank is None:
         return 1, 0
     if size is None or rank is None:

@@ -48,9 +48,7 @@ def plan(
     record_size: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Mean bytes of a record in object storage, such as `110KB`.")
     ] = None,
-    cache_size: Annotated[
-        str | None, typer.Option(metavar="SIZE", help="Most bytes of the cache of a node; by default 50 GB.")
-    ] = None,
+    cache_size: Annotated[str, typer.Option(metavar="SIZE", help="Most bytes of the cache of a node.")] = "50GB",
     ranks_per_node: Annotated[int, typer.Option(help="Ranks that share a cache.")] = 8,
     request_ms: Annotated[float, typer.Option(help="Milliseconds from a request to its answer.")] = 50.0,
     bandwidth: Annotated[str, typer.Option(metavar="SIZE", help="Bytes a second that each rank receives.")] = "100MB",
@@ -61,7 +59,6 @@ def plan(
 ) -> None:
     """Compute what each rank of a job gets: steps, repeats, memory, states, and requests to object storage."""
     from penstock.simulation import ObjectStorage, measure_records, simulate
-    from penstock.stores.remote.cache import parse_size as parse_cache_size
 
     if (store is None) == (samples is None):
         raise ArgumentError("plan needs one of STORE and --samples")
@@ -73,9 +70,8 @@ def plan(
             count, record_nbytes = len(opened), measure_records(opened) if record_nbytes is None else record_nbytes
     storage = None
     if record_nbytes is not None:
-        nbytes = parse_cache_size(cache_size)
-        rate_nbytes = parse_size(bandwidth, "--bandwidth")
-        storage = ObjectStorage(record_nbytes, nbytes, ranks_per_node, request_ms / 1000, rate_nbytes, epochs)
+        cache_nbytes, rate_nbytes = parse_size(cache_size, "--cache-size"), parse_size(bandwidth, "--bandwidth")
+        storage = ObjectStorage(record_nbytes, cache_nbytes, ranks_per_node, request_ms / 1000, rate_nbytes, epochs)
     found = simulate(
         count,
         ranks,
@@ -96,7 +92,12 @@ def plan(
     print_line(f"{counted(count, 'sample')}, {counted(ranks, 'rank')}, batch size {batch_size:,}")
     for name, text in _describe(found):
         print_line(f"  {name:<10}{text}")
-    _print_requests(found)
+    if found.nodes is not None:
+        print_line(f"object storage, {counted(found.nodes, 'node')} with a cache each")
+        rows = list(_list_requests(found, found.nodes))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            print_line("  " + "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)))
 
 
 def _describe(found: Simulation) -> Iterator[tuple[str, str]]:
@@ -118,21 +119,14 @@ def _describe(found: Simulation) -> Iterator[tuple[str, str]]:
         yield "resume", f"{at}: steps left {_range(each.steps)}, each of {step}; {_odd(each)}"
 
 
-def _print_requests(found: Simulation) -> None:
-    if found.nodes is None:
-        return
-    print_line(f"object storage, {counted(found.nodes, 'node')} with a cache each")
-    rows = [
-        ["epoch", "cached", "requests", "a rank", "a node", "an hour", "bytes", "a node", "an hour", "hours", "limit"]
-    ]
+def _list_requests(found: Simulation, nodes: int) -> Iterator[list[str]]:
+    """The rows of the table of requests, of which the first has the names."""
+    yield ["epoch", "cached", "requests", "a rank", "a node", "an hour", "bytes", "a node", "an hour", "hours", "limit"]
     for each in found.requests:
-        counts = [each.requests // part for part in (1, found.shares.num_replicas, found.nodes)]
-        sizes = [each.nbytes, each.nbytes / found.nodes, each.nbytes_per_hour]
+        counts = [each.requests // part for part in (1, found.shares.num_replicas, nodes)]
+        sizes = [each.nbytes, each.nbytes / nodes, each.nbytes_per_hour]
         row = [str(each.epoch), f"{each.hit_rate:.1%}", *(f"{count:,}" for count in (*counts, each.requests_per_hour))]
-        rows.append([*row, *map(format_bytes, sizes), f"{each.hours:,.2f}", each.limited_by])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print_line("  " + "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)))
+        yield [*row, *map(format_bytes, sizes), f"{each.hours:,.2f}", each.limited_by]
 
 
 def _range(bounds: Bounds) -> str:

@@ -19,12 +19,68 @@ from penstock.sample import DatasetLike, Index, Sample, SampleKeys, Tree, Watch
 from penstock.samplers.base import check_seed
 from penstock.samplers.permutation import permute
 
-__all__ = ["Subset", "random_split"]
+__all__ = ["IndexedDataset", "Subset", "random_split"]
 
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Subset(Dataset[T_co], Wrapper):
+class IndexedDataset(Dataset[T_co], Wrapper):
+    """Base of datasets whose samples are those of another one, at other indices; fills if that one fills.
+
+    A subclass sets ``dataset``, and defines ``__len__`` and :meth:`locate`.
+    """
+
+    dataset: DatasetLike
+
+    def locate(self, indices: Sequence[Index] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """The indices in the inner dataset, shape (n,), of samples at ``indices``, shape (n,)."""
+        raise NotImplementedError(f"{type(self).__name__} must define locate")
+
+    def _translate(self, indices: Sequence[Index]) -> list[Index]:
+        """As :meth:`locate`; a subclass overrides it where indices may be no ints."""
+        return list(self.locate(indices).tolist())
+
+    def __getitem__(self, index: Index) -> Sample:
+        if isinstance(index, list):
+            return self.dataset[self._translate(index)]
+        return self.dataset[self._translate([index])[0]]
+
+    def wrapped_datasets(self) -> list[DatasetLike]:
+        """The inner dataset."""
+        return [self.dataset]
+
+    def fetch_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> Sample:
+        """A batch of the inner dataset, with the same keys."""
+        return fetch(self.dataset, self._translate(indices), keys, watch, as_given=True)
+
+    def iter_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None = None) -> Iterator[T_co]:
+        """Samples of the inner dataset, with the same keys."""
+        return iter_samples(self.dataset, self._translate(indices), keys, watch)
+
+    def prefetch(self, indices: Sequence[Index]) -> bool:
+        """See :class:`~penstock.datasets.base.Wrapper`."""
+        return prefetch(self.dataset, self._translate(indices))
+
+    def spec(self) -> Tree | None:
+        """That of the inner dataset."""
+        return spec_of(self.dataset)
+
+    def ragged_forms(self) -> Tree | None:
+        """That of the inner dataset."""
+        return ragged_forms(self.dataset)
+
+    def batch_assembly(self) -> BatchAssembly | None:
+        """That of the inner dataset."""
+        return batch_assembly(self.dataset)
+
+    def fill(
+        self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None
+    ) -> None:
+        """Let the inner dataset fill, with translated indices."""
+        self.dataset.fill(self.locate(indices), out, keys, rows)
+
+
+class Subset(IndexedDataset[T_co]):
     """The samples ``indices`` of ``dataset``, in this order; fills if the dataset fills.
 
     Parameters
@@ -43,26 +99,13 @@ class Subset(Dataset[T_co], Wrapper):
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, index: Index) -> Sample:
-        if isinstance(index, list):
-            return self.dataset[[self.indices[i] for i in index]]
-        return self.dataset[self.indices[index]]
+    def locate(self, indices: Sequence[Index] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """The elements of :attr:`indices` at ``indices``, shape (n,), if all are ints."""
+        assert self._indices is not None, "called only if there is a spec"
+        return self._indices[indices]
 
-    def wrapped_datasets(self) -> list[DatasetLike]:
-        """The dataset of which this is a subset."""
-        return [self.dataset]
-
-    def fetch_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> Sample:
-        """A batch of the inner dataset, with the same keys."""
-        return fetch(self.dataset, [self.indices[i] for i in indices], keys, watch, as_given=True)
-
-    def iter_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None = None) -> Iterator[T_co]:
-        """Samples of the inner dataset, with the same keys."""
-        return iter_samples(self.dataset, [self.indices[i] for i in indices], keys, watch)
-
-    def prefetch(self, indices: Sequence[Index]) -> bool:
-        """See :class:`~penstock.datasets.base.Wrapper`."""
-        return prefetch(self.dataset, [self.indices[i] for i in indices])
+    def _translate(self, indices: Sequence[Index]) -> list[Index]:
+        return [self.indices[i] for i in indices]
 
     def fingerprint(self) -> str | None:
         """That of the inner dataset with the indices; None if these are not ints."""
@@ -72,22 +115,7 @@ class Subset(Dataset[T_co], Wrapper):
 
     def spec(self) -> Tree | None:
         """That of the inner dataset."""
-        return None if self._indices is None else spec_of(self.dataset)
-
-    def ragged_forms(self) -> Tree | None:
-        """That of the inner dataset."""
-        return ragged_forms(self.dataset)
-
-    def batch_assembly(self) -> BatchAssembly | None:
-        """That of the inner dataset."""
-        return batch_assembly(self.dataset)
-
-    def fill(
-        self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None
-    ) -> None:
-        """Let the inner dataset fill, with translated indices."""
-        assert self._indices is not None, "called only if there is a spec"
-        self.dataset.fill(self._indices[indices], out, keys, rows)
+        return None if self._indices is None else super().spec()
 
 
 def _all_ints(indices: Sequence[int] | NDArray[np.int64]) -> bool:

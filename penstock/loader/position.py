@@ -93,6 +93,10 @@ class Position:
                 here = self.worker(0)
                 here.samples, here.state = here.samples + rows, here.state if state is None else state
 
+    def list_workers(self) -> list[WorkerPosition]:
+        """One for each worker process, or one where there are none."""
+        return [self.workers.get(number, WorkerPosition()) for number in range(max(1, self.processes))]
+
     def copy(self) -> Position:
         """An independent copy."""
         workers = {number: replace(worker) for number, worker in self.workers.items()}
@@ -121,7 +125,7 @@ def assign_workers(position: Position, processes: int, *, is_stream: bool, datas
             "must be an iterable dataset with the methods start_states and divide_states, as PartitionedDataset has"
         )
     old, new = position.processes, processes
-    workers = [position.workers.get(number, WorkerPosition()) for number in range(max(1, old))]
+    workers = position.list_workers()
     position.processes, position.is_stream = new, is_stream
     if old == new:
         return
@@ -155,7 +159,7 @@ def wrap_iterator_state(state: State) -> State:
 
 def _divide_rest(position: Position, processes: int, stream: DivisibleStream) -> None:
     """Divide what the workers of a stream have left among those that there are now, unless they are the same."""
-    workers = [position.workers.get(number, WorkerPosition()) for number in range(max(1, position.processes))]
+    workers = position.list_workers()
     if any(worker.state is None or worker.state["iterator"] is None for worker in workers):
         raise StateError(
             "the state has no state of an iterator for some worker: it was taken of another dataset, or some rank had "
@@ -192,11 +196,7 @@ def join_ranks(positions: Sequence[Position]) -> Position:
             f"merged states must be of one epoch, got epochs {epochs}: some rank had come to the end of its epoch; "
             "take states at a step that all ranks make"
         )
-    workers = [
-        position.workers.get(number, WorkerPosition())
-        for position in positions
-        for number in range(max(1, position.processes))
-    ]
+    workers = [worker for position in positions for worker in position.list_workers()]
     first, most = positions[0], max(positions, key=lambda position: position.batches)
     return Position(
         first.epoch, most.batches, most.samples, {k: v for each in positions for k, v in each.ahead.items()},

@@ -8,10 +8,11 @@ import logging
 from collections.abc import Callable, Iterator, Sized
 from typing import Final, cast
 
+from penstock.datasets.streams.division import StatefulObject
 from penstock.rng import undisturbed
 from penstock.sample import Index, SamplerLike, State
 from penstock.samplers.base import BatchAccess, IndexSampler
-from penstock.workers.jobs.base import StatefulObject, is_stateful
+from penstock.workers.jobs.base import is_stateful
 
 __all__ = ["SamplerCursor"]
 

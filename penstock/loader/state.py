@@ -85,8 +85,6 @@ def merge_states(states: Iterable[Mapping[str, State]]) -> StateDict:
     """
     merged: list[StateDict] = []
     for state in states:
-        if not isinstance(state, Mapping):
-            raise StateError(f"a loader's state must be the mapping that state_dict() returns, got {state!r:.80}")
         merged += [dict(part) for part in split_merged(state) if part not in merged]
     if not merged:
         raise StateError("merge_states needs the states of all ranks, got none")
@@ -94,7 +92,10 @@ def merge_states(states: Iterable[Mapping[str, State]]) -> StateDict:
 
 
 def split_merged(state: Mapping[str, State]) -> list[Mapping[str, State]]:
-    """The states that :func:`merge_states` was given; of any other state that one."""
+    """The states that :func:`merge_states` was given; of any other state that one. StateError if it is no mapping."""
+    given: State = state  # whatever a file held
+    if not isinstance(given, Mapping):
+        raise StateError(f"a loader's state must be the mapping that state_dict() returns, got {type(given).__name__}")
     merged = state.get("merged")
     if merged is None:
         return [state]
@@ -105,8 +106,6 @@ def split_merged(state: Mapping[str, State]) -> list[Mapping[str, State]]:
 
 def parse(state: Mapping[str, State], order: Order) -> Position:
     """The position that ``state``, or all of a merged one, describes; see :func:`_parse_one`."""
-    if not isinstance(state, Mapping):
-        raise StateError(f"a loader's state must be the mapping that state_dict() returns, got {type(state).__name__}")
     positions = [_parse_one(part, order) for part in split_merged(state)]
     return join_ranks(positions) if len(positions) > 1 and order.is_stream else positions[0]
 

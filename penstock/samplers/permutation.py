@@ -42,7 +42,7 @@ def permute(positions: NDArray[np.int64], n: int, key: tuple[int, ...]) -> NDArr
         A new array of the same shape.
     """
     if n <= SMALL:
-        return _permute_by_sorting(n, key)[positions]
+        return _permute_by_sorting(n, key)[positions].astype(np.int64)
     keys = _round_keys(key)
     bits = (n - 1).bit_length()
     found = _feistel(positions.astype(np.uint64), bits, keys)
@@ -51,10 +51,10 @@ def permute(positions: NDArray[np.int64], n: int, key: tuple[int, ...]) -> NDArr
     return found.astype(np.int64)
 
 
-@lru_cache(maxsize=8)
-def _permute_by_sorting(n: int, key: tuple[int, ...]) -> NDArray[np.int64]:
+@lru_cache(maxsize=128)  # of 128 KiB at most: the sources of a mixture take turns
+def _permute_by_sorting(n: int, key: tuple[int, ...]) -> NDArray[np.uint16]:
     words = np.random.Philox(np.random.SeedSequence(key)).random_raw(n)
-    order = np.argsort(words, kind="stable").astype(np.int64)
+    order = np.argsort(words, kind="stable").astype(np.uint16)
     order.flags.writeable = False
     return order
 

@@ -163,20 +163,21 @@ def simulate(
         range(samples), check_count("batch_size", batch_size, least=1), shuffle, seed, _POLICIES[uneven], drop_last
     )
     shares = job.divide(num_replicas, 0)
-    hours = None
+    batches = 2 + count_batches_under_way(check_count("num_workers", num_workers, least=0), prefetch_factor)
+    hours = batches_nbytes = None
     if samples_per_second is not None:
         hours = shares.samples.most / check_rate("samples_per_second", samples_per_second) / 3600
-    limit = 2 + count_batches_under_way(check_count("num_workers", num_workers, least=0), prefetch_factor)
-    row_nbytes = None if sample_nbytes is None else check_count("sample_nbytes", sample_nbytes, least=1)
+    if sample_nbytes is not None:
+        batches_nbytes = batches * batch_size * check_count("sample_nbytes", sample_nbytes, least=1)
     return Simulation(
         samples=samples,
         batch_size=batch_size,
         shares=shares,
         coverage=job.check_draws(num_replicas),
-        batches=limit,
-        batches_nbytes=None if row_nbytes is None else limit * batch_size * row_nbytes,
+        batches=batches,
+        batches_nbytes=batches_nbytes,
         look_ahead_nbytes=None if storage is None else storage.count_look_ahead(samples, num_replicas),
-        state_nbytes=job.count_state_nbytes(shares),
+        state_nbytes=len(json.dumps(_advance(job.make_loader(num_replicas), shares.steps.least // 2))),
         hours=hours,
         nodes=None if storage is None else storage.count_nodes(num_replicas),
         resumes=tuple(job.iter_resumes(shares, resume_ranks)),
@@ -212,39 +213,31 @@ class _Job:
     def check_draws(self, num_replicas: int) -> Coverage:
         """Compute the draws of all ranks, or some of each, and count the different samples among them."""
         size = len(self.make_sampler(num_replicas, num_replicas - 1))  # the least of all ranks
-        if len(self.dataset) <= EXACT:
-            counts = np.zeros(len(self.dataset), np.int32)
-            for rank in range(num_replicas):
-                np.add.at(counts, self.make_sampler(num_replicas, rank).order(0, size + 1), 1)
-            return Coverage(int(counts.sum()), int(np.count_nonzero(counts)), is_exact=True)
-        ranks = np.unique(np.linspace(0, num_replicas - 1, min(num_replicas, _RANKS_CHECKED)).astype(np.int64))
-        block = min(_BLOCK, size - 1)  # the last draw of a rank may be a repeat
-        generator, most = np.random.default_rng(0), max(_CHECKED // (len(ranks) * block), 1)
+        is_exact = len(self.dataset) <= EXACT
+        ranks = num_replicas if is_exact else min(num_replicas, _RANKS_CHECKED)
+        block = size + 1 if is_exact else min(_BLOCK, size - 1)  # the last draw of a rank may be a repeat
+        generator, most = np.random.default_rng(0), max(_CHECKED // (ranks * block), 1)
         parts = []
-        for rank in ranks.tolist():
+        for rank in np.linspace(0, num_replicas - 1, ranks).astype(np.int64).tolist():
             sampler = self.make_sampler(num_replicas, rank)
-            starts = np.unique(generator.integers(0, (size - 1) // block, most)) * block
-            parts += [sampler.order(start, start + block) for start in starts.tolist()]
+            starts = [0] if is_exact else np.unique(generator.integers(0, (size - 1) // block, most)) * block
+            parts += [sampler.order(start, start + block) for start in starts]
         draws = np.concatenate(parts)
-        return Coverage(len(draws), len(np.unique(draws)), is_exact=False)
-
-    def count_state_nbytes(self, shares: RankShares) -> int:
-        """Bytes of the state of a loader in the middle of the epoch."""
-        return len(json.dumps(_advance(self._make_loader(shares.num_replicas), shares.steps.least // 2)))
+        return Coverage(len(draws), len(np.unique(draws)), is_exact)
 
     def iter_resumes(self, shares: RankShares, resume_ranks: Sequence[int]) -> Iterator[RankShares]:
         """What remains at each resume, as a loader of rank 0 has it after it has loaded the state."""
-        loader = self._make_loader(shares.num_replicas)
+        loader = self.make_loader(shares.num_replicas)
         for left, replicas in zip(range(len(resume_ranks), 0, -1), resume_ranks, strict=True):
             state = _advance(loader, shares.steps.least // (left + 1))
-            loader = self._make_loader(replicas)
+            loader = self.make_loader(replicas)
             loader.load_state_dict(state)
             position = loader.state_dict()
             origin, samples, batches = position["ranks"]["origin"], position["samples"], position["batches"]
             shares = self.divide(replicas, Ranks(replicas, "samples").consumed(origin, samples, batches))
             yield shares
 
-    def _make_loader(self, num_replicas: int) -> DataLoader:
+    def make_loader(self, num_replicas: int) -> DataLoader:
         sampler = self.make_sampler(num_replicas)
         longest = (1 << 63) - 1  # of the seeds that a loader draws
         return DataLoader(self.dataset, self.batch_size, sampler=sampler, drop_last=self.drop_last, seed=longest)

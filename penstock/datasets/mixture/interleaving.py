@@ -18,9 +18,9 @@ D. Huffman, "A method for the construction of minimum-redundancy codes", Proc. I
 
 from __future__ import annotations
 
+import bisect
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
@@ -40,18 +40,12 @@ MAX_POSITION: Final = 1 << 50
 """Least position that is refused: products with a share are exact enough below."""
 
 _STREAM: Final = 0xFFF0  # of Philox; see penstock.samplers.weighted
-_BLOCKS_AT_ONCE: Final = 1024
-"""Blocks permuted in one call; limits the temporary memory to some MB."""
+_AT_ONCE: Final = 2048
+"""Positions whose blocks are permuted in one call; limits the temporary memory to some MB."""
 
 
 class ShareTree:
-    """Draws from sources with constant shares.
-
-    Parameters
-    ----------
-    shares : sequence of float
-        At least one above 0. Sources of share 0 are not drawn from.
-    """
+    """Draws from sources with constant shares; sources of share 0 are not drawn from."""
 
     def __init__(self, shares: Sequence[float]) -> None:
         self._sources = len(shares)
@@ -99,21 +93,8 @@ def _count(positions: NDArray[np.int64], parts: NDArray[np.float64]) -> NDArray[
     return counted
 
 
-@dataclass(frozen=True, slots=True)
-class _StageDraws:
-    start: int
-    tree: ShareTree
-    before: NDArray[np.int64]  # draws of each source before the stage
-
-
 class Interleaving:
-    """The draws of a whole job, stage after stage.
-
-    Parameters
-    ----------
-    stages : sequence of Stage
-        With increasing starts, in samples; the first at 0.
-    """
+    """The draws of a whole job, stage after stage; their starts, in samples, increase from 0."""
 
     def __init__(self, stages: Sequence[Stage]) -> None:
         self.stages = tuple(stages)
@@ -123,34 +104,26 @@ class Interleaving:
             )
         self.sources = len(self.stages[0].shares)
         self._starts = np.array([stage.start for stage in self.stages], np.int64)
-        self._draws: list[_StageDraws] = []
-        for stage in self.stages:
-            before = self.counts(stage.start) if self._draws else np.zeros(self.sources, np.int64)
-            self._draws.append(_StageDraws(stage.start, ShareTree(stage.shares), before))
+        self._trees = [ShareTree(stage.shares) for stage in self.stages]
+        self._before = [np.zeros(self.sources, np.int64)]  # draws of each source before each stage
+        for stage in self.stages[1:]:
+            self._before.append(self.counts(stage.start))
 
     def draw(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The source of each draw, and how many draws the source had before it since the job began.
-
-        Parameters
-        ----------
-        positions : ndarray of int64, shape (n,)
-            Each in [0, MAX_POSITION).
-        """
-        if len(self._draws) == 1:
-            return self._draws[0].tree.draw(positions)
+        """The source of each draw, and how many draws the source had before it; positions in [0, MAX_POSITION)."""
         sources, numbers = np.empty_like(positions), np.empty_like(positions)
         stages = np.searchsorted(self._starts, positions, side="right") - 1
         for stage in np.unique(stages).tolist():
-            own, draws = stages == stage, self._draws[stage]
-            sources[own], counted = draws.tree.draw(positions[own] - draws.start)
-            numbers[own] = counted + draws.before[sources[own]]
+            own = stages == stage
+            sources[own], counted = self._trees[stage].draw(positions[own] - self._starts[stage])
+            numbers[own] = counted + self._before[stage][sources[own]]
         return sources, numbers
 
     def counts(self, position: int) -> NDArray[np.int64]:
         """Draws of each source before ``position``; O(sources)."""
-        number = int(np.searchsorted(self._starts[: len(self._draws)], position, side="right")) - 1
-        draws = self._draws[max(number, 0)]
-        return draws.before + draws.tree.counts(position - draws.start)
+        stage = max(int(np.searchsorted(self._starts, position)) - 1, 0)
+        counts: NDArray[np.int64] = self._before[stage] + self._trees[stage].counts(position - self._starts[stage])
+        return counts
 
     def find_length(self, sizes: NDArray[np.int64], until: Literal["first", "all"]) -> int:
         """Draws until the first of sources of these sizes is used up, or until each was used up once; for one stage.
@@ -160,23 +133,18 @@ class Interleaving:
         ArgumentError
             If these are too many draws.
         """
-        low, high = 0, 1  # bisection: counts never decrease
-        while not self._is_over(high, sizes, until):
-            low, high = high, high * 2
-            if high > MAX_POSITION:
-                raise ArgumentError(
-                    "until must be a number of samples with these weights: a source with a small share would be used "
-                    f"up only after {MAX_POSITION} samples"
-                )
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self._is_over(middle, sizes, until) else (middle, high)
-        return low if until == "first" else high
 
-    def _is_over(self, position: int, sizes: NDArray[np.int64], until: Literal["first", "all"]) -> bool:
-        """Whether each source was used up; or whether one of them is drawn from more often than it has samples."""
-        counts = self.counts(position)
-        return bool((counts > sizes).any() if until == "first" else (counts >= sizes).all())
+        def is_over(position: int) -> bool:
+            counts = self.counts(position)
+            return bool((counts > sizes).any() if until == "first" else (counts >= sizes).all())
+
+        length = bisect.bisect_left(range(MAX_POSITION), True, key=is_over)  # counts never decrease
+        if length == MAX_POSITION:
+            raise ArgumentError(
+                "until must be a number of samples with these weights: a source with a small share would be used up "
+                f"only after {MAX_POSITION} samples"
+            )
+        return length - (until == "first")
 
 
 def permute_blocks(
@@ -185,27 +153,15 @@ def permute_blocks(
     """As :meth:`Interleaving.draw`, with the sources of each block of 64 positions in random order.
 
     The draws of each source stay in order, and those of a whole block are the same ones. The last block of an epoch is
-    a shorter one.
-
-    Parameters
-    ----------
-    interleaving : Interleaving
-        The draws of the job.
-    positions : ndarray of int64, shape (n,)
-        Positions in the epoch, in [0, length).
-    key : tuple of two int
-        Seed and epoch, of which the order depends.
-    first, length : int
-        The position of the epoch's first draw in the job, and the number of its draws.
+    a shorter one. ``positions`` are those in an epoch of ``length`` draws, whose first draw has the position ``first``
+    in the job. The order of a block depends on ``key``: seed and epoch.
     """
     sources, numbers = np.empty_like(positions), np.empty_like(positions)
-    blocks, rows = np.unique(positions // BLOCK, return_inverse=True)
-    for begin in range(0, len(blocks), _BLOCKS_AT_ONCE):
-        some = blocks[begin : begin + _BLOCKS_AT_ONCE]
-        own = slice(None) if len(some) == len(blocks) else (rows >= begin) & (rows < begin + len(some))
-        table = _permute(interleaving, some, key, first, length)
-        places = rows[own] - begin, positions[own] % BLOCK
-        sources[own], numbers[own] = table[0][places], table[1][places]
+    for begin in range(0, len(positions), _AT_ONCE):
+        some = slice(begin, begin + _AT_ONCE)
+        blocks, rows = np.unique(positions[some] // BLOCK, return_inverse=True)
+        table = _permute(interleaving, blocks, key, first, length)
+        sources[some], numbers[some] = (drawn[rows, positions[some] % BLOCK] for drawn in table)
     return sources, numbers
 
 

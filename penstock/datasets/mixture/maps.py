@@ -10,46 +10,40 @@ So samplers that do not know mixtures, such as torch's, give the same shares: th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.datasets.base import Wrapper, fetch, iter_samples, prefetch, spec_of
+from penstock.datasets.base import spec_of
 from penstock.datasets.concat import ConcatDataset
-from penstock.datasets.mixture.mixture import HasState, Mixture, SourceStats
+from penstock.datasets.mixture.mixture import Mixture, SourceStats
 from penstock.datasets.mixture.sampler import MixtureOrder, MixtureSampler
-from penstock.datasets.store.batch_assembly import BatchAssembly, batch_assembly
-from penstock.datasets.store.ragged_fields import ragged_forms
+from penstock.datasets.streams.division import StatefulObject
+from penstock.datasets.subset import IndexedDataset
 from penstock.errors import ArgumentError
-from penstock.sample import Batch, DatasetLike, Index, Sample, SampleKeys, Tree, Watch
-from penstock.samplers.ranks import DropLast, find_missing
+from penstock.sample import Index, Sample, Tree
+from penstock.samplers.ranks import DropLast
 
 __all__ = ["MapMixture"]
 
 
-class MapMixture(Mixture, Wrapper, of_streams=False):
+class MapMixture(Mixture, IndexedDataset[Sample]):
     """A :class:`Mixture` of map-style datasets; fills if all sources fill with one spec.
 
     ``len()`` is the number of samples of an epoch. ``mixture[position]`` is a sample of the first epoch, without
     shuffling: so samplers that do not know mixtures draw with the same shares, but the same samples in each epoch.
     """
 
-    def _set_up(self, sizes: Mapping[str, int | None]) -> None:
-        for name, size in sizes.items():
-            if size is None:
-                raise ArgumentError(f"the sources of a mixture must be streams or have a length, got none for {name!r}")
-        counts = np.array(list(sizes.values()), np.int64)
-        length = self.until if isinstance(self.until, int) else self.interleaving.find_length(counts, self.until)
-        self.order = MixtureOrder(self.interleaving, counts, length)
-        self._all: ConcatDataset[Sample] = ConcatDataset(self.sources.values())
+    def _set_up(self) -> None:
+        sizes = np.array(list(map(len, self.sources.values())), np.int64)
+        length = self.until if isinstance(self.until, int) else self.interleaving.find_length(sizes, self.until)
+        self.order = MixtureOrder(self.interleaving, sizes, length)
+        self.dataset: ConcatDataset[Sample] = ConcatDataset(self.sources.values())
 
     def __len__(self) -> int:
         """Samples of an epoch."""
         return self.order.length
-
-    def __getitem__(self, index: Index) -> Sample:
-        return self._all[self.locate([index]).tolist()[0]]
 
     def make_sampler(
         self,
@@ -78,7 +72,6 @@ class MapMixture(Mixture, Wrapper, of_streams=False):
         ArgumentError
             If an argument is out of range.
         """
-        num_replicas, rank = find_missing(num_replicas, rank)
         return MixtureSampler(
             self.order, num_replicas=num_replicas, rank=rank, shuffle=shuffle, seed=seed, drop_last=drop_last
         )
@@ -108,7 +101,7 @@ class MapMixture(Mixture, Wrapper, of_streams=False):
         found = found.astype(np.int64)
         places: NDArray[np.int64] = found % order.stride
         positions = np.flatnonzero(found < order.stride)
-        outside = places >= self._all.cumulative_sizes[-1]
+        outside = places >= self.dataset.cumulative_sizes[-1]
         outside[positions] = (found[positions] < -order.length) | (found[positions] >= order.length)
         if outside.any():
             raise IndexError(f"index {found[outside][0]} is out of range of {order.length} samples of the mixture")
@@ -117,7 +110,7 @@ class MapMixture(Mixture, Wrapper, of_streams=False):
             places[positions] = order.starts[sources] + numbers % order.sizes[sources]
         return places
 
-    def stats(self, loader: HasState) -> dict[str, SourceStats]:
+    def stats(self, loader: StatefulObject) -> dict[str, SourceStats]:
         """See :meth:`Mixture.stats`."""
         state = loader.state_dict()
         state = state.get("penstock", state)  # in torchdata's layout
@@ -135,27 +128,9 @@ class MapMixture(Mixture, Wrapper, of_streams=False):
             for name, count, size in zip(self.sources, counts, self.order.sizes.tolist(), strict=True)
         }
 
-    # what the loader asks a dataset
-
-    def wrapped_datasets(self) -> list[DatasetLike]:
-        """The concatenation of all sources."""
-        return [self._all]
-
-    def fetch_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> Batch:
-        """Samples of the sources, with the same keys."""
-        return fetch(self._all, self.locate(indices).tolist(), keys, watch)
-
-    def iter_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Sample]:
-        """Samples of the sources, with the same keys."""
-        return iter_samples(self._all, self.locate(indices).tolist(), keys, watch)
-
-    def prefetch(self, indices: Sequence[Index]) -> bool:
-        """See :class:`~penstock.datasets.base.Wrapper`."""
-        return prefetch(self._all, self.locate(indices).tolist())
-
     def fingerprint(self) -> str | None:
         """One of all sources that have one, in order."""
-        return self._all.fingerprint()
+        return self.dataset.fingerprint()
 
     def spec(self) -> Tree | None:
         """The spec that all sources share; None if they differ in shape or dtype.
@@ -165,33 +140,12 @@ class MapMixture(Mixture, Wrapper, of_streams=False):
         ArgumentError
             If all sources fill rows, and have different fields.
         """
-        fields = {name: _name_fields(spec_of(source)) for name, source in self.sources.items()}
-        (first, expected), *others = fields.items()
-        for name, found in others:
-            if None not in fields.values() and found != expected:
+        specs = {name: spec_of(source) for name, source in self.sources.items()}
+        fields = [sorted(map(str, spec)) if isinstance(spec, dict) else type(spec).__name__ for spec in specs.values()]
+        for name, found in zip(specs, fields, strict=True):
+            if None not in specs.values() and found != fields[0]:
                 raise ArgumentError(
-                    f"the sources of a mixture must have the same fields, got {expected} for {first!r} and {found} for "
-                    f"{name!r}"
+                    f"the sources of a mixture must have the same fields, got {fields[0]} for {next(iter(specs))!r} "
+                    f"and {found} for {name!r}"
                 )
-        return self._all.spec()
-
-    def ragged_forms(self) -> Tree | None:
-        """The forms that all sources share; None if they differ."""
-        return ragged_forms(self._all)
-
-    def batch_assembly(self) -> BatchAssembly | None:
-        """How the batches of all sources get their form."""
-        return batch_assembly(self._all)
-
-    def fill(
-        self, indices: NDArray[np.int64], out: Tree, keys: SampleKeys, rows: NDArray[np.int64] | None = None
-    ) -> None:
-        """Let each source fill its rows."""
-        self._all.fill(self.locate(indices), out, keys, rows)
-
-
-def _name_fields(spec: Tree | None) -> list[str] | str | None:
-    """The names of a spec's fields, or the type of the sample; None where rows are not filled."""
-    if spec is None:
-        return None
-    return sorted(map(str, spec)) if isinstance(spec, dict) else type(spec).__name__
+        return super().spec()

@@ -4,31 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Self
 
-from penstock.datasets.base import Dataset, is_iterable
+from penstock.datasets.base import Dataset, IterableDataset, is_iterable
 from penstock.datasets.mixture.interleaving import Interleaving
-from penstock.datasets.mixture.shares import (
-    ScheduleUnit,
-    Stage,
-    Temperature,
-    Until,
-    Weights,
-    check_until,
-    make_stages,
-)
+from penstock.datasets.mixture.shares import ScheduleUnit, Stage, Temperature, Until, Weights, check_until, make_stages
+from penstock.datasets.streams.division import StatefulObject
 from penstock.errors import ArgumentError
-from penstock.sample import DatasetLike, Sample, StateDict
+from penstock.sample import DatasetLike, Sample
 
-__all__ = ["HasState", "Mixture", "SourceStats"]
-
-
-class HasState(Protocol):
-    """The part of a loader that :meth:`Mixture.stats` reads."""
-
-    def state_dict(self) -> StateDict:
-        """Where the loader stands."""
-        ...
+__all__ = ["Mixture", "SourceStats"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +83,11 @@ class Mixture(Dataset[Sample]):
     _kinds: ClassVar[dict[bool, type[Mixture]]] = {}
     """The class of mixtures of maps, and of streams."""
 
-    def __init_subclass__(cls, *, of_streams: bool | None = None) -> None:
-        if of_streams is not None:
-            Mixture._kinds[of_streams] = cls
+    def __init_subclass__(cls) -> None:
+        Mixture._kinds.setdefault(issubclass(cls, IterableDataset), cls)
 
-    def __new__(cls, *args: object, **kwargs: object) -> Self:
+    def __new__(cls, sources: object = None, *_: object, **__: object) -> Self:
         """A mixture of streams if a source is one, else of map-style datasets."""
-        sources = args[0] if args else kwargs.get("sources")
         if cls is Mixture and isinstance(sources, Mapping):
             return object.__new__(Mixture._kinds[any(map(is_iterable, sources.values()))])  # type: ignore[return-value]  # a subclass
         return object.__new__(cls)
@@ -127,29 +110,22 @@ class Mixture(Dataset[Sample]):
             raise ArgumentError(f"schedule_unit must be samples or epochs, got {schedule_unit!r:.80}")
         self.sources = dict(sources)
         self.weights, self.temperature = weights, temperature
-        sizes = {name: self._count_samples(name, source) for name, source in self.sources.items()}
+        sizes = {name: _count_samples(name, source) for name, source in self.sources.items()}
         stages = make_stages(sizes, weights, temperature)
+        for name, source in self.sources.items():
+            if sizes[name] is None and not is_iterable(source):
+                raise ArgumentError(f"the sources of a mixture must be streams or have a length, got none for {name!r}")
         self.until: Until = check_until(until, has_schedule=len(stages) > 1)
         if schedule_unit == "epochs" and isinstance(self.until, int):
             stages = tuple(Stage(stage.start * self.until, stage.shares) for stage in stages)
         self.interleaving = Interleaving(stages)
-        self._set_up(sizes)
+        self._set_up()
 
-    def _count_samples(self, name: str, source: DatasetLike) -> int | None:
-        """The length of a source; None if it is unknown."""
-        try:
-            count = len(source)
-        except (TypeError, NotImplementedError):
-            return None
-        if count < 1:
-            raise ArgumentError(f"the sources of a mixture must have samples, got none in {name!r}: leave it out")
-        return count
-
-    def _set_up(self, sizes: Mapping[str, int | None]) -> None:
+    def _set_up(self) -> None:
         """Called at the end of construction."""
         raise NotImplementedError(f"{type(self).__name__} must define _set_up")
 
-    def stats(self, loader: HasState) -> dict[str, SourceStats]:
+    def stats(self, loader: StatefulObject) -> dict[str, SourceStats]:
         """What a loader of this mixture has delivered of each source; only its state is read.
 
         Parameters
@@ -170,3 +146,14 @@ class Mixture(Dataset[Sample]):
         chosen = {"weights": self.weights, "temperature": self.temperature}
         given = [f"{name}={value!r:.80}" for name, value in chosen.items() if value is not None]
         return f"Mixture({', '.join([', '.join(self.sources), *given, f'until={self.until!r}'])})"
+
+
+def _count_samples(name: str, source: DatasetLike) -> int | None:
+    """The length of a source; None if it is unknown."""
+    try:
+        count = len(source)
+    except (TypeError, NotImplementedError):
+        return None
+    if count < 1:
+        raise ArgumentError(f"the sources of a mixture must have samples, got none in {name!r}: leave it out")
+    return count

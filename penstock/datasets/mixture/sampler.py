@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.datasets.mixture.interleaving import BLOCK, MAX_POSITION, Interleaving, permute_blocks
 from penstock.errors import ArgumentError
-from penstock.samplers.permutation import SMALL, permute
-from penstock.samplers.ranks import DropLast, RankSampler
+from penstock.samplers.permutation import permute
+from penstock.samplers.ranks import DropLast, RankSampler, find_missing
 
 __all__ = ["MixtureOrder", "MixtureSampler"]
 
@@ -31,21 +30,11 @@ _SOURCES = 8  # purpose of permutations; see penstock.samplers.ranks
 
 @dataclass(frozen=True, slots=True)
 class MixtureOrder:
-    """What the order of a mixture depends on, besides the seed.
+    """What the order of a mixture depends on, besides the seed."""
 
-    Parameters
-    ----------
-    interleaving : Interleaving
-        The draws of the job.
-    sizes : ndarray of int64, shape (sources,)
-        Samples of each source.
-    length : int
-        Draws of an epoch.
-    """
-
-    interleaving: Interleaving
-    sizes: NDArray[np.int64]
-    length: int
+    interleaving: Interleaving  # the draws of the job
+    sizes: NDArray[np.int64]  # samples of each source, shape (sources,)
+    length: int  # draws of an epoch
 
     @property
     def starts(self) -> NDArray[np.int64]:
@@ -76,11 +65,8 @@ class MixtureOrder:
 
     def digest(self) -> str:
         """A short text that tells these shares and sizes from others."""
-        state = hashlib.blake2b(self.sizes.astype("<i8").tobytes(), digest_size=16)
-        for stage in self.interleaving.stages:
-            state.update(np.int64(stage.start).astype("<i8").tobytes())
-            state.update(np.array(stage.shares, "<f8").tobytes())
-        return state.hexdigest()
+        described = self.sizes.tolist(), [(stage.start, *stage.shares) for stage in self.interleaving.stages]
+        return hashlib.blake2b(repr(described).encode(), digest_size=16).hexdigest()
 
 
 class MixtureSampler(RankSampler):
@@ -90,23 +76,21 @@ class MixtureSampler(RankSampler):
     ----------
     mixture : MixtureOrder
         What is drawn from.
-    num_replicas, rank, drop_last, seed
-        As for :class:`~penstock.samplers.ranks.RankedSampler`.
-    shuffle : bool
-        A new order of the samples of each source in each of its epochs; False: their own order.
+    num_replicas, rank, shuffle, seed, drop_last
+        As for :meth:`~penstock.datasets.mixture.maps.MapMixture.make_sampler`.
     """
 
     def __init__(
         self,
         mixture: MixtureOrder,
         *,
-        num_replicas: int = 1,
-        rank: int = 0,
+        num_replicas: int | None = 1,
+        rank: int | None = 0,
         shuffle: bool = True,
         seed: int | None = None,
         drop_last: DropLast = False,
     ) -> None:
-        super().__init__(num_replicas, rank, drop_last, seed)
+        super().__init__(*find_missing(num_replicas, rank), drop_last, seed)
         if not isinstance(shuffle, bool):
             raise ArgumentError(f"shuffle should be a boolean value, but got shuffle={shuffle!r}")
         self.mixture, self.shuffle = mixture, shuffle
@@ -123,31 +107,16 @@ class MixtureSampler(RankSampler):
         sources, numbers = order.draw(positions, self.seed, epoch)
         epochs, samples = np.divmod(numbers, order.sizes[sources])
         if self.shuffle:
-            self._shuffle(sources, epochs, samples)
+            by_group = np.lexsort((epochs, sources))
+            changes = np.diff(sources[by_group]) | np.diff(epochs[by_group])
+            for group in np.split(by_group, np.flatnonzero(changes) + 1) if len(positions) else ():
+                source = int(sources[group[0]])
+                key = self.seed, int(epochs[group[0]]), _SOURCES, source
+                samples[group] = permute(samples[group], int(order.sizes[source]), key)
         stride = order.stride
         indices: NDArray[np.int64] = (epochs % ((1 << 62) // stride) + 1) * stride + order.starts[sources] + samples
         return indices
 
-    def _shuffle(self, sources: NDArray[np.int64], epochs: NDArray[np.int64], samples: NDArray[np.int64]) -> None:
-        """Permute ``samples`` in place, each by its source and the epoch of that."""
-        by_group = np.lexsort((epochs, sources))
-        changes = np.diff(sources[by_group]) | np.diff(epochs[by_group])
-        for group in np.split(by_group, np.flatnonzero(changes) + 1):
-            if len(group):
-                source = int(sources[group[0]])
-                key = self.seed, int(epochs[group[0]]), _SOURCES, source
-                samples[group] = _permute(samples[group], int(self.mixture.sizes[source]), key)
-
     def parameters(self) -> dict[str, object]:
         """A digest of sizes and shares, and whether it shuffles."""
         return {"mixture": self._digest, "shuffle": self.shuffle}
-
-
-def _permute(positions: NDArray[np.int64], n: int, key: tuple[int, ...]) -> NDArray[np.int64]:
-    return permute(positions, n, key) if n > SMALL else _permute_small(n, key)[positions].astype(np.int64)
-
-
-@lru_cache(maxsize=256)
-def _permute_small(n: int, key: tuple[int, ...]) -> NDArray[np.uint16]:
-    """The whole permutation, 128 KiB at most: the sources of a mixture take turns."""
-    return permute(np.arange(n), n, key).astype(np.uint16)

@@ -30,18 +30,10 @@ LEAST_SHARE: Final = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Draws with the same shares.
+    """Draws with the same shares."""
 
-    Parameters
-    ----------
-    start : int
-        The first draw, in samples or epochs from the beginning of the job.
-    shares : tuple of float
-        One for each source, at least 0, with the sum one. A source of share 0 is not drawn from in this stage.
-    """
-
-    start: int
-    shares: tuple[float, ...]
+    start: int  # the first draw, in samples or epochs from the beginning of the job
+    shares: tuple[float, ...]  # one for each source, with the sum one; 0: the source is not drawn from
 
 
 def make_stages(
@@ -49,14 +41,8 @@ def make_stages(
 ) -> tuple[Stage, ...]:
     """The stages of a mixture.
 
-    Parameters
-    ----------
-    sizes : mapping of str to int
-        By name of the source: its number of samples, None where that is unknown.
-    weights : mapping, sequence or schedule, optional
-        Numbers for the sources by name or in order, or pairs of a start and such numbers.
-    temperature : float or schedule, optional
-        Shares in proportion to ``size ** (1 / temperature)``. By default 1, if there are no weights.
+    ``sizes`` has the number of samples of each source, None where that is unknown; for the others see
+    :class:`~penstock.Mixture`.
 
     Raises
     ------
@@ -74,11 +60,12 @@ def make_stages(
                     f"{source!r}: leave the source out"
                 )
         return stages
-    if unknown := [name for name, size in sizes.items() if size is None]:
-        raise ArgumentError(
-            f"weights must be given where the length of a source is unknown, got a source without a length: "
-            f"{unknown[0]!r}"
-        )
+    for source, size in sizes.items():
+        if size is None:
+            raise ArgumentError(
+                "weights must be given where the length of a source is unknown, got a source without a length: "
+                f"{source!r}"
+            )
     known = {name: size for name, size in sizes.items() if size is not None}
     given = 1.0 if temperature is None else temperature
     return _make_stages("temperature", given, lambda name, value: _temper(name, value, known))
@@ -106,40 +93,27 @@ def check_until(until: object, *, has_schedule: bool) -> Until:
 
 def _make_stages(name: str, given: object, shares_of: Callable[[str, object], tuple[float, ...]]) -> tuple[Stage, ...]:
     """One stage, or those of a schedule; ``shares_of`` gets the name of an entry, and its value."""
-    entries = _as_schedule(given)
-    if entries is None:
+    if not (isinstance(given, list | tuple) and given and all(map(_is_pair, given))):
         shares = shares_of(name, given)
         if not all(shares):
             raise ArgumentError(f"{name} must be above 0, got {given!r:.200}: leave out sources that are not wanted")
         return (Stage(0, shares),)
-    stages = tuple(
-        Stage(_check_start(name, place, start), shares_of(f"{name}[{place}]", value))
-        for place, (start, value) in enumerate(entries)
-    )
-    starts = [stage.start for stage in stages]
-    if starts[0] != 0:
-        raise ArgumentError(f"the schedule of {name} must begin at 0, got {starts[0]} in its first entry")
-    for place in range(1, len(starts)):
-        if starts[place] <= starts[place - 1]:
+    stages: list[Stage] = []
+    for place, (start, value) in enumerate(given):
+        if isinstance(start, bool) or not isinstance(start, int | np.integer) or start < 0:
+            raise ArgumentError(f"{name}[{place}] must begin with a number of samples or epochs, got {start!r:.80}")
+        if not stages and start:
+            raise ArgumentError(f"the schedule of {name} must begin at 0, got {start} in its first entry")
+        if stages and start <= stages[-1].start:
             raise ArgumentError(
-                f"the schedule of {name} must have increasing starts, got {starts[place]} after {starts[place - 1]}"
+                f"the schedule of {name} must have increasing starts, got {start} after {stages[-1].start}"
             )
-    return stages
+        stages.append(Stage(int(start), shares_of(f"{name}[{place}]", value)))
+    return tuple(stages)
 
 
-def _as_schedule(given: object) -> list[tuple[object, object]] | None:
-    """Pairs of start and value, if ``given`` is a sequence of pairs; else None."""
-    if not isinstance(given, list | tuple) or not given:
-        return None
-    if all(isinstance(entry, list | tuple) and len(entry) == 2 for entry in given):
-        return [(start, value) for start, value in given]
-    return None
-
-
-def _check_start(name: str, place: int, start: object) -> int:
-    if isinstance(start, bool) or not isinstance(start, int | np.integer) or start < 0:
-        raise ArgumentError(f"{name}[{place}] must begin with a number of samples or epochs, got {start!r:.80}")
-    return int(start)
+def _is_pair(entry: object) -> bool:
+    return isinstance(entry, list | tuple) and len(entry) == 2
 
 
 def _weigh(name: str, given: object, sources: list[str]) -> tuple[float, ...]:

@@ -16,19 +16,18 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Protocol, cast
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.datasets.base import IterableDataset, is_iterable
 from penstock.datasets.mixture.interleaving import MAX_POSITION
-from penstock.datasets.mixture.mixture import HasState, Mixture, SourceStats
+from penstock.datasets.mixture.mixture import Mixture, SourceStats
 from penstock.datasets.mixture.sampler import MixtureOrder
-from penstock.datasets.streams.division import DivisibleStream
+from penstock.datasets.streams.division import DivisibleStream, StatefulIterator, StatefulObject
 from penstock.datasets.streams.partitioned import PartitionedDataset
-from penstock.errors import ArgumentError, SampleError, StateError
+from penstock.errors import SampleError, StateError
 from penstock.ranks import find_world
 from penstock.sample import DatasetLike, Sample, State, StateDict
 from penstock.samplers.base import check_count
@@ -46,7 +45,7 @@ _SOURCE: Final = 9  # purpose of permutations; see penstock.samplers.ranks
 _END: Final[Sample] = object()
 
 
-class StreamMixture(Mixture, IterableDataset[Sample], of_streams=True):
+class StreamMixture(Mixture, IterableDataset[Sample]):
     """A :class:`Mixture` of streams, and of map-style datasets, which are read as streams in random order.
 
     ``until="first"`` ends a reader when its part of the first source has ended, ``"all"`` when those of all sources
@@ -54,10 +53,10 @@ class StreamMixture(Mixture, IterableDataset[Sample], of_streams=True):
     in another epoch of the source.
     """
 
-    def _set_up(self, sizes: Mapping[str, int | None]) -> None:
-        self._streams = {name: _as_divisible(name, source, sizes[name]) for name, source in self.sources.items()}
+    def _set_up(self) -> None:
+        self._streams = {name: _as_divisible(source) for name, source in self.sources.items()}
         length = self.until if isinstance(self.until, int) else MAX_POSITION
-        self.order = MixtureOrder(self.interleaving, np.zeros(len(sizes), np.int64), length)
+        self.order = MixtureOrder(self.interleaving, np.zeros(len(self.sources), np.int64), length)
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -70,8 +69,10 @@ class StreamMixture(Mixture, IterableDataset[Sample], of_streams=True):
     def start_states(self, epoch: int, num_workers: int) -> list[StateDict]:
         """See :class:`~penstock.datasets.streams.division.DivisibleStream`."""
         first, world = _first_epoch(epoch), find_world()
-        begun = {name: stream.start_states(first, num_workers) for name, stream in self._streams.items()}
-        following = {name: stream.start_states(first + 1, num_workers) for name, stream in self._streams.items()}
+        starts = {
+            name: [(each, stream.start_states(each, num_workers)) for each in (first, first + 1)]
+            for name, stream in self._streams.items()
+        }
         return [
             {
                 "version": _VERSION,
@@ -86,7 +87,7 @@ class StreamMixture(Mixture, IterableDataset[Sample], of_streams=True):
                     name: {
                         "samples": 0,
                         "is_new": True,
-                        "left": [[first, begun[name][worker]], [first + 1, following[name][worker]]],
+                        "left": [[each, states[worker]] for each, states in starts[name]],
                         "ended": None,
                     }
                     for name in self.sources
@@ -113,9 +114,9 @@ class StreamMixture(Mixture, IterableDataset[Sample], of_streams=True):
                 counted = sum(each["sources"][name]["samples"] for each in states)
                 source["samples"], source["is_new"] = counted if worker == 0 else 0, False
         for name, stream in self._streams.items():
-            lefts = _divide(name, stream, [state["sources"][name] for state in states], num_workers)
-            for state, left in zip(fresh, lefts, strict=True):
-                state["sources"][name]["left"] = left
+            divided = _divide(name, stream, [state["sources"][name] for state in states], num_workers)
+            for worker, state in enumerate(fresh):
+                state["sources"][name]["left"] = [[epoch, each[worker]] for epoch, each in divided]
         return fresh
 
     def _check_state(self, state: State) -> None:
@@ -124,7 +125,7 @@ class StreamMixture(Mixture, IterableDataset[Sample], of_streams=True):
             counts = [state[name] for name in ("epoch", "origin", "taken", "reader")]
             counts += [state[name] - 1 for name in ("readers", "num_workers")]
             for source in state["sources"].values():
-                counts += [source["samples"], len(source["left"]) - 2, *(epoch for epoch, _ in _known(source))]
+                counts += [source["samples"], len(source["left"]) - 2, *_known(source)]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StateError(f"the state of a mixture's reader is damaged: {error!r:.200}") from error
         if version != _VERSION or not all(type(count) is int and count >= 0 for count in counts):
@@ -132,15 +133,14 @@ class StreamMixture(Mixture, IterableDataset[Sample], of_streams=True):
         if theirs != list(self.sources) or sources != theirs:
             raise StateError(f"the state is of a mixture of {theirs!r:.200}, this one has {list(self.sources)}")
 
-    def stats(self, loader: HasState) -> dict[str, SourceStats]:
+    def stats(self, loader: StatefulObject) -> dict[str, SourceStats]:
         """See :meth:`Mixture.stats`."""
         readers = [state for state in _find_states(loader.state_dict()) if state[_MARK] == list(self.sources)]
         found = {}
         for name in self.sources:
-            own = [state["sources"][name] for state in readers]
-            first = [_first_epoch(state["epoch"]) for state in readers]
-            ended = min((source["left"][0][0] - begun for source, begun in zip(own, first, strict=True)), default=0)
-            found[name] = sum(source["samples"] for source in own), ended
+            own = [(state["sources"][name], _first_epoch(state["epoch"])) for state in readers]
+            ended = min((source["left"][0][0] - first for source, first in own), default=0)
+            found[name] = sum(source["samples"] for source, _ in own), ended
         total = max(sum(samples for samples, _ in found.values()), 1)
         return {name: SourceStats(samples, samples / total, ended) for name, (samples, ended) in found.items()}
 
@@ -150,29 +150,25 @@ def _first_epoch(epoch: int) -> int:
     return epoch % _EPOCHS * _EPOCHS
 
 
-def _known(source: StateDict) -> list[tuple[int, State]]:
-    """The epochs of a source of which a reader has a state: that before the present one, this one, and the next."""
-    pairs = [*([source["ended"]] if source["ended"] else []), *source["left"]]
-    return [(epoch, state) for epoch, state in pairs]
+def _known(source: StateDict) -> dict[int, State]:
+    """By epoch, the states of a source that a reader has: of the epoch before the present one, of this, of the next."""
+    return dict([*([source["ended"]] if source["ended"] else []), *source["left"]])
 
 
-def _divide(name: str, stream: DivisibleStream, sources: Sequence[StateDict], num_workers: int) -> list[State]:
-    """What each reader of this rank has left of one source: pairs of an epoch and a state."""
-    firsts = [source["left"][0][0] for source in sources]
-    lefts: list[list[State]] = [[] for _ in range(num_workers)]
+def _divide(
+    name: str, stream: DivisibleStream, sources: Sequence[StateDict], num_workers: int
+) -> list[tuple[int, list[StateDict]]]:
+    """Epochs of one source, and what each reader of this rank has left of them."""
+    firsts, divided = [source["left"][0][0] for source in sources], []
     for epoch in range(min(firsts), max(firsts) + 1):
-        known = [dict(_known(source)) for source in sources]
+        known = [_known(source) for source in sources]
         if not all(epoch in states for states in known):
             raise StateError(
                 f"the readers of source {name!r} are in the epochs {sorted(set(firsts))} of it, which are too far "
                 "apart to divide what is left; resume with the same number of workers and ranks"
             )
-        divided = stream.divide_states([states[epoch] for states in known], num_workers)
-        for left, state in zip(lefts, divided, strict=True):
-            left.append([epoch, state])
-    for left, state in zip(lefts, stream.start_states(max(firsts) + 1, num_workers), strict=True):
-        left.append([max(firsts) + 1, state])
-    return lefts
+        divided.append((epoch, stream.divide_states([states[epoch] for states in known], num_workers)))
+    return [*divided, (max(firsts) + 1, stream.start_states(max(firsts) + 1, num_workers))]
 
 
 def _find_states(state: State) -> Iterator[StateDict]:
@@ -184,96 +180,81 @@ def _find_states(state: State) -> Iterator[StateDict]:
             yield from _find_states(inner)
 
 
-class _StatefulIterator(Protocol):
-    def __next__(self) -> Sample: ...
-    def state_dict(self) -> StateDict: ...
-    def load_state_dict(self, state: State) -> None: ...
-
-
-def _iterate(stream: DivisibleStream) -> _StatefulIterator:
-    return cast("_StatefulIterator", iter(cast("Iterable[Sample]", stream)))
-
-
 class _MixtureIterator:
     """The samples of one reader; it can be advanced again after an error."""
 
     def __init__(self, mixture: StreamMixture) -> None:
         self._mixture, self._streams = mixture, list(mixture._streams.items())  # noqa: SLF001  # of its dataset
-        self._state: StateDict | None = None
-        self._open: dict[str, _StatefulIterator] = {}
-        self._block: NDArray[np.int64] = np.empty(0, np.int64)
-        self._at = 0
+        self._state = mixture.start_states(mixture.epoch, 1)[0]
+        self._open: dict[str, StatefulIterator] = {}
+        self._block: tuple[int, list[int]] = (-1, [])  # number of a block of positions, and their sources
 
     def __iter__(self) -> _MixtureIterator:
         return self
 
     def __next__(self) -> Sample:
-        state = self._begin()
-        while not self._is_over(state):
-            name, stream = self._streams[self._choose_source(state)]
-            source = state["sources"][name]
+        while not self._is_over():
+            name, stream = self._streams[self._choose_source()]
+            source = self._state["sources"][name]
             if name not in self._open:
-                iterator = _iterate(stream)
+                iterator = iter(stream)
                 iterator.load_state_dict(source["left"][0][1])
                 self._open[name] = iterator
             sample = next(self._open[name], _END)
             if sample is _END:
-                self._end_part(name, stream, state)
+                self._end_part(name, stream, source)
                 continue
             source["samples"] += 1
             source["is_new"] = False
-            state["taken"] += 1
-            self._at += 1
+            self._state["taken"] += 1
             return sample
         raise StopIteration
 
-    def _is_over(self, state: StateDict) -> bool:
-        until = self._mixture.until
+    def _find_position(self, taken: int) -> int:
+        """The position in the mixture, when this reader has taken so many samples."""
+        return int(self._state["origin"] + self._state["reader"] + self._state["readers"] * taken)
+
+    def _is_over(self) -> bool:
+        until, first = self._mixture.until, _first_epoch(self._state["epoch"])
         if isinstance(until, int):
-            return bool(state["origin"] + state["reader"] + state["readers"] * state["taken"] >= until)
-        first = _first_epoch(state["epoch"])
-        ended = [source["left"][0][0] > first for source in state["sources"].values()]
+            return self._find_position(self._state["taken"]) >= until
+        ended = [source["left"][0][0] > first for source in self._state["sources"].values()]
         return any(ended) if until == "first" else all(ended)
 
-    def _choose_source(self, state: StateDict) -> int:
+    def _choose_source(self) -> int:
         """The number of the source of the next sample."""
-        if self._at >= len(self._block):
-            until, order = self._mixture.until, self._mixture.order
-            start = state["origin"] + state["reader"] + state["readers"] * state["taken"]
-            positions = start + state["readers"] * np.arange(_AHEAD, dtype=np.int64)
+        number, at = divmod(int(self._state["taken"]), _AHEAD)
+        if self._block[0] != number:
+            until, order, readers = self._mixture.until, self._mixture.order, self._state["readers"]
+            positions = self._find_position(number * _AHEAD) + readers * np.arange(_AHEAD, dtype=np.int64)
             # Where an epoch has no known length, each begins at the beginning of the job.
-            seed, epoch = (0, state["epoch"]) if isinstance(until, int) else (state["epoch"], 0)
-            self._block, _ = order.draw(positions[positions < order.length], seed, epoch)
-            self._at = 0
-        return int(self._block[self._at])
+            seed, epoch = (0, self._state["epoch"]) if isinstance(until, int) else (self._state["epoch"], 0)
+            self._block = number, order.draw(positions[positions < order.length], seed, epoch)[0].tolist()
+        return self._block[1][at]
 
-    def _end_part(self, name: str, stream: DivisibleStream, state: StateDict) -> None:
+    def _end_part(self, name: str, stream: DivisibleStream, source: StateDict) -> None:
         """Go on with the next epoch of a source."""
-        source = state["sources"][name]
+        reader, num_workers = self._state["reader"], self._state["num_workers"]
         if source["is_new"]:
             raise SampleError(
-                f"source {name!r} has no sample for reader {state['reader']} of {state['readers']}: use fewer workers "
-                "and ranks than it has parts"
+                f"source {name!r} has no sample for reader {reader} of {self._state['readers']}: use fewer workers and "
+                "ranks than it has parts"
             )
-        epoch, _ = source["left"][0]
-        source["ended"], source["is_new"] = [epoch, self._open.pop(name).state_dict()], True
-        source["left"] = source["left"][1:]
-        if len(source["left"]) == 1:
-            following = source["left"][0][0] + 1
-            states = stream.start_states(following, state["num_workers"])
-            source["left"].append([following, states[state["reader"] % state["num_workers"]]])
+        (epoch, _), *left = source["left"]
+        if len(left) == 1:
+            left.append([epoch + 2, stream.start_states(epoch + 2, num_workers)[reader % num_workers]])
+        source.update(is_new=True, ended=[epoch, self._open.pop(name).state_dict()], left=left)
 
     def state_dict(self) -> StateDict:
         """Where it is: JSON-able, with the states of the sources; its size does not grow with what is consumed.
 
         What does not change is shared with this iterator: do not write to it.
         """
-        state = self._begin()
-        sources = {name: dict(source) for name, source in state["sources"].items()}
+        sources = {name: dict(source) for name, source in self._state["sources"].items()}
         for name, iterator in self._open.items():
             (epoch, _), *others = sources[name]["left"]
             sources[name]["left"] = [[epoch, iterator.state_dict()], *others]
-        return {**state, "sources": sources}
+        return {**self._state, "sources": sources}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Continue where ``state`` was taken.
@@ -284,31 +265,22 @@ class _MixtureIterator:
             If it is damaged, or of other sources.
         """
         self._mixture._check_state(state)  # noqa: SLF001  # of its dataset
-        self._state, self._open, self._block, self._at = copy.deepcopy(state), {}, self._block[:0], 0
-
-    def _begin(self) -> StateDict:
-        if self._state is None:
-            self._state = self._mixture.start_states(self._mixture.epoch, 1)[0]
-        return self._state
+        self._state, self._open, self._block = copy.deepcopy(state), {}, (-1, [])
 
 
-def _as_divisible(name: str, source: DatasetLike, size: int | None) -> DivisibleStream:
+def _as_divisible(source: DatasetLike) -> DivisibleStream:
     if isinstance(source, DivisibleStream):
         return source
-    if is_iterable(source):
-        return _PlainStream(source)
-    if size is None:
-        raise ArgumentError(f"the sources of a mixture must be streams or have a length, got none for {name!r}")
-    return _MapStream(source, size)
+    return _PlainStream(source) if is_iterable(source) else _MapStream(source)
 
 
 class _MapStream(PartitionedDataset[Sample]):
     """A map-style dataset, read in random order."""
 
-    def __init__(self, dataset: DatasetLike, size: int) -> None:
+    def __init__(self, dataset: DatasetLike) -> None:
         super().__init__()
-        self._dataset, self._size = dataset, size
-        self._part = min(max(size >> 12, 1), 256)  # samples of a part: many parts, for any number of readers
+        self._dataset, self._size = dataset, len(dataset)
+        self._part = min(max(self._size >> 12, 1), 256)  # samples of a part: many parts, for any number of readers
 
     def count_parts(self) -> int:
         return -(-self._size // self._part)
@@ -323,13 +295,22 @@ class _MapStream(PartitionedDataset[Sample]):
 
 
 class _PlainStream:
-    """A stream without states that can be divided: each reader iterates it, and runs it forward to its place."""
+    """A stream that cannot be divided, and its iterator: each reader iterates it, and runs it forward to its place."""
 
     def __init__(self, stream: DatasetLike) -> None:
-        self.stream = stream
+        self._stream = stream
+        self._samples: Iterator[Sample] = iter(())
+        self._state: StateDict = {"samples": 0}
 
-    def __iter__(self) -> _CountingIterator:
-        return _CountingIterator(self.stream)
+    def __iter__(self) -> _PlainStream:
+        iterator = _PlainStream(self._stream)
+        iterator._samples = iter(self._stream)
+        return iterator
+
+    def __next__(self) -> Sample:
+        sample = next(self._samples)
+        self._state["samples"] += 1
+        return sample
 
     def start_states(self, epoch: int, num_workers: int) -> list[StateDict]:  # noqa: ARG002  # it has no epochs
         return [{"samples": 0, "worker": worker, "num_workers": num_workers} for worker in range(num_workers)]
@@ -337,26 +318,15 @@ class _PlainStream:
     def divide_states(self, states: Sequence[StateDict], num_workers: int) -> list[StateDict]:
         if [state["num_workers"] for state in states] != [num_workers] * num_workers:
             raise StateError(
-                f"a mixture has a source of type {type(self.stream).__name__}, whose rest cannot be divided among "
+                f"a mixture has a source of type {type(self._stream).__name__}, whose rest cannot be divided among "
                 "other workers: resume with the same number of workers, or make it a penstock.PartitionedDataset"
             )
         return list(states)
 
-
-class _CountingIterator:
-    def __init__(self, stream: DatasetLike) -> None:
-        self._samples = iter(stream)
-        self._state: StateDict = {"samples": 0}
-
-    def __next__(self) -> Sample:
-        sample = next(self._samples)
-        self._state["samples"] += 1
-        return sample
-
     def state_dict(self) -> StateDict:
         return dict(self._state)
 
-    def load_state_dict(self, state: StateDict) -> None:
+    def load_state_dict(self, state: State) -> None:
         for _ in itertools.islice(self._samples, state["samples"]):
             pass
         self._state = dict(state)

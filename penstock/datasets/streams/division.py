@@ -16,7 +16,7 @@ reader ``rank * num_workers + w``. Pure functions of states; nothing here reads 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Final, Protocol, runtime_checkable
 
@@ -25,22 +25,38 @@ from numpy.typing import NDArray
 
 from penstock.errors import StateError
 from penstock.ranks import World
-from penstock.sample import State, StateDict
+from penstock.sample import Sample, State, StateDict
 
-__all__ = ["DivisibleStream", "ReaderState", "divide_readers", "start_readers"]
+__all__ = ["DivisibleStream", "ReaderState", "StatefulIterator", "StatefulObject", "divide_readers", "start_readers"]
 
 VERSION: Final = 1
 _MOST_READERS: Final = 1 << 20
+
+
+class StatefulObject(Protocol):
+    """An object with a state of its own."""
+
+    def state_dict(self) -> State:
+        """The state."""
+
+    def load_state_dict(self, state: State, /) -> None:
+        """Go back to a state."""
+
+
+class StatefulIterator(StatefulObject, Iterator[Sample], Protocol):
+    """An iterator that a state continues elsewhere."""
 
 
 @runtime_checkable
 class DivisibleStream(Protocol):
     """An iterable dataset whose rest can be divided among another number of readers.
 
-    Its iterators have ``state_dict()`` and ``load_state_dict(state)``. Both loaders call these methods in the process
-    that iterates the loader, and load one state into the iterator of each worker, at the beginning of every epoch.
-    Neither method reads samples or changes anything. :class:`~penstock.PartitionedDataset` defines both.
+    Both loaders call ``start_states`` and ``divide_states`` in the process that iterates the loader, and load one state
+    into the iterator of each worker, at the beginning of every epoch. Neither method reads samples or changes anything.
+    :class:`~penstock.PartitionedDataset` defines both.
     """
+
+    def __iter__(self) -> StatefulIterator: ...
 
     def start_states(self, epoch: int, num_workers: int) -> list[StateDict]:
         """The states of the iterators at the beginning of an epoch.

@@ -182,7 +182,7 @@ def _parse_beginning(saved: Mapping[str, State]) -> EpochDraws:
     )
 
 
-def parse(state: object) -> Resume:
+def parse(state: State) -> Resume:
     """What ``state`` asks for.
 
     Raises
@@ -190,8 +190,6 @@ def parse(state: object) -> Resume:
     StateError
         If it is no state of a loader, or damaged.
     """
-    if not isinstance(state, Mapping):
-        raise StateError(f"a loader's state must be a mapping, got {type(state).__name__}")
     try:
         resumes = [_parse(part) for part in split_merged(state)]
         return resumes[0] if len(resumes) == 1 else _join_ranks(resumes)

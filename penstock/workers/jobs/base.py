@@ -9,13 +9,14 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, Self, TypeGuard, cast
+from typing import Self, TypeGuard, cast
 
 import numpy as np
 
 from penstock.datasets.base import has_prefetch, prefetch
 from penstock.datasets.error_location import add_location
 from penstock.datasets.seeded_libraries import find_seeders
+from penstock.datasets.streams.division import StatefulObject
 from penstock.rng import batch_scope, seeding_globals
 from penstock.sample import Batch, DatasetLike, Index, Sample, State, Watch
 from penstock.trace import Observer, Trace, counting
@@ -25,7 +26,6 @@ from penstock.workers.left_out import SampleRules
 __all__ = [
     "LoaderJob",
     "ReadTimer",
-    "StatefulObject",
     "chunk_location",
     "collate_samples",
     "count_requested",
@@ -223,16 +223,6 @@ class ReadTimer:
         spent, traced = time.perf_counter_ns() - self._start, self.trace.thread_ns() - self._traced
         self.trace.add_rest("read", max(0, spent - traced), 0 if traced else self.items)
         self.trace.deactivate()
-
-
-class StatefulObject(Protocol):
-    """An object with a state of its own."""
-
-    def state_dict(self) -> State:
-        """The state."""
-
-    def load_state_dict(self, state: State, /) -> None:
-        """Go back to a state."""
 
 
 def is_stateful(value: object) -> TypeGuard[StatefulObject]:

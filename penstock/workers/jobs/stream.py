@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, cast
 
 from penstock.datasets.error_location import add_location
-from penstock.datasets.streams.division import DivisibleStream
+from penstock.datasets.streams.division import DivisibleStream, StatefulObject
 from penstock.errors import BrokenImageError, SampleError, StateError
 from penstock.repairs import Repaired, RepairScope
 from penstock.rng import sample_scope
@@ -24,7 +24,6 @@ from penstock.workers.info import get_worker_info
 from penstock.workers.jobs.base import (
     LoaderJob,
     ReadTimer,
-    StatefulObject,
     collate_samples,
     take_snapshot,
     take_snapshot_at_start,
