@@ -80,7 +80,7 @@ def hostile_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark hypothesis tests as slow where each has many examples; tests of Ray come last: its threads prevent forks."""
-    items.sort(key=lambda item: re.search(r"\bray\b", item.nodeid) is not None)
+    items.sort(key=lambda item: re.search(r"(\b|_)ray\b", item.nodeid) is not None)
     if PROFILE == "house":
         return
     for item in items:

@@ -1,20 +1,19 @@
-"""A Ray of the tests' own: small, without a dashboard, ended with the module that uses it."""
+"""A Ray of the tests' own: small, without a dashboard, one for all tests of a process."""
 
 from __future__ import annotations
 
-import contextlib
+import atexit
 import importlib
 import os
 import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-__all__ = ["local_ray", "send_by_value"]
+__all__ = ["end_ray", "send_by_value", "use_local_ray"]
 
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else each start warns of a change to come
@@ -22,22 +21,39 @@ os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_DEDUP_LOGS", "0")
 
 
-@contextlib.contextmanager
-def local_ray(num_cpus: int = 8, object_store_memory: int = 100_000_000) -> Iterator[Any]:
-    """Ray on this machine; a test is skipped where it is not installed. ``num_cpus`` reserves, and uses, nothing."""
+_folder = ""
+"""Of the Ray that :func:`use_local_ray` has started; empty if there is none."""
+
+
+def use_local_ray(num_cpus: int = 8, object_store_memory: int = 100_000_000) -> Any:
+    """Ray on this machine, started by the first test of a process that needs it; the test is skipped without Ray.
+
+    ``num_cpus`` reserves, and uses, nothing. A test that needs another Ray calls :func:`end_ray` before it begins one.
+    """
+    global _folder  # noqa: PLW0603  # one for each process
     ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'penstock-data[ray]'")
-    folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")  # sockets have short paths
+    if _folder and ray.is_initialized():
+        return ray
+    end_ray()
+    _folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")  # sockets have short paths
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what Ray imports
         ray.init(
             address="local", num_cpus=num_cpus, object_store_memory=object_store_memory, include_dashboard=False,
-            log_to_driver=False, _temp_dir=folder,
+            log_to_driver=False, _temp_dir=_folder,
         )  # fmt: skip
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
+    return ray
+
+
+@atexit.register
+def end_ray() -> None:
+    """End the Ray that this process uses. Idempotent."""
+    global _folder  # noqa: PLW0603  # as above
+    if "ray" in sys.modules:
+        sys.modules["ray"].shutdown()
+    if _folder:
+        shutil.rmtree(_folder, ignore_errors=True)
+    _folder = ""
 
 
 def send_by_value(module: str) -> None:

@@ -25,7 +25,7 @@ import pytest
 from penstock.sample import SampleKeys, Watch
 from penstock.trace import Trace
 from penstock.workers import BACKENDS, Backend, BatchBuild, Job, Task, TaskResult, WorkerStart
-from tests.ray_cluster import local_ray, send_by_value
+from tests.ray_cluster import send_by_value, use_local_ray
 
 
 @dataclass
@@ -142,12 +142,12 @@ ISOLATED = ("processes", "ray")
 """They ignore the size of chunks."""
 
 
-@pytest.fixture(scope="module")
-def ray() -> Iterator[Any]:
-    """Ray, for all tests of this module."""
-    with local_ray() as started:
-        send_by_value(__name__)
-        yield started
+@pytest.fixture
+def ray() -> Any:
+    """Ray, which gets what this module defines by value."""
+    started = use_local_ray()
+    send_by_value(__name__)
+    return started
 
 
 @pytest.fixture(

@@ -11,6 +11,7 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import signal
+import socket
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -175,8 +176,10 @@ def _keep(folder: Path, result: dict[str, Any], rank: int) -> None:
 def _fork(task: str, folder: Path, ranks: int) -> int:
     """Start ranks with torchrun's variables; 0 if all come to their end. Where one does not, the others are ended."""
     importlib.import_module("torch._dynamo")  # by DDP; for all ranks at once
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # type: ignore[attr-defined]  # for type checkers alone it is not exported
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(store.port), TORCHELASTIC_USE_AGENT_STORE="True")
+    with socket.socket() as free:  # rank 0 serves there: a store's threads in this process would be forked
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     os.environ.update(WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks))
     context, processes = multiprocessing.get_context("fork"), []
     for rank in range(ranks):

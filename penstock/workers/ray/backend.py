@@ -69,6 +69,8 @@ class RayBackend(IsolatedBackend):
     def start(self, job: Job) -> None:
         """See :class:`~penstock.workers.base.Backend`."""
         self._is_movable = job.is_movable
+        if self._actors.node:  # a further epoch
+            self._actors.check()
         super().start(job)
         self._held.clear()
         self._sent.clear()
@@ -77,6 +79,7 @@ class RayBackend(IsolatedBackend):
 
     def submit(self, task: Task) -> None:
         """Queue a task; it is sent when there is room for its batch."""
+        self._actors.check()
         self._held.append(task)
         self._send_held()
 
@@ -91,7 +94,7 @@ class RayBackend(IsolatedBackend):
         return done
 
     def _send_held(self) -> None:
-        while self._held and not self.is_closed and self._has_room():
+        while self._held and not self.is_closed and self._actors.is_connected() and self._has_room():
             self._sent.append(self._held[0])
             super().submit(self._held.popleft())
 

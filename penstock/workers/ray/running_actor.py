@@ -73,6 +73,10 @@ class ActorMaker(Protocol):
     job_ref: object
     nbytes: int
 
+    def is_connected(self) -> bool:
+        """Whether Ray is still the one that the actors are of."""
+        ...
+
     def make_actor(self) -> Any:
         """A new actor of :class:`~penstock.workers.ray.actor.WorkerActor`."""
         ...
@@ -146,7 +150,7 @@ class RunningActor:
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the actor is dead."""
-        if self._ray.is_initialized() and not self.ended:
+        if self._is_usable():
             self._ray.wait([self.last], timeout=timeout)
 
     # its life
@@ -160,11 +164,15 @@ class RunningActor:
 
     def has_exited(self) -> bool:
         """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
-        return self.ended or not self._ray.is_initialized() or bool(self._ray.wait([self.last], timeout=0)[0])
+        return not self._is_usable() or bool(self._ray.wait([self.last], timeout=0)[0])
+
+    def _is_usable(self) -> bool:
+        """Whether Ray may be asked about it."""
+        return not self.ended and self._transport.is_connected()
 
     def kill(self) -> None:
         """Have Ray kill the actor's process, or give up its start; does not wait."""
-        if self._actor is not None and self._ray.is_initialized():
+        if self._actor is not None and self._transport.is_connected():
             with suppress(Exception):  # it is dead
                 self._ray.kill(self._actor)
 
@@ -173,7 +181,7 @@ class RunningActor:
     def end(self, reason: str = "") -> None:
         """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
         self.kill()
-        if self._error is None and self._ray.is_initialized():
+        if self._error is None and self._transport.is_connected():
             try:
                 self._ray.get(self.last, timeout=_END_S)
             except self._ray.exceptions.RayError as error:
@@ -222,7 +230,7 @@ class RunningActor:
 
     def receive(self) -> FromWorker | None:
         """See :class:`~penstock.workers.processes.transport.Connection`."""
-        if self.ended or not self.replies or not self._ray.wait([self.replies[0]], timeout=0)[0]:
+        if not self.replies or not self._is_usable() or not self._ray.wait([self.replies[0]], timeout=0)[0]:
             return None
         try:
             reply = self._ray.get(self.replies[0])
@@ -295,7 +303,7 @@ class RunningActor:
 
     def _count_ready(self) -> int:
         replies = list(self.replies)
-        if not replies or self.ended or not self._ray.is_initialized():
+        if not replies or not self._is_usable():
             return 0
         return len(self._ray.wait(replies, num_returns=len(replies), timeout=0, fetch_local=False)[0])
 

@@ -52,11 +52,13 @@ class RayTransport:
 
     def __init__(self, options: RayWorkers) -> None:
         self._options, self.node, self.nbytes = options, "", 0
+        self._session = "", ""
 
     def prepare(self, job: Job) -> None:
         """Connect to Ray, and put the job into its object store; raises if it cannot be pickled."""
         ray = self.ray = _connect(self._options.address)
-        self.node = ray.get_runtime_context().get_node_id()
+        self._session = self._read_session()
+        self.node = self._session[0]
         try:
             self.job_ref = ray.put(ray.cloudpickle.dumps(job))
         except Exception as error:
@@ -70,12 +72,12 @@ class RayTransport:
 
     def connect(self, worker: int) -> RunningActor:
         """See :class:`~penstock.workers.processes.transport.Transport`."""
-        self._check()
+        self.check()
         return RunningActor(worker, self)
 
     def wait(self, workers: Sequence[RunningWorker], timeout_s: float) -> list[int]:
         """See :class:`~penstock.workers.processes.transport.Transport`."""
-        self._check()
+        self.check()
         own = cast("Sequence[RunningActor]", workers)
         positions = {ref: at for at, worker in enumerate(own) for ref in (*worker.replies, worker.last)}
         if not positions:
@@ -86,8 +88,18 @@ class RayTransport:
             self._log_late(own)
         return sorted({positions[ref] for ref in ready})
 
-    def _check(self) -> None:
-        if not self.ray.is_initialized():
+    def _read_session(self) -> tuple[str, str]:
+        """What tells the connection of this program to Ray from one that is made after ``ray.shutdown()``."""
+        context = self.ray.get_runtime_context()
+        return context.get_node_id(), context.get_job_id()
+
+    def is_connected(self) -> bool:
+        """Whether Ray is the one that the actors are of: after ``ray.shutdown()``, most calls would start another."""
+        return bool(self.ray.is_initialized()) and self._read_session() == self._session
+
+    def check(self) -> None:
+        """Raise a WorkerError if Ray was shut down."""
+        if not self.is_connected():
             raise WorkerError("Ray was shut down while a loader used it; close the loader before ray.shutdown()")
 
     def _log_late(self, workers: Sequence[RunningActor]) -> None:
@@ -112,7 +124,7 @@ class RayTransport:
 
     def refresh(self, workers: Sequence[RunningWorker]) -> None:
         """See :class:`~penstock.workers.processes.transport.Transport`."""
-        if self.ray.is_initialized():
+        if self.is_connected():
             self._ask(
                 [one for one in cast("Sequence[RunningActor]", workers) if one.pid is not None], with_stacks=False
             )
@@ -120,6 +132,8 @@ class RayTransport:
     def collect_stacks(self, workers: Sequence[RunningWorker]) -> list[str]:
         """See :class:`~penstock.workers.processes.transport.Transport`."""
         own = cast("Sequence[RunningActor]", workers)
+        if not self.is_connected():
+            return ["(Ray was shut down)"] * len(own)
         answered = self._ask(own, with_stacks=True)
         return [self._describe(worker, has_answered=one) for worker, one in zip(own, answered, strict=True)]
 
@@ -136,7 +150,7 @@ class RayTransport:
         try:
             if node == self.node:
                 return read_status(path)
-            if node and any(one["NodeID"] == node and one["Alive"] for one in self.ray.nodes()):
+            if node and self.is_connected() and any(one["NodeID"] == node and one["Alive"] for one in self.ray.nodes()):
                 there = self.ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=False)
                 read = self.ray.remote(num_cpus=0, scheduling_strategy=there, max_retries=0)(read_status)
                 reading: StatusReading = self.ray.get(read.remote(path), timeout=_END_S)
@@ -150,7 +164,7 @@ class RayTransport:
         own = cast("Sequence[RunningActor]", workers)
         for worker in own:
             worker.kill()
-        if self.ray.is_initialized():
+        if self.is_connected():
             self.ray.wait([worker.last for worker in own], num_returns=len(own), timeout=_END_S)
         for worker in own:
             worker.close()

@@ -20,6 +20,7 @@ from penstock.pack.on_ray.tasks import connected, run_on_ray
 from tests.pack.images import make_photos
 from tests.pack.on_ray.inline_tasks import run_inline
 from tests.pack.on_ray.test_parts import ON, read_folder, read_records
+from tests.ray_cluster import end_ray
 
 COUNT = 64
 
@@ -46,12 +47,13 @@ def cluster() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        end_ray()
         node = {"num_cpus": 1, "object_store_memory": 80 << 20}
         made = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
         patch.setenv("RAY_ADDRESS", made.address)
         ray.init(address=made.address, log_to_driver=False)
         yield made
-        ray.shutdown()
+        end_ray()
         made.shutdown()  # type: ignore[no-untyped-call]  # Ray has no types for it
 
 

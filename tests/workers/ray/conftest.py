@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.ray_cluster import local_ray
+from tests.ray_cluster import use_local_ray
 
 
-@pytest.fixture(scope="package")
-def ray() -> Iterator[Any]:
+@pytest.fixture
+def ray() -> Any:
     """Ray with 8 CPUs to reserve."""
-    with local_ray() as started:
-        yield started
+    return use_local_ray()

@@ -14,7 +14,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import SampleError
-from tests.ray_cluster import send_by_value
+from tests.ray_cluster import end_ray, send_by_value
 from tests.workers.ray.datasets import Deadly, Filled, Global, Slow
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -28,6 +28,7 @@ def cluster() -> Iterator[Any]:
     """A head node without CPUs, on which the trainer runs, and one node with one."""
     ray: Any = pytest.importorskip("ray", reason="Ray is not installed: pip install 'penstock-data[ray]'")
     utils: Any = importlib.import_module("ray.cluster_utils")
+    end_ray()
     folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what Ray imports
@@ -41,7 +42,7 @@ def cluster() -> Iterator[Any]:
     try:
         yield made
     finally:
-        ray.shutdown()
+        end_ray()
         made.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
 
