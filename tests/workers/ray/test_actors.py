@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -50,7 +50,11 @@ def kill_at_random(loader: Any, deaths: int) -> list[Any]:
     return batches
 
 
-@pytest.mark.parametrize("deaths", [5, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(5000)])])
+KILLS: Final = int(os.environ.get("PENSTOCK_KILLS", "40"))
+"""A thousand take a quarter of an hour."""
+
+
+@pytest.mark.parametrize("deaths", [5, pytest.param(KILLS, marks=[pytest.mark.slow, pytest.mark.timeout(5000)])])
 def test_actors_killed_at_random_change_nothing(deaths: int) -> None:
     """Every batch comes once, in order, with the numbers that worker processes draw."""
     options: dict[str, Any] = {"batch_size": 2, "shuffle": True, **WIDE}
