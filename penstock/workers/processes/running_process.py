@@ -81,6 +81,10 @@ class RunningProcess:
         """Its memory, which can be read whatever the process does."""
         return self.connection.status
 
+    def count_finished(self) -> int:
+        """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
+        return self.connection.status.finished
+
     def start(self, identity: WorkerIdentity, job: Job, start: WorkerStart) -> None:
         """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
         connection, launcher = self.connection, self._transport.launcher

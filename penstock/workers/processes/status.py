@@ -38,13 +38,12 @@ class StopWork(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class StatusReading:
-    """A copy of a :class:`WorkerStatus`, with the same attributes, which can be sent to another machine."""
+    """A copy of a :class:`WorkerStatus`, with its attributes, which can be sent to another machine."""
 
     progress: int = 0
     batch: int = -1
     row: int = -1
     count: int = 1
-    finished: int = 0
     busy_s: float = 0.0
     text: str = ""
 
@@ -101,7 +100,7 @@ class WorkerStatus:
 
     def read(self) -> StatusReading:
         """A copy of the present values."""
-        return StatusReading(self.progress, self.batch, self.row, self.count, self.finished, self.busy_s, self.stacks())
+        return StatusReading(self.progress, self.batch, self.row, self.count, self.busy_s, self.stacks())
 
     # the worker's side
 

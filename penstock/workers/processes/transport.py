@@ -48,11 +48,6 @@ class Status(Protocol):
         ...
 
     @property
-    def finished(self) -> int:
-        """Number of batches that were built and sent since the start."""
-        ...
-
-    @property
     def busy_s(self) -> float:
         """Seconds since the worker last recorded something, or since it was started."""
         ...
@@ -125,6 +120,10 @@ class RunningWorker(Protocol):
     @property
     def status(self) -> Status:
         """What it is doing, or was doing last."""
+        ...
+
+    def count_finished(self) -> int:
+        """Number of batches that it has built and sent since its start."""
         ...
 
     def start(self, identity: WorkerIdentity, job: Job, start: WorkerStart) -> None:

@@ -222,7 +222,7 @@ class WorkerProcess:
 
     def count_sent(self) -> int:
         """Batches that the process has sent, and that are not received yet."""
-        return max(0, self.status.finished - self.received) if self.is_running else 0
+        return max(0, self.running.count_finished() - self.received) if self.is_running else 0
 
     def describe(self, stack: str | None) -> str:
         """What it is doing, and where; ``stack`` is None if its process has exited."""

@@ -159,12 +159,17 @@ class WorkerActor:
             self._runner.start_epoch(start, first=True)
         return channel.take_reply()
 
-    def handle(self, values: tuple[Any, ...], news: SlotNews) -> Reply:
-        """Do what an encoded message says."""
-        return self._thread.submit(self._handle, values, news).result()
+    def handle(self, sent: bytes) -> Reply | bytes:
+        """Do what a message says; it is pickled with :class:`SlotNews`. The reply is pickled, but for one with buffers.
 
-    def _handle(self, values: tuple[Any, ...], news: SlotNews) -> Reply:
+        Ray itself sends bytes as they are, and pickles all else in Python.
+        """
+        reply = self._thread.submit(self._handle, sent).result()
+        return reply if reply.buffers else pickle.dumps(reply, pickle.HIGHEST_PROTOCOL)
+
+    def _handle(self, sent: bytes) -> Reply:
         assert self._channel is not None, "start() comes first"
+        values, news = pickle.loads(sent)  # noqa: S301  # as the job
         self._channel.accept(news)
         message = cast("Task | StartEpoch", decode(values))
         if self._runner is None:
@@ -177,9 +182,10 @@ class WorkerActor:
             self._runner.build(message)
         return self._channel.take_reply()
 
-    def look_ahead(self, values: tuple[Any, ...]) -> None:
-        """Have the job look ahead to the samples of an encoded task."""
+    def look_ahead(self, sent: bytes) -> None:
+        """Have the job look ahead to the samples of a task, sent as for :meth:`handle`."""
         if self._job is not None:
+            values, _ = pickle.loads(sent)  # noqa: S301  # as the job
             self._job.prefetch(cast("Task", decode(values)))
 
     def read(self, *, with_stacks: bool) -> tuple[int, StatusReading]:
@@ -212,6 +218,7 @@ class _Channel:
         self._reply = Reply()
         self._can_map = False
         self._pickles: Any = require("ray").cloudpickle
+        self._pickler = self._make_pickler_class()
 
     def dumps(self, value: object) -> bytes:
         """``value`` by cloudpickle, which also pickles classes of the main script; raises what that raises."""
@@ -223,6 +230,9 @@ class _Channel:
         return SlotPayload(*pack(batch, self.memory, self._make_pickler))
 
     def _make_pickler(self, file: io.BytesIO, hand_out: Callable[[pickle.PickleBuffer], bool]) -> pickle.Pickler:
+        return self._pickler(file, protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=hand_out)
+
+    def _make_pickler_class(self) -> Callable[..., pickle.Pickler]:
         reduce_other = self._pickles.Pickler.reducer_override
 
         class Pickler(self._pickles.Pickler):  # type: ignore[misc,name-defined]  # Ray is imported where an actor runs
@@ -231,8 +241,7 @@ class _Channel:
                 reduced = NotImplemented if reduce is None else reduce(value)
                 return reduce_other(self, value) if reduced is NotImplemented else reduced
 
-        made: pickle.Pickler = Pickler(file, protocol=pickle.HIGHEST_PROTOCOL, buffer_callback=hand_out)
-        return made
+        return Pickler
 
     def send(self, message: FromWorker) -> None:
         """See :class:`~penstock.workers.processes.worker.ReplyChannel`."""

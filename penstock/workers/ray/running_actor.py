@@ -22,10 +22,11 @@ import time
 import uuid
 from collections import deque
 from contextlib import suppress
-from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
+
+import numpy as np
 
 from penstock.sample import Batch
 from penstock.workers.base import Job, Task, WorkerStart
@@ -136,8 +137,8 @@ class RunningActor:
 
     @property
     def status(self) -> StatusReading:
-        """What the actor said last of itself; the number of its batches is exact."""
-        return replace(self._reading, finished=self.received + self._count_ready())
+        """What the actor said last of itself."""
+        return self._reading
 
     @property
     def exitcode(self) -> int | None:
@@ -211,15 +212,18 @@ class RunningActor:
 
     def send(self, message: ToWorker) -> None:
         """See :class:`~penstock.workers.processes.transport.Connection`."""
-        values, returned = encode(message), self._slots.take_returned()
+        returned = self._slots.take_returned()
+        is_plain = not isinstance(message, Task) or isinstance(message.indices, np.ndarray)
+        dumps = pickle.dumps if is_plain else self._ray.cloudpickle.dumps  # indices may be of the main script's classes
         try:
-            self.replies.append(self._actor.handle.remote(values, SlotNews(self._can_map, returned, self._opened)))
+            sent = dumps((encode(message), SlotNews(self._can_map, returned, self._opened)))
+            self.replies.append(self._actor.handle.remote(sent))
         except BaseException:
             self._slots.put_back(returned)
             raise
         self._opened = []
         if self._prefetches and isinstance(message, Task):
-            self._actor.look_ahead.options(concurrency_group="control").remote(values)
+            self._actor.look_ahead.options(concurrency_group="control").remote(sent)
 
     def withdraw(self, task: Task) -> None:
         """Drop the reply of a task, which another worker builds."""
@@ -238,7 +242,9 @@ class RunningActor:
             self.ended, self._error = True, error
             return None
         self.replies.popleft()
-        if isinstance(reply, tuple):
+        if isinstance(reply, bytes):
+            reply = cast("Reply", pickle.loads(reply))  # noqa: S301  # from a worker of this program
+        elif isinstance(reply, tuple):
             place, reply = reply
             self._note_place(place)
         message = cast("FromWorker", decode(reply.values))
@@ -300,6 +306,10 @@ class RunningActor:
         return pickle.loads(payload.pickled, buffers=map(as_writable, payload.buffers))  # noqa: S301  # from a worker of this program
 
     # watching
+
+    def count_finished(self) -> int:
+        """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
+        return self.received + self._count_ready()
 
     def _count_ready(self) -> int:
         replies = list(self.replies)
