@@ -3,22 +3,26 @@
 T1 (photographs, RandomResizedCrop 224, flip, normalise, float32 CHW, batch 64), two workers that persist.
 
 overhead  actors on this machine against processes, by epochs of T1, and of samples that cost nothing (ms per batch)
-nodes     two raylets with one CPU each, a worker on each, against one such node; the trainer is on a third without CPUs
+nodes     two raylets with one CPU each, a worker on each, against one such node; the trainer is on a third without
+          CPUs; photographs of 8 megapixels, so that decoding is the limit
 data      ``ray.data`` with the same dataset in two actors, by ``iter_torch_batches``, against penstock's loader on Ray
 """
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from harness import Timing, arguments, images_folder, in_turns, machine, ratio, table, versions
+from PIL import Image
 
 import penstock as ps
 import penstock.torch
@@ -66,10 +70,10 @@ def epoch(loader: Any) -> Callable[[], float]:
     return run
 
 
-def make_loader(dataset: Any, workers: Any, num_workers: int = 2) -> Any:
+def make_loader(dataset: Any, workers: Any, num_workers: int = 2, batch_size: int = BATCH) -> Any:
     """A loader whose workers persist."""
     return penstock.torch.DataLoader(
-        dataset, BATCH, shuffle=True, seed=0, num_workers=num_workers, workers=workers, persistent_workers=True
+        dataset, batch_size, shuffle=True, seed=0, num_workers=num_workers, workers=workers, persistent_workers=True
     )
 
 
@@ -118,14 +122,25 @@ def overhead(dataset: Any, rounds: int) -> None:
                 loader.close()
 
 
+def enlarge(store: Any) -> Any:
+    """A pack of 64 photographs of 8 megapixels."""
+    folder = Path(tempfile.mkdtemp(prefix="large"))
+    for number, record in enumerate(store.read(list(range(64)))):
+        picture = Image.open(io.BytesIO(record.fields["image"])).convert("RGB").resize((3264, 2448))
+        (folder / "photos" / str(number % 4)).mkdir(parents=True, exist_ok=True)
+        picture.save(folder / "photos" / str(number % 4) / f"{number}.jpg", quality=90)
+    ps.pack(folder / "photos", folder / "large.lmdb")
+    return ps.open(folder / "large.lmdb")
+
+
 def nodes(dataset: Any, rounds: int) -> None:
-    """One node with one CPU against two, where decoding is the limit: whole photographs, uint8 batches of 10 MB."""
-    store = dataset.datasets[0].store
-    whole = [T.Decode(), T.Resize(256), T.CenterCrop(224)]
-    dataset = ps.ConcatDataset([ps.StoreDataset(store, fields=("image", "label"), transform=whole)] * 8)
+    """One node with one CPU against two, where decoding is the limit: 8 megapixels each, uint8 batches of 2.4 MB."""
+    store = enlarge(dataset.datasets[0].store)
+    whole = [T.Decode(), T.RandomResizedCrop(224, scale=(0.5, 1.0))]
+    dataset = ps.ConcatDataset([ps.StoreDataset(store, fields=("image", "label"), transform=whole)] * 24)
     workers = ps.RayWorkers(num_cpus=0.5)  # so that both loaders have room
     with cluster(0, 1, 1) as ray:
-        loaders = {f"{count} node(s)": make_loader(dataset, workers, count) for count in (1, 2)}
+        loaders = {f"{count} node(s)": make_loader(dataset, workers, count, 16) for count in (1, 2)}
         check_same(*loaders.values())
         places = {tuple(sorted(node["NodeID"] for node in ray.nodes() if node["Alive"]))}
         timings = in_turns({name: epoch(loader) for name, loader in loaders.items()}, rounds=rounds, unit="images/s")
@@ -134,7 +149,7 @@ def nodes(dataset: Any, rounds: int) -> None:
 
 def ray_data(dataset: Any, rounds: int) -> None:
     """Ray Data's batches of the same samples."""
-    with cluster(4) as ray:
+    with cluster(8) as ray:  # Ray Data also reserves CPUs for reading
         ray.data.DataContext.get_current().enable_progress_bars = False
 
         class Decode:
@@ -143,7 +158,8 @@ def ray_data(dataset: Any, rounds: int) -> None:
 
             def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
                 samples = [self.dataset[int(index)] for index in batch["id"]]
-                return {name: np.stack([np.asarray(sample[name]) for sample in samples]) for name in samples[0]}
+                images, labels = zip(*samples, strict=True)
+                return {"image": np.stack(images), "label": np.array(labels)}
 
         def run() -> float:
             decoded = ray.data.range(len(dataset)).map_batches(Decode, batch_size=BATCH, concurrency=2)
