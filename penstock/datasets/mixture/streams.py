@@ -158,9 +158,13 @@ def _known(source: StateDict) -> dict[int, State]:
 def _divide(
     name: str, stream: DivisibleStream, sources: Sequence[StateDict], num_workers: int
 ) -> list[tuple[int, list[StateDict]]]:
-    """Epochs of one source, and what each reader of this rank has left of them."""
+    """Epochs of one source, and what each reader of this rank has left of them.
+
+    No reader has begun its last one. Those before it may have been begun by readers of an earlier division.
+    """
     firsts, divided = [source["left"][0][0] for source in sources], []
-    for epoch in range(min(firsts), max(firsts) + 1):
+    last = max(source["left"][-1][0] for source in sources)
+    for epoch in range(min(firsts), last):
         known = [_known(source) for source in sources]
         if not all(epoch in states for states in known):
             raise StateError(
@@ -168,7 +172,7 @@ def _divide(
                 "apart to divide what is left; resume with the same number of workers and ranks"
             )
         divided.append((epoch, stream.divide_states([states[epoch] for states in known], num_workers)))
-    return [*divided, (max(firsts) + 1, stream.start_states(max(firsts) + 1, num_workers))]
+    return [*divided, (last, stream.start_states(last, num_workers))]
 
 
 def _find_states(state: State) -> Iterator[StateDict]:

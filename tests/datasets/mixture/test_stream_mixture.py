@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import penstock as ps
@@ -120,6 +120,7 @@ def test_an_epoch_ends_with_the_first_or_last_source(until: Any, counts: dict[in
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(0, 2**32))
+@example([2, 4, 1, 2], 0)  # an epoch that is begun by a reader of the first division alone
 def test_the_rest_is_divided_among_any_number_of_readers(readers: list[int], seed: int) -> None:
     """However often the number of readers changes, no sample of an epoch of a source comes twice, and none is lost."""
     mixture, random = mix(until=900), np.random.default_rng(seed)

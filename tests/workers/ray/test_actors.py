@@ -50,7 +50,7 @@ def kill_at_random(loader: Any, deaths: int) -> list[Any]:
     return batches
 
 
-KILLS: Final = int(os.environ.get("PENSTOCK_KILLS", "40"))
+KILLS: Final = int(os.environ.get("PENSTOCK_KILLS", "12"))
 """A thousand take a quarter of an hour."""
 
 
