@@ -16,7 +16,7 @@ from penstock.workers.base import NOTHING, TaskResult
 if TYPE_CHECKING:
     from penstock.sample import DatasetLike, State
 
-__all__ = ["Position", "WorkerPosition", "assign_workers", "join_ranks", "wrap_iterator_state"]
+__all__ = ["Position", "WorkerPosition", "are_equal", "assign_workers", "join_ranks", "wrap_iterator_state"]
 
 
 @dataclass(slots=True)
@@ -142,7 +142,7 @@ def assign_workers(position: Position, processes: int, *, is_stream: bool, datas
             "end of an epoch, or give the dataset the methods start_states and divide_states (PartitionedDataset has "
             "them), by which the rest is divided anew"
         )
-    elif any(not _are_equal(state, states[0]) for state in states):
+    elif any(not are_equal(state, states[0]) for state in states):
         raise StateError(
             f"the state was taken with {old} worker processes, whose datasets have different states, and this loader "
             f"has {new or 'none'}; give num_workers={old}"
@@ -205,7 +205,8 @@ def join_ranks(positions: Sequence[Position]) -> Position:
     )  # fmt: skip
 
 
-def _are_equal(a: State, b: State) -> bool:
+def are_equal(a: State, b: State) -> bool:
+    """Whether two states are equal; False where that cannot be told."""
     try:
         return bool(a == b)
     except (ValueError, RuntimeError):  # arrays inside have no single truth value

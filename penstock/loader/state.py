@@ -14,7 +14,7 @@ from typing import Final
 
 from penstock.errors import StateError
 from penstock.loader.order import Order, check_count, place_on_ranks
-from penstock.loader.position import Position, WorkerPosition, join_ranks
+from penstock.loader.position import Position, WorkerPosition, are_equal, join_ranks
 from penstock.sample import State, StateDict
 from penstock.workers.rng_states import dump_worker_rng, parse_worker_rng
 
@@ -85,7 +85,9 @@ def merge_states(states: Iterable[Mapping[str, State]]) -> StateDict:
     """
     merged: list[StateDict] = []
     for state in states:
-        merged += [dict(part) for part in split_merged(state) if part not in merged]
+        for part in split_merged(state):
+            if not any(are_equal(part, other) for other in merged):
+                merged.append(dict(part))
     if not merged:
         raise StateError("merge_states needs the states of all ranks, got none")
     return copy.deepcopy({"merged": merged})

@@ -520,3 +520,31 @@ def test_a_state_can_be_taken_when_the_store_is_closed(tmp_path: Path) -> None:
         loader = ps.DataLoader(ps.StoreDataset(store, "label"), 2)
 
     assert loader.state_dict()["order"]["fingerprint"]
+
+
+class WithArray(Samples):
+    """A dataset whose state holds an array, which has no single truth value."""
+
+    def state_dict(self) -> Any:
+        """The same on every rank."""
+        return {"seen": np.arange(3)}
+
+    def load_state_dict(self, state: Any) -> None:
+        """Nothing to restore."""
+
+
+def test_states_with_arrays_are_merged() -> None:
+    """The states of all ranks of a map-style dataset serve as one, whatever they hold."""
+    samplers = [ps.DistributedSampler(range(20), 2, rank, seed=0) for rank in range(2)]
+    ranks = [ps.DataLoader(WithArray(20), 2, sampler=sampler, seed=0) for sampler in samplers]
+    walks = [iter(loader) for loader in ranks]
+    for walk in walks:
+        next(walk)
+
+    merged = ps.merge_states([loader.state_dict() for loader in ranks])
+    rest = [[batch["y"][0].tolist() for batch in walk] for walk in walks]
+
+    for loader, batches in zip(ranks, rest, strict=True):
+        loader.load_state_dict(merged)
+        assert [batch["y"][0].tolist() for batch in loader] == batches
+        assert len(batches) == 4

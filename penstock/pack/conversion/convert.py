@@ -110,59 +110,52 @@ def convert(
     Fields, class names and keys for which the format has no place are written to a sidecar pack beside the store, and
     :func:`penstock.open` joins both. The memory needed does not grow with the number of records, except for their keys.
     """
-    if on_error not in ON_ERROR:
-        raise ArgumentError(f"on_error must be one of {', '.join(ON_ERROR)}, got {on_error!r}")
-    if workers is not None and workers < 1:
-        raise ArgumentError(f"workers must be at least 1, or None for one for each core, got {workers}")
-    if not is_on_ray(on) and shard_size is not None:
-        raise ArgumentError(f"shard_size must be given with on='ray', or to pack, got shard_size={shard_size!r}")
-    shard_nbytes = None if shard_size is None else parse_size(shard_size, "shard_size")
+    shard_nbytes = _check_arguments(on_error, workers, to_layout, on, shard_size)
     start = time.monotonic()
     with ExitStack() as stack:
-        is_open = isinstance(src, Store)
+        if isinstance(src, Store) and (layout is not None or options):
+            raise ArgumentError("layout and options must be given where the source is opened; it is open already")
         source = (
             src if isinstance(src, Store) else stack.enter_context(stores.open(src, layout=layout, **options or {}))
         )
-        if is_open and (layout is not None or options):
-            raise ArgumentError("layout and options must be given where the source is opened; it is open already")
         show = _make_reporter(progress, stack)
-        if is_on_ray(on) and to_layout is not None:
-            raise ArgumentError(f"on='ray' writes packs (.lmdb), got to_layout={to_layout!r}: convert without on='ray'")
         if to_layout is not None and to_layout in WRITERS:
             report = export(source, dst, to_layout, to_options or {}, on_error=on_error, overwrite=overwrite, show=show)
             return _finish(report, Location.from_path(to_layout, dst), time.monotonic() - start, start)
-        if to_layout is not None and to_layout not in stores.list_layouts():
-            known = ", ".join((*stores.list_layouts(), *WRITERS))
-            raise ArgumentError(f"to_layout must be one of {known}, got {to_layout!r}")
         target = stack.enter_context(staged(dst, storage_options, to_layout, overwrite=overwrite))
         kind, location = stores.find(target, to_write=True, layout=to_layout)
         _refuse_overlap(source.location, location)
         stores.refuse_unknown_options(kind, kind.writer, to_options or {})
         if is_on_ray(on):
             report, location = convert_on_ray(
-                source,
-                target,
-                to_options or {},
-                on_error=on_error,
-                workers=workers,
-                shard_nbytes=shard_nbytes,
-                overwrite=overwrite,
-                show=show,
-            )
+                source, target, to_options or {}, on_error=on_error, workers=workers, shard_nbytes=shard_nbytes,
+                overwrite=overwrite, show=show,
+            )  # fmt: skip
             return _finish(report, location, time.monotonic() - start, start)
-        conversion = Conversion(
-            source,
-            kind,
-            location,
-            dict(to_options or {}),
-            on_error=on_error,
-            workers=workers or count_cores(),
-            show=show,
-        )
+        threads, chosen = workers or count_cores(), dict(to_options or {})
+        conversion = Conversion(source, kind, location, chosen, on_error=on_error, workers=threads, show=show)
         conversion.copy(overwrite=overwrite)
         copied_s = time.monotonic() - start
         conversion.write_sidecar()
         return _finish(conversion.prove(), conversion.written_location, copied_s, start)
+
+
+def _check_arguments(
+    on_error: str, workers: int | None, to_layout: str | None, on: str | None, shard_size: int | str | None
+) -> int | None:
+    """The bytes of a shard, if they are given; raises an ArgumentError for what no source and destination allow."""
+    if on_error not in ON_ERROR:
+        raise ArgumentError(f"on_error must be one of {', '.join(ON_ERROR)}, got {on_error!r}")
+    if workers is not None and workers < 1:
+        raise ArgumentError(f"workers must be at least 1, or None for one for each core, got {workers}")
+    if is_on_ray(on) and to_layout is not None:
+        raise ArgumentError(f"on='ray' writes packs (.lmdb), got to_layout={to_layout!r}: convert without on='ray'")
+    if to_layout is not None and to_layout not in (*stores.list_layouts(), *WRITERS):
+        known = ", ".join((*stores.list_layouts(), *WRITERS))
+        raise ArgumentError(f"to_layout must be one of {known}, got {to_layout!r}")
+    if not is_on_ray(on) and shard_size is not None:
+        raise ArgumentError(f"shard_size must be given with on='ray', or to pack, got shard_size={shard_size!r}")
+    return None if shard_size is None else parse_size(shard_size, "shard_size")
 
 
 def _finish(report: ConvertReport, written: Location, copied_s: float, start: float) -> ConvertReport:
