@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeGuard
+from typing import TypeGuard
 
 from penstock.datasets.base import is_iterable
 from penstock.loader.arguments import Arguments
 from penstock.loader.order import Fingerprint, Order, has_all_samples, length
-from penstock.sample import SamplerLike, StateDict
+from penstock.sample import StateDict
 from penstock.samplers import BatchSampler, BucketBatchSampler, RandomSampler, SequentialSampler
+from penstock.samplers.base import MakesSampler
 
-__all__ = ["LoaderOrder", "MakesSampler", "makes_sampler"]
-
-
-class MakesSampler(Protocol):
-    """A dataset whose samples a sampler of its own draws, where a loader is given none."""
-
-    def make_sampler(self, *, shuffle: bool, seed: int | None) -> SamplerLike:
-        """The sampler for one rank."""
-        ...
+__all__ = ["LoaderOrder", "makes_sampler"]
 
 
 def makes_sampler(dataset: object) -> TypeGuard[MakesSampler]:
-    """Whether the class of ``dataset`` has ``make_sampler``; attributes that a proxy passes on do not count."""
-    return hasattr(type(dataset), "make_sampler")
+    """Whether ``dataset`` is a :class:`~penstock.samplers.base.MakesSampler` itself, and no proxy of one."""
+    return issubclass(type(dataset), MakesSampler)
 
 
 class LoaderOrder(Order):

@@ -18,8 +18,8 @@ from penstock.errors import ArgumentError, StateError
 from penstock.sample import State
 
 __all__ = [
-    "BLOCK", "BatchAccess", "IndexSampler", "PositionedSampler", "RandomAccess", "RankPartitioned", "Sampler",
-    "check_count", "check_seed",
+    "BLOCK", "BatchAccess", "IndexSampler", "MakesSampler", "PositionedSampler", "RandomAccess", "RankPartitioned",
+    "Sampler", "check_count", "check_seed",
 ]  # fmt: skip
 
 T_co = TypeVar("T_co", covariant=True)
@@ -173,6 +173,17 @@ class IndexSampler(PositionedSampler[int]):
                 self._position = position
                 yield index
         self._position = 0
+
+
+class MakesSampler:
+    """Base of datasets whose samples are drawn by a sampler of their own, where a loader is given none.
+
+    Other datasets may have a method of this name that means something else.
+    """
+
+    def make_sampler(self, *, shuffle: bool = True, seed: int | None = None) -> Sampler[int]:
+        """The sampler for one rank."""
+        raise NotImplementedError(f"{type(self).__name__} must define make_sampler")
 
 
 def check_count(name: str, value: object, *, least: int) -> int:

@@ -23,12 +23,13 @@ from penstock.datasets.streams.division import StatefulObject
 from penstock.datasets.subset import IndexedDataset
 from penstock.errors import ArgumentError
 from penstock.sample import Index, Sample, Tree
+from penstock.samplers.base import MakesSampler
 from penstock.samplers.ranks import DropLast
 
 __all__ = ["MapMixture"]
 
 
-class MapMixture(Mixture, IndexedDataset[Sample]):
+class MapMixture(Mixture, IndexedDataset[Sample], MakesSampler):
     """A :class:`Mixture` of map-style datasets; fills if all sources fill with one spec.
 
     ``len()`` is the number of samples of an epoch. ``mixture[position]`` is a sample of the first epoch, without

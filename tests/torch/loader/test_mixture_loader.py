@@ -119,3 +119,20 @@ def test_samplers_of_torch_keep_the_shares(mixture: MapMixture) -> None:
 
     assert Counter(value >= 1000 for value in values) == {True: 75, False: 75}
     assert len({value for value in values if value >= 1000}) == 75
+
+
+def test_a_method_of_the_same_name_of_other_datasets_is_not_called() -> None:
+    """Many projects have datasets with a ``make_sampler`` that takes other arguments."""
+
+    class Theirs(torch.utils.data.Dataset[int]):
+        def __len__(self) -> int:
+            return 8
+
+        def __getitem__(self, index: int) -> int:
+            return index
+
+        def make_sampler(self, ratio: float) -> Any:
+            raise AssertionError(ratio)
+
+    for loader in (DataLoader(Theirs(), 4), ps.DataLoader(Theirs(), 4)):
+        assert [batch.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
