@@ -101,8 +101,8 @@ class LmdbWriter(EnvironmentWriter[object]):
         except BaseException:
             self._undo_opening()
             raise
-        os.ftruncate(self.lock, 0)
-        os.pwrite(self.lock, source.encode(), 0)
+        if self._locked_source != source:  # a writer that is killed here must not lose the source of what is there
+            os.ftruncate(self.lock, os.pwrite(self.lock, source.encode(), 0))
 
     @property
     def records(self) -> int:

@@ -325,6 +325,8 @@ class Place:
         region = re.search(r"expecting '([a-z0-9-]+)'|<Region>([a-z0-9-]+)</Region>", text)
         if isinstance(error, PenstockError):
             return error
+        if what == "written" and re.search("NoSuchUpload|InvalidPart", text):
+            return None  # where the answer that ended a multipart upload was lost, the next one says so; it is sent anew
         if "NoSuchBucket" in text:
             return StoreNotFoundError(f"there is no bucket {urlsplit(self.url).netloc!r}", store=url)
         if is_absent:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import random
@@ -135,6 +136,29 @@ def test_kill_between_completion_and_seals_is_resumed(tmp_path: Path, monkeypatc
     again.finish()
 
     assert contents(tmp_path / "p.lmdb") == whole
+
+
+def test_a_resumed_writer_that_is_killed_at_once_leaves_its_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock file has the source of a complete pack until its seals are there, also while another run opens it."""
+    with monkeypatch.context() as patch:
+        patch.setattr(LmdbWriter, "_complete", LmdbWriter.close)
+        make_pack(tmp_path / "p.lmdb")
+    for name in ("ftruncate", "pwrite"):
+        with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+            patch.setattr(os, name, interrupt)
+            LmdbWriter(tmp_path / "p.lmdb", SCHEMA, "source").close()
+    make_pack(tmp_path / "whole.lmdb")
+
+    LmdbWriter(tmp_path / "p.lmdb", SCHEMA, "source").finish()
+
+    assert contents(tmp_path / "p.lmdb") == contents(tmp_path / "whole.lmdb")
+
+
+def interrupt(*_: object) -> None:
+    """As a signal at this moment."""
+    raise KeyboardInterrupt
 
 
 def test_kill_before_the_first_commit_leaves_nothing_in_the_way(tmp_path: Path) -> None:

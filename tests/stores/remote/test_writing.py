@@ -26,7 +26,8 @@ from tests.servers import web
 from tests.servers.objects import ObjectServer
 from tests.servers.web import running
 
-pytest.importorskip("obstore")
+obstore = pytest.importorskip("obstore")
+from obstore.exceptions import GenericError, NotFoundError  # noqa: E402  # where it is installed
 
 NAMES = [".image.index", ".source", "data.mdb", "pages.xxh3"]
 PACKING = """
@@ -118,6 +119,29 @@ def test_faults_while_writing_pass(server: ObjectServer, photographs: Path, tmp_
 
     ps.pack(photographs, "s3://b/photos.lmdb", storage_options=server.options)
 
+    assert read_files(server.root / "b" / "photos.lmdb") == read_files(tmp_path / "local.lmdb")
+
+
+@pytest.mark.parametrize("code", ["404 NoSuchUpload", "400 InvalidPart"])
+def test_a_lost_answer_to_the_end_of_an_upload_is_no_error(
+    server: ObjectServer, photographs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
+) -> None:
+    """The request is repeated, and servers say that its parts are not there any more: the object is sent anew."""
+    ps.pack(photographs, tmp_path / "local.lmdb")
+    put, errors = obstore.put, [code] * 3
+    known = NotFoundError if code.startswith("404") else GenericError
+
+    def put_and_lose(*args: Any, **options: Any) -> Any:
+        written = put(*args, **options)
+        if errors:
+            raise known(f"Error performing POST, status: {errors.pop()}")
+        return written
+
+    monkeypatch.setattr(obstore, "put", put_and_lose)
+
+    ps.copy(tmp_path / "local.lmdb", "s3://b/photos.lmdb", storage_options=server.options)
+
+    assert not errors
     assert read_files(server.root / "b" / "photos.lmdb") == read_files(tmp_path / "local.lmdb")
 
 
