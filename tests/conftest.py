@@ -28,7 +28,7 @@ PROFILE: Final = os.environ.get("HYPOTHESIS_PROFILE", "house")
 hypothesis.settings.register_profile(
     "house", max_examples=30, derandomize=True, deadline=None, database=None, print_blob=True
 )
-hypothesis.settings.register_profile("many", hypothesis.settings.get_profile("house"), max_examples=300)
+hypothesis.settings.register_profile("many", hypothesis.settings.get_profile("house"), max_examples=200)
 hypothesis.settings.register_profile("explore", max_examples=2000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile(PROFILE)
 

@@ -13,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from penstock.torch.loader import dataloader  # noqa: E402  # torch is there now
+from tests.effort import IS_PART  # noqa: E402  # as above
 from tests.parity.fuzzing.amendments import AMENDMENTS  # noqa: E402  # as above
 from tests.parity.fuzzing.compare import check  # noqa: E402  # as above
 from tests.parity.fuzzing.generate import generate  # noqa: E402  # as above
@@ -51,7 +52,7 @@ def test_programs_with_workers_do_as_with_torch() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("first", range(1000, 4000, 500))
+@pytest.mark.parametrize("first", range(1000, 2000 if IS_PART else 4000, 500))
 def test_many_programs_do_as_with_torch(first: int) -> None:
     """The same, for minutes; `make fuzz-torch` goes on for as long as is wanted."""
     assert surprises(range(first, first + 500), workers=False) == []
@@ -71,7 +72,7 @@ def test_programs_are_resumed() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("first", range(0, 3000, 500))
+@pytest.mark.parametrize("first", range(0, 1000 if IS_PART else 3000, 500))
 def test_many_programs_are_resumed(first: int) -> None:
     """The same, for minutes."""
     assert differing_resumes(range(100 + first, 600 + first), workers=False) == []
