@@ -9,6 +9,7 @@ import io
 import logging
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -58,17 +59,31 @@ def loggers() -> list[logging.Logger]:
     return [log for name, log in known if name.startswith("penstock") and isinstance(log, logging.Logger)]
 
 
+def forget_registered() -> None:
+    """Remove the stores and formats of annotations that an example registered."""
+    from penstock.annotations import FORMATS
+    from penstock.stores import STORES
+
+    for registry in (STORES, FORMATS):
+        entries = registry._entries  # noqa: SLF001  # only tests take an entry back
+        for name in [name for name, target in entries.items() if not target.startswith("penstock.")]:
+            sys.modules.pop(entries.pop(name).partition(":")[0], None)
+
+
 def setup(namespace: dict[str, Any]) -> None:
     """An empty folder to run in, with `photos/` in it."""
     namespace["_home"], namespace["_folder"] = Path.cwd(), Path(tempfile.mkdtemp(prefix="penstock-docs-"))
     namespace["_logs"] = {log: (log.level, log.handlers[:]) for log in loggers()}
+    namespace["_search"] = sys.path[:]
     photographs(namespace["_folder"] / "photos")
     os.chdir(namespace["_folder"])
 
 
 def teardown(namespace: dict[str, Any]) -> None:
-    """Leave and remove it; end what other tests would see: handlers of logs, workers of loaders that are kept."""
+    """Leave and remove it; end what other tests would see: handlers of logs, workers of kept loaders, own kinds."""
     os.chdir(namespace["_home"])
+    sys.path[:] = namespace["_search"]
+    forget_registered()
     shutil.rmtree(namespace["_folder"])
     for log in loggers():
         level, log.handlers[:] = namespace["_logs"].get(log, (logging.NOTSET, []))
@@ -79,7 +94,7 @@ def teardown(namespace: dict[str, Any]) -> None:
 
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser(), SkipParser()],
-    patterns=["README.md", "docs/*.md", "docs/traps/*.md"],
+    patterns=["README.md", "docs/*.md", "docs/howto/*.md", "docs/traps/*.md"],
     path=str(ROOT),
     setup=setup,
     teardown=teardown,
