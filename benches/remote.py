@@ -58,7 +58,7 @@ REPEATS = 32
 """How often each photograph is in the pack."""
 RIVALS = (
     ("LitData", "litdata", "litdata"),
-    ("MosaicML Streaming", "streaming", "streaming-community"),
+    ("MosaicML Streaming (community fork)", "streaming", "streaming-community"),
     ("WebDataset", "webdataset", "webdataset"),
     ("torch + s3torchconnector", "s3torch", "s3torchconnector"),
     ("Lance", "lance", "pylance"),
