@@ -24,11 +24,12 @@ demo:  ## pack photographs, load them, train on them, resume (ARGS="--images DIR
 	$(SETUP) --torch
 	@$(V)/penstock demo $(ARGS)
 
-check:  ## lint, types, layers, stubs, budgets, clippy, formatting
+check:  ## lint, types (of the package, and as users see them), layers, stubs, budgets, clippy, formatting
 	$(SETUP) --frameworks
 	$(V)/ruff check
 	$(V)/ruff format --check
 	$(V)/mypy
+	@scripts/types.sh
 	$(V)/lint-imports --no-logo
 	$(V)/python native/stubs.py --check
 	$(V)/python scripts/house.py

@@ -27,7 +27,16 @@ def test_dependencies_are_pinned_as_the_package_declares_them() -> None:
     assert sorted(requirements("runtime.in")) == sorted(project["dependencies"])
 
 
-PINS = ["uv.txt", "dev.txt", "torch.txt", "torchvision.txt", "frameworks.txt", "clients.txt", "composer.txt"]
+PINS = [
+    "uv.txt",
+    "dev.txt",
+    "torch.txt",
+    "torchvision.txt",
+    "frameworks.txt",
+    "clients.txt",
+    "composer.txt",
+    "types.txt",
+]
 
 
 @pytest.mark.parametrize("name", PINS)

@@ -21,6 +21,7 @@ from penstock.datasets.base import (
     register_sum,
     spec_of,
 )
+from penstock.datasets.batch_types import MapDataset
 from penstock.datasets.fingerprints import combine_fingerprints
 from penstock.datasets.store.batch_assembly import BatchAssembly, batch_assembly
 from penstock.datasets.store.ragged_fields import ragged_forms
@@ -48,8 +49,8 @@ class ConcatDataset(Dataset[T_co], Wrapper):
         If there is no dataset, or one is a stream.
     """
 
-    def __init__(self, datasets: Iterable[DatasetLike]) -> None:
-        self.datasets = list(datasets)
+    def __init__(self, datasets: Iterable[MapDataset[T_co]]) -> None:
+        self.datasets: list[DatasetLike] = list(datasets)
         if not self.datasets:
             raise ArgumentError("datasets should not be an empty iterable")
         if any(map(is_iterable, self.datasets)):
@@ -59,10 +60,11 @@ class ConcatDataset(Dataset[T_co], Wrapper):
     def __len__(self) -> int:
         return self.cumulative_sizes[-1]
 
-    def __getitem__(self, index: int) -> Sample:
+    def __getitem__(self, index: int) -> T_co:
         self._check(index)
         child, inner = _split_index(self.cumulative_sizes, index + len(self) if index < 0 else index)
-        return self.datasets[child][inner]
+        sample: T_co = self.datasets[child][inner]
+        return sample
 
     def _check(self, index: int) -> None:
         count = len(self)
@@ -147,8 +149,8 @@ class ChainDataset(IterableDataset[T_co]):
         Each is checked when it is iterated, so that the iterable may be lazy.
     """
 
-    def __init__(self, datasets: Iterable[DatasetLike]) -> None:
-        self.datasets = datasets
+    def __init__(self, datasets: Iterable[Iterable[T_co]]) -> None:
+        self.datasets: Iterable[DatasetLike] = datasets
 
     def _iter_checked(self) -> Iterator[Sample]:
         for dataset in self.datasets:

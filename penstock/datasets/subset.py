@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.datasets.base import Dataset, Wrapper, fetch, iter_samples, prefetch, spec_of
+from penstock.datasets.batch_types import MapDataset
 from penstock.datasets.fingerprints import combine_fingerprints
 from penstock.datasets.store.batch_assembly import BatchAssembly, batch_assembly
 from penstock.datasets.store.ragged_fields import ragged_forms
@@ -21,6 +22,7 @@ from penstock.samplers.permutation import permute
 
 __all__ = ["IndexedDataset", "Subset", "random_split"]
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -40,10 +42,10 @@ class IndexedDataset(Dataset[T_co], Wrapper):
         """As :meth:`locate`; a subclass overrides it where indices may be no ints."""
         return list(self.locate(indices).tolist())
 
-    def __getitem__(self, index: Index) -> Sample:
-        if isinstance(index, list):
-            return self.dataset[self._translate(index)]
-        return self.dataset[self._translate([index])[0]]
+    def __getitem__(self, index: Index) -> T_co:
+        inner = self._translate(index) if isinstance(index, list) else self._translate([index])[0]
+        found: T_co = self.dataset[inner]
+        return found
 
     def wrapped_datasets(self) -> list[DatasetLike]:
         """The inner dataset."""
@@ -91,7 +93,7 @@ class Subset(IndexedDataset[T_co]):
         Positions in the dataset; one may occur several times.
     """
 
-    def __init__(self, dataset: DatasetLike, indices: Sequence[int] | NDArray[np.int64]) -> None:
+    def __init__(self, dataset: MapDataset[T_co], indices: Sequence[int] | NDArray[np.int64]) -> None:
         self.dataset = dataset
         self.indices = indices
         self._indices = np.asarray(indices, dtype=np.int64) if _all_ints(indices) else None
@@ -122,7 +124,7 @@ def _all_ints(indices: Sequence[int] | NDArray[np.int64]) -> bool:
     return np.asarray(indices).dtype.kind in "iu" or not len(indices)
 
 
-def random_split(dataset: DatasetLike, lengths: Sequence[int | float], seed: int = 0) -> list[Subset[Sample]]:
+def random_split(dataset: MapDataset[T], lengths: Sequence[int | float], seed: int = 0) -> list[Subset[T]]:
     """Split ``dataset`` at random into parts that do not overlap.
 
     Parameters
@@ -140,7 +142,8 @@ def random_split(dataset: DatasetLike, lengths: Sequence[int | float], seed: int
     ArgumentError
         If the lengths have another sum.
     """
-    total = len(dataset)
+    given: DatasetLike = dataset
+    total = len(given)
     counts = _counts(lengths, total)
     if sum(counts) != total:
         raise ArgumentError(

@@ -11,10 +11,11 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
+from typing import TypedDict
 
 from penstock.collate import default_collate
 from penstock.datasets import Subset
-from penstock.datasets.base import is_iterable
+from penstock.datasets.base import is_iterable, spec_of
 from penstock.errors import ArgumentError
 from penstock.sample import Batch, DatasetLike, Sample, SamplerLike
 from penstock.samplers.base import check_count, check_seed
@@ -22,7 +23,15 @@ from penstock.stores.base import Store
 from penstock.workers import BACKENDS
 from penstock.workers.ray.options import RayWorkers, workers_kind
 
-__all__ = ["Arguments", "check_arguments", "check_workers_kind", "refuse_records", "refuse_torch_arguments"]
+__all__ = [
+    "Arguments",
+    "LoaderOptions",
+    "check_arguments",
+    "check_workers_kind",
+    "choose_workers",
+    "refuse_records",
+    "refuse_torch_arguments",
+]
 
 
 @dataclass(slots=True)
@@ -48,6 +57,29 @@ class Arguments:
     chunk_size: int | None
     multiprocessing_context: str | BaseContext | None
     context: BaseContext | None = None  # found by its name
+
+
+class LoaderOptions(TypedDict, total=False):
+    """Arguments that are given by name, and have no say in the type of batches."""
+
+    drop_last: bool
+    timeout: float
+    worker_init_fn: Callable[[int], None] | None
+    prefetch_factor: int | None
+    persistent_workers: bool
+    workers: str | RayWorkers
+    seed: int | None
+    in_order: bool
+    stall_timeout: float | None
+    chunk_size: int | None
+    multiprocessing_context: str | BaseContext | None
+    on_error: str
+    max_errors: float | None
+    error_log: str | os.PathLike[str] | None
+    seed_per_sample: bool
+    overlap_epochs: bool
+    pin_memory: bool
+    generator: object
 
 
 def check_arguments(given: Arguments) -> Arguments:
@@ -220,3 +252,14 @@ def _check_order(given: Arguments) -> None:
         given.batch_size = check_count("batch_size", given.batch_size, least=1)
     if not isinstance(given.drop_last, bool):
         raise ArgumentError(f"drop_last should be a boolean value, but got drop_last={given.drop_last!r}")
+
+
+def choose_workers(given: Arguments, *, may_fill: bool) -> str:
+    """The kind of workers for ``workers="auto"``; ``may_fill``: whether samples are batched and collated by default."""
+    if given.num_workers == 0:
+        return "serial"
+    if given.context is None and given.worker_init_fn is None and may_fill and spec_of(given.dataset) is not None:
+        return "threads"
+    # A worker process may not start processes of its own.
+    is_daemon = multiprocessing.current_process().daemon and given.context is None
+    return "threads" if is_daemon else "processes"

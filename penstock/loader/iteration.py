@@ -18,8 +18,9 @@ import time
 import warnings
 from collections.abc import Callable, Generator
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Generic, NoReturn
 
+from penstock.datasets.batch_types import BatchT_co
 from penstock.errors import ArgumentError, StallError, WorkerError
 from penstock.loader.stats import QueueStats
 from penstock.trace import counting
@@ -30,14 +31,13 @@ if TYPE_CHECKING:
     from penstock.loader.epoch import Epoch
     from penstock.loader.position import Position
     from penstock.loader.recipe import Settings
-    from penstock.sample import Batch
 
 __all__ = ["LoaderIterator"]
 
 _logger = logging.getLogger(__name__)
 
 
-class LoaderIterator:
+class LoaderIterator(Generic[BatchT_co]):
     """Iterator over one epoch; made by ``iter(loader)``.
 
     With ``persistent_workers``, a loader may begin the next epoch with the same iterator (:meth:`begin`), or take the
@@ -108,7 +108,7 @@ class LoaderIterator:
     def __getstate__(self) -> NoReturn:
         raise NotImplementedError(f"{type(self).__name__} cannot be pickled; pickle loader.state_dict()")
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> BatchT_co:
         try:
             done = self._advance()
         except StallError as stalled:
@@ -117,7 +117,7 @@ class LoaderIterator:
             raise StopIteration
         error = done.error
         if error is None:
-            return done.batch
+            return done.batch  # type: ignore[no-any-return]  # what workers send is of the type that the loader says
         # A traceback that somebody keeps (a notebook does) keeps this frame: it must not keep the workers by `self`,
         # nor the error by itself.
         del self, done

@@ -7,25 +7,24 @@ before ``iter()``.
 from __future__ import annotations
 
 import copy
-import functools
-import multiprocessing
 import os
 import secrets
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from multiprocessing.context import BaseContext
-from typing import Final, Self
+from typing import Any, Final, Generic, Unpack, overload
 
 import numpy as np
 
 from penstock.bfloat16 import refuse_stand_in
 from penstock.collate import default_collate, default_convert
 from penstock.datasets.base import spec_of
+from penstock.datasets.batch_types import ArrayT, BatchT, BatchT_co, MapDataset, SampleT
 from penstock.datasets.store.batch_assembly import batch_assembly
 from penstock.datasets.store.ragged_collate import with_ragged
 from penstock.errors import ArgumentError, StateError
 from penstock.loader.ahead import EpochAhead, EpochKey
-from penstock.loader.arguments import Arguments, check_arguments, refuse_torch_arguments
+from penstock.loader.arguments import Arguments, LoaderOptions, check_arguments, choose_workers, refuse_torch_arguments
 from penstock.loader.counters import LoaderCounters
 from penstock.loader.epoch import PreparedEpoch
 from penstock.loader.faults import LeftOutLog, warn_of_unequal_steps
@@ -37,7 +36,7 @@ from penstock.loader.sampler_cursor import SamplerCursor
 from penstock.loader.sampling import LoaderOrder
 from penstock.loader.state import dump, parse, split_merged
 from penstock.loader.statistics import LoaderStatistics
-from penstock.sample import Batch, DatasetLike, Index, Sample, SamplerLike, State, StateDict, tree_leaves
+from penstock.sample import Array, Batch, DatasetLike, Index, Sample, SamplerLike, State, StateDict, tree_leaves
 from penstock.samplers.base import check_count
 from penstock.workers import BACKENDS
 from penstock.workers.left_out import SampleRules
@@ -50,7 +49,7 @@ _FIXED: Final = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last"
 _NOT_PICKLED: Final = frozenset({"_ahead", "_idle", "_memory", "_position"})
 
 
-class DataLoader(LoaderStatistics):
+class DataLoader(LoaderStatistics, Generic[BatchT_co]):
     """Batches of a dataset, in order, built by workers ahead of the consumer.
 
     Parameters
@@ -138,6 +137,30 @@ class DataLoader(LoaderStatistics):
     sampler: SamplerLike
     batch_sampler: SamplerLike
 
+    @overload
+    def __init__(
+        self: DataLoader[BatchT], dataset: DatasetLike, batch_size: int | None = 1, shuffle: bool | None = None,
+        sampler: Iterable[Index] | None = None, batch_sampler: Iterable[Index] | None = None, num_workers: int = 0, *,
+        collate_fn: Callable[[Any], BatchT], **options: Unpack[LoaderOptions],
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: DataLoader[SampleT], dataset: MapDataset[SampleT], batch_size: int = 1, shuffle: bool | None = None,
+        sampler: Iterable[Index] | None = None, batch_sampler: None = None, num_workers: int = 0,
+        **options: Unpack[LoaderOptions],
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: DataLoader[tuple[ArrayT, Array]], dataset: MapDataset[tuple[ArrayT, float]], batch_size: int = 1,
+        shuffle: bool | None = None, sampler: Iterable[Index] | None = None, batch_sampler: None = None,
+        num_workers: int = 0, **options: Unpack[LoaderOptions],
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: DataLoader[Any], dataset: DatasetLike, batch_size: int | None = 1, shuffle: bool | None = None,
+        sampler: Iterable[Index] | None = None, batch_sampler: Iterable[Index] | None = None, num_workers: int = 0,
+        collate_fn: Callable[[Any], Any] | None = None, **options: Unpack[LoaderOptions],
+    ) -> None: ...  # fmt: skip
     def __init__(
         self,
         dataset: DatasetLike,
@@ -192,24 +215,12 @@ class DataLoader(LoaderStatistics):
         self.batch_size, self.drop_last = order.batch_size, order.drop_last
         self._collates_by_default = collate_fn is None or collate_fn is self._collate
         self.collate_fn = collate_fn or (self._collate if order.batched else self._convert)
-        self.workers = self._choose_workers() if workers == "auto" else workers
+        may_fill = order.batched and self._collates_by_default
+        self.workers = choose_workers(given, may_fill=may_fill) if workers == "auto" else workers
         self._init_runtime()
 
     _collate: Callable[[list[Sample]], Batch] = staticmethod(default_collate)
     _convert: Callable[[Sample], Batch] = staticmethod(default_convert)
-
-    def _choose_workers(self) -> str:
-        """The kind of workers for ``workers="auto"``."""
-        if self.num_workers == 0:
-            return "serial"
-        if self.multiprocessing_context is None and self.worker_init_fn is None and self._fills():
-            return "threads"
-        # A worker process may not start processes of its own.
-        is_daemon = multiprocessing.current_process().daemon and self.multiprocessing_context is None
-        return "threads" if is_daemon else "processes"
-
-    def _fills(self) -> bool:
-        return self._order.batched and self._collates_by_default and spec_of(self.dataset) is not None
 
     def _init_runtime(self) -> None:
         self._epoch = 0
@@ -238,12 +249,9 @@ class DataLoader(LoaderStatistics):
         self._ahead = EpochAhead(self) if self.overlap_epochs else None
         self._initialized = True
 
-    def __class_getitem__(cls, item: object) -> type[Self]:  # DataLoader[T], as torch's subscripts
-        return cls
-
     # iteration
 
-    def __iter__(self) -> LoaderIterator:
+    def __iter__(self) -> LoaderIterator[BatchT_co]:
         warn_of_unequal_steps(self.on_error, stacklevel=2)
         iterator = None if self._ahead is None else self._ahead.take(self._next_epoch_key())
         if iterator is None:
@@ -252,7 +260,7 @@ class DataLoader(LoaderStatistics):
         self._resume, self._epoch, self._position = None, position.epoch + 1, position
         return iterator
 
-    def _make_iterator(self) -> LoaderIterator:
+    def _make_iterator(self) -> LoaderIterator[BatchT_co]:
         """An iterator of the next epoch; position and epoch counter stay as they are."""
         settings, recipe = self._make_settings(), self._make_recipe()
         prepared = self._prepare(recipe)
@@ -278,7 +286,7 @@ class DataLoader(LoaderStatistics):
         """Batches per epoch; for a stream as its own ``len()`` says."""
         if self._order.is_stream:
             self.reported_length = len(self.dataset)
-        return _count_batches(self._order, self.batch_size, self.drop_last)
+        return self._order.count_batches()
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next ``iter()``. An epoch that is to be resumed in its middle stays so.
@@ -301,7 +309,7 @@ class DataLoader(LoaderStatistics):
     def _make_settings(self) -> Settings:
         return Settings(
             self._order, self.num_workers, self.in_order, self.timeout, self.stall_timeout, self.persistent_workers,
-            self._counters, functools.partial(_count_batches, self._order, self.batch_size, self.drop_last), self.seed,
+            self._counters, self._order.count_batches, self.seed,
             self._idle, begin_next=None if self._ahead is None else weakref.WeakMethod(self._ahead.begin),
             reported_length=self.reported_length,
         )  # fmt: skip
@@ -389,12 +397,3 @@ class DataLoader(LoaderStatistics):
         if self._order.sampler_seed is not None and state["sampler_seed"] is not None:
             self._order.sampler.seed = state["sampler_seed"]
         self._resume, self._epoch, self._position = position, position.epoch, None
-
-
-def _count_batches(order: LoaderOrder, batch_size: int | None, drop_last: bool) -> int:
-    if not order.is_stream:
-        return len(order.index_sampler)
-    count = len(order.dataset)
-    if batch_size is None:
-        return count
-    return count // batch_size if drop_last else -(-count // batch_size)

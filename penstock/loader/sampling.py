@@ -77,3 +77,12 @@ class LoaderOrder(Order):
         batches = self.batch_sampler
         cut = batches if isinstance(batches, BatchSampler) else self
         return {**super().describe(), "batch_size": cut.batch_size, "drop_last": cut.drop_last}
+
+    def count_batches(self) -> int:
+        """Batches of an epoch; of a stream, as its ``len()`` says."""
+        if not self.is_stream:
+            return len(self.index_sampler)
+        count = len(self.dataset)
+        if self.batch_size is None:
+            return count
+        return count // self.batch_size if self.drop_last else -(-count // self.batch_size)

@@ -123,7 +123,7 @@ def _parse_one(state: Mapping[str, State], order: Order) -> Position:
     version = state.get("version")
     if version != VERSION:
         raise StateError(f"the state's version must be {VERSION}, got {version!r}")
-    for name in (*_COUNTS, "ahead", "sampler_seed", "sampler", "dataset", "order", "ranks"):
+    for name in (*_COUNTS, "ahead", "sampler_seed", "sampler", "dataset", "order"):  # the first code wrote no ranks
         if name not in state:
             raise StateError(f"the state has no field {name!r}: it is damaged or not a loader's")
     for name in _COUNTS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +175,10 @@ def test_who_works_depends_on_the_dataset() -> None:
 
 def test_the_class_can_be_subscripted() -> None:
     """DataLoader[T] in annotations, as torch's."""
-    assert ps.DataLoader[int] is ps.DataLoader  # type: ignore[misc]  # indexable at run time, and a plain class to mypy
+    loader = ps.DataLoader[int]([1, 2], 2)
+
+    assert isinstance(loader, ps.DataLoader)
+    assert [batch.tolist() for batch in pickle.loads(pickle.dumps(loader))] == [[1, 2]]
 
 
 @pytest.mark.parametrize(

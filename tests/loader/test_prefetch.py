@@ -118,7 +118,8 @@ def test_an_error_of_prefetch_is_ignored(workers: str, tmp_path: Path) -> None:
 def test_datasets_over_others_translate_indices(tmp_path: Path) -> None:
     """Each inner dataset is told of its own samples."""
     one, two, three = (Ahead(tmp_path / name, 4) for name in ("one", "two", "three"))
-    whole = StackDataset(ConcatDataset([Subset(one, [3, 1]), two, [0] * 2]), Subset(three, [3, 2, 1, 0] * 2))
+    parts: list[Any] = [Subset(one, [3, 1]), two, [0] * 2]
+    whole = StackDataset(ConcatDataset(parts), Subset(three, [3, 2, 1, 0] * 2))
 
     prefetch(whole, [0, 5, 2, 1, -1, -8])
 

@@ -12,13 +12,15 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from multiprocessing.context import BaseContext
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
 
 import torch
 import torch.utils.data
-from typing_extensions import TypeVar  # torch brings it along
+from torch import Tensor
 
 from penstock.datasets.base import is_iterable
+from penstock.datasets.batch_types import BatchT, BatchT_co, MapDataset
 from penstock.errors import ArgumentError, StateError
 from penstock.loader.arguments import check_workers_kind
 from penstock.loader.counters import LoaderCounters
@@ -46,7 +48,35 @@ from penstock.workers.ray.options import RayWorkers, workers_kind
 __all__ = ["DataLoader", "StatefulDataLoader"]
 
 _logger = logging.getLogger(__name__)
-T_co = TypeVar("T_co", covariant=True, default=Any)
+SampleT = TypeVar("SampleT", bound="Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]")
+"""A sample whose batch has the same type."""
+
+
+class _LoaderOptions(TypedDict, total=False):
+    """Arguments that are given by name, and that do not change the type of batches."""
+
+    pin_memory: bool
+    drop_last: bool
+    timeout: float
+    worker_init_fn: Callable[[int], None] | None
+    multiprocessing_context: str | BaseContext | None
+    generator: torch.Generator | None
+    prefetch_factor: int | None
+    persistent_workers: bool
+    pin_memory_device: str
+    in_order: bool
+    workers: str | RayWorkers
+    seed: int | None
+    stall_timeout: float | None
+    chunk_size: int | None
+    snapshot_every_n_steps: int | None
+    seed_per_sample: bool
+    on_error: str
+    max_errors: float | None
+    error_log: str | os.PathLike[str] | None
+    overlap_epochs: bool
+    decode: str | torch.device
+    channels_last: bool
 
 
 class _OwnStream(torch.utils.data.IterableDataset[Sample]):
@@ -59,7 +89,7 @@ class _OwnStream(torch.utils.data.IterableDataset[Sample]):
         return iter(self.dataset)
 
 
-class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatistics):
+class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistics, Generic[BatchT_co]):
     """Batches of a dataset as ``torch.utils.data.DataLoader`` gives them; an instance of it.
 
     Parameters
@@ -115,6 +145,38 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
     continues after it. ``StopIteration`` raised by ``dataset[index]`` is an error, not the end of the epoch.
     """
 
+    @overload
+    def __init__(
+        self: DataLoader[BatchT], dataset: DatasetLike, batch_size: int | None = 1, shuffle: bool | None = None,
+        sampler: Iterable[Index] | None = None, batch_sampler: Iterable[Index] | None = None, num_workers: int = 0, *,
+        collate_fn: Callable[[Any], BatchT], **options: Unpack[_LoaderOptions],
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: DataLoader[SampleT], dataset: MapDataset[SampleT], batch_size: int = 1, shuffle: bool | None = None,
+        sampler: Iterable[Index] | None = None, batch_sampler: None = None, num_workers: int = 0,
+        **options: Unpack[_LoaderOptions],
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: DataLoader[tuple[Tensor, Tensor]], dataset: MapDataset[tuple[Tensor, float]], batch_size: int = 1,
+        shuffle: bool | None = None, sampler: Iterable[Index] | None = None, batch_sampler: None = None,
+        num_workers: int = 0, **options: Unpack[_LoaderOptions],
+    ) -> None: ...  # fmt: skip
+    @overload
+    def __init__(
+        self: DataLoader[Any], dataset: DatasetLike, batch_size: int | None = 1, shuffle: bool | None = None,
+        sampler: Iterable[Index] | None = None, batch_sampler: Iterable[Index] | None = None, num_workers: int = 0,
+        collate_fn: Callable[[Any], Any] | None = None, pin_memory: bool = False, drop_last: bool = False,
+        timeout: float = 0, worker_init_fn: Callable[[int], None] | None = None,
+        multiprocessing_context: object = None, generator: torch.Generator | None = None,
+        *, prefetch_factor: int | None = None, persistent_workers: bool = False, pin_memory_device: str = "",
+        in_order: bool = True, workers: str | RayWorkers = "auto", seed: int | None = None,
+        stall_timeout: float | None = 120.0, chunk_size: int | None = None, snapshot_every_n_steps: int | None = 1,
+        seed_per_sample: bool = False, on_error: str = "raise", max_errors: float | None = None,
+        error_log: str | os.PathLike[str] | None = None, overlap_epochs: bool = False,
+        decode: str | torch.device = "cpu", channels_last: bool = False,
+    ) -> None: ...  # fmt: skip
     def __init__(
         self,
         dataset: DatasetLike,
@@ -183,6 +245,11 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
 
     _counters: LoaderCounters
     _fingerprint: Fingerprint
+
+    if TYPE_CHECKING:
+
+        def __iter__(self) -> DataLoaderIterator[BatchT_co]:  # type: ignore[override]  # torch's is a private class
+            ...
 
     def _runtime(self) -> StateDict:
         """Attributes of a loader that was never iterated."""
@@ -310,7 +377,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[T_co], LoaderStatisti
         self._resume = copy.deepcopy(given)
 
 
-class StatefulDataLoader(DataLoader[T_co]):
+class StatefulDataLoader(DataLoader[BatchT_co]):
     """torchdata's loader by its name: a :class:`DataLoader` whose workers have begun when ``iter()`` returns.
 
     An error of ``worker_init_fn`` or ``iter(dataset)`` is therefore raised by ``iter()``, not by the first ``next()``.

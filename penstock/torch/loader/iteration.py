@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
+from penstock.datasets.batch_types import BatchT_co
 from penstock.errors import ArgumentError
 from penstock.loader.iteration import LoaderIterator
-from penstock.sample import Batch, DatasetLike, SamplerLike
+from penstock.sample import DatasetLike, SamplerLike
 
 if TYPE_CHECKING:
     from penstock.loader.epoch import Epoch
@@ -27,7 +28,7 @@ _REPLICA_HINT: Final = (
 )
 
 
-class DataLoaderIterator(LoaderIterator):
+class DataLoaderIterator(LoaderIterator[BatchT_co]):
     """Iterator over one epoch; begun again by a loader with ``persistent_workers``. The loader may hold it.
 
     Made of a loader alone, as torch's iterators are, it begins an epoch of its own, with workers of its own.
@@ -46,13 +47,14 @@ class DataLoaderIterator(LoaderIterator):
         if not first_iter:
             loader._restart(self)  # noqa: SLF001  # the loader that made it
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> BatchT_co:
         if torch.autograd.profiler._is_profiler_enabled:  # noqa: SLF001  # as torch's own loader: its name in a profile
             with torch.autograd.profiler.record_function("enumerate(DataLoader)#DataLoaderIterator.__next__"):
-                return self._hand_over(super().__next__())
-        return self._hand_over(super().__next__())
+                return self._take_next()
+        return self._take_next()
 
-    def _hand_over(self, batch: Batch) -> Batch:
+    def _take_next(self) -> BatchT_co:
+        batch = super().__next__()
         if self.epoch.recipe.receive is not None:
             self.epoch.recipe.receive(batch)
         return batch

@@ -111,10 +111,10 @@ def parse_for_loader(state: State, settings: TorchSettings) -> Resume:
         return resume
     delivered = Position(position.epoch, position.batches + resume.replay, resume.delivered, position.ahead)
     here = place_on_ranks(delivered, own, order)
-    position.origin, position.lost = here.origin, own["left_out"]
+    position.origin, position.lost = here.origin, own.get("left_out", 0)
     if here is not delivered:
         _begin_at_origin(resume)
-    if own["sampler_seed"] is not None and order.sampler_seed is not None:
+    if own.get("sampler_seed") is not None and order.sampler_seed is not None:
         order.sampler.seed = own["sampler_seed"]
     return resume
 

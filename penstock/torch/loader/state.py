@@ -234,7 +234,9 @@ def _parse(state: Mapping[str, State]) -> Resume:
     return _add_own_part(position, state["penstock"])
 
 
-def _add_own_part(position: Position, own: Mapping[str, State]) -> Resume:
+def _add_own_part(position: Position, saved: Mapping[str, State]) -> Resume:
+    # The first code wrote neither, and resumed on as many ranks only, where what was delivered is not asked for.
+    own = {"delivered": saved["samples"], "left_out": 0, **saved}
     if own["version"] != VERSION:
         raise StateError(f"the state's version must be {VERSION}, got {own['version']!r}")
     for name in ("epoch", "batches", "samples", "yielded", "replay", "delivered", "left_out"):
@@ -243,8 +245,8 @@ def _add_own_part(position: Position, own: Mapping[str, State]) -> Resume:
     position.yielded = own["yielded"]
     position.ahead = {int(seq): int(rows) for seq, rows in own["ahead"]}
     position.beginning = _parse_beginning(own["beginning"])
-    for name, saved in own["workers"].items():
+    for name, kept in own["workers"].items():
         worker = position.worker(int(name.removeprefix("worker_")))
-        worker.samples, worker.rng = int(saved["samples"]), parse_worker_rng(saved["rng"])
+        worker.samples, worker.rng = int(kept["samples"]), parse_worker_rng(kept["rng"])
     started = bool(own.get("started", True))
     return Resume(position, own["replay"], Randomness.parse(own["now"]), delivered=own["delivered"], started=started)

@@ -125,7 +125,7 @@ def test_no_workers_are_started_to_say_that_this_is_the_end() -> None:
     new = iter(loader)
 
     assert len(list(old)) == 2
-    assert [worker for worker in old._workers if worker is not None] == []
+    assert list(old._workers) == []
     assert len(list(new)) == N // 2
 
     loader.close()

@@ -82,7 +82,7 @@ class Repeated(Global):
 
 def test_a_sample_that_kills_its_actor_is_left_out() -> None:
     """With on_error="skip" the one sample is missing, and the record says what happened to its worker."""
-    loader = ps.DataLoader(Deadly(), 4, on_error="skip", **WIDE)  # type: ignore[arg-type]  # options by name
+    loader = ps.DataLoader(Deadly(), 4, on_error="skip", **WIDE)  # type: ignore[call-overload]  # options by name
 
     assert flat(loader) == [index for index in range(24) if index != 13]
     assert [record.index for record in loader.left_out] == [13]
@@ -90,7 +90,7 @@ def test_a_sample_that_kills_its_actor_is_left_out() -> None:
 
 def test_the_error_of_a_sample_that_kills_names_it_and_shows_the_stack() -> None:
     """As for processes: index, batch, worker and where the process was."""
-    iterator = iter(ps.DataLoader(Deadly(), 4, **WIDE))  # type: ignore[arg-type]  # as above
+    iterator = iter(ps.DataLoader(Deadly(), 4, **WIDE))  # type: ignore[call-overload]  # as above
     batches = [next(iterator) for _ in range(3)]
 
     with pytest.raises(WorkerError) as raised:

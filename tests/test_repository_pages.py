@@ -1,0 +1,81 @@
+"""What stands beside the code: citation, security, stability, forms for issues, first issues."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from penstock.annotations import FORMATS as ANNOTATION_FORMATS
+from penstock.doctor.checks.checking import RULES, SCRIPT_RULES
+from penstock.stores import STORES
+from penstock.transforms import ops
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_citation_has_the_version() -> None:
+    """Who cites penstock cites the version that is built."""
+    built = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
+
+    assert re.findall(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE) == [built]
+
+
+def test_the_citation_is_complete() -> None:
+    """It has what the format requires, and the licence of the project."""
+    yaml = pytest.importorskip("yaml")
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+
+    assert citation.keys() >= {"cff-version", "message", "title", "authors"}
+    assert citation["license"] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["license"]
+
+
+def test_all_fuzz_targets_are_named() -> None:
+    """SECURITY.md says which parsers are fuzzed: all targets that there are."""
+    targets = {each["name"] for each in tomllib.loads((ROOT / "native/fuzz/Cargo.toml").read_text())["bin"]}
+
+    text = (ROOT / "SECURITY.md").read_text()
+
+    assert {target for target in targets if f"`{target}`" not in text} == set()
+
+
+@pytest.mark.parametrize("page", ["SECURITY.md", "STABILITY.md", "docs/good-first-issues.md"])
+def test_files_that_are_named_exist(page: str) -> None:
+    """A path or a link on these pages leads somewhere; new files of a first issue are the exception."""
+    text = (ROOT / page).read_text()
+    to_make = {"tests/stores/zip/", "tests/stores/npz/"}
+
+    paths = set(re.findall(r"`((?:penstock|tests|native|scripts)/[\w/.*]+)", text)) - to_make
+    links = {link for link in re.findall(r"\]\(([^)#:]+)", text) if link}
+
+    assert paths
+    assert [path for path in paths if not list(ROOT.glob(path.rstrip("/")))] == []
+    assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
+
+
+def test_first_issues_are_still_open() -> None:
+    """What exists is no first issue any more: the change that adds it takes it from the page."""
+    text = (ROOT / "docs" / "good-first-issues.md").read_text()
+    suggested = set(re.findall(r"^\| `(\w[\w-]*)`", text, re.MULTILINE))
+
+    assert len(suggested) >= 8
+    assert suggested & {*STORES, *ops, *RULES, *SCRIPT_RULES, *ANNOTATION_FORMATS} == set()
+
+
+def test_forms_of_issues_are_valid() -> None:
+    """Each form has a name, a description and fields; a report of a fault asks for the environment and the doctor."""
+    yaml = pytest.importorskip("yaml")
+    folder = ROOT / ".github" / "ISSUE_TEMPLATE"
+    forms = {path.stem: yaml.safe_load(path.read_text()) for path in folder.glob("*.yml") if path.stem != "config"}
+
+    assert forms.keys() == {"bug", "feature", "question"}
+    for form in forms.values():
+        assert form["name"]
+        assert form["description"]
+        for part in form["body"]:
+            assert part["type"] in {"markdown", "textarea", "input"}
+            assert part["attributes"].get("label") or part["type"] == "markdown"
+    labels = [part["attributes"].get("label", "") for part in forms["bug"]["body"]]
+    assert [name for name in ("penstock env", "penstock doctor") if not any(name in label for label in labels)] == []
