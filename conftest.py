@@ -79,7 +79,7 @@ def teardown(namespace: dict[str, Any]) -> None:
 
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser(), SkipParser()],
-    patterns=["README.md", "docs/*.md", "docs/traps/*.md"],
+    patterns=["README.md", "docs/*.md", "docs/problems/*.md"],
     path=str(ROOT),
     setup=setup,
     teardown=teardown,

@@ -114,7 +114,11 @@ class ScriptReport:
             return ending.code
         if self.options.rerun:
             rerun_with_advice(self.diagnosis, self.options, self.target)
-        self._write(self.diagnosis, self.recording)
+        try:
+            self._write(self.diagnosis, self.recording)
+        except OSError as error:  # of a file that was asked for; the text is printed before
+            sys.stderr.write(f"penstock doctor: the report cannot be written: {error}\n")
+            return ending.code or 1
         return ending.code or exit_code(self.diagnosis, self.options.fail_if_waiting)
 
     def _diagnose(self, recording: Recording, chosen: LoaderWatch, ending: Ending) -> Diagnosis:
@@ -135,7 +139,9 @@ class ScriptReport:
         except PenstockError as error:
             self.lines, self.failed = f"penstock doctor: {error}\n", True
         else:
-            self.lines = f"\n{tuning}\n"
+            self.lines = f"\n{tuning}\nMore: penstock explain limit-workers\n"
+            if self.options.json is not None:
+                write_json(tuning, self.options.json)
 
     def _write(self, diagnosis: Diagnosis, recording: Recording) -> None:
         options = self.options
