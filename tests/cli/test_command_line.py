@@ -90,6 +90,7 @@ def test_json_is_all_that_is_printed(photos: Path, tmp_path: Path) -> None:
         ("explain", "worker"): {"name": "worker"},
         ("explain",): {},
         ("env",): {},
+        ("init", photos, "--output", tmp_path / "train.py"): {"task": "classification"},
     }
     for command, words in expected.items():
         done = run(*command, "--json")
@@ -121,6 +122,22 @@ def test_env_has_what_a_report_needs_and_nothing_private(monkeypatch: pytest.Mon
     words = set(re.split(r"[\s,]+", done.stdout))
     assert private & words == set()
     assert "/" not in done.stdout.replace("GNU/Linux", "")
+
+
+def test_init_says_what_it_recognised(photos: Path, tmp_path: Path) -> None:
+    """The folder, what it is, the script; a script that exists is not replaced."""
+    script = tmp_path / "train.py"
+
+    done, again = run("init", photos, "--output", script), run("init", photos, "--output", script)
+    nowhere = run("init", photos, "--output", tmp_path / "no" / "train.py")
+
+    assert done.returncode == 0
+    first, last = done.stdout.splitlines()
+    assert first.startswith(f"{photos}: a folder of images with a sub-folder for each of 2 classes (cats, dogs)")
+    assert last.startswith(f"{script}: written, for classification.")
+    assert f"penstock doctor {script.name}" in script.read_text()
+    assert (again.returncode, nowhere.returncode) == (2, 2)
+    assert "--overwrite" in again.stderr
 
 
 def test_explain_prints_a_page_and_the_list() -> None:
@@ -160,6 +177,7 @@ def test_streams_that_are_closed_or_full_need_no_traceback(photos: Path, tmp_pat
         ("convert", "PHOTOS", "/proc/p.tar"),
         ("split", "PHOTOS", 0.5, 0.5, "--output", "/proc/s.csv"),
         ("show", "PHOTOS", "--output", "/proc/s.png"),
+        ("init", "PHOTOS", "--output", "/proc/train.py"),
     ],
 )
 def test_a_destination_that_cannot_be_written_is_a_sentence(photos: Path, command: tuple[object, ...]) -> None:
