@@ -95,7 +95,7 @@ class PenstockError(Exception):
         notes = [*self.__dict__.get("__notes__", ())]
         line = f"More: penstock explain {name_page(type(self))}"
         # Where another process or torch's loader put a traceback into the error, the line ends it already.
-        return notes if (notes[-1] if notes else self.message).endswith(line) else [*notes, line]
+        return notes if (notes[-1] if notes else self.message).rstrip().endswith(line) else [*notes, line]
 
     @__notes__.setter
     def __notes__(self, notes: list[str]) -> None:

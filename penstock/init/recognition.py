@@ -23,10 +23,10 @@ from penstock.errors import ArgumentError, PenstockError, StoreNotFoundError
 from penstock.pack.sources import SourceOptions, open_source
 from penstock.pack.sources.annotations import AnnotatedImages
 from penstock.pack.sources.base import Source
+from penstock.pack.sources.manifest import ManifestSource
 from penstock.pack.sources.values import CLASS_NAMES
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Field
-from penstock.stores.common.table_files import TABLE_SUFFIXES
 from penstock.transforms.decoding.decode import MAX_PIXELS
 from penstock.transforms.decoding.fallback import channel_pixels
 from penstock.wording import counted
@@ -153,7 +153,8 @@ def _find_forms(path: Path) -> Iterator[Form]:
     yield from (Form("annotations", path, name) for name in formats if name != _LAST_FORM)
     names = sorted(path.iterdir())[:_CHILDREN_EXAMINED] if path.is_dir() else [path]
     if formats in ([], [_LAST_FORM]):  # else the tables are annotations
-        yield from (Form("table", each) for each in names if each.suffix.lower() in TABLE_SUFFIXES and each.is_file())
+        tables = [each for each in names if each == path or each.suffix.lower() != ".json"]  # those are often others
+        yield from (Form("table", each) for each in tables if ManifestSource.recognises(each))
     if _LAST_FORM in formats:
         yield Form("annotations", path, _LAST_FORM)
     if (kind := _find_kind(path)) is not None:

@@ -118,7 +118,7 @@ def test_an_error_of_a_worker_names_its_page_once_at_the_end() -> None:
         raise ps.SampleError("it is wrong", index=3)  # noqa: TRY301  # an error with a traceback is wanted
     except ps.SampleError as error:
         rebuilt = CapturedError.capture(error).rebuild(1)
-        of_torch = type(error)(f"Caught {''.join(traceback.format_exception(error)).rstrip()}")
+        of_torch = type(error)(f"Caught {''.join(traceback.format_exception(error))}")
 
     for each in (rebuilt, of_torch):
         assert last_line(each) == "More: penstock explain sample"

@@ -121,12 +121,16 @@ KINDS: dict[str, tuple[Callable[[], None], str, str]] = {
     "numbers": (write_table, "regression", "the table labels.csv"),
     "lmdb": (write_store("set.lmdb"), "classification", "a store of the kind 'lmdb', 12 records"),
     "tar": (write_store("set.tar"), "classification", "tar (WebDataset): 12 records"),
+    "hdf5": (write_store("set.h5"), "classification", "hdf5, written by penstock: 12 records"),
     "coco": (write_boxes("coco"), "detection", "annotations of the format 'coco'"),
     "voc": (write_boxes("voc"), "detection", "annotations of the format 'voc'"),
     "yolo": (write_boxes("yolo"), "detection", "annotations of the format 'yolo'"),
     "masks": (write_masks, "segmentation", "annotations of the format 'mask_folders'"),
     "points": (write_points, "landmarks", "annotations of the format 'coco'"),
 }
+
+
+NEEDS = {"yolo": "yaml", "hdf5": "h5py"}
 
 
 def run_script(monkeypatch: pytest.MonkeyPatch, saves: int | None = None) -> str:
@@ -154,8 +158,8 @@ def run_script(monkeypatch: pytest.MonkeyPatch, saves: int | None = None) -> str
 def test_a_killed_run_continues_at_the_same_place(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """The script for each kind of data trains; weights and results are those of a run that was not killed."""
     write, task, words = KINDS[kind]
-    if kind == "yolo":
-        pytest.importorskip("yaml")
+    if kind in NEEDS:
+        pytest.importorskip(NEEDS[kind])
     write()
     found = recognise(Path("data"), task)
     text = make_script(found, Path("train.py"))
@@ -216,6 +220,30 @@ def test_the_first_that_fits_is_taken_and_the_others_are_named() -> None:
     assert found.task == "classification"
     assert found.others[0] == "data for regression (--task regression)"
     assert "a folder of classes" in found.others
+
+
+def test_shards_are_one_store() -> None:
+    """A folder of files that a kind reads together."""
+    write_classes("photos")
+    Path("data").mkdir()
+    ps.convert("photos", "data/set.tar", to_options={"shard_records": 5})
+
+    found = recognise(Path("data"))
+
+    assert found.records == COUNT
+    assert (found.form.path, found.others) == (Path("data"), ())
+
+
+@pytest.mark.parametrize("name", ["data/labels.csv", "data/images"])
+def test_a_file_or_a_folder_is_given(name: str) -> None:
+    """A table alone is recognised; a folder of images without classes is not."""
+    write_table()
+
+    if name.endswith(".csv"):
+        assert recognise(Path(name)).form.path == Path(name)
+    else:
+        with pytest.raises(ArgumentError, match="records have no classes"):
+            recognise(Path(name))
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from penstock.doctor.watching.recording import Recording
 from penstock.doctor.watching.script import Ending
 from penstock.doctor.watching.watcher import Watcher
 from penstock.errors import PenstockError
+from penstock.progress import can_draw
 
 __all__ = ["ScriptReport", "exit_code"]
 
@@ -195,7 +196,7 @@ def _end_workers(watch: LoaderWatch) -> None:
 
 
 def _choose_progress() -> Callable[[str], None] | None:
-    return _show_progress if sys.stderr.isatty() else None
+    return _show_progress if can_draw(sys.stderr) else None
 
 
 def _show_progress(line: str) -> None:
@@ -204,5 +205,5 @@ def _show_progress(line: str) -> None:
 
 
 def _clear_progress() -> None:
-    if sys.stderr.isatty():
+    if can_draw(sys.stderr):
         sys.stderr.write("\r\x1b[K")
