@@ -94,7 +94,7 @@ def teardown(namespace: dict[str, Any]) -> None:
 
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser(), SkipParser()],
-    patterns=["README.md", "docs/*.md", "docs/howto/*.md", "docs/traps/*.md"],
+    patterns=["README.md", "docs/*.md", "docs/howto/*.md", "docs/problems/*.md"],
     path=str(ROOT),
     setup=setup,
     teardown=teardown,

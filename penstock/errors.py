@@ -25,11 +25,13 @@
     └── StallError               (TimeoutError, RuntimeError)   no batch arrived within the limit
 
 Each class also subclasses the built-in exception that a user of ``torch.utils.data`` would catch. Errors can be
-pickled with their attributes. This module imports nothing of penstock.
+pickled with their attributes. The last note of each, which ends its traceback, names the page that explains it. This
+module imports nothing of penstock.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 __all__ = [
@@ -54,7 +56,14 @@ __all__ = [
     "StoreNotFoundError",
     "UnsupportedImageError",
     "WorkerError",
+    "name_page",
 ]
+
+
+def name_page(kind: type[PenstockError]) -> str:
+    """The page that explains errors of a class: its name, or that of its nearest base in this module, in kebab case."""
+    name = next(base.__name__ for base in kind.__mro__ if base.__module__ == __name__)
+    return re.sub("(?<=[a-z])(?=[A-Z])", "-", name.removesuffix("Error")).lower()
 
 
 class PenstockError(Exception):
@@ -79,6 +88,24 @@ class PenstockError(Exception):
         """Add where it happened, as an outer layer knows it (store, key, index, worker); present values are kept."""
         self.where = {**{k: v for k, v in where.items() if v is not None}, **self.where}
         return self
+
+    @property
+    def __notes__(self) -> list[str]:
+        """A new list: the notes of :meth:`add_note`, and the line that names the page of the error."""
+        notes = [*self.__dict__.get("__notes__", ())]
+        line = f"More: penstock explain {name_page(type(self))}"
+        # Where another process or torch's loader put a traceback into the error, the line ends it already.
+        return notes if (notes[-1] if notes else self.message).rstrip().endswith(line) else [*notes, line]
+
+    @__notes__.setter
+    def __notes__(self, notes: list[str]) -> None:
+        self.__dict__["__notes__"] = [*notes]
+
+    def add_note(self, note: str, /) -> None:
+        """Add a note to the traceback, as :meth:`BaseException.add_note`."""
+        if not isinstance(note, str):
+            raise TypeError(f"note must be a str, not '{type(note).__name__}'")
+        self.__dict__.setdefault("__notes__", []).append(note)
 
     def __str__(self) -> str:
         if not self.where:

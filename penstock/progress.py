@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from rich.progress import Task
     from rich.text import Text
 
-__all__ = ["ProgressReporter", "make_reporter", "show_progress"]
+__all__ = ["ProgressReporter", "can_draw", "make_reporter", "show_progress"]
 
 ProgressReporter = Callable[[int, int, int], None]
 """``report(done, total, nbytes)``: number of records done, of all records, and of bytes done."""
@@ -35,11 +36,16 @@ def make_reporter(
 def show_progress(what: str, stream: TextIO | None = None, unit: str = "records") -> Iterator[ProgressReporter]:
     """Show progress on ``stream`` (by default standard error) while the body runs; yields the function to call."""
     stream = sys.stderr if stream is None else stream
-    if not stream.isatty():
+    if not can_draw(stream):
         yield _write_lines(what, stream, unit)
         return
     with _draw_bar(what, stream, unit) as report:
         yield report
+
+
+def can_draw(stream: TextIO) -> bool:
+    """Whether a stream is a terminal that can go back in a line, as a bar does."""
+    return stream.isatty() and os.environ.get("TERM") not in {"dumb", "unknown"}
 
 
 def _format_rates(done: float, nbytes: int, seconds: float, unit: str) -> str:

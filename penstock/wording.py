@@ -1,4 +1,4 @@
-"""Words of messages: counts with their nouns, and text of a store that is safe for a terminal.
+"""Words of messages: counts with their nouns, text of a store that is safe for a terminal, results as JSON.
 
 A key or a class name may contain any character. If printed as it is, an escape sequence changes the terminal, a newline
 forges a line of output, and a lone surrogate (from a file name that is not UTF-8) cannot be written.
@@ -6,7 +6,11 @@ forges a line of output, and a lone surrogate (from a file name that is not UTF-
 
 from __future__ import annotations
 
-__all__ = ["counted", "escape_unprintable", "format_bytes"]
+import dataclasses
+import math
+from collections.abc import Mapping
+
+__all__ = ["counted", "escape_unprintable", "format_bytes", "to_plain"]
 
 
 def counted(number: int, noun: str) -> str:
@@ -51,3 +55,23 @@ def escape_unprintable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def to_plain(value: object) -> object:
+    """The value as ``json.dumps`` takes it.
+
+    Dataclasses, named tuples and mappings become dicts, arrays and other sequences lists, numbers that are not finite
+    None, and other objects text. What has a method ``to_json`` is asked for that.
+    """
+    for name in ("to_json", "_asdict", "tolist"):
+        if (convert := getattr(value, name, None)) is not None and not isinstance(value, type):
+            return to_plain(convert())
+    if dataclasses.is_dataclass(value):
+        return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): to_plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [to_plain(each) for each in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int) else str(value)

@@ -59,6 +59,13 @@ def run_program(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
 
 
+def assert_is_one_sentence(errors: str, page: str) -> None:
+    """One line that begins with the program's name, and the line that names the page."""
+    sentence, more = errors.splitlines()
+    assert sentence.startswith("penstock: ")
+    assert more == f"More: penstock explain {page}"
+
+
 def test_pack_says_what_it_did(photos: Path, tmp_path: Path) -> None:
     """A pack is three lines on standard output, and nothing else where there is no terminal."""
     done = run_program("pack", photos, tmp_path / "p.lmdb")
@@ -129,7 +136,7 @@ def test_classes_that_do_not_fit_are_wrong_usage(photos: Path, tmp_path: Path) -
     done = run("pack", photos, tmp_path / "p.lmdb", "--classes", "cats,lions")
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert len(done.stderr.splitlines()) == 1
+    assert_is_one_sentence(done.stderr, "argument")
     assert "'dogs'" in done.stderr
     assert not (tmp_path / "p.lmdb").exists()
 
@@ -198,10 +205,11 @@ def test_refused_files_stand_on_lines_of_their_own(photos: Path, tmp_path: Path)
 
     done = run("pack", photos, tmp_path / "p.lmdb")
 
-    first, *others = done.stderr.splitlines()
+    first, *others, page = done.stderr.splitlines()
     assert first.startswith("penstock: 1 of the source's files cannot be packed")
     assert first.endswith(f"[store='files://{photos}']:")
     assert others == ["  cats/empty.jpg: the file is empty"]
+    assert page == "More: penstock explain pack"
 
 
 def test_what_is_left_out_is_told_by_reason(photos: Path, tmp_path: Path) -> None:
@@ -271,7 +279,7 @@ def test_a_sheet_that_cannot_be_is_one_line(photos: Path, tmp_path: Path, name: 
     done = run("info", photos, "--sheet", tmp_path / name)
 
     assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
+    assert_is_one_sentence(done.stderr, "argument")
     assert words in done.stderr
 
 
@@ -322,7 +330,7 @@ def test_show_names_errors_of_the_file(photos: Path, tmp_path: Path, value: str,
     done = run("show", photos, "--augment", tmp_path / value, "--output", tmp_path / "sheet.png")
 
     assert (done.returncode, done.stdout) == (status, "")
-    assert len(done.stderr.splitlines()) == 1
+    assert_is_one_sentence(done.stderr, "argument" if status == 2 else "sample")
     assert words in done.stderr
     assert not (tmp_path / "sheet.png").exists()
 
@@ -350,7 +358,7 @@ def test_missing_store_is_one_line(command: str, tmp_path: Path) -> None:
     done = run(command, tmp_path / "nothing")
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert len(done.stderr.splitlines()) == 1
+    assert_is_one_sentence(done.stderr, "store-not-found")
     assert str(tmp_path / "nothing") in done.stderr
 
 

@@ -67,12 +67,12 @@ def test_the_libraries_in_the_documentation_have_the_pinned_versions() -> None:
 
 
 def test_data_files_are_in_the_wheel() -> None:
-    """What is read from the package at run time, such as kernels, is in it and not excluded."""
+    """What is read from the package at run time, such as kernels and pages of errors, is in it and not excluded."""
     excluded = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["maturin"]["exclude"]
-    suffixes = {".cu", ".h"}
+    suffixes = {".cu", ".h", ".md", ".txt"}
     files = [path.relative_to(ROOT) for path in (ROOT / "penstock").rglob("*") if path.suffix in suffixes]
 
-    assert {path.name for path in files} >= {"decode.cu", "grid.h"}
+    assert {path.name for path in files} >= {"decode.cu", "grid.h", "corrupt-record.md", "training.py.txt"}
     assert [path for path in files if any(path.match(pattern) for pattern in excluded)] == []
 
 

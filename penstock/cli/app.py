@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from penstock.cli.printing import print_error, print_line
-from penstock.errors import ArgumentError, PenstockError
+from penstock.errors import ArgumentError, PenstockError, StoreError, name_page
 
 __all__ = ["FAILED", "INTERRUPTED", "USAGE", "app", "main", "resumable"]
 
@@ -20,7 +21,7 @@ INTERRUPTED: Final = 130
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
@@ -46,14 +47,29 @@ def options(
 
 def main() -> None:
     """Entry point of the console script and of ``python -m penstock``."""
+    _open_closed_streams()
     try:
-        app(prog_name="penstock")
-    except ArgumentError as error:
-        print_error(_format_error(error))
-        sys.exit(USAGE)
-    except PenstockError as error:
-        print_error(_format_error(error))
+        try:
+            app(prog_name="penstock")
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # who reads the output has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILED)
+    except (PenstockError, OSError) as error:  # others are a full disk, a file that cannot be written
+        ours = error if isinstance(error, PenstockError) else StoreError(str(error))
+        print_error(_format_error(ours))
+        print_line(f"More: penstock explain {name_page(type(ours))}", file=sys.stderr)
+        sys.exit(USAGE if isinstance(ours, ArgumentError) else FAILED)
+
+
+def _open_closed_streams() -> None:
+    """Open the null device where a standard stream is closed: the next file that is opened would take its place."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  # open to the end
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115  # as above
 
 
 @contextmanager

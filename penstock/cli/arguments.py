@@ -22,10 +22,12 @@ __all__ = [
     "AnnotationsOption",
     "ClassesOption",
     "FormatOption",
+    "JsonOption",
     "LayoutOption",
     "On",
     "OnOption",
     "ReportFormat",
+    "ReportOption",
     "SplitOption",
     "StoreArgument",
     "StoreOptions",
@@ -41,6 +43,11 @@ _NUMBERS: Final = re.compile(r"-?[0-9]+(?:,-?[0-9]+)+,?")
 
 ReportFormat = enum.StrEnum("ReportFormat", "TEXT JSON")
 """How a report is printed."""
+
+ReportOption = Annotated[ReportFormat, typer.Option(hidden=True, help="`json` is the same as `--json`.")]
+"""How earlier versions chose JSON."""
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")]
 
 StoreArgument = Annotated[
     str,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.cli.app import INTERRUPTED, app
-from penstock.cli.arguments import ReportFormat, StoreOptions, parse_options
+from penstock.cli.arguments import JsonOption, ReportFormat, ReportOption, StoreOptions, parse_options
 from penstock.cli.printing import print_error, print_json, print_line, print_list
 from penstock.errors import ArgumentError
 from penstock.wording import counted, format_bytes
@@ -40,7 +41,8 @@ def info(
         str | None, typer.Argument(metavar="FOLDER", help="The cache folder; by default `~/.cache/penstock/remote`.")
     ] = None,
     *,
-    report: Annotated[ReportFormat, typer.Option(help="How the report is printed.")] = ReportFormat.TEXT,
+    as_json: JsonOption = False,
+    report: ReportOption = ReportFormat.TEXT,
 ) -> None:
     """Show which stores a cache folder has: by URL and version, bytes, part of the store, last use. Asks no server."""
     from penstock.stores.remote.cache import DEFAULT_NBYTES
@@ -50,7 +52,7 @@ def info(
     stores = fold_shards(list_cached(path))
     nbytes = sum(each.nbytes for each in stores)
     free = shutil.disk_usage(path).free if path.is_dir() else None
-    if report is ReportFormat.JSON:
+    if as_json or report is ReportFormat.JSON:
         print_json({
             "folder": str(path), "nbytes": nbytes, "default_limit_nbytes": DEFAULT_NBYTES, "free_nbytes": free,
             "stores": [
@@ -76,6 +78,7 @@ def clear(
         typer.Option(metavar="AGE", help="Delete only what nobody has opened for so long, such as `7d`, `12h`, `30m`."),
     ] = None,
     cache: CacheOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Delete copies of remote stores. A running reader keeps the bytes that it has, and fetches others again."""
     from penstock.stores.remote.cached_stores import clear as run
@@ -87,6 +90,9 @@ def clear(
     before = fold_shards(list_cached(folder))
     found = run(folder, url, older_than_s=0.0 if older_than is None else _parse_age(older_than))
     deleted = [each for each in before if not each.path.exists()]
+    if as_json:
+        print_json({"nbytes": sum(each.nbytes for each in found), "stores": deleted})
+        return
     print_line(f"deleted {counted(len(deleted), 'store')}, {format_bytes(sum(each.nbytes for each in found))}")
     print_list(map(_describe, deleted), len(deleted))
 
@@ -101,6 +107,7 @@ def warm(
         typer.Option(metavar="SIZE", help="Most bytes of the cache folder, such as `200GB`; by default 50 GB."),
     ] = None,
     option: StoreOptions = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Fetch all records of a store to the cache. What is there is not fetched, so that a second run goes on.
 
@@ -122,13 +129,17 @@ def warm(
         there = sum(each.nbytes for each in list_cached(folder.path) if f"{each.url}/".startswith(f"{store.url}/"))
         missing = max(nbytes - there, 0)
         fits = "" if room >= missing else f"; the cache has room for {format_bytes(room)}, {room / missing:.0%}"
-        print_line(f"{url}: {format_bytes(nbytes)}, of which {format_bytes(missing)} are to be fetched{fits}")
+        planned = f"{url}: {format_bytes(nbytes)}, of which {format_bytes(missing)} are to be fetched{fits}"
+        print_line(planned, file=sys.stderr if as_json else None)
         try:
             with show_progress("fetching") as report:
                 warmed = run(store, folder, report)
         except KeyboardInterrupt:
             print_error("interrupted; what was fetched is kept, and the same command goes on")
             raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        print_json({"store": url, "nbytes": warmed.nbytes, "records": warmed.records, "total": warmed.total})
+        return
     print_line(f"{url}: {format_bytes(warmed.nbytes)} fetched")
     if warmed.records < warmed.total:
         print_line(

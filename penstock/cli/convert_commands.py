@@ -9,9 +9,11 @@ import typer
 from penstock.cli.app import app, resumable
 from penstock.cli.arguments import (
     ClassesOption,
+    JsonOption,
     LayoutOption,
     OnOption,
     ReportFormat,
+    ReportOption,
     StoreOptions,
     open_store,
     parse_options,
@@ -64,7 +66,8 @@ def convert(
         OnError,
         typer.Option(help="If records cannot be read or written: `raise` an error, or `skip` and list them."),
     ] = OnError.RAISE,
-    report: Annotated[ReportFormat, typer.Option(help="How the report is printed.")] = ReportFormat.TEXT,
+    as_json: JsonOption = False,
+    report: ReportOption = ReportFormat.TEXT,
     workers: Annotated[int | None, typer.Option(min=1, help="Threads that read; by default one per core.")] = None,
     on: OnOption = None,
     shard_size: Annotated[
@@ -93,8 +96,8 @@ def convert(
             overwrite=overwrite,
             progress=True,
         )
-    if report is ReportFormat.JSON:
-        print_json(result.to_json())
+    if as_json or report is ReportFormat.JSON:
+        print_json(result)
         return
     for line in result.lines():
         print_line(line)
@@ -113,6 +116,7 @@ def copy(
     *,
     option: StoreOptions = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace another store at DST.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Copy a store as it is, between this machine and object storage, and compare every byte of the copy.
 
@@ -129,5 +133,8 @@ def copy(
         files = f"{counted(len(copying.contents), 'file')}, {format_bytes(copying.nbytes)}"
         print_error(f"{files} to copy from {source.url}")
         result = copying.run(progress=True)
+    if as_json:
+        print_json(result)
+        return
     for line in result.lines():
         print_line(line)

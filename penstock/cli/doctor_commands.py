@@ -108,6 +108,7 @@ def tune(
         str | None, typer.Option(metavar="SIZE", help="Most memory for workers and batches ahead, such as 4GB.")
     ] = None,
     budget: Annotated[float, typer.Option(min=1, help="Seconds for measuring settings.")] = 30.0,
+    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the result as JSON.")] = None,
 ) -> None:
     """Find the fewest workers that feed TRAIN.py as well as any number, and print the line of code.
 
@@ -116,7 +117,7 @@ def tune(
     """
     from penstock.doctor.trials.run_options import RunOptions
 
-    options = RunOptions(steps=steps, budget_s=budget, tune=True, memory_bytes=_parse_size(memory))
+    options = RunOptions(steps=steps, budget_s=budget, tune=True, memory_bytes=_parse_size(memory), json=_name(json))
     _run(options, script, module, "tune needs a script or -m MODULE")
 
 
@@ -137,6 +138,8 @@ def _parse_size(text: str | None) -> int | None:
 
 def _name(path: Path | None) -> str | None:
     """The absolute path: the script may change the folder."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise ArgumentError(f"the folder {str(path.parent)!r} does not exist, to write {path.name!r} there")
     return None if path is None else str(path.absolute())
 
 

@@ -14,6 +14,7 @@ from penstock.cli.arguments import (
     AnnotationsOption,
     ClassesOption,
     FormatOption,
+    JsonOption,
     LayoutOption,
     OnOption,
     SplitOption,
@@ -24,7 +25,7 @@ from penstock.cli.arguments import (
     parse_options,
     parse_pairs,
 )
-from penstock.cli.printing import print_line, print_skipped
+from penstock.cli.printing import print_json, print_line, print_skipped
 from penstock.errors import ArgumentError
 from penstock.wording import counted, format_bytes
 
@@ -161,6 +162,7 @@ def pack(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the pack at DST, whether it is finished or not.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Pack the images and other fields of SRC into DST, with a checksum for each record.
 
@@ -208,6 +210,9 @@ def pack(
             on=on,
             progress=True,
         )
+    if as_json:
+        print_json(report)
+        return
     _print_packed(report, index)
     if report.resized is not None:
         _print_resized(report.resized)
@@ -246,6 +251,7 @@ def merge(
     index: Annotated[PackIndex, typer.Option(help="Copy decode indices, and create missing ones.")] = PackIndex.AUTO,
     workers: Annotated[int | None, typer.Option(min=1, help="Threads that read and check records.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the pack at DST.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Merge packs of the same fields into one, such as those that several machines packed.
 
@@ -269,7 +275,10 @@ def merge(
             overwrite=overwrite,
             progress=True,
         )
-    _print_packed(report, index)
+    if as_json:
+        print_json(report)
+    else:
+        _print_packed(report, index)
 
 
 def _print_packed(report: PackReport, index: PackIndex) -> None:
@@ -306,6 +315,7 @@ def index(
     workers: Annotated[int | None, typer.Option(min=1, help="Threads; by default one per core.")] = None,
     on: OnOption = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the indices of STORE.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Create decode indices beside STORE, so that a crop decodes only a part of its JPEG. Images are not changed.
 
@@ -315,7 +325,10 @@ def index(
 
     with resumable(overwrite=overwrite), open_store(store, classes, layout, option) as opened:
         report = run(opened, kind=kind.value, field=field, workers=workers, overwrite=overwrite, progress=True, on=on)
-    _print_indexed(report)
+    if as_json:
+        print_json(report)
+    else:
+        _print_indexed(report)
 
 
 def _format_resumed(count: int) -> str:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli.app import app
-from penstock.cli.arguments import LayoutOption, StoreOptions, open_store
+from penstock.cli.arguments import JsonOption, LayoutOption, StoreOptions, open_store
 from penstock.cli.printing import print_json, print_line
 from penstock.errors import ArgumentError
 from penstock.paths import parse_size
@@ -53,7 +52,7 @@ def plan(
     request_ms: Annotated[float, typer.Option(help="Milliseconds from a request to its answer.")] = 50.0,
     bandwidth: Annotated[str, typer.Option(metavar="SIZE", help="Bytes a second that each rank receives.")] = "100MB",
     epochs: Annotated[int, typer.Option(help="Epochs whose requests are shown.")] = 3,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    as_json: JsonOption = False,
     layout: LayoutOption = None,
     option: StoreOptions = None,
 ) -> None:
@@ -87,7 +86,7 @@ def plan(
         storage=storage,
     )
     if as_json:
-        print_json(asdict(found))
+        print_json(found)
         return
     print_line(f"{counted(count, 'sample')}, {counted(ranks, 'rank')}, batch size {batch_size:,}")
     for name, text in _describe(found):

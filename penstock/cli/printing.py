@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, TextIO
 
-from penstock.wording import counted, escape_unprintable
+from penstock.wording import counted, escape_unprintable, to_plain
 
 if TYPE_CHECKING:
     from penstock.stores.base import Skipped
@@ -30,10 +30,14 @@ def print_error(message: str) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print a value as JSON. If it contains characters that a terminal would interpret, the JSON is ASCII."""
-    text = json.dumps(value, ensure_ascii=False, indent=2)
+    """Print a value as JSON. If it contains characters that a terminal would interpret, the JSON is ASCII.
+
+    Reports (dataclasses and named tuples) become objects, other objects text, and numbers that are not finite null.
+    """
+    plain = to_plain(value)
+    text = json.dumps(plain, ensure_ascii=False, indent=2, allow_nan=False)
     if not text.replace("\n", "").isprintable():
-        text = json.dumps(value, indent=2).replace("\x7f", "\\u007f")
+        text = json.dumps(plain, indent=2, allow_nan=False).replace("\x7f", "\\u007f")
     print(text)
 
 

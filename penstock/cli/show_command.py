@@ -12,6 +12,7 @@ import typer
 from penstock.cli.app import app
 from penstock.cli.arguments import (
     ClassesOption,
+    JsonOption,
     LayoutOption,
     StoreArgument,
     StoreOptions,
@@ -19,7 +20,7 @@ from penstock.cli.arguments import (
     parse_pairs,
     print_reading,
 )
-from penstock.cli.printing import print_line
+from penstock.cli.printing import print_json, print_line
 from penstock.cli.user_files import load_object, name_user_errors
 from penstock.errors import ArgumentError
 
@@ -70,6 +71,7 @@ def show(
     classes: ClassesOption = None,
     layout: LayoutOption = None,
     option: StoreOptions = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Draw samples of STORE with their boxes, class names, keypoints and masks, before and after augmentation."""
     from penstock.view.canvas import check_output, refuse_existing
@@ -100,6 +102,9 @@ def show(
             tile=tile,
             progress=True,
         )
+    if as_json:
+        print_json({"file": output, "width": sheet.width, "height": sheet.height})
+        return
     print_line(f"{output}: {sheet.width} x {sheet.height} pixels")
 
 

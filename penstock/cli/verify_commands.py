@@ -12,8 +12,10 @@ from penstock.cli.arguments import (
     AnnotationsOption,
     ClassesOption,
     FormatOption,
+    JsonOption,
     LayoutOption,
     ReportFormat,
+    ReportOption,
     SplitOption,
     StoreOptions,
     parse_class_names,
@@ -45,7 +47,8 @@ def verify(
     format: FormatOption = None,  # noqa: A002  # the name of the option
     split: SplitOption = None,
     classes: ClassesOption = None,
-    report: Annotated[ReportFormat, typer.Option(help="How the report is printed.")] = ReportFormat.TEXT,
+    as_json: JsonOption = False,
+    report: ReportOption = ReportFormat.TEXT,
     layout: LayoutOption = None,
     option: StoreOptions = None,
 ) -> None:
@@ -54,20 +57,21 @@ def verify(
     With `--annotations`, check these: print images, objects and classes with their counts, and what is wrong, by reason
     and by file. The exit code is 1 if there are problems.
     """
+    as_json = as_json or report is ReportFormat.JSON
     if annotations is not None:
         if source is not None or layout is not None:
             raise ArgumentError("--source and --layout are for stores; --annotations has neither")
-        _verify_annotations(store, annotations, format, split, parse_class_names(classes), option, report)
+        _verify_annotations(store, annotations, format, split, parse_class_names(classes), option, as_json=as_json)
         return
     if store is None:
         raise ArgumentError("verify needs a store, or --annotations")
     if format is not None or split is not None:
         raise ArgumentError("--format and --split are for --annotations")
-    _verify_store(store, source, layout, parse_options(option, classes), report)
+    _verify_store(store, source, layout, parse_options(option, classes), as_json=as_json)
 
 
 def _verify_store(
-    store: str, source: str | None, layout: str | None, options: dict[str, object], report: ReportFormat
+    store: str, source: str | None, layout: str | None, options: dict[str, object], *, as_json: bool
 ) -> None:
     from penstock import stores
     from penstock.pack import verify as run
@@ -81,7 +85,7 @@ def _verify_store(
             print_reading(opened, past_cache=True)
     result = run(target, source, progress=True, layout=layout, **options)
     count = len(result.problems)
-    if report is ReportFormat.JSON:
+    if as_json:
         problems = [{"reason": each.reason, "key": each.key, "index": each.index} for each in result.problems]
         print_json({"ok": result.ok, "store": result.store, "records": result.records, "problems": problems})
     elif result.ok:
@@ -103,15 +107,16 @@ def _verify_annotations(
     split: str | None,
     classes: list[str] | None,
     option: list[str] | None,
-    report: ReportFormat,
+    *,
+    as_json: bool,
 ) -> None:
     from penstock.annotations import read
     from penstock.annotations.summary import AnnotationSummary
 
     found = read(annotations, format or "auto", images, "skip", classes=classes, split=split, **parse_options(option))
     summary = AnnotationSummary.of(found)
-    if report is ReportFormat.JSON:
-        print_json(summary.to_json())
+    if as_json:
+        print_json(summary)
     else:
         for line in summary.lines():
             print_line(line)

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.cli.app import app
-from penstock.cli.arguments import ClassesOption, LayoutOption, StoreArgument, StoreOptions, open_store, print_reading
+from penstock.cli.arguments import (
+    ClassesOption,
+    JsonOption,
+    LayoutOption,
+    StoreArgument,
+    StoreOptions,
+    open_store,
+    print_reading,
+)
 from penstock.cli.printing import print_json, print_line
 from penstock.errors import ArgumentError
 from penstock.wording import counted, escape_unprintable, format_bytes
@@ -27,7 +35,7 @@ _CLASSES_SHOWN: Final = 20
 def info(
     store: StoreArgument,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    as_json: JsonOption = False,
     sheet: Annotated[
         Path | None, typer.Option(help="Also draw samples with their labels to this file: .png, .jpg or .webp.")
     ] = None,
@@ -43,7 +51,7 @@ def info(
         print_reading(opened, SAMPLED)
         summary = view.info(opened)
         if as_json:
-            print_json(summary.to_json())
+            print_json(summary)
         else:
             _print_info(summary)
         if sheet is not None:
@@ -78,6 +86,7 @@ def split(
     ] = None,
     layout: LayoutOption = None,
     option: StoreOptions = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Split the records of STORE into parts, and show how often each value is in each part."""
     from penstock.datasets import split as run
@@ -89,8 +98,14 @@ def split(
     with open_store(store, None, layout, option) as opened:
         named = numbers if given is None else dict(zip(given, numbers, strict=True))
         found = run(opened, named, by=by, groups=groups, seed=seed)
-    for line in found.report().split("\n"):
-        print_line(line)
+    if as_json:
+        print_json({
+            "seed": found.seed, "by": found.by, "groups": found.groups, "fingerprint": found.fingerprint,
+            "counts": found.counts, "histograms": found.histograms,
+        })  # fmt: skip
+    else:
+        for line in found.report().split("\n"):
+            print_line(line)
     if output is not None:
         found.write(output)
         print_line(f"{output}: written", file=sys.stderr)

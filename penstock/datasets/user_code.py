@@ -35,6 +35,8 @@ def is_user_file(name: str) -> bool:
     """Whether the code of a file (``co_filename``) is the user's own."""
     if name.startswith("<"):
         return name.startswith(("<ipython", "<stdin", "<doctest", "<string"))
+    if name.endswith(".md"):
+        return True  # an example of documentation is code as users write it, also of the pages within penstock
     path = Path(name).resolve()
     if {"site-packages", "dist-packages"} & set(path.parts):
         return False

@@ -99,7 +99,7 @@ def test_with_a_device_tensors_say_where_they_are(folder: Path, monkeypatch: pyt
 
 def read_page(rule: str) -> list[str]:
     """The examples of a page: wrong code, right code."""
-    page = Path(__file__).resolve().parents[2] / "docs" / "traps" / f"{rule}.md"
+    page = Path(__file__).resolve().parents[2] / "penstock" / "explain" / "pages" / f"{rule}.md"
     return re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
 
 

@@ -57,17 +57,18 @@ def test_advice_shows_prediction_measurement_and_code() -> None:
     assert "3. pack the dataset\n     predicted +6%, measured not tried" in text
 
 
-def test_nothing_to_gain_takes_two_statements() -> None:
-    """A healthy script gets the verdict and its speeds, and no tables."""
+def test_nothing_to_gain_takes_three_statements() -> None:
+    """A healthy script gets the verdict, its speeds and the page of the verdict, and no tables."""
     text = format_report(make_healthy(), width=400)
 
-    first, second = text.splitlines()
+    first, second, page = [line for line in text.splitlines() if line]
     assert first.startswith("There is nothing to gain")
     assert second == "Samples/s: delivered 1,020, trainer 1,024, loader alone 2,200. Waiting: 0.4%."
+    assert page == "More: penstock explain limit-none"
 
 
 def test_a_finding_is_shown_although_nothing_can_be_gained() -> None:
-    """Two statements are all only where there is nothing else to say."""
+    """Three statements are all only where there is nothing else to say."""
     healthy = make_healthy()
     healthy.findings = make_diagnosis().findings
 

@@ -291,7 +291,7 @@ def test_a_script_with_workers_from_end_to_end(tmp_path: Path) -> None:
         assert Path(each["file"]) == tmp_path / "train.py"
         assert (Path(__file__).resolve().parents[2] / each["page"]).exists()
         assert f"[{rule}]" in report["text"]
-        assert f"see {each['page']}" in report["text"]
+        assert f"More: penstock explain {rule}" in report["text"]
         assert f"file=train.py,line={each['line']},title=penstock doctor%3A {rule}" in report["output"]
     assert traps["tensor-copies"]["severity"] == "warning"
     assert "in which one worker makes a batch" in traps["tensor-copies"]["cost"]
@@ -364,6 +364,6 @@ def test_reports_have_the_cost_and_the_page() -> None:
     annotation = list(list_annotations(diagnosis))[1]
 
     assert "costs 2 ms a step" in text
-    assert "see docs/traps/blocking-copy.md" in text
+    assert "More: penstock explain blocking-copy" in text
     assert annotation.startswith("::warning file=/x/train.py,line=3,title=penstock doctor%3A blocking-copy::")
-    assert "Costs 2 ms a step.%0ASee docs/traps/blocking-copy.md" in annotation
+    assert "Costs 2 ms a step.%0AMore: penstock explain blocking-copy" in annotation

@@ -60,7 +60,7 @@ class Finding:
     @property
     def page(self) -> str:
         """The path of the page of the rule, in penstock's source."""
-        return f"docs/traps/{self.rule}.md"
+        return f"penstock/explain/pages/{self.rule}.md"
 
     def __str__(self) -> str:
         lines = [f"{self.severity}: {self.where}  [{self.rule}]"]
@@ -68,7 +68,7 @@ class Finding:
             lines += textwrap.wrap(
                 text, 100, initial_indent=mark, subsequent_indent=" " * len(mark), break_on_hyphens=False
             )
-        return "\n".join(lines)
+        return "\n".join([*lines, f"  More: penstock explain {self.rule}"])
 
 
 def name_lines(function: str, file: str, lines: Iterable[int]) -> str:

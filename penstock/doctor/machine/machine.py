@@ -25,7 +25,7 @@ from penstock.doctor.machine.process_counters import list_children, read_counter
 from penstock.doctor.machine.system_counters import ProcessorTimes
 from penstock.doctor.machine.system_files import SystemFiles
 
-__all__ = ["describe_machine", "measure_speed"]
+__all__ = ["PACKAGES", "describe_machine", "describe_memory", "describe_processor", "measure_speed"]
 
 PACKAGES: Final = {
     "numpy": "numpy", "torch": "torch", "torchvision": "torchvision", "pillow": "PIL", "opencv-python": "cv2",
@@ -94,12 +94,12 @@ def describe_machine(
     """
     files = SystemFiles() if files is None else files
     group = find_control_group(files)
-    memory = _describe_memory(files, group)
+    memory = describe_memory(files, group)
     before = _read_busy(files)
     available = files.read_pairs("/proc/meminfo").get("MemAvailable", 1 << 31)
     speed = measure_speed(1 << 26 if available > 1 << 30 else 1 << 23)
     return {
-        "processor": _describe_processor(files),
+        "processor": describe_processor(files),
         "speed": speed,
         "control_group": group.describe(),
         "load": _describe_load(files, before),
@@ -112,7 +112,8 @@ def describe_machine(
     }
 
 
-def _describe_processor(files: SystemFiles) -> dict[str, object]:
+def describe_processor(files: SystemFiles) -> dict[str, Any]:
+    """``processor`` of :func:`describe_machine`."""
     text = files.read("/proc/cpuinfo") or ""
     clocks = [float(mhz) for mhz in re.findall(r"^cpu MHz\s*:\s*([0-9.]+)", text, re.MULTILINE)]
     packages, cores = (re.findall(rf"^{name} id\s*:\s*(\d+)$", text, re.MULTILINE) for name in ("physical", "core"))
@@ -154,7 +155,8 @@ def _read_busy(files: SystemFiles) -> tuple[float, float] | None:
     return times.busy_s - sum(each[1]["cpu_ns"] for each in found if each is not None) / 1e9, now_s
 
 
-def _describe_memory(files: SystemFiles, group: ControlGroup) -> dict[str, object]:
+def describe_memory(files: SystemFiles, group: ControlGroup) -> dict[str, object]:
+    """``memory`` of :func:`describe_machine`."""
     pairs = files.read_pairs("/proc/meminfo")
     total, limit = pairs.get("MemTotal"), group.memory_limit()
     huge = re.search(r"\[(\w+)\]", files.read("/sys/kernel/mm/transparent_hugepage/enabled") or "")

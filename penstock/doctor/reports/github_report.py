@@ -60,7 +60,7 @@ def _annotate(finding: Finding) -> str:
     text = f"{finding.where}: {finding.what}\n{finding.advice}"
     if finding.cost:
         text += f"\nCosts {finding.cost}."
-    text += f"\nSee {finding.page}"
+    text += f"\nMore: penstock explain {finding.rule}"
     where = _find_place(finding)
     return _format_command(_LEVELS[finding.severity], text, **where, title=f"penstock doctor: {finding.rule}")
 

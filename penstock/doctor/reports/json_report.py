@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
-import math
 import os
 import secrets
 from collections.abc import Iterator, Mapping
@@ -23,6 +22,7 @@ from penstock.doctor.judge.diagnosis import VERDICTS, Advice
 from penstock.doctor.reports.text_report import Diagnosis
 from penstock.doctor.watching.recording import Recording
 from penstock.errors import ArgumentError
+from penstock.wording import to_plain
 
 __all__ = ["FORMAT", "VERSION", "compare", "open_new", "read_json", "to_json", "write_json"]
 
@@ -68,13 +68,13 @@ def to_json(diagnosis: Diagnosis) -> dict[str, Any]:
         "machine": recording.machine,
         "others": recording.others,
     }  # fmt: skip
-    plain = _to_plain(report)
+    plain = to_plain(report)
     assert isinstance(plain, dict), "a dict stays a dict"
     return plain
 
 
-def write_json(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
-    """Write :func:`to_json` to a file; it is there whole, or not at all.
+def write_json(result: object, path: str | os.PathLike[str]) -> None:
+    """Write a result to a file, a diagnosis as :func:`to_json`; the file is there whole, or not at all.
 
     Raises
     ------
@@ -82,7 +82,8 @@ def write_json(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
         If the file cannot be written.
     """
     with open_new(path) as file:
-        file.write(json.dumps(to_json(diagnosis), indent=1, allow_nan=False) + "\n")
+        plain = to_json(result) if isinstance(result, Diagnosis) else to_plain(result)
+        file.write(json.dumps(plain, indent=1, allow_nan=False) + "\n")
 
 
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -200,18 +201,3 @@ def _summarize(times_ns: npt.NDArray[np.int64]) -> dict[str, float] | None:
 
 def _mean(values: npt.NDArray[np.int64]) -> float | None:
     return float(values.mean()) if len(values) else None
-
-
-def _to_plain(value: object) -> object:
-    """The value with Python's own numbers, finite or None."""
-    if isinstance(value, Mapping):
-        return {str(name): _to_plain(each) for name, each in value.items()}
-    if isinstance(value, np.ndarray):
-        return _to_plain(value.tolist())
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_to_plain(each) for each in value]
-    if isinstance(value, np.generic):
-        return _to_plain(value.item())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, (bool, int, str)) else str(value)

@@ -32,6 +32,7 @@ from penstock.doctor.watching.recording import Recording
 from penstock.doctor.watching.script import Ending
 from penstock.doctor.watching.watcher import Watcher
 from penstock.errors import PenstockError
+from penstock.progress import can_draw
 
 __all__ = ["ScriptReport", "exit_code"]
 
@@ -114,7 +115,11 @@ class ScriptReport:
             return ending.code
         if self.options.rerun:
             rerun_with_advice(self.diagnosis, self.options, self.target)
-        self._write(self.diagnosis, self.recording)
+        try:
+            self._write(self.diagnosis, self.recording)
+        except OSError as error:  # of a file that was asked for; the text is printed before
+            sys.stderr.write(f"penstock doctor: the report cannot be written: {error}\n")
+            return ending.code or 1
         return ending.code or exit_code(self.diagnosis, self.options.fail_if_waiting)
 
     def _diagnose(self, recording: Recording, chosen: LoaderWatch, ending: Ending) -> Diagnosis:
@@ -135,7 +140,9 @@ class ScriptReport:
         except PenstockError as error:
             self.lines, self.failed = f"penstock doctor: {error}\n", True
         else:
-            self.lines = f"\n{tuning}\n"
+            self.lines = f"\n{tuning}\nMore: penstock explain limit-workers\n"
+            if self.options.json is not None:
+                write_json(tuning, self.options.json)
 
     def _write(self, diagnosis: Diagnosis, recording: Recording) -> None:
         options = self.options
@@ -189,7 +196,7 @@ def _end_workers(watch: LoaderWatch) -> None:
 
 
 def _choose_progress() -> Callable[[str], None] | None:
-    return _show_progress if sys.stderr.isatty() else None
+    return _show_progress if can_draw(sys.stderr) else None
 
 
 def _show_progress(line: str) -> None:
@@ -198,5 +205,5 @@ def _show_progress(line: str) -> None:
 
 
 def _clear_progress() -> None:
-    if sys.stderr.isatty():
+    if can_draw(sys.stderr):
         sys.stderr.write("\r\x1b[K")

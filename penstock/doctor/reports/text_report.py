@@ -90,8 +90,8 @@ def format_report(diagnosis: Diagnosis, *, width: int = 80) -> str:
     Returns
     -------
     str
-        Without a newline at the end. If nothing can be gained and there is nothing else to say, two statements: the
-        verdict, and the speeds.
+        Without a newline at the end. If nothing can be gained and there is nothing else to say, three statements: the
+        verdict, the speeds, and the page of the verdict.
     """
     is_brief = diagnosis.verdict.stage in {"none", "step"} and not diagnosis.advice
     parts = [
@@ -102,6 +102,7 @@ def format_report(diagnosis: Diagnosis, *, width: int = 80) -> str:
         _list_findings(diagnosis.findings, width),
         _list_ranks(diagnosis, width),
         _list_notes(diagnosis, width),
+        [f"More: penstock explain limit-{diagnosis.verdict.stage}"],
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
 
@@ -227,7 +228,7 @@ def _list_findings(findings: Sequence[Finding], width: int) -> list[str]:
         if each.cost:
             lines += _wrap(f"costs {each.cost}", width, "    ")
         lines += _wrap(f"-> {each.advice}", width, "    ", "       ")
-        lines.append(f"       see {each.page}")
+        lines.append(f"       More: penstock explain {each.rule}")
     return lines
 
 

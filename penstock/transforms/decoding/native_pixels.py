@@ -27,6 +27,7 @@ __all__ = [
     "decode_values",
     "decode_with_pillow",
     "in_mode",
+    "list_processor_features",
     "refuse_broken",
     "repair_or_raise",
 ]
@@ -78,6 +79,11 @@ def decode_natively(
     if is_jpeg and mode != form.mode:
         return in_mode(pixels, encoded, form.mode)
     return to_sixteen(pixels) if form.mode == "I;16" else pixels
+
+
+def list_processor_features() -> list[str]:
+    """Features of the processor that the native core uses; empty where its kernels are portable code."""
+    return _native.features()
 
 
 def _read_samples(encoded: bytes, region: Region | None, max_pixels: int, max_nbytes: int, mode: str) -> Array:
