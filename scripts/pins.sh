@@ -19,5 +19,7 @@ compile frameworks --constraint requirements/dev.txt --constraint requirements/t
 # Installed into separate environments, before the packages of .venv (scripts/setup.py).
 compile clients --constraint requirements/dev.txt --constraint requirements/torch.txt \
   --constraint requirements/frameworks.txt --excludes <(printf '%s\n' torch torchvision opencv-python) "$@"
+compile site --constraint requirements/dev.txt --constraint requirements/torch.txt \
+  --constraint requirements/frameworks.txt "$@"
 compile wheels --constraint requirements/dev.txt "$@"
 compile composer --excludes <(printf '%s\n' torch torchvision) "$@"
