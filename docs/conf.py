@@ -30,10 +30,19 @@ release = version = penstock.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
 root_doc = "docs/index"
 include_patterns = ["docs/**", "benches/results/*.md", *(f"{page}.md" for page in structure.CHILDREN["docs/project"])]
-include_patterns += ["ARCHITECTURE.md"]
+include_patterns += ["ARCHITECTURE.md", "penstock/explain/pages/*.md"]
 exclude_patterns = [
-    *(".*", "target", "site", "penstock", "native", "tests", "examples", "scripts", "requirements"),
-    *("dist", "shared", "benches/peers", "benches/planted", "docs/_*", "docs/reference/examples", "**/__pycache__"),
+    *(".*", "target", "site", "native", "tests", "examples", "scripts", "requirements"),
+    *(
+        "dist",
+        "shared",
+        "benches/peers",
+        "benches/planted",
+        "docs/_*",
+        "docs/problems",
+        "docs/reference/examples",
+        "**/__pycache__",
+    ),
 ]
 nitpicky = True
 # Names of torch, NumPy and Python, to which nothing is linked offline, and descriptions of types in words.
@@ -63,6 +72,7 @@ html_css_files = ["penstock.css"]
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False
+html_show_search_summary = False  # from files, a page may not read another one
 html_last_updated_fmt = None
 html_context = {"default_mode": "auto"}
 html_theme_options = {
@@ -75,6 +85,7 @@ html_theme_options = {
     "show_prev_next": True,
     "show_toc_level": 2,
     "navigation_with_keys": False,
+    "collapse_navigation": True,
     "search_bar_text": "Search",
 }
 html_sidebars = {"docs/index": []}

@@ -20,7 +20,7 @@ CHILDREN: Final[dict[str, tuple[str, ...]]] = {
         "docs/start",
         "docs/tutorials/index",
         "docs/howto/index",
-        "docs/problems/index",
+        "penstock/explain/pages/index",
         "docs/reference/index",
         "docs/how-it-works",
         "docs/decisions/README",
@@ -50,10 +50,11 @@ CHILDREN: Final[dict[str, tuple[str, ...]]] = {
         "docs/check",
         "docs/traps/*",
     ),
-    "docs/problems/index": ("docs/problems/*",),
+    "penstock/explain/pages/index": ("penstock/explain/pages/*",),
     "docs/reference/index": (
         "docs/reference/api/by-task",
         "docs/reference/api/packages/*",
+        "docs/reference/api/command",
         "docs/reference/api/native",
     ),
     "docs/how-it-works": ("ARCHITECTURE", "docs/performance", "docs/scaled-decoding"),
@@ -76,7 +77,8 @@ STANDING_FOR: Final = {
     "docs": "docs/index.md",
     "docs/decisions": "docs/decisions/README.md",
     "docs/traps": "docs/check.md",
-    "docs/problems": "docs/problems/index.md",
+    "docs/problems": "penstock/explain/pages/index.md",
+    "penstock/explain/pages": "penstock/explain/pages/index.md",
     "docs/tutorials": "docs/tutorials/index.md",
     "docs/howto": "docs/howto/index.md",
     "benches/results": "docs/benchmarks.md",
@@ -117,14 +119,15 @@ def add_toctree(page: str, text: str, found: Iterable[str]) -> str:
 def mend_links(page: str, text: str) -> str:
     """The text of a page whose links to folders lead to the pages that stand for them.
 
-    On pages below ``docs/problems``, a link to a folder on disk elsewhere, all links are made absolute.
+    ``docs/problems`` is a link to the folder of the pages of errors: their links to other pages begin there.
     """
+    folder = posixpath.dirname(page)
 
     def replace(match: re.Match[str]) -> str:
-        target, anchor = posixpath.normpath(posixpath.join(posixpath.dirname(page), match[1])), match[2] or ""
-        if target in STANDING_FOR:
-            return f"](/{STANDING_FOR[target]}{anchor})"
-        is_linked = page.startswith("docs/problems/") and not target.startswith("..")
-        return f"](/{target}{anchor})" if is_linked else match[0]
+        link, anchor = match[1], match[2] or ""
+        is_problem = folder == "penstock/explain/pages" and link.startswith("../") and not link.startswith("../../../")
+        target = posixpath.normpath(posixpath.join("docs/problems" if is_problem else folder, link))
+        target = STANDING_FOR.get(target, target if is_problem else "")
+        return f"](/{target}{anchor})" if target else match[0]
 
     return re.sub(r"\]\(([\w.][\w./-]*)(#[\w-]+)?\)", replace, text)
