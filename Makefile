@@ -11,7 +11,7 @@ RUNNERS = -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) --maxprocesse
 # pytest's 5, "no test was collected", is right where ARGS choose tests of one environment only.
 NONE_CHOSEN = $(if $(ARGS),|| [ $$? -eq 5 ])
 
-.PHONY: help install demo check test test-slow test-clients test-emulated wheels test-wheels fuzz fuzz-torch bench docs sheet pins format
+.PHONY: help install demo check test test-slow test-clients test-emulated wheels test-wheels fuzz fuzz-torch bench docs site sheet pins format
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -68,6 +68,13 @@ test-wheels: wheels  ## install this machine's wheel without Rust and run README
 docs:  ## run every example in README.md and docs/
 	$(SETUP) --frameworks
 	$(V)/python -m pytest README.md docs $(ARGS)
+
+site:  ## the documentation as a site, in site/: spelling, pages, every example, and a look at each page in Chromium
+	$(SETUP) --site
+	.venv-site/bin/codespell *.md changelog.d docs examples benches penstock
+	rm -rf site
+	.venv-site/bin/sphinx-build --quiet --fail-on-warning --keep-going --jobs auto --fresh-env -d docs/_build -c docs . site
+	.venv-site/bin/python -m pytest tests/site $(ARGS)
 
 sheet:  ## draw docs/contact-sheet.jpg anew, the picture in README.md
 	$(SETUP)

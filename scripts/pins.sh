@@ -20,5 +20,7 @@ compile frameworks --constraint requirements/dev.txt --constraint requirements/t
 compile clients --constraint requirements/dev.txt --constraint requirements/torch.txt \
   --constraint requirements/frameworks.txt --excludes <(printf '%s\n' torch torchvision opencv-python) "$@"
 compile types "$@"
+compile site --constraint requirements/dev.txt --constraint requirements/torch.txt \
+  --constraint requirements/frameworks.txt "$@"
 compile wheels --constraint requirements/dev.txt "$@"
 compile composer --excludes <(printf '%s\n' torch torchvision) "$@"

@@ -7,6 +7,7 @@ and nothing installed::
     python3 scripts/setup.py --torch    # the same, and a torch
     python3 scripts/setup.py --frameworks    # the same, and the frameworks that the drop-in is tested with
     python3 scripts/setup.py --clients  # the same, and .venv-clients and .venv-composer with other libraries
+    python3 scripts/setup.py --site     # the frameworks, and .venv-site with what makes and checks the site
 
 Each step leaves a stamp in `.venv/.stamps` *after* it succeeded: a hash of what it was made from. A step whose stamp
 fits is skipped, so that the second time takes a moment; one that failed or was interrupted has no stamp and is
@@ -49,6 +50,7 @@ def main() -> int:
     parser.add_argument("--torch", action="store_true", help="also install torch, or borrow one that is there")
     parser.add_argument("--frameworks", action="store_true", help="also install what checks and tests use beside torch")
     parser.add_argument("--clients", action="store_true", help="also make the environments of `make test-clients`")
+    parser.add_argument("--site", action="store_true", help="also make the environment of `make site`")
     arguments = parser.parse_args()
     try:
         check_machine()
@@ -57,14 +59,16 @@ def main() -> int:
         fcntl.flock(lock, fcntl.LOCK_EX)
         make_environment()
         install_packages()
-        if arguments.torch or arguments.frameworks or arguments.clients:
+        if arguments.torch or arguments.frameworks or arguments.clients or arguments.site:
             provide_torch()
-        if arguments.frameworks or arguments.clients:
+        if arguments.frameworks or arguments.clients or arguments.site:
             install_frameworks()
         build_native()
         if arguments.clients:
             make_layered_environment("clients")
             make_layered_environment("composer")
+        if arguments.site:
+            make_layered_environment("site")
     except SetupError as error:
         print(f"setup: {error}", file=sys.stderr)
         return 1

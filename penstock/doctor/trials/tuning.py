@@ -152,7 +152,7 @@ def tune(
 
     Parameters
     ----------
-    loader : DataLoader
+    loader : torch or penstock DataLoader
         Of torch or penstock, with worker processes or without workers. It is iterated in child processes only.
     step_s : float
         Seconds in which the trainer uses one batch; 0: batches are wanted as fast as they come.

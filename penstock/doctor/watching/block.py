@@ -36,7 +36,7 @@ def watch(loader: object = None, *, steps: int = 100, budget_s: float = 30.0) ->
 
     Parameters
     ----------
-    loader : DataLoader, optional
+    loader : torch or penstock DataLoader, optional
         A loader of ``torch.utils.data``, ``penstock.torch`` or ``penstock``; it is not changed. By default each loader
         that is iterated in the block is watched, and the one that the block waits for longest is reported.
     steps : int
