@@ -12,6 +12,7 @@ import pytest
 
 import penstock as ps
 from penstock.loader import interrupts
+from penstock.loader.iteration import LoaderIterator
 
 
 class Shell:
@@ -43,7 +44,7 @@ class Shell:
 def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
     """A shell that this program seems to run in."""
     made = Shell()
-    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: made))  # type: ignore[arg-type]  # a module
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: made))
     interrupts._of_this_cell.clear()
     yield made
     interrupts._of_this_cell.clear()
@@ -54,11 +55,16 @@ def make_loader(**more: Any) -> ps.DataLoader[Any]:
     return ps.DataLoader(list(range(40)), 4, num_workers=2, workers="processes", seed=1, **more)
 
 
-def interrupt_after(loader: Any, batches: int) -> None:
-    """The body of a cell that is interrupted behind some batches."""
-    for number, _ in enumerate(loader, 1):
-        if number == batches:
-            raise KeyboardInterrupt
+def interrupt_while_waiting(loader: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The body of a cell that is interrupted while it waits for its second batch."""
+    for _ in loader:
+        monkeypatch.setattr(LoaderIterator, "_advance", interrupted)
+
+
+def interrupted(iterator: Any) -> None:
+    """In place of waiting; the traceback keeps the iterator by this frame, as by those of waiting."""
+    assert not iterator.finished
+    raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("more", [{}, {"persistent_workers": True}], ids=str)
@@ -66,7 +72,8 @@ def test_an_interrupted_loop_leaves_no_worker(shell: Shell, more: dict[str, Any]
     """The processes have ended while the error is kept, and the loader gives its next epoch."""
     loader = make_loader(**more)
 
-    error = shell.run(lambda: interrupt_after(loader, 2))
+    with pytest.MonkeyPatch.context() as patch:
+        error = shell.run(lambda: interrupt_while_waiting(loader, patch))
 
     assert isinstance(error, KeyboardInterrupt)
     assert error.__traceback__ is not None
@@ -98,12 +105,17 @@ def test_other_errors_and_held_iterators_are_left_alone(shell: Shell) -> None:
         assert len(list(iterator)) == 10
 
 
+def assert_whole(loader: Any) -> None:
+    """The body of a cell."""
+    assert len(list(loader)) == 3
+
+
 def test_the_shell_is_hooked_once(shell: Shell) -> None:
     """Each epoch is one more iterator, not one more hook."""
     loader = ps.DataLoader([1, 2, 3])
 
     for _ in range(3):
-        shell.run(lambda: [None for _ in loader] and None)
+        shell.run(lambda: assert_whole(loader))
 
     assert len(shell.hooks) == 1
     assert list(interrupts._of_this_cell) == []
