@@ -41,19 +41,21 @@ class _Result(Protocol):
 _of_this_cell: weakref.WeakSet[_Closable] = weakref.WeakSet()
 """Iterators that began since a cell ended."""
 
-_hooked: weakref.WeakSet[_Shell] = weakref.WeakSet()
+_hooked: list[_Shell] = []
+"""The shell whose cells are watched: there is one in a process."""
 
 
 def end_with_cell(iterator: _Closable) -> None:
     """Close ``iterator`` if the cell that runs now is interrupted, unless a variable holds it; nothing elsewhere."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
-    if shell is None:
+    events = getattr(shell, "events", None)
+    if events is None:
         return
     _of_this_cell.add(iterator)
-    if shell not in _hooked:
-        _hooked.add(shell)
-        shell.events.register("post_run_cell", lambda result: _end_interrupted(shell, result))
+    if not any(each is shell for each in _hooked):
+        _hooked[:] = [shell]
+        events.register("post_run_cell", lambda result: _end_interrupted(shell, result))
 
 
 def _end_interrupted(shell: _Shell, result: _Result) -> None:
