@@ -1,4 +1,8 @@
-"""Shows the progress of packing and verifying: a bar on a terminal, else a line of text every ten seconds."""
+"""Shows the progress of packing and verifying.
+
+A bar on a terminal; in a notebook an output of the cell that is replaced each second; else a line of text every ten
+seconds.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from types import ModuleType
 from typing import TYPE_CHECKING, Final, TextIO
 
 if TYPE_CHECKING:
     from rich.progress import Task
     from rich.text import Text
 
-__all__ = ["ProgressReporter", "can_draw", "make_reporter", "show_progress"]
+__all__ = ["ProgressReporter", "can_draw", "find_notebook", "make_reporter", "show_in_cell", "show_progress"]
 
 ProgressReporter = Callable[[int, int, int], None]
 """``report(done, total, nbytes)``: number of records done, of all records, and of bytes done."""
 
 _PERIOD_S: Final = 10.0
+_NOTEBOOK_S: Final = 1.0
 
 
 def make_reporter(
@@ -35,9 +41,12 @@ def make_reporter(
 @contextmanager
 def show_progress(what: str, stream: TextIO | None = None, unit: str = "records") -> Iterator[ProgressReporter]:
     """Show progress on ``stream`` (by default standard error) while the body runs; yields the function to call."""
+    if stream is None and (display := find_notebook()) is not None:
+        yield _report_texts(what, show_in_cell(display), unit, _NOTEBOOK_S)
+        return
     stream = sys.stderr if stream is None else stream
     if not can_draw(stream):
-        yield _write_lines(what, stream, unit)
+        yield _report_texts(what, _make_line_writer(stream), unit, _PERIOD_S)
         return
     with _draw_bar(what, stream, unit) as report:
         yield report
@@ -53,19 +62,46 @@ def _format_rates(done: float, nbytes: int, seconds: float, unit: str) -> str:
     return "  ".join((*parts, f"{nbytes / 1e6 / seconds:,.0f} MB/s"))
 
 
-def _write_lines(what: str, stream: TextIO, unit: str) -> ProgressReporter:
+def _report_texts(what: str, show: Callable[[str], None], unit: str, period_s: float) -> ProgressReporter:
     start = last = time.monotonic()
 
     def report(done: int, total: int, nbytes: int) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last >= _PERIOD_S:
+        if now - last >= period_s:
             last = now
             rates = ", ".join(_format_rates(done, nbytes, now - start, unit).split("  "))
-            stream.write(f"{what}: {done:,} of {total:,} ({rates})\n")
-            stream.flush()
+            show(f"{what}: {done:,} of {total:,} ({rates})")
 
     return report
+
+
+def _make_line_writer(stream: TextIO) -> Callable[[str], None]:
+    def write(text: str) -> None:
+        stream.write(f"{text}\n")
+        stream.flush()
+
+    return write
+
+
+def find_notebook() -> ModuleType | None:
+    """IPython's display module, if this program runs in a notebook; nothing is imported for it."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return sys.modules.get("IPython.display") if hasattr(shell, "kernel") else None
+
+
+def show_in_cell(display: ModuleType) -> Callable[[str], None]:
+    """A function that shows a text in the output of the cell, in place of the text before."""
+    shown: list[Callable[..., object]] = []
+
+    def show(text: str) -> None:
+        content = {"text/plain": text}
+        if shown:
+            shown[0](content, raw=True)
+        else:
+            shown.append(display.display(content, raw=True, display_id=True).update)
+
+    return show
 
 
 @contextmanager

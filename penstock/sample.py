@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
+from penstock.representation import NotebookView, describe_value
 
 __all__ = [
     "KINDS",
@@ -305,8 +306,8 @@ def _class_names(field: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(names)
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+@dataclass(frozen=True, slots=True, repr=False)
+class Record(NotebookView):
     """A stored example: encoded bytes and small fields.
 
     Parameters
@@ -324,6 +325,9 @@ class Record:
     index: int
     key: str
     fields: Mapping[str, Sample]
+
+    def __repr__(self) -> str:
+        return f"Record({self.index}, {self.key!r}, {describe_value(dict(self.fields))})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from penstock.annotations.reading import SourceLike, read
 from penstock.annotations.result import AnnotationProblem, Annotations
 from penstock.registry import Registry
+from penstock.representation import list_public_names
 
 __all__ = ["FORMATS", "WRITERS", "AnnotationProblem", "Annotations", "SourceLike", "read"]
 
@@ -33,3 +34,7 @@ WRITERS = Registry("format of annotations that are written")
 WRITERS.register("coco", "penstock.annotations.coco.writer:CocoWriter")
 WRITERS.register("voc", "penstock.annotations.voc.writer:VocWriter")
 WRITERS.register("yolo", "penstock.annotations.yolo.writer:YoloWriter")
+
+
+def __dir__() -> list[str]:
+    return list_public_names(globals(), __all__)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, runtime_che
 from penstock.datasets.error_location import add_location
 from penstock.errors import ArgumentError, SampleError
 from penstock.frameworks import stream_types
+from penstock.representation import NotebookView, ShortRepr
 from penstock.rng import sample_scope, seeds_globals
 from penstock.sample import ArraySpec, Batch, DatasetLike, Index, Sample, SampleKeys, Tree, Watch, tree_leaves
 
@@ -56,7 +57,7 @@ __all__ = [
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Dataset(Generic[T_co]):
+class Dataset(ShortRepr, NotebookView, Generic[T_co]):
     """Base of map-style datasets: a subclass defines ``__getitem__`` and, where it can, ``__len__``.
 
     A subclass may define ``load_samples(indices, keys)``, which the loader then calls for a whole chunk. It returns

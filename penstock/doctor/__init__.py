@@ -18,6 +18,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Final
 
+from penstock.representation import list_public_names
+
 if TYPE_CHECKING:
     from penstock.doctor.checks.checking import RULES, check
     from penstock.doctor.checks.findings import Finding, Report
@@ -49,4 +51,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return list_public_names(globals(), __all__)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Generic, NoReturn
 
 from penstock.datasets.batch_types import BatchT_co
 from penstock.errors import ArgumentError, StallError, WorkerError
+from penstock.loader.interrupts import end_with_cell
 from penstock.loader.stats import QueueStats
 from penstock.trace import counting
 from penstock.workers.base import END, NOTHING, Backend, Task, TaskResult
@@ -76,9 +77,8 @@ class LoaderIterator(Generic[BatchT_co]):
         self._settings, self.epoch, self._plan, self._budget = settings, epoch, epoch.plan, epoch.budget
         position = epoch.position
         self._next_seq = self._planned = position.batches
-        self._delivered_before = frozenset(position.ahead)
-        self._in_flight = 0
-        self._warned_of = -1  # the batch whose slowness was logged last
+        self._delivered_before, self._in_flight = frozenset(position.ahead), 0
+        self._warned_of = -1  # the last batch whose slowness was logged
         self._plan_ended = self._closed = self._replaying = False
         self._ready: dict[int, TaskResult] = {}
         self._failures: dict[int, int] = {}  # in a row, by worker
@@ -88,6 +88,7 @@ class LoaderIterator(Generic[BatchT_co]):
             self._top_up()
         self._replay(position.batches + epoch.prepared.replay)
         settings.counters.watch(self)
+        end_with_cell(self)
 
     def queue(self) -> QueueStats:
         """How many batches are ready and under way; may be called by any thread."""
@@ -118,8 +119,7 @@ class LoaderIterator(Generic[BatchT_co]):
         error = done.error
         if error is None:
             return done.batch  # type: ignore[no-any-return]  # what workers send is of the type that the loader says
-        # A traceback that somebody keeps (a notebook does) keeps this frame: it must not keep the workers by `self`,
-        # nor the error by itself.
+        # A traceback that somebody keeps keeps this frame: it must keep neither the workers by `self`, nor the error.
         del self, done
         try:
             raise error

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterator
-from types import ModuleType
 from typing import Final, Self, TextIO
 
 from penstock.loader.counters import LoaderCounters
 from penstock.loader.order import length
 from penstock.loader.reporting import PeriodicReport
 from penstock.loader.stats import LoaderRates
+from penstock.progress import find_notebook, show_in_cell
 from penstock.sample import Batch
 
 __all__ = ["LoaderProgress"]
@@ -89,8 +89,8 @@ class LoaderProgress:
 
     def _choose_display(self, stream: TextIO) -> float:
         """Open the display that fits the stream; the seconds between two changes."""
-        if self._stream is None and (shell := _find_notebook()) is not None:
-            self._show = _show_in_cell(shell)
+        if self._stream is None and (shell := find_notebook()) is not None:
+            self._show = show_in_cell(shell)
             return _NOTEBOOK_S
         if stream.isatty():
             self._show, self._end = _open_terminal(stream)
@@ -116,25 +116,6 @@ def _open_terminal(stream: TextIO) -> tuple[Callable[[str], None], Callable[[], 
         live.update(Text(text, no_wrap=True, overflow="ellipsis"), refresh=True)
 
     return show, live.stop
-
-
-def _find_notebook() -> ModuleType | None:
-    """IPython's display module, if this program runs in a notebook; nothing is imported for it."""
-    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return sys.modules.get("IPython.display") if hasattr(shell, "kernel") else None
-
-
-def _show_in_cell(display: ModuleType) -> Callable[[str], None]:
-    shown: list[Callable[..., object]] = []
-
-    def show(text: str) -> None:
-        content = {"text/plain": text}
-        if shown:
-            shown[0](content, raw=True)
-        else:
-            shown.append(display.display(content, raw=True, display_id=True).update)
-
-    return show
 
 
 def _do_nothing() -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, StateError
+from penstock.representation import ShortRepr
 from penstock.sample import State
 
 __all__ = [
@@ -72,7 +73,7 @@ class RankPartitioned(Protocol):
         ...
 
 
-class Sampler(Generic[T_co]):
+class Sampler(ShortRepr, Generic[T_co]):
     """Base of samplers written for penstock; torch's samplers need no base.
 
     A subclass defines ``__iter__`` (and ``__len__`` where it can). The loader calls :meth:`set_epoch` before each

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from penstock.errors import ArgumentError
+from penstock.representation import NotebookView
 from penstock.sample import Schema
 from penstock.stores.location import Location
 from penstock.stores.writing import CommittedRecords, Writer
@@ -13,7 +14,7 @@ from penstock.stores.writing import CommittedRecords, Writer
 __all__ = ["WritableKind"]
 
 
-class WritableKind:
+class WritableKind(NotebookView):
     """The part of :class:`~penstock.stores.base.Store` that writes; by default, stores of a kind cannot be written."""
 
     kind: ClassVar[str]

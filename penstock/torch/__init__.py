@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.registry import require
+from penstock.representation import list_public_names
 
 require("torch", extra="torch", purpose="for penstock.torch")
 
@@ -100,3 +101,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(vision, name)
     raise AttributeError(f"module 'penstock.torch' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return list_public_names(globals(), __all__)

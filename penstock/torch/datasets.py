@@ -30,6 +30,7 @@ from penstock.datasets.store.batch_assembly import BatchAssembly, batch_assembly
 from penstock.datasets.store.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
 from penstock.ragged import Ragged
+from penstock.representation import ShortRepr
 from penstock.sample import Array, DatasetLike, Index, Record, Sample, SampleKeys, Tree, Watch, tree_map
 from penstock.torch.collate import as_tensors
 
@@ -40,7 +41,7 @@ T = TypeVar("T")
 T_stack = TypeVar("T_stack", tuple[Any, ...], dict[str, Any])
 
 
-class _FillerMixin:
+class _FillerMixin(ShortRepr):
     """:class:`~penstock.datasets.base.Filler` by another dataset; a subclass defines ``_make_filler``."""
 
     __slots__ = (

@@ -7,6 +7,7 @@
 from typing import Final
 
 from penstock.registry import Registry
+from penstock.representation import list_public_names
 from penstock.transforms.base import Lambda, Op
 from penstock.transforms.decoding.decode import Decode, decode, sizes
 from penstock.transforms.decoding.encode import encode
@@ -91,4 +92,4 @@ for _name in __all__:
 
 
 def __dir__() -> list[str]:
-    return sorted({*(name for name in globals() if name.startswith("__")), *__all__})
+    return list_public_names(globals(), __all__)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from penstock.representation import list_public_names
 from penstock.view.info import SizeRange, StoreInfo, info
 from penstock.view.sheet import contact_sheet
 from penstock.view.showing import show
 
 __all__ = ["SizeRange", "StoreInfo", "contact_sheet", "info", "show"]
+
+
+def __dir__() -> list[str]:
+    return list_public_names(globals(), __all__)

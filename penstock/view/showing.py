@@ -29,6 +29,7 @@ from penstock.stores.base import Store
 from penstock.stores.indices import check_index
 from penstock.transforms.base import Op
 from penstock.view.annotated import Annotated, find_annotations, make_roles
+from penstock.view.batch_samples import BatchSamples, is_batch
 from penstock.view.canvas import check_output, refuse_existing, save
 from penstock.view.sheet import pick, pick_by_objects
 from penstock.view.shown_pixels import PixelForm, as_array
@@ -66,8 +67,9 @@ def show(
 
     Parameters
     ----------
-    store : str, path, sequence of paths, Store, or dataset
-        A path is opened, and closed afterwards. Of a :class:`~penstock.StoreDataset` with a transform, samples are
+    store : str, path, sequence of paths, Store, dataset, or batch
+        A path is opened, and closed afterwards. A batch of a loader (a list, tuple or mapping of arrays, tensors and
+        lists) is drawn sample by sample. Of a :class:`~penstock.StoreDataset` with a transform, samples are
         drawn before and after it. Of any other map-style dataset, they are drawn as it returns them, and annotations
         are found by their names (``boxes``, ``labels``, ``keypoints``, ``masks``).
     n : int
@@ -170,10 +172,10 @@ class _DatasetSamples:
     store = label_field = None
     has_transform = False
 
-    def __init__(self, dataset: DatasetLike) -> None:
+    def __init__(self, dataset: DatasetLike, title: str = "") -> None:
         self._dataset = dataset
         self.form_before = PixelForm.of(getattr(dataset, "transform", None))
-        self.title = type(dataset).__name__
+        self.title = title or type(dataset).__name__
         self.total = len(dataset)
 
     def before(self, index: int, keys: SampleKeys) -> tuple[str, Annotated]:
@@ -191,6 +193,8 @@ def _open_samples(
     if isinstance(store, Store):
         # No decode indices: they help where batches are filled.
         yield _StoreSamples(StoreDataset(store, fields, augment, kinds=kinds, index=None))
+    elif is_batch(store):
+        yield _DatasetSamples(BatchSamples(store), "batch")
     elif not _is_dataset(store):
         with stores.open(store) as opened:
             yield _StoreSamples(StoreDataset(opened, fields, augment, kinds=kinds, index=None))

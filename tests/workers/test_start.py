@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from penstock import forks
+from penstock.errors import WorkerError
 from penstock.workers.processes import start
 from penstock.workers.processes.start import Launcher, describe_start_error
 from penstock.workers.stack_frames import current_frames
@@ -257,3 +258,17 @@ def test_a_lock_that_is_held_at_a_fork_is_free_in_the_child() -> None:
 def test_a_refusal_names_the_limit(number: int, words: str) -> None:
     """What to raise, or else what the system says."""
     assert words in describe_start_error(OSError(number, os.strerror(number))).lower()
+
+
+def test_classes_of_a_notebook_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is not forked cannot import them: one sentence says so before any process starts."""
+    main = types.ModuleType("__main__")  # of a notebook: no file
+    main.Mine = type("Mine", (), {"__module__": "__main__", "__qualname__": "Mine"})  # type: ignore[attr-defined]  # made here
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    spawn = multiprocessing.get_context("spawn")
+
+    with pytest.raises(WorkerError, match=r"^Mine is defined in a notebook .* move it to a module .*'fork'"):
+        Launcher.choose(spawn, Job(main.Mine()))
+
+    assert Launcher.choose(spawn, Job("a text that names __main__")).needs_main
+    assert Launcher.choose(multiprocessing.get_context("fork"), Job(main.Mine())).forks

@@ -56,7 +56,7 @@ class Histogram:
     counts: Indices
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Split(Sequence[Indices]):
     """The parts of a store. ``split[0]`` and ``split["train"]`` are the indices of a part, in ascending order.
 
@@ -86,6 +86,9 @@ class Split(Sequence[Indices]):
     seed: int
     fingerprint: str
     keys: Sequence[str]
+
+    def __repr__(self) -> str:
+        return f"Split({', '.join(f'{name}: {count:,}' for name, count in self.counts.items())}, seed={self.seed})"
 
     def __len__(self) -> int:
         return len(self.names)

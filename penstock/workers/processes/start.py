@@ -14,6 +14,7 @@ from __future__ import annotations
 import ast
 import errno
 import functools
+import io
 import logging
 import multiprocessing
 import multiprocessing.forkserver
@@ -29,7 +30,7 @@ from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any, Final
 
 from penstock.errors import WorkerError
@@ -104,7 +105,8 @@ class Launcher:
         Raises
         ------
         WorkerError
-            In a worker process, which cannot have workers of its own.
+            In a worker process, which cannot have workers of its own; in a notebook, if processes that are not forked
+            would have to import what is defined there.
         """
         process = multiprocessing.current_process()
         if process.daemon:
@@ -120,7 +122,10 @@ class Launcher:
             for framework in imported_frameworks():
                 framework.import_for_workers()  # once, not in each worker
             return cls(context, needs_main=True)
-        return cls(context, needs_main=_PickleProbe.of(job).names_main, preload=_modules_of_frameworks(job))
+        probe = _PickleProbe.of(job)
+        if probe.names_main and not probe.failed and not hasattr(sys.modules.get("__main__"), "__file__"):
+            _refuse_classes_of_notebooks(job, _method(context))
+        return cls(context, needs_main=probe.names_main, preload=_modules_of_frameworks(job))
 
     @property
     def forks(self) -> bool:
@@ -280,6 +285,31 @@ def _main_is_guarded() -> bool:
 
 class _TooLarge(Exception):  # noqa: N818  # ends the pickling
     pass
+
+
+def _refuse_classes_of_notebooks(job: object, method: str) -> None:
+    """Raise an error if the job refers to classes or functions of a notebook, of ``python -c`` or of standard input."""
+    pickler = _MainPickler()
+    pickler.dump(job)
+    if pickler.names:
+        raise WorkerError(
+            f"{', '.join(dict.fromkeys(pickler.names))} is defined in a notebook or an interpreter, and workers that "
+            f"are started by {method!r} import it from a file; move it to a module (.py) and import it, or use the "
+            "start method 'fork', or workers='threads'"
+        )
+
+
+class _MainPickler(pickle.Pickler):
+    """Finds the classes and functions of ``__main__`` that a pickle refers to."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), pickle.HIGHEST_PROTOCOL, buffer_callback=lambda _: False)
+        self.names: list[str] = []
+
+    def reducer_override(self, value: object) -> Any:
+        if isinstance(value, type | FunctionType) and value.__module__ == "__main__":
+            self.names.append(value.__qualname__)
+        return NotImplemented
 
 
 class _PickleProbe:
