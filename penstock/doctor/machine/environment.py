@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import multiprocessing
+import os
 import platform
 import re
 import sys
@@ -76,7 +77,7 @@ def describe_environment(files: SystemFiles | None = None) -> dict[str, dict[str
         },
         "processor": {
             **{name: processor[name] for name in ("model", "architecture", "online", "usable")},
-            "affinity": len(processor["affinity"]), "quota_cores": group.quota_cores(),
+            "affinity": len(os.sched_getaffinity(0)), "quota_cores": group.quota_cores(),
             "features": list_processor_features(),
         },
         "memory": {
