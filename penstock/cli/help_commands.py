@@ -1,4 +1,4 @@
-"""The commands that help with problems: ``explain`` prints the page of an error, ``env`` what reports of faults need."""
+"""The command ``explain`` prints the page of an error, and ``env`` what a report of a fault needs."""
 
 from __future__ import annotations
 
