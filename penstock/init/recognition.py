@@ -159,8 +159,9 @@ def _find_forms(path: Path) -> Iterator[Form]:
         yield Form("annotations", path, _LAST_FORM)
     if (kind := _find_kind(path)) is not None:
         yield Form("store", path, kind)
-    elif path.is_dir() and any(_has_images(each) for each in (path, *path.iterdir())):
-        yield Form("classes", path)
+    elif path.is_dir() and _has_images(path):
+        if not formats or sum(map(_has_images, path.iterdir())) > 1:  # annotated images are often in one folder
+            yield Form("classes", path)
     else:
         yield from (Form("store", each, kind) for each in names if (kind := _find_kind(each)) is not None)
 

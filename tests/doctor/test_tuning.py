@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -122,15 +123,21 @@ def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_command() -> None:
-    """The command runs a script for some steps, and prints the line of code to standard error."""
+def test_command(tmp_path: Path) -> None:
+    """The command runs a script for some steps, prints the line of code to standard error, and writes it as JSON."""
     script = Path(__file__).parents[2] / "benches" / "planted" / "healthy.py"
-    result = run_command("--steps", "10", "--budget", "6", "--memory", "4GB", str(script))
+    result = run_command(
+        "--steps", "10", "--budget", "6", "--memory", "4GB", "--json", f"{tmp_path}/t.json", str(script)
+    )
 
     assert result.returncode == 0, result.stderr
     assert result.stdout == ""
     assert "DataLoader(..., num_workers=" in result.stderr
     assert "rule of thumb: workers = cores" in result.stderr
+    assert result.stderr.endswith("More: penstock explain limit-workers\n")
+    written = json.loads((tmp_path / "t.json").read_text())
+    assert written["code"] in result.stderr
+    assert written["best"] in written["settings"]
 
 
 def test_wrong_size() -> None:

@@ -170,8 +170,10 @@ def test_09_an_empty_stop_iteration_reads_well(load: Load) -> None:
 
     loader = type(load(Ends()))(Ends(), 4)
 
-    with pytest.raises(SampleError, match=r"^StopIteration was raised while a sample was built \[index=0\]$"):
+    with pytest.raises(SampleError) as caught:
         next(iter(loader))
+
+    assert str(caught.value) == "StopIteration was raised while a sample was built [index=0]"
 
 
 class Bad(Indices):

@@ -219,7 +219,7 @@ def test_the_first_that_fits_is_taken_and_the_others_are_named() -> None:
 
     assert found.task == "classification"
     assert found.others[0] == "data for regression (--task regression)"
-    assert "a folder of classes" in found.others
+    assert found.others[1:] == ("annotations of the format 'path_list'",), "the images are in one folder"
 
 
 def test_shards_are_one_store() -> None:

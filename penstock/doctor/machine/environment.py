@@ -59,6 +59,7 @@ def describe_environment(files: SystemFiles | None = None) -> dict[str, dict[str
     files = SystemFiles() if files is None else files
     group = find_control_group(files)
     processor, memory = describe_processor(files), describe_memory(files, group)
+    affinity = processor["affinity"]
     shm = measure_space(files.find("/dev/shm"))  # noqa: S108  # it is only measured
     versions, absent = _list_versions()
     return {
@@ -76,7 +77,7 @@ def describe_environment(files: SystemFiles | None = None) -> dict[str, dict[str
         },
         "processor": {
             **{name: processor[name] for name in ("model", "architecture", "online", "usable")},
-            "affinity": len(processor["affinity"]), "quota_cores": group.quota_cores(),
+            "affinity": len(affinity) if isinstance(affinity, list) else None, "quota_cores": group.quota_cores(),
             "features": list_processor_features(),
         },
         "memory": {

@@ -112,7 +112,7 @@ def describe_machine(
     }
 
 
-def describe_processor(files: SystemFiles) -> dict[str, Any]:
+def describe_processor(files: SystemFiles) -> dict[str, object]:
     """``processor`` of :func:`describe_machine`."""
     text = files.read("/proc/cpuinfo") or ""
     clocks = [float(mhz) for mhz in re.findall(r"^cpu MHz\s*:\s*([0-9.]+)", text, re.MULTILINE)]

@@ -72,6 +72,7 @@ def format_html(diagnosis: Diagnosis) -> str:
             ' class="text"',
         ),
         *(f"<p>{_escape(note)}</p>" for note in diagnosis.notes),
+        f"<p>More: penstock explain limit-{_escape(verdict.stage)}</p>",
         "<p>penstock doctor --trace FILE writes all events: open the file at ui.perfetto.dev.</p>",
     ]
     return (

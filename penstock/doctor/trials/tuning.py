@@ -18,7 +18,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
@@ -120,6 +120,10 @@ class Tuning:
         """The line of code."""
         prefetch = f", prefetch_factor={self.best.prefetch_factor}" if self.best.num_workers else ""
         return f"DataLoader(..., num_workers={self.best.num_workers}{prefetch})"
+
+    def to_json(self) -> dict[str, object]:
+        """Convert to dicts, lists, strings and numbers."""
+        return {"code": self.code, **asdict(self)}
 
     def __str__(self) -> str:
         free = max(self.cores - self.best.num_workers, 0)
