@@ -29,7 +29,16 @@ CHILDREN: Final[dict[str, tuple[str, ...]]] = {
         "docs/project",
     ),
     "docs/start": ("docs/first-hour", "docs/guide", "docs/from-torch", "docs/torchvision"),
-    "docs/tutorials/index": ("docs/tutorials/*",),
+    "docs/tutorials/index": (
+        "docs/tutorials/classification",
+        "docs/tutorials/detection",
+        "docs/tutorials/segmentation",
+        "docs/tutorials/landmarks",
+        "docs/tutorials/table",
+        "docs/tutorials/containers",
+        "docs/tutorials/own_dataset",
+        "docs/tutorials/*",
+    ),
     "docs/howto/index": (
         "docs/howto/*",
         "docs/stores",
