@@ -57,12 +57,14 @@ CHILDREN: Final[dict[str, tuple[str, ...]]] = {
         "docs/faults",
         "docs/doctor",
         "docs/check",
+        "docs/platforms",
         "docs/traps/*",
     ),
     "penstock/explain/pages/index": ("penstock/explain/pages/*",),
     "docs/reference/index": (
         "docs/reference/api/by-task",
         "docs/reference/api/packages/*",
+        "docs/command-line",
         "docs/reference/api/command",
         "docs/reference/api/native",
     ),
@@ -72,6 +74,7 @@ CHILDREN: Final[dict[str, tuple[str, ...]]] = {
     "docs/project": (
         "CONTRIBUTING",
         "docs/good-first-issues",
+        "docs/releasing",
         "STABILITY",
         "SECURITY",
         "CODE_OF_CONDUCT",
