@@ -93,6 +93,7 @@ STANDING_FOR: Final = {
     "penstock/explain/pages": "penstock/explain/pages/index.md",
     "docs/tutorials": "docs/tutorials/index.md",
     "docs/howto": "docs/howto/index.md",
+    "docs/reference/examples": "docs/reference/api/by-task.md",
     "benches/results": "docs/benchmarks.md",
 }
 """The page of the site that a link to a folder leads to, whose files GitHub lists."""
