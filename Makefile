@@ -74,7 +74,7 @@ site:  ## the documentation as a site, in site/: spelling, pages, every example,
 	.venv-site/bin/codespell *.md changelog.d docs examples benches penstock
 	rm -rf site
 	.venv-site/bin/sphinx-build --quiet --fail-on-warning --keep-going --jobs auto --fresh-env -d docs/_build -c docs . site
-	.venv-site/bin/python -m pytest tests/site $(ARGS)
+	.venv-site/bin/python -m pytest $(RUNNERS) tests/site $(ARGS)
 
 sheet:  ## draw docs/contact-sheet.jpg anew, the picture in README.md
 	$(SETUP)

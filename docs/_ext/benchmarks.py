@@ -108,7 +108,7 @@ def read_section(script: str, text: str) -> Iterator[Chart]:
     """The charts of one script."""
     titles: dict[int, str] = {}
     paragraph = setting = ""
-    for block in re.split(r"\n\s*\n", text):
+    for block in re.split(r"\n\s*\n", text.strip()):
         if found := re.match(r"(#+) (.*)", block):
             titles = {level: title for level, title in titles.items() if level < len(found[1])} | {
                 len(found[1]): found[2]

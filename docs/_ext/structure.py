@@ -29,7 +29,16 @@ CHILDREN: Final[dict[str, tuple[str, ...]]] = {
         "docs/project",
     ),
     "docs/start": ("docs/first-hour", "docs/guide", "docs/from-torch", "docs/torchvision"),
-    "docs/tutorials/index": ("docs/tutorials/*",),
+    "docs/tutorials/index": (
+        "docs/tutorials/classification",
+        "docs/tutorials/detection",
+        "docs/tutorials/segmentation",
+        "docs/tutorials/landmarks",
+        "docs/tutorials/table",
+        "docs/tutorials/containers",
+        "docs/tutorials/own_dataset",
+        "docs/tutorials/*",
+    ),
     "docs/howto/index": (
         "docs/howto/*",
         "docs/stores",
@@ -48,12 +57,14 @@ CHILDREN: Final[dict[str, tuple[str, ...]]] = {
         "docs/faults",
         "docs/doctor",
         "docs/check",
+        "docs/platforms",
         "docs/traps/*",
     ),
     "penstock/explain/pages/index": ("penstock/explain/pages/*",),
     "docs/reference/index": (
         "docs/reference/api/by-task",
         "docs/reference/api/packages/*",
+        "docs/command-line",
         "docs/reference/api/command",
         "docs/reference/api/native",
     ),
@@ -63,6 +74,7 @@ CHILDREN: Final[dict[str, tuple[str, ...]]] = {
     "docs/project": (
         "CONTRIBUTING",
         "docs/good-first-issues",
+        "docs/releasing",
         "STABILITY",
         "SECURITY",
         "CODE_OF_CONDUCT",
@@ -81,6 +93,7 @@ STANDING_FOR: Final = {
     "penstock/explain/pages": "penstock/explain/pages/index.md",
     "docs/tutorials": "docs/tutorials/index.md",
     "docs/howto": "docs/howto/index.md",
+    "docs/reference/examples": "docs/reference/api/by-task.md",
     "benches/results": "docs/benchmarks.md",
 }
 """The page of the site that a link to a folder leads to, whose files GitHub lists."""

