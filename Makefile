@@ -11,7 +11,7 @@ RUNNERS = -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) --maxprocesse
 # pytest's 5, "no test was collected", is right where ARGS choose tests of one environment only.
 NONE_CHOSEN = $(if $(ARGS),|| [ $$? -eq 5 ])
 
-.PHONY: help install demo check test test-slow test-clients test-emulated wheels test-wheels fuzz fuzz-torch bench docs sheet pins format
+.PHONY: help install demo check test test-slow test-clients test-emulated wheels test-wheels fuzz fuzz-torch bench docs tutorials sheet pins format
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -67,6 +67,10 @@ test-wheels: wheels  ## install this machine's wheel without Rust and run README
 docs:  ## run every example in README.md and docs/
 	$(SETUP) --frameworks
 	$(V)/python -m pytest README.md docs $(ARGS)
+
+tutorials:  ## run the tutorials, and record what their pages show (ARGS="classification ddp")
+	$(SETUP) --clients
+	$(V)/python scripts/tutorials.py $(ARGS)
 
 sheet:  ## draw docs/contact-sheet.jpg anew, the picture in README.md
 	$(SETUP)
