@@ -11,7 +11,7 @@ RUNNERS = -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) --maxprocesse
 # pytest's 5, "no test was collected", is right where ARGS choose tests of one environment only.
 NONE_CHOSEN = $(if $(ARGS),|| [ $$? -eq 5 ])
 
-.PHONY: help install demo check test test-slow test-clients test-emulated wheels test-wheels fuzz fuzz-torch bench docs site sheet pins format
+.PHONY: help install demo check test test-slow test-clients test-emulated wheels test-wheels fuzz fuzz-torch bench docs site tutorials sheet pins format
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -75,6 +75,10 @@ site:  ## the documentation as a site, in site/: spelling, pages, every example,
 	rm -rf site
 	.venv-site/bin/sphinx-build --quiet --fail-on-warning --keep-going --jobs auto --fresh-env -d docs/_build -c docs . site
 	.venv-site/bin/python -m pytest $(RUNNERS) tests/site $(ARGS)
+
+tutorials:  ## run the tutorials, and record what their pages show (ARGS="classification ddp")
+	$(SETUP) --clients
+	$(V)/python scripts/tutorials.py $(ARGS)
 
 sheet:  ## draw docs/contact-sheet.jpg anew, the picture in README.md
 	$(SETUP)

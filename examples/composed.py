@@ -15,7 +15,6 @@ are the same on every machine with the same versions of NumPy and Pillow.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from penstock.demo.photographs import CLASSES, HELD_OUT, open_photograph
+from penstock.demo.photographs import CLASSES, HELD_OUT, open_photograph, write_once
 
 __all__ = [
     "MATERIALS",
@@ -162,7 +161,7 @@ def write_segmentation(folder: Path, counts: Mapping[str, int]) -> None:
                 values.putpalette(palette)
                 values.save(target)
 
-    _write_once(folder, f"segmentation, 5: {dict(counts)}", write)
+    write_once(folder, f"segmentation, 5: {dict(counts)}", write)
 
 
 def write_landmarks(folder: Path, counts: Mapping[str, int]) -> None:
@@ -189,20 +188,7 @@ def write_landmarks(folder: Path, counts: Mapping[str, int]) -> None:
             content = {"images": images, "annotations": annotations, "categories": [category]}
             (partial / "annotations" / f"person_keypoints_{split}.json").write_text(json.dumps(content))
 
-    _write_once(folder, f"landmarks, 3: {dict(counts)}", write)
-
-
-def _write_once(folder: Path, made_of: str, write: Callable[[Path], None]) -> None:
-    marker = folder / "made-of.txt"
-    if marker.is_file() and marker.read_text() == made_of:
-        return
-    partial = folder.with_name(folder.name + ".partial")
-    for stale in (partial, folder):
-        shutil.rmtree(stale, ignore_errors=True)
-    partial.mkdir(parents=True)
-    write(partial)
-    (partial / marker.name).write_text(made_of)
-    partial.rename(folder)
+    write_once(folder, f"landmarks, 3: {dict(counts)}", write)
 
 
 def _save(picture: Array, path: Path) -> None:

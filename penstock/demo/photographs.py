@@ -8,7 +8,7 @@ Gray photographs stay gray. The files are the same on every machine. No network 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from penstock.errors import ArgumentError
 from penstock.registry import require
 
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["CLASSES", "HELD_OUT", "open_photograph", "write_photographs"]
+__all__ = ["CLASSES", "HELD_OUT", "open_photograph", "write_once", "write_photographs"]
 
 CLASSES: Final = {
     "astronaut": "astronaut.png",
@@ -53,7 +54,7 @@ class _CropFile:
     subsampling: int
 
 
-def write_photographs(folder: Path, *, train: int, held_out: int) -> None:
+def write_photographs(folder: Path, *, train: int, held_out: int, sides: tuple[int, int] = (280, 500)) -> Path:
     """Write ``folder/train/<class>/*.jpg`` and ``folder/held-out/<class>/*.jpg``, unless they exist.
 
     Parameters
@@ -62,25 +63,55 @@ def write_photographs(folder: Path, *, train: int, held_out: int) -> None:
         It is created complete or not at all, also if the run is interrupted.
     train, held_out : int
         Number of files per class.
+    sides : tuple of int
+        Smallest and largest length of the longer side of a file, in pixels.
+
+    Returns
+    -------
+    Path
+        The folder.
+
+    Raises
+    ------
+    ArgumentError
+        If the folder exists and holds something else.
+    OptionalPackageError
+        If scikit-image is not installed.
     """
-    made_of = f"{train} + {held_out}, {HELD_OUT}"
+
+    def write(partial: Path) -> None:
+        with ThreadPoolExecutor(4) as pool:
+            for name, file in CLASSES.items():
+                photograph = open_photograph(file)
+                for part in ("train", "held-out"):
+                    (partial / part / name).mkdir(parents=True)
+                crops = [*_draw_crops(partial / "train" / name, photograph.size, train, (HELD_OUT, 1), sides)]
+                crops += _draw_crops(partial / "held-out" / name, photograph.size, held_out, (0, HELD_OUT), sides)
+                for _ in pool.map(lambda crop, source=photograph: _save(source, crop), crops):
+                    pass  # the iteration raises the threads' errors
+
+    return write_once(folder, f"{train} + {held_out}, {HELD_OUT}, {sides}", write)
+
+
+def write_once(folder: Path, made_of: str, write: Callable[[Path], None]) -> Path:
+    """Create a folder complete or not at all, unless it was made of the same; one made of other things is replaced.
+
+    ``write`` is called with an empty folder, which is renamed afterwards. What its content depends on, ``made_of``, is
+    written to ``made-of.txt``. A folder without that file raises an ``ArgumentError``, and nothing in it is deleted.
+    """
     marker = folder / "made-of.txt"
     if marker.is_file() and marker.read_text() == made_of:
-        return
+        return folder
+    if folder.exists() and not marker.is_file():
+        raise ArgumentError(f"{str(folder)!r:.500} exists and was not made here; give a folder that does not exist")
     partial = folder.with_name(folder.name + ".partial")
     for stale in (partial, folder):
         shutil.rmtree(stale, ignore_errors=True)
-    with ThreadPoolExecutor(4) as pool:
-        for name, file in CLASSES.items():
-            photograph = open_photograph(file)
-            for part in ("train", "held-out"):
-                (partial / part / name).mkdir(parents=True)
-            crops = [*_draw_crops(partial / "train" / name, photograph.size, train, (HELD_OUT, 1))]
-            crops += _draw_crops(partial / "held-out" / name, photograph.size, held_out, (0, HELD_OUT))
-            for _ in pool.map(lambda crop, source=photograph: _save(source, crop), crops):
-                pass  # the iteration raises the threads' errors
+    partial.mkdir(parents=True)
+    write(partial)
     (partial / marker.name).write_text(made_of)
     partial.rename(folder)
+    return folder
 
 
 def open_photograph(file: str) -> Image.Image:
@@ -92,7 +123,9 @@ def open_photograph(file: str) -> Image.Image:
         return image.convert("L" if image.mode in {"L", "I;16"} else "RGB")
 
 
-def _draw_crops(folder: Path, size: tuple[int, int], count: int, span: tuple[float, float]) -> Iterator[_CropFile]:
+def _draw_crops(
+    folder: Path, size: tuple[int, int], count: int, span: tuple[float, float], sides: tuple[int, int]
+) -> Iterator[_CropFile]:
     """Draw ``count`` crops from the columns ``span`` (fractions of the width) of a photograph."""
     draw = np.random.default_rng([*size, round(span[0] * 100)])
     left, right, height = round(size[0] * span[0]), round(size[0] * span[1]), size[1]
@@ -102,8 +135,7 @@ def _draw_crops(folder: Path, size: tuple[int, int], count: int, span: tuple[flo
         stretch = np.sqrt(draw.uniform(3 / 4, 4 / 3))
         w, h = min(int(side * stretch), right - left), min(int(side / stretch), height)
         x, y = int(draw.integers(left, right - w + 1)), int(draw.integers(height - h + 1))
-        # The longer side is saved with 280 to 500 pixels.
-        scale = draw.integers(280, 501) / max(w, h)
+        scale = draw.integers(sides[0], sides[1] + 1) / max(w, h)
         yield _CropFile(
             path=folder / f"{number}.jpg",
             box=(x, y, x + w, y + h),

@@ -33,20 +33,28 @@ def run_example(name: str, *options: str) -> str:
     return done.stdout
 
 
-def fork_example(name: str, output: Path, *options: str) -> str:
-    """The same in a fork of this process, which need not import torch again; it prints into the file ``output``."""
-    process = multiprocessing.get_context("fork").Process(target=_run_as_main, args=(name, output, options))
+def fork_example(name: str, output: Path, *options: str, folder: Path | None = None, with_errors: bool = True) -> str:
+    """The same in a fork of this process, which need not import torch again; it prints into the file ``output``.
+
+    It runs in ``folder``, if one is given. What it writes to standard error is in its output, or in a file beside it.
+    """
+    errors = output if with_errors else output.with_suffix(".errors")
+    arguments = (name, output, errors, options, folder)
+    process = multiprocessing.get_context("fork").Process(target=_run_as_main, args=arguments)
     process.start()
     process.join()
     printed = output.read_text()
-    assert process.exitcode == 0, printed
+    assert process.exitcode == 0, printed + errors.read_text()
     return printed
 
 
-def _run_as_main(name: str, output: Path, options: tuple[str, ...]) -> None:
-    with output.open("w") as file:
-        os.dup2(file.fileno(), 1)
+def _run_as_main(name: str, output: Path, errors: Path, options: tuple[str, ...], folder: Path | None) -> None:
+    if folder is not None:
+        os.chdir(folder)
+    with errors.open("a") as file:
         os.dup2(file.fileno(), 2)
+    with output.open("a") as file:
+        os.dup2(file.fileno(), 1)
     sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115  # not pytest's
     sys.argv = [str(EXAMPLES / f"{name}.py"), *options]
     sys.path.insert(0, str(EXAMPLES))
