@@ -11,7 +11,7 @@ RUNNERS = -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) --maxprocesse
 # pytest's 5, "no test was collected", is right where ARGS choose tests of one environment only.
 NONE_CHOSEN = $(if $(ARGS),|| [ $$? -eq 5 ])
 
-.PHONY: help install demo check test test-slow test-clients test-emulated wheels test-wheels fuzz fuzz-torch bench docs site tutorials sheet pins format
+.PHONY: help install demo check test test-slow test-clients test-emulated wheels test-wheels release changelog fuzz fuzz-torch bench docs site tutorials sheet pins format
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -62,8 +62,14 @@ test-emulated:  ## the native core's tests on arm64 and on x86-64 without AVX2, 
 wheels:  ## wheels for x86-64 and arm64 in dist/, for glibc 2.17 or newer and for musl
 	@scripts/wheels.sh
 
-test-wheels: wheels  ## install this machine's wheel without Rust and run README's example; run arm64's under qemu; load musl's
-	@$(PYTHON) scripts/check_wheels.py
+test-wheels: wheels  ## install this machine's wheel without Rust, on old and new Pythons; run arm64's under qemu; load musl's
+	@.venv-wheels/bin/python scripts/check_wheels.py
+
+release:  ## all that is uploaded, in dist/, built twice and compared, and checked on every Python; shows the changelog
+	@scripts/release.sh
+
+changelog:  ## show the next section of CHANGELOG.md (VERSION=0.2.0 writes it and deletes the fragments)
+	@scripts/changelog.sh $(VERSION)
 
 docs:  ## run every example in README.md and docs/
 	$(SETUP) --frameworks

@@ -14,7 +14,6 @@ from __future__ import annotations
 import mmap
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -23,6 +22,7 @@ import numpy as np
 
 from penstock.errors import BatchMemoryError, StoreError
 from penstock.sample import Array, ArraySpec
+from penstock.system import memory_file, open_descriptor_of
 
 __all__ = ["SharedArrays"]
 
@@ -61,10 +61,7 @@ class SharedArrays:
             offset += -(-spec.nbytes * count // _ALIGNMENT) * _ALIGNMENT
         nbytes = max(offset, 1)
         try:
-            self._fd = _make_file()
-            os.truncate(self._fd, nbytes)
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(self._fd, 0, nbytes)  # an error now, not a signal when a page is first written
+            self._fd = memory_file("penstock-arrays", nbytes)
             self._map(nbytes, tuple(places), mmap.ACCESS_WRITE)
         except OSError as error:
             raise BatchMemoryError(
@@ -97,7 +94,7 @@ def _attach(process: int, fd: int, inode: int, nbytes: int, places: tuple[_Place
     """The arrays of another process, in this one; their memory is not copied."""
     shared = SharedArrays.__new__(SharedArrays)
     try:
-        shared._fd = os.open(f"/proc/{process}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)  # noqa: SLF001  # a constructor of the class
+        shared._fd = open_descriptor_of(process, fd)  # noqa: SLF001  # a constructor of the class
         seen = os.fstat(shared._fd)  # noqa: SLF001  # as above
         if (seen.st_ino, seen.st_size) != (inode, nbytes):
             raise FileNotFoundError(2, "it is another file now")  # one handler
@@ -108,10 +105,3 @@ def _attach(process: int, fd: int, inode: int, nbytes: int, places: tuple[_Place
             f"({error.strerror}); decode the store again"
         ) from error
     return shared
-
-
-def _make_file() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("penstock-arrays", os.MFD_CLOEXEC)
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())

@@ -25,13 +25,14 @@ from penstock import _native, stores
 from penstock.errors import ArgumentError, DecodeError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.pack.on_ray.tasks import connected, is_on_ray, run_on_ray
 from penstock.pack.pipeline.image_check import MAX_PIXELS
-from penstock.pack.pipeline.run import count_cores, run_in_order
+from penstock.pack.pipeline.run import run_in_order
 from penstock.progress import ProgressReporter, make_reporter
 from penstock.sample import Blob
 from penstock.stores.base import Skipped, Store
 from penstock.stores.common.seek_table_file import SEEK_TABLE_KINDS, SeekTableFile, seek_table_path
 from penstock.stores.location import Location
 from penstock.stores.pack.sharded import ShardedPack
+from penstock.system import count_cores
 from penstock.transforms.decoding import fallback
 
 __all__ = ["IndexReport", "find_image_field", "index", "join_reports", "make_seek_tables"]

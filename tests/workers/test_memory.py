@@ -15,9 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from numpy.typing import NDArray
 
 from penstock.stores.common.mapped_files import map_file
+from penstock.system import memory_file
 from penstock.workers.processes import memory as memory_module
 from penstock.workers.processes.batch_encoding import pack, unpack
-from penstock.workers.processes.memory import ALIGNMENT, ParentSlots, WorkerMemory, memory_file
+from penstock.workers.processes.memory import ALIGNMENT, ParentSlots, WorkerMemory
 from penstock.workers.processes.messages import SlotReturn
 
 

@@ -8,11 +8,11 @@ to the mount hold, so the smallest counts. In a container the group's folder oft
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass
 from typing import Final
 
 from penstock.doctor.machine.system_files import SystemFiles
+from penstock.system import count_cores
 
 __all__ = ["ControlGroup", "count_usable_cores", "find_control_group"]
 
@@ -95,7 +95,7 @@ class ControlGroup:
 
 def count_usable_cores(files: SystemFiles | None = None) -> int:
     """Cores that this process can keep busy: those it may run on, at most its group's quota, rounded up."""
-    cores = len(os.sched_getaffinity(0))
+    cores = count_cores()
     quota = find_control_group(SystemFiles() if files is None else files).quota_cores()
     return cores if quota is None else max(1, min(cores, math.ceil(quota)))
 

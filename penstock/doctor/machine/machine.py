@@ -24,6 +24,7 @@ from penstock.doctor.machine.disks import describe_disk, measure_space
 from penstock.doctor.machine.process_counters import list_children, read_counters
 from penstock.doctor.machine.system_counters import ProcessorTimes
 from penstock.doctor.machine.system_files import SystemFiles
+from penstock.system import core_numbers
 
 __all__ = ["PACKAGES", "describe_machine", "describe_memory", "describe_processor", "measure_speed"]
 
@@ -129,7 +130,7 @@ def describe_processor(files: SystemFiles) -> dict[str, object]:
         "is_virtual": bool(re.search(r"^flags\s*:.*\bhypervisor\b", text, re.MULTILINE)) if text else None,
         "online": os.cpu_count(),
         "physical": len(set(zip(packages, cores, strict=False))) or None,
-        "affinity": sorted(os.sched_getaffinity(0)),
+        "affinity": core_numbers(),
         "usable": count_usable_cores(files),
     }
 

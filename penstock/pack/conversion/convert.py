@@ -25,13 +25,13 @@ from penstock.pack.conversion.run import Conversion, ConvertProgress
 from penstock.pack.export.exporting import export
 from penstock.pack.on_ray.conversions import convert_on_ray
 from penstock.pack.on_ray.tasks import is_on_ray
-from penstock.pack.pipeline.run import count_cores
 from penstock.pack.staging import staged
 from penstock.paths import parse_size
 from penstock.progress import make_reporter
 from penstock.stores import StoreLike
 from penstock.stores.base import Store
 from penstock.stores.location import Location
+from penstock.system import count_cores
 
 __all__ = ["convert"]
 

@@ -25,7 +25,6 @@ from penstock.pack.pipeline.run import (
     ClashFinder,
     PackProgress,
     PackRun,
-    count_cores,
     refuse_left_out,
     refuse_unpackable,
 )
@@ -46,6 +45,7 @@ from penstock.stores.pack.sharded import ShardedPack
 from penstock.stores.pack.sharded_writer import ShardedWriter
 from penstock.stores.pack.store import LmdbStore
 from penstock.stores.writing import Writer
+from penstock.system import count_cores
 
 __all__ = [
     "INDEX_KINDS",

@@ -12,7 +12,6 @@ Called by :func:`penstock.pack`, which opens the source and the writer.
 from __future__ import annotations
 
 import itertools
-import os
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -38,7 +37,6 @@ __all__ = [
     "NothingPackedError",
     "PackProgress",
     "PackRun",
-    "count_cores",
     "finish_pack",
     "list_skipped",
     "refuse_left_out",
@@ -389,8 +387,3 @@ def run_in_order(
         if pending and stop is not None:
             stop()
         pool.shutdown(cancel_futures=True)
-
-
-def count_cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -14,13 +14,10 @@ sent through the socket instead, with one warning.
 
 from __future__ import annotations
 
-import errno
 import os
-import tempfile
 import weakref
 from collections import deque
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final, cast
 
 import numpy as np
@@ -28,50 +25,15 @@ from numpy.typing import DTypeLike, NDArray
 
 from penstock.sample import Array
 from penstock.stores.common.mapped_files import map_file
+from penstock.system import memory_file
 from penstock.workers.processes.messages import BufferSpan, SlotReport, SlotReturn
 from penstock.workers.slots import Lease, PageLock, Quarantine, SlotPool
 
-__all__ = ["ParentSlot", "ParentSlots", "WorkerMemory", "memory_file"]
+__all__ = ["ParentSlot", "ParentSlots", "WorkerMemory"]
 
 ALIGNMENT: Final = 4096
-_LARGE: Final = 64 << 20
-"""Bytes above which a request is compared with the memory that is available."""
 _KEEP: Final = 4
 """Free slots that a worker keeps; if there are more, it drops the smallest."""
-
-
-def memory_file(name: str, nbytes: int) -> int:
-    """A descriptor of ``nbytes`` of zeroed memory without a name in any file system; its pages are reserved.
-
-    Raises
-    ------
-    OSError
-        If there is not so much memory; without the reservation, a signal would end the process when it is written.
-    """
-    if nbytes > _LARGE and nbytes > _available_nbytes():  # or reserving the pages gets a process killed
-        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-    if hasattr(os, "memfd_create"):
-        fd = os.memfd_create(name, os.MFD_CLOEXEC)
-    else:
-        with tempfile.TemporaryFile() as file:
-            fd = os.dup(file.fileno())
-    try:
-        os.ftruncate(fd, nbytes)
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(fd, 0, nbytes)
-    except OSError:
-        os.close(fd)
-        raise
-    return fd
-
-
-def _available_nbytes() -> int:
-    """Bytes of memory that the system can provide now; 2**62 if unknown."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        return int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10
-    except (OSError, StopIteration, ValueError, IndexError):
-        return 1 << 62
 
 
 class _WorkerSlot:

@@ -13,6 +13,7 @@ from multiprocessing.process import BaseProcess
 from typing import ClassVar, Final, cast
 
 from penstock.errors import WorkerError
+from penstock.system import require_worker_processes
 from penstock.workers.base import Capabilities, Job, WorkerStart
 from penstock.workers.processes.backend import IsolatedBackend
 from penstock.workers.processes.sockets import SocketConnection, SocketTransport
@@ -42,6 +43,11 @@ class ProcessBackend(IsolatedBackend):
         How processes are started; None: see :mod:`penstock.workers.processes.start`.
     page_lock : PageLock, optional
         Page-locks the memory of batches, for a device's copies.
+
+    Raises
+    ------
+    WorkerError
+        On another system than Linux.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(isolated=True, shares_memory=False, pins_memory=True)
@@ -55,6 +61,7 @@ class ProcessBackend(IsolatedBackend):
         base_seed: int = 0,
         page_lock: PageLock | None = None,
     ) -> None:
+        require_worker_processes()
         super().__init__(num_workers, base_seed, ProcessTransport(context, page_lock))
 
 

@@ -17,7 +17,6 @@ import os
 import select
 import signal
 import socket
-import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -219,9 +218,6 @@ class SocketRemoteEnd:
 
 def _exit_with_parent(lifeline: int) -> None:
     """Have the kernel kill this process when the other end of the pipe closes, as it does when the parent exits."""
-    if not hasattr(fcntl, "F_SETOWN") or not os.path.exists("/proc/self/fd"):  # noqa: PTH110  # a test for Linux
-        threading.Thread(target=_watch_parent, args=(lifeline,), daemon=True).start()
-        return
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(lifeline, _SET_SIGNAL, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC | os.O_NONBLOCK)
@@ -231,11 +227,6 @@ def _exit_with_parent(lifeline: int) -> None:
         is_closed = False
     if is_closed:  # before the signal was requested
         os._exit(1)
-
-
-def _watch_parent(lifeline: int) -> None:
-    os.read(lifeline, 1)
-    os._exit(1)
 
 
 class WorkerSocket:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.stores.common.mapped_files import map_file
-from penstock.workers.processes.memory import memory_file
+from penstock.system import memory_file
 
 __all__ = ["StatusReading", "StopWork", "WorkerStatus", "collect_stacks"]
 

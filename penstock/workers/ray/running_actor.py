@@ -29,6 +29,7 @@ from typing import Any, Final, Protocol, cast
 import numpy as np
 
 from penstock.sample import Batch
+from penstock.system import open_descriptor_of
 from penstock.workers.base import Job, Task, WorkerStart
 from penstock.workers.processes.batch_encoding import unpack_payload
 from penstock.workers.processes.memory import ParentSlots
@@ -279,7 +280,7 @@ class RunningActor:
 
     def _open(self, fd: int) -> int:
         """Open a descriptor of the actor's process."""
-        return os.open(f"/proc/{self.pid}/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
+        return open_descriptor_of(self.pid, fd)
 
     def _read_payload(self, reply: Reply) -> SlotPayload:
         nbytes = len(reply.pickled)
