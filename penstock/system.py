@@ -1,9 +1,18 @@
-"""What penstock asks of the operating system beyond POSIX: the one place that knows Linux from another system.
+"""What penstock asks of the operating system: cores, memory, and that a forked child shares no lock with its parent.
+
+This is the one place that knows Linux from another system.
 
 Other systems lack ``/proc``, memory files and the affinity of processes. Importing, packing, decoding, and loading
 without workers or with threads need none of these: the functions here have another way. Worker processes do need them,
 and :func:`require_worker_processes` says so before one starts. The doctor reads ``/proc`` by
 :mod:`penstock.doctor.machine.system_files`, where any file may be missing.
+
+A lock that another thread holds at the moment of a fork stays locked for ever in the child, which does not have that
+thread. A file descriptor is shared with the parent, and with it the locks of its file. An object that has either calls
+:func:`watch` when it is made; its ``renew_in_child`` is called in each forked child before other code runs there.
+
+A library with threads of its own may not work in a forked child at all: its threads are missing there, and the memory
+that they shared is as they left it. :func:`note_use` remembers that such a library was used.
 """
 
 from __future__ import annotations
@@ -12,12 +21,24 @@ import errno
 import os
 import sys
 import tempfile
+import weakref
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from penstock.errors import WorkerError
 
-__all__ = ["core_numbers", "count_cores", "memory_file", "open_descriptor_of", "require_worker_processes"]
+__all__ = [
+    "Renewable",
+    "core_numbers",
+    "count_cores",
+    "libraries_without_fork",
+    "memory_file",
+    "note_use",
+    "open_descriptor_of",
+    "require_worker_processes",
+    "used_before_fork",
+    "watch",
+]
 
 _LARGE: Final = 64 << 20
 """Bytes above which a request is compared with the memory that is available."""
@@ -88,3 +109,50 @@ def _available_nbytes() -> int:
         return int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10
     except (OSError, StopIteration, ValueError, IndexError):
         return 1 << 62
+
+
+# ------------------------------------------------------------------------------------------------ forks
+
+
+class Renewable(Protocol):
+    """An object that must not share everything with its copy in a forked child."""
+
+    def renew_in_child(self) -> None:
+        """Replace what the child must not share with its parent; fast, and never raises."""
+        ...
+
+
+_watched: weakref.WeakSet[Renewable] = weakref.WeakSet()
+
+
+def watch(owner: Renewable) -> None:
+    """Have ``owner.renew_in_child()`` called in each forked child, as long as ``owner`` is alive."""
+    _watched.add(owner)
+
+
+_users: dict[str, int] = {}
+"""Libraries that do not support fork, and the process that used each first."""
+
+
+def note_use(library: str) -> None:
+    """Remember that this process uses a library that does not work in its forked children."""
+    _users.setdefault(library, os.getpid())
+
+
+def used_before_fork(library: str) -> bool:
+    """Whether this process was forked from one that had used the library."""
+    return _users.get(library, os.getpid()) != os.getpid()
+
+
+def libraries_without_fork() -> list[str]:
+    """The libraries that this process uses and that its forked children cannot use."""
+    return [library for library, process in _users.items() if process == os.getpid()]
+
+
+def _renew_all() -> None:
+    for owner in list(_watched):
+        owner.renew_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_all)

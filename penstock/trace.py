@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar, Final
 
-from penstock import forks
+from penstock import system
 
 __all__ = ["STAGES", "Observer", "Trace", "add", "count_remote", "counting", "current", "name_worker", "stage"]
 
@@ -149,7 +149,7 @@ class Trace:
         self._process_rows: dict[int, list[int]] = {}
         self._remote: dict[str, int] = {}
         self._lock = threading.Lock()
-        forks.watch(self)
+        system.watch(self)
 
     def renew_in_child(self) -> None:
         """Make another lock in a forked child, which does not have the thread that may hold this one."""

@@ -15,7 +15,7 @@ from typing import Final
 import hypothesis
 import pytest
 
-from penstock import forks
+from penstock import system
 from tests.hostile.gallery import write_gallery
 from tests.large_pages import use_large_pages
 from tests.photographs import write_photographs
@@ -106,9 +106,9 @@ def _libraries_without_fork() -> Iterator[None]:
 
     Fixtures of a module, and threads that a test has left, may use them after its end.
     """
-    forks._users.clear()
+    system._users.clear()
     yield
-    forks._users.clear()
+    system._users.clear()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -7,7 +7,7 @@ import threading
 import warnings
 import weakref
 
-from penstock import forks
+from penstock import system
 from penstock.trace import Trace
 from penstock.transforms.decoding import image_formats
 from penstock.workers.threads import ThreadBackend
@@ -20,7 +20,7 @@ class Owner:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.renewed = 0
-        forks.watch(self)
+        system.watch(self)
 
     def renew_in_child(self) -> None:
         """As the protocol has it."""
@@ -97,14 +97,14 @@ def test_a_trace_is_written_to_in_a_child() -> None:
 
 def test_a_library_is_used_before_a_fork_only_in_the_child() -> None:
     """In the process that uses it, it is one that forked children cannot use; there it was used before the fork."""
-    forks.note_use("Ferry")
+    system.note_use("Ferry")
 
-    assert forks.libraries_without_fork() == ["Ferry"]
-    assert not forks.used_before_fork("Ferry")
-    assert not forks.used_before_fork("another")
+    assert system.libraries_without_fork() == ["Ferry"]
+    assert not system.used_before_fork("Ferry")
+    assert not system.used_before_fork("another")
     run_forked(_look_at_libraries)
 
 
 def _look_at_libraries() -> None:
-    assert forks.used_before_fork("Ferry")
-    assert forks.libraries_without_fork() == []
+    assert system.used_before_fork("Ferry")
+    assert system.libraries_without_fork() == []

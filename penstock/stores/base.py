@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, Self, SupportsIndex, overload
 
-from penstock import forks
+from penstock import system
 from penstock.errors import ArgumentError, PenstockError, RecordIndexError, RecordKeyError, StoreError
 from penstock.stores.common.per_process import lock_methods
 from penstock.stores.fields.columns import join_values, refuse_fixed
@@ -82,7 +82,7 @@ class Store(WritableKind, ABC):
         self._closed = False
         self._read_lock = threading.RLock()
         if not self.reads_concurrently:
-            forks.watch(self)
+            system.watch(self)
 
     def __init_subclass__(cls, **arguments: object) -> None:
         super().__init_subclass__(**arguments)

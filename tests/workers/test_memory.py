@@ -239,7 +239,7 @@ def test_memory_has_no_name_and_is_there_to_its_last_byte(nbytes: int) -> None:
     """A memory file can be written where it ends, and goes with its last mapping."""
     fd = memory_file("penstock-slot", nbytes)
     one, two = map_file(fd, nbytes), map_file(fd, nbytes)
-    file = os.readlink(f"/proc/self/fd/{fd}")
+    file = str(Path(f"/proc/self/fd/{fd}").readlink())
     os.close(fd)
     one[-1] = 7
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock import forks
+from penstock import system
 from penstock.errors import WorkerError
 from penstock.workers.processes import start
 from penstock.workers.processes.start import Launcher, describe_start_error
@@ -142,7 +142,7 @@ def test_beside_a_thread_they_are_not(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_after_a_library_without_fork_they_are_not(caplog: pytest.LogCaptureFixture) -> None:
     """And the log names the library."""
-    forks.note_use("Ferry")
+    system.note_use("Ferry")
     with caplog.at_level(logging.INFO):
         chosen = method(None, Job())
 

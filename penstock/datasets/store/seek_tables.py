@@ -25,7 +25,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock import forks
+from penstock import system
 from penstock.errors import ArgumentError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.base import Store
 from penstock.stores.common.seek_table_file import SEEK_TABLE_KINDS, SeekTableFile, TablesInFile, seek_table_path
@@ -153,7 +153,7 @@ class SeekTables:
             self._file = None
         self._kind = self._file.kind if self._file is not None else named or "rows"
         self._keeps_new = self._writes_file or self._budget > 0
-        forks.watch(self)
+        system.watch(self)
 
     def _open_sidecar(self) -> SeekTableFile | _ShardTables | None:
         if not isinstance(self._store, ShardedPack):

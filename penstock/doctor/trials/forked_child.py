@@ -34,7 +34,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from penstock.forks import libraries_without_fork
+from penstock.system import libraries_without_fork
 
 __all__ = ["find_members", "kill_group", "read_child", "run_in_child"]
 

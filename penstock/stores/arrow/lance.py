@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from penstock import forks
+from penstock import system
 from penstock.errors import (
     CorruptRecordError,
     PenstockError,
@@ -166,13 +166,13 @@ class LanceStore(ColumnarStore["lance.LanceDataset"]):
     @contextlib.contextmanager
     def _calling(self) -> Iterator[None]:
         """Raise what functions of Lance raise as errors of this store."""
-        if forks.used_before_fork("Lance"):
+        if system.used_before_fork("Lance"):
             raise StoreError(
                 "Lance does not support fork, and this process was forked after Lance was used; start worker processes "
                 "by multiprocessing_context='forkserver' or 'spawn', or use threads",
                 store=str(self._folder),
             )
-        forks.note_use("Lance")
+        system.note_use("Lance")
         try:
             yield
         except PenstockError:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Concatenate, Final, Generic, ParamSpec, Protocol, TypeVar
 
-from penstock import forks
+from penstock import system
 
 __all__ = ["PerProcess", "lock_methods"]
 
@@ -40,7 +40,7 @@ class PerProcess(Generic[T]):
         self._lock = threading.Lock()
         self._process = -1
         self._held: list[T] = []  # the last one is that of this process; others are inherited, and never closed here
-        forks.watch(self)
+        system.watch(self)
 
     def get(self) -> T:
         """The object of this process."""

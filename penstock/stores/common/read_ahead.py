@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
-from penstock import forks
+from penstock import system
 
 __all__ = ["ReadAhead"]
 
@@ -56,7 +56,7 @@ class ReadAhead(Generic[T_record]):
         self._loaded: dict[int, T_record] = {}
         self._nbytes = self._unused = 0
         self._is_running = False
-        forks.watch(self)
+        system.watch(self)
 
     def submit(self, indices: Sequence[int]) -> None:
         """Announce records; returns at once."""

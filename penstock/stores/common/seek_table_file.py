@@ -32,7 +32,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock import _native, forks
+from penstock import _native, system
 from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
 from penstock.sample import Array, refuse_field_name
 from penstock.stores.common.regular_file import open_regular
@@ -146,7 +146,7 @@ class SeekTableFile:
         self._directory = np.zeros(0, _ENTRY)
         self._entries = np.zeros((0, _ENTRY.itemsize), np.uint8)
         self.kind = self._open(kind)
-        forks.watch(self)
+        system.watch(self)
 
     def __reduce__(self) -> tuple[object, ...]:
         return SeekTableFile, self._given

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Final
 
-from penstock import forks
+from penstock import system
 from penstock.errors import PenstockError, StoreError
 from penstock.stores.common.per_process import PerProcess
 from penstock.stores.location import Location
@@ -67,7 +67,7 @@ class OpenShards:
                 "opened again when they are read",
                 location, self.most, names, allowed,
             )  # fmt: skip
-        forks.watch(self)
+        system.watch(self)
 
     def __len__(self) -> int:
         """Number of open shards."""

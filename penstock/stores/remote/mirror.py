@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock import _native, forks
+from penstock import _native, system
 from penstock.errors import CorruptRecordError, StoreError
 from penstock.stores.common.mapped_files import identify_file, map_sized
 from penstock.stores.common.mirrors import PageHashes
@@ -105,7 +105,7 @@ class Mirror:
         self._kept: dict[tuple[int, int], memoryview] = {}
         self.hashes: PageHashes | None = None
         """Those of the pages of the object, where it has them."""
-        forks.watch(self)
+        system.watch(self)
 
     def renew_in_child(self) -> None:
         """In a forked child: there are no threads."""

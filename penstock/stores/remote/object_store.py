@@ -301,7 +301,9 @@ class Place:
             try:
                 return call(client.get())
             except Exception as error:
-                if (known := self._translate(name, error, what)) is not None:
+                known = self._translate(name, error, what)
+                # Where the answer to the end of a multipart upload was lost, the next one says that its parts are not there.
+                if known is not None and not (writing is not None and re.search("NoSuchUpload|InvalidPart", str(error))):
                     raise known from error
                 is_late = writing is None and time.monotonic() - started + wait > _MAX_SECONDS
                 if attempt == _MAX_ATTEMPTS or is_late:
@@ -325,8 +327,6 @@ class Place:
         region = re.search(r"expecting '([a-z0-9-]+)'|<Region>([a-z0-9-]+)</Region>", text)
         if isinstance(error, PenstockError):
             return error
-        if what == "written" and re.search("NoSuchUpload|InvalidPart", text):
-            return None  # where the answer that ended a multipart upload was lost, the next one says so; it is sent anew
         if "NoSuchBucket" in text:
             return StoreNotFoundError(f"there is no bucket {urlsplit(self.url).netloc!r}", store=url)
         if is_absent:

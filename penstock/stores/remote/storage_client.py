@@ -1,7 +1,7 @@
 """Clients of the libraries that read objects, and their options.
 
 obstore has threads of its own and does not work in a process that was forked from one that used it; workers are then
-started by forkserver (:mod:`penstock.forks`).
+started by forkserver (:mod:`penstock.system`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from multiprocessing.context import get_spawning_popen
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from penstock import forks
+from penstock import system
 from penstock.errors import ArgumentError, StoreError
 from penstock.registry import require
 from penstock.stores.location import FSSPEC_SCHEMES
@@ -101,14 +101,14 @@ def make_client(
     """
     by_fsspec = urlsplit(root).scheme.lower() in FSSPEC_SCHEMES
     library = "fsspec" if by_fsspec else _LIBRARY
-    if forks.used_before_fork(library):
+    if system.used_before_fork(library):
         raise StoreError(
             f"{library} was used before this process was forked, and does not support that; start processes with "
             "the method 'forkserver' or 'spawn'",
             store=url,
         )
     given, loaded = options.get(url), load_library(by_fsspec=by_fsspec)
-    forks.note_use(library)
+    system.note_use(library)
     if by_fsspec:
         systems: ObjectStore = loaded.FileSystems(root, given)
         return systems

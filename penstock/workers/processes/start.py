@@ -34,8 +34,8 @@ from types import FrameType, FunctionType
 from typing import Any, Final
 
 from penstock.errors import WorkerError
-from penstock.forks import libraries_without_fork
 from penstock.frameworks import FRAMEWORKS, array_types, imported_frameworks
+from penstock.system import libraries_without_fork
 from penstock.workers.stack_frames import current_frames, walk_stack
 
 __all__ = ["Launcher", "describe_start_error"]

@@ -280,7 +280,7 @@ class RunningActor:
 
     def _open(self, fd: int) -> int:
         """Open a descriptor of the actor's process."""
-        return open_descriptor_of(self.pid, fd)
+        return open_descriptor_of(self.pid or 0, fd)  # no process has the number 0
 
     def _read_payload(self, reply: Reply) -> SlotPayload:
         nbytes = len(reply.pickled)
