@@ -33,7 +33,7 @@ def main() -> None:
     print("training:", dataset.why_not_filled() or "native")
     loader = DataLoader(dataset, batch_size=32, shuffle=True, num_workers=2, seed=0, seed_per_sample=True)
     optimizer = create_optimizer_v2(model, opt="adamw", lr=5e-3)
-    for epoch in range(8):
+    for epoch in range(6):
         losses: list[float] = []
         for images, labels in loader:
             loss = nn.functional.cross_entropy(model(images), labels)

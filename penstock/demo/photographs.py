@@ -124,7 +124,7 @@ def open_photograph(file: str) -> Image.Image:
 
 
 def _draw_crops(
-    folder: Path, size: tuple[int, int], count: int, span: tuple[float, float], sides: tuple[int, int]
+    folder: Path, size: tuple[int, int], count: int, span: tuple[float, float], sides: tuple[int, int] = (280, 500)
 ) -> Iterator[_CropFile]:
     """Draw ``count`` crops from the columns ``span`` (fractions of the width) of a photograph."""
     draw = np.random.default_rng([*size, round(span[0] * 100)])

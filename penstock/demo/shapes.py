@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +55,7 @@ def _write_split(folder: Path, split: str, count: int) -> None:
     left, right = (HELD_OUT, 1.0) if split == "train" else (0.0, HELD_OUT)
     photographs = [open_photograph(file).convert("RGB") for file in CLASSES.values()]
     categories = [{"id": number, "name": name} for number, name in enumerate(SHAPES, 1)]
-    images, boxes = list[dict[str, Any]](), list[dict[str, Any]]()
+    images, boxes = list[dict[str, object]](), list[dict[str, object]]()
     for part in ("images", "masks"):
         (folder / part / split).mkdir(parents=True)
     for number in range(count):
@@ -82,7 +82,7 @@ def _write_split(folder: Path, split: str, count: int) -> None:
 
 def _draw_shape(
     draw: np.random.Generator, picture: NDArray[np.uint8], mask: NDArray[np.uint8], label: int
-) -> list[dict[str, Any]]:
+) -> list[dict[str, object]]:
     """Draw a shape where no other one is; what COCO says of it, or nothing if there is no place."""
     y, x = np.mgrid[: mask.shape[0], : mask.shape[1]] + 0.5
     for _ in range(20):
