@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
-from penstock.representation import NotebookView, describe_value
+from penstock.wording import NotebookView, describe_value
 
 __all__ = [
     "KINDS",

@@ -1,16 +1,28 @@
-"""Words of messages: counts with their nouns, text of a store that is safe for a terminal, results as JSON.
+"""Words of messages and of reprs: counts with nouns, text that is safe for a terminal, objects in one line or as JSON.
 
 A key or a class name may contain any character. If printed as it is, an escape sequence changes the terminal, a newline
 forges a line of output, and a lone surrogate (from a file name that is not UTF-8) cannot be written.
+
+A ``repr`` reads attributes that are there. It calls nothing of the user's, opens, draws and counts nothing, and never
+prints an array. A notebook (Jupyter, Colab, VS Code) calls ``_repr_html_``, which :mod:`penstock.view.notebook` makes;
+it is imported by its name when a notebook asks, because it lies above what it shows.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import math
 from collections.abc import Mapping
 
-__all__ = ["counted", "escape_unprintable", "format_bytes", "to_plain"]
+__all__ = [
+    "NotebookView", "ShortRepr", "counted", "describe_value", "escape_unprintable", "format_bytes", "list_public_names",
+    "to_plain",
+]  # fmt: skip
+
+_MOST_TEXT = 60
+_MOST_ENTRIES = 6
+_BRACKETS = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
 
 
 def counted(number: int, noun: str) -> str:
@@ -75,3 +87,59 @@ def to_plain(value: object) -> object:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, str | int) else str(value)
+
+
+class NotebookView:
+    """A base of what is drawn in a notebook: pictures, labels, boxes, fields."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        """Called by notebooks, in place of ``repr``."""
+        html: str = importlib.import_module("penstock.view.notebook").render(self)
+        return html
+
+
+class ShortRepr:
+    """A base of classes whose ``repr`` is their name and their public attributes, in one line."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        attributes = getattr(self, "__dict__", {}).items()
+        parts = [f"{name}={describe_value(value)}" for name, value in attributes if not name.startswith("_")]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def describe_value(value: object) -> str:
+    """A number or a short text as it is; of others type, and length or shape. At most some 300 characters."""
+    if isinstance(value, list | tuple | dict) and type(value) in _BRACKETS:
+        return _describe_entries(value)
+    if isinstance(value, str):
+        return repr(value if len(value) <= _MOST_TEXT else f"{value[:_MOST_TEXT]}...")
+    if value is None or isinstance(value, bool | int | float | complex):
+        return f"{value!r:.{_MOST_TEXT}}"
+    if isinstance(value, bytes | bytearray | memoryview):
+        return f"{memoryview(value).nbytes:,} bytes"
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if isinstance(shape, tuple) and dtype is not None:
+        return f"{dtype}[{', '.join(map(str, shape))}]"
+    return type(value).__name__
+
+
+def _describe_entries(value: list[object] | tuple[object, ...] | dict[object, object]) -> str:
+    """A few entries, of which those that are containers themselves are only counted."""
+    if len(value) > _MOST_ENTRIES:
+        return f"{type(value).__name__} of {len(value):,}"
+    keys = [f"{key}: " for key in value] if isinstance(value, dict) else [""] * len(value)
+    texts = [
+        f"{type(each).__name__} of {len(each):,}" if isinstance(each, list | tuple | dict) else describe_value(each)
+        for each in (value.values() if isinstance(value, dict) else value)
+    ]
+    left, right = _BRACKETS[type(value)]
+    return f"{left}{', '.join(map(str.__add__, keys, texts))}{right}"
+
+
+def list_public_names(names: Mapping[str, object], public: list[str]) -> list[str]:
+    """What ``dir(module)`` lists: its public names, and those that Python gives to every module."""
+    return sorted({*(name for name in names if name.startswith("__")), *public})

@@ -13,7 +13,7 @@ from __future__ import annotations
 from penstock.annotations.reading import SourceLike, read
 from penstock.annotations.result import AnnotationProblem, Annotations
 from penstock.registry import Registry
-from penstock.representation import list_public_names
+from penstock.wording import list_public_names
 
 __all__ = ["FORMATS", "WRITERS", "AnnotationProblem", "Annotations", "SourceLike", "read"]
 

@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar, runtime_che
 from penstock.datasets.error_location import add_location
 from penstock.errors import ArgumentError, SampleError
 from penstock.frameworks import stream_types
-from penstock.representation import NotebookView, ShortRepr
 from penstock.rng import sample_scope, seeds_globals
 from penstock.sample import ArraySpec, Batch, DatasetLike, Index, Sample, SampleKeys, Tree, Watch, tree_leaves
+from penstock.wording import NotebookView, ShortRepr
 
 if TYPE_CHECKING:
     import numpy as np

@@ -18,7 +18,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Final
 
-from penstock.representation import list_public_names
+from penstock.wording import list_public_names
 
 if TYPE_CHECKING:
     from penstock.doctor.checks.checking import RULES, check

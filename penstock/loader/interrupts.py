@@ -50,7 +50,7 @@ def end_with_cell(iterator: _Closable) -> None:
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     events = getattr(shell, "events", None)
-    if events is None:
+    if shell is None or events is None:
         return
     _of_this_cell.add(iterator)
     if not any(each is shell for each in _hooked):

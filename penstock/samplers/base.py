@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, StateError
-from penstock.representation import ShortRepr
 from penstock.sample import State
+from penstock.wording import ShortRepr
 
 __all__ = [
     "BLOCK", "BatchAccess", "IndexSampler", "MakesSampler", "PositionedSampler", "RandomAccess", "RankPartitioned",

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from penstock.errors import ArgumentError
-from penstock.representation import NotebookView
 from penstock.sample import Schema
 from penstock.stores.location import Location
 from penstock.stores.writing import CommittedRecords, Writer
+from penstock.wording import NotebookView
 
 __all__ = ["WritableKind"]
 

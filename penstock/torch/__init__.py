@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.registry import require
-from penstock.representation import list_public_names
+from penstock.wording import list_public_names
 
 require("torch", extra="torch", purpose="for penstock.torch")
 

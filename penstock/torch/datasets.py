@@ -30,9 +30,9 @@ from penstock.datasets.store.batch_assembly import BatchAssembly, batch_assembly
 from penstock.datasets.store.ragged_fields import ragged_forms
 from penstock.errors import ArgumentError
 from penstock.ragged import Ragged
-from penstock.representation import ShortRepr
 from penstock.sample import Array, DatasetLike, Index, Record, Sample, SampleKeys, Tree, Watch, tree_map
 from penstock.torch.collate import as_tensors
+from penstock.wording import ShortRepr
 
 __all__ = ["ConcatDataset", "StackDataset", "StoreDataset", "Subset", "TensorDataset", "native", "random_split"]
 

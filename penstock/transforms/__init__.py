@@ -7,7 +7,6 @@
 from typing import Final
 
 from penstock.registry import Registry
-from penstock.representation import list_public_names
 from penstock.transforms.base import Lambda, Op
 from penstock.transforms.decoding.decode import Decode, decode, sizes
 from penstock.transforms.decoding.encode import encode
@@ -32,6 +31,7 @@ from penstock.transforms.ops.warp import RandomAffine, RandomPerspective, Random
 from penstock.transforms.ops.zoom_out import RandomZoomOut
 from penstock.transforms.pipeline import Pipeline
 from penstock.transforms.program.program import Failure, Plan, Program
+from penstock.wording import list_public_names
 
 __all__ = [
     "IMAGENET_MEAN",

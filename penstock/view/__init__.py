@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from penstock.representation import list_public_names
 from penstock.view.info import SizeRange, StoreInfo, info
 from penstock.view.sheet import contact_sheet
 from penstock.view.showing import show
+from penstock.wording import list_public_names
 
 __all__ = ["SizeRange", "StoreInfo", "contact_sheet", "info", "show"]
 

@@ -2,7 +2,7 @@
 
 ::
 
-    _repr_html_ (penstock.representation) ──> render ──> text of repr, table of fields, sheet of a few samples (JPEG)
+    _repr_html_ (penstock.wording) ──> render ──> text of repr, table of fields, sheet of a few samples (JPEG)
 
 Asking changes nothing: at most :data:`_SAMPLES` records are read, evenly spaced; no column, no random number, and no
 code of the user's is run: transforms are named and not called, and of a dataset of the user's only the ``repr`` is
@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final
 from penstock.datasets.store.dataset import StoreDataset
 from penstock.datasets.subset import Subset
 from penstock.errors import PenstockError
-from penstock.representation import describe_value
 from penstock.sample import Record
 from penstock.stores.base import Store
 from penstock.stores.location import is_remote_url
@@ -30,6 +29,7 @@ from penstock.view.showing import show
 from penstock.view.shown_pixels import PixelForm
 from penstock.view.tile_sheet import Cell, draw_sheet
 from penstock.view.tiles import draw_tile
+from penstock.wording import describe_value
 
 if TYPE_CHECKING:
     from PIL.Image import Image
