@@ -12,6 +12,7 @@ import functools
 import importlib
 import inspect
 import re
+import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,7 +202,7 @@ def page_of_name(public: PublicName, examples: Mapping[str, Example]) -> str:
     elif public.kind == "data":
         lines += ["```{eval-rst}", f".. py:data:: {public.full}", "```", "", public.summary, ""]
     else:
-        lines += ["```{eval-rst}", f".. auto{public.kind}:: {public.full}", "```", ""]
+        lines += ["```{eval-rst}", f".. auto{public.kind}:: {public.full}{plain_signature(public)}", "```", ""]
     others = [f"`{each.full}`" for each in find_public_names() if each.home == public.full and each.full != public.full]
     if others:
         lines += [f"Also {' and '.join(others)}.", ""]
@@ -210,6 +211,16 @@ def page_of_name(public: PublicName, examples: Mapping[str, Example]) -> str:
         lines += ["## Example", "", "```python", example.code.strip(), "```", ""]
         lines += [f"Task: [{example.task}](by-task.md#{slug(example.task)}).", ""]
     return "\n".join(lines)
+
+
+def plain_signature(public: PublicName) -> str:
+    """The parameters with their defaults, where overloads for type checkers would be shown; else nothing."""
+    called = public.value.__init__ if isinstance(public.value, type) else public.value
+    if not (callable(public.value) and inspect.isfunction(called) and typing.get_overloads(called)):
+        return ""
+    signature = inspect.signature(public.value)
+    parameters = [each.replace(annotation=inspect.Parameter.empty) for each in signature.parameters.values()]
+    return str(signature.replace(parameters=parameters, return_annotation=inspect.Signature.empty))
 
 
 def page_of_package(package: str) -> str:
