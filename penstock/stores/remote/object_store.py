@@ -302,8 +302,7 @@ class Place:
                 return call(client.get())
             except Exception as error:
                 known = self._translate(name, error, what)
-                # Where the answer to the end of a multipart upload was lost, the next one says that its parts are not there.
-                if known is not None and not (writing is not None and re.search("NoSuchUpload|InvalidPart", str(error))):
+                if known is not None and not (writing is not None and _has_ended(str(error))):
                     raise known from error
                 is_late = writing is None and time.monotonic() - started + wait > _MAX_SECONDS
                 if attempt == _MAX_ATTEMPTS or is_late:
@@ -354,6 +353,11 @@ class Place:
 
     def _make_client(self, retries: int = 0, timeout: timedelta = timedelta(seconds=30)) -> ObjectStore:
         return make_client(self._root, self._options, self.url, retries=retries, timeout=timeout, waits=_WAIT)
+
+
+def _has_ended(text: str) -> bool:
+    """Whether a multipart upload had ended before: the answer to the request before was lost, and it is sent anew."""
+    return re.search("NoSuchUpload|InvalidPart", text) is not None
 
 
 def _ends_before(error: Exception) -> bool:
