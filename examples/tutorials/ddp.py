@@ -54,7 +54,7 @@ def main() -> None:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            seen[index] += 1
+            seen.index_add_(0, index, torch.ones_like(index))
             total += loss.detach() / len(loader) / world.num_replicas
             if epoch == 4 and step == 3 and world.rank == 0:
                 STATE.write_text(json.dumps(loader.state_dict()))  # one rank's state serves all
@@ -68,7 +68,7 @@ def main() -> None:
     loader.load_state_dict(json.loads(STATE.read_text()))
     rest = torch.zeros(len(dataset), dtype=torch.int64)
     for _, _, index in loader:
-        rest[index] += 1
+        rest.index_add_(0, index, torch.ones_like(index))
     dist.all_reduce(rest)
     if world.rank == 0:
         print(f"resumed after step 3 of epoch 5: {int(rest.sum())} images remain on {world.num_replicas} ranks")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from penstock.cli.app import FAILED, app
 from penstock.cli.printing import print_line
 from penstock.errors import ArgumentError
 from penstock.paths import parse_size
+from penstock.registry import require
 
 if TYPE_CHECKING:
     from penstock.doctor.trials.run_options import RunOptions
@@ -126,6 +128,8 @@ def _run(options: RunOptions, script: list[str] | None, module: str | None, miss
     target = [*([] if module is None else ["-m", module]), *(script or [])]
     if not target:
         raise ArgumentError(missing)
+    if importlib.util.find_spec("torch") is None:  # it is not imported before the script runs
+        require("torch", extra="torch", purpose="for the doctor's rules, also where a script does not use it")
     command = [sys.executable, "-m", "penstock.doctor.run", options.to_text(), *target]
     sys.stdout.flush()
     sys.stderr.flush()

@@ -220,8 +220,10 @@ def find(url: StoreLike, *, to_write: bool = False, layout: str | None = None) -
         found = next((kind for kind in _candidates(paths[0]) if kind.recognises(paths[0])), None)
         content = "" if found is None else f"; its content is that of {found.layout or found.kind!r}"
         raise StoreFormatError(f"this is not a container of layout {layout!r}{content}", store=paths[0])
+    is_table = paths[0].lower().endswith((".csv", ".tsv", ".jsonl"))
+    hint = "; it is a table: pack it first (penstock pack TABLE DST)" if is_table else ""
     raise StoreFormatError(
-        f"this is neither a folder of images nor a pack (kinds of stores: {', '.join(STORES)})", store=paths[0]
+        f"this is neither a folder of images nor a pack (kinds of stores: {', '.join(STORES)}){hint}", store=paths[0]
     )
 
 

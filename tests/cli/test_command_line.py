@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from typing import Any
 import click
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 import penstock as ps
 from penstock.cli import app
@@ -232,3 +234,15 @@ def test_shells_complete_commands_and_options(variables: dict[str, str], words: 
     )  # fmt: skip
 
     assert words in done.stdout
+
+
+@pytest.mark.parametrize("command", ["doctor", "tune"])
+def test_the_doctor_says_that_it_needs_torch(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where torch is not installed, the script is not begun, and the error says what to install."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+
+    result = CliRunner().invoke(app, [command, "train.py"])
+
+    assert isinstance(result.exception, ps.OptionalPackageError)
+    assert "pip install 'penstock-data[torch]'" in str(result.exception)
