@@ -94,7 +94,9 @@ def _collate(batch: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> to
         or not all(_is_plain(tensor) and not tensor.requires_grad for tensor in batch)
         or any(tensor.shape != first.shape or tensor.dtype != first.dtype for tensor in batch)
     ):
-        if rows * first.nbytes < _SMALL and all(map(_is_plain, batch)):
+        is_small = rows * first.nbytes < _SMALL
+        # In a worker torch's own collation says of different sizes that a storage is not resizable.
+        if all(map(_is_plain, batch)) and (is_small or any(tensor.shape != first.shape for tensor in batch)):
             return torch.stack(list(batch))
         other: torch.Tensor = _plain_collate(batch, collate_fn_map=collate_fn_map)
         return other
