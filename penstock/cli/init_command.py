@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -45,7 +46,8 @@ def init(
     from penstock.init import make_script, recognise
     from penstock.view.canvas import refuse_existing
 
-    refuse_existing(output, overwrite=overwrite)
+    if os.path.lexists(folder):  # else that is what is wrong
+        refuse_existing(output, overwrite=overwrite)
     if not output.absolute().parent.is_dir():
         raise ArgumentError(f"--output: the folder {output.parent} does not exist")
     found = recognise(folder, None if task is None else task.value)

@@ -246,3 +246,14 @@ def test_the_doctor_says_that_it_needs_torch(command: str, monkeypatch: pytest.M
 
     assert isinstance(result.exception, ps.OptionalPackageError)
     assert "pip install 'penstock-data[torch]'" in str(result.exception)
+
+
+def test_init_names_a_missing_folder_before_an_existing_script(tmp_path: Path) -> None:
+    """What was mistyped is said, not that a script of before is there."""
+    (tmp_path / "train.py").touch()
+
+    result = CliRunner().invoke(app, ["init", str(tmp_path / "nowhere"), "--output", str(tmp_path / "train.py")])
+
+    assert isinstance(result.exception, ps.PenstockError)
+    assert "nowhere" in str(result.exception)
+    assert "train.py" not in str(result.exception)

@@ -12,7 +12,7 @@ import io
 import json
 import os
 import stat
-import tempfile
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
@@ -132,14 +132,16 @@ def replacing_file(path: Path, prefix: str = "") -> Iterator[BinaryIO]:
 
     Its name begins with ``prefix`` until then; by default with the name of the file.
     """
-    descriptor, partial = tempfile.mkstemp(prefix=prefix or f"{path.name}.", suffix=".partial", dir=path.parent)
+    partial = path.parent / f"{prefix or f'{path.name}.'}{uuid.uuid4().hex}.partial"
+    # Others may read it as far as the umask lets them, as any file beside shared data; those of tempfile they may not.
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
-        Path(partial).replace(path)
+        partial.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
-            Path(partial).unlink()
+            partial.unlink()
         raise
 
 

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 import penstock as ps
+from penstock.stores.common.regular_file import replacing_file
 
 
 @contextmanager
@@ -56,3 +57,14 @@ def test_a_full_disk_is_an_error_and_the_same_call_resumes(
         ]
         assert list(resumed.keys()) == list(whole.keys())
     assert [path.name for path in tmp_path.iterdir() if ".partial" in path.name] == []
+
+
+def test_others_may_read_a_file_that_is_replaced(tmp_path: Path) -> None:
+    """An index beside shared data is read by those who may read the data: the umask decides, as for any file."""
+    (tmp_path / "plain").touch()
+
+    with replacing_file(tmp_path / "index") as file:
+        file.write(b"content")
+
+    assert (tmp_path / "index").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["index", "plain"]
