@@ -212,6 +212,12 @@ def test_large_images() -> None:
     assert candidates("resize-when-packing", recording)[0].predicted > 1.3
     assert candidates("scaled-decoding", recording)[0].predicted > 1.2
 
+    recording.keys = {0: "cat/1.png", 1: "cat/2.PNG"}  # which cannot be decoded at a fraction
+    assert candidates("scaled-decoding", recording) == []
+    assert candidates("resize-when-packing", recording)
+    recording.keys[2] = "cat/3.jpg"
+    assert candidates("scaled-decoding", recording)
+
 
 def test_short_epochs() -> None:
     """Workers that start anew for each short epoch."""

@@ -38,6 +38,7 @@ _SCALED_DECODING_LARGE: Final = 150_000
 _SCALED_DECODING_UNKNOWN: Final = 2_000
 """A worker that reads less for a sample has its files in memory: the bytes are those of its messages."""
 _PICTURE_LIBRARIES: Final = frozenset({"PIL.Image", "cv2", "torchvision.io", "imageio", "simplejpeg", "turbojpeg"})
+_JPEG_ENDINGS: Final = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".mpo"})
 _SCALED_DECODING_LEFT: Final = 0.5
 """Part of the decoding that is assumed to stay: the entropy-coded bits are read in any case."""
 
@@ -185,13 +186,14 @@ def find_resize_when_packing(situation: Situation) -> Iterator[Advice]:
         f"A sample has {nbytes / 1e3:.0f} kB, and decoding takes {situation.share('decode'):.0%} of the loader's time. "
         f"With {_RESIZE_WHEN_PACKING_NEEDED // 1000} kB, {left:.0%} of the decoding is assumed to stay.",
         situation.gain_of(situation.pipeline.with_stage("decode", left)),
+        code="penstock pack SRC DST --resize 256",
     )
 
 
-def decodes_pictures(situation: Situation) -> bool:
-    """Whether what is decoded may be pictures: by the names of samples, or else by the libraries that are loaded."""
+def decodes_pictures(situation: Situation, endings: frozenset[str] = IMAGE_SUFFIXES) -> bool:
+    """Whether what is decoded may be pictures: by the endings of samples' names, or else by the libraries loaded."""
     suffixes = {Path(key).suffix.lower() for key in situation.recording.keys.values()} - {""}
-    return not suffixes.isdisjoint(IMAGE_SUFFIXES) if suffixes else not _PICTURE_LIBRARIES.isdisjoint(sys.modules)
+    return not suffixes.isdisjoint(endings) if suffixes else not _PICTURE_LIBRARIES.isdisjoint(sys.modules)
 
 
 def bytes_of_sample(situation: Situation) -> float:
@@ -206,7 +208,7 @@ def find_scaled_decoding(situation: Situation) -> Iterator[Advice]:
     """If decoding limits, and images are large, or are not read from files so that their size is not known."""
     if (
         situation.share("decode") < 0.3
-        or not decodes_pictures(situation)
+        or not decodes_pictures(situation, _JPEG_ENDINGS)
         or _SCALED_DECODING_UNKNOWN < bytes_of_sample(situation) < _SCALED_DECODING_LARGE
     ):
         return
