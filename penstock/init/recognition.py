@@ -37,6 +37,7 @@ TASKS: Final = ("landmarks", "segmentation", "detection", "classification", "reg
 """What can be learned; of several, the first that the fields allow is the default."""
 
 _VALIDATION: Final = ("val", "valid", "validation", "test")
+_SPLIT_COLUMNS: Final = ("split", "subset", "partition", "set")
 _LAST_FORM: Final = "path_list"
 """A format of annotations that a table of other columns looks like."""
 _MASKS_EXAMINED: Final = 500
@@ -89,6 +90,8 @@ class TrainingData:
         What else it could be.
     parts : tuple of str
         The parts for training and validation, where the source has them; else empty.
+    column : str
+        The column of a table whose values are the parts; else empty.
     classes : int
         The number of classes; 0 for tasks without.
     names : tuple of str
@@ -107,6 +110,7 @@ class TrainingData:
     classes: int = 0
     names: tuple[str, ...] = ()
     problems: int = 0
+    column: str = ""
 
 
 def recognise(path: Path, task: str | None = None) -> TrainingData:
@@ -196,10 +200,13 @@ def _examine(form: Form, task: str | None, others: list[str]) -> TrainingData:
         fields = {name: source.schema[name] for name in by_task[chosen]}
         names = _find_class_names(source, chosen, fields)
         records = len(source.keys) if source.keys is not None else source.total or 0
+        column = ""
+        if form.kind == "table":
+            column, parts = _find_split_column(source)
         return TrainingData(
-            form, chosen, fields, records, _describe(form, source, parts, records),
+            form, chosen, fields, records, _describe(form, source, parts, column, records),
             (*(f"data for {each} (--task {each})" for each in by_task if each != chosen), *others), parts,
-            len(names) or _count_classes(source, chosen, list(fields)[-1]), names, len(source.unreadable),
+            len(names) or _count_classes(source, chosen, list(fields)[-1]), names, len(source.unreadable), column,
         )  # fmt: skip
 
 
@@ -214,6 +221,17 @@ def _find_parts(form: Form) -> tuple[str, ...]:
         if form.kind == "annotations" and all(_has_split(form, part) for part in ("train", name)):
             return "train", name
     return ()
+
+
+def _find_split_column(table: Source) -> tuple[str, tuple[str, ...]]:
+    """The column of a table that says the part of each record, and the parts for training and validation."""
+    for name in _SPLIT_COLUMNS:
+        if name in table.schema:
+            values = {str(item.token.values[name]) for item in table.items(0)}
+            for part in _VALIDATION:
+                if {"train", part} <= values:
+                    return name, ("train", part)
+    return "", ()
 
 
 def _has_split(form: Form, part: str) -> bool:
@@ -275,9 +293,13 @@ def _count_classes(source: Source, task: str, name: str) -> int:
     return most + 1
 
 
-def _describe(form: Form, source: Source, parts: tuple[str, ...], records: int) -> str:
+def _describe(form: Form, source: Source, parts: tuple[str, ...], column: str, records: int) -> str:
     """What was recognised, and why, in a sentence."""
-    count = f"{counted(records, 'record')}{f' in {parts[0]}, and a part {parts[1]}' if parts else ''}"
+    count = counted(records, "record")
+    if column:
+        count += f", of which the column {column} names {' and '.join(parts)}"
+    elif parts:
+        count += f" in {parts[0]}, and a part {parts[1]}"
     if form.kind == "classes":
         names = source.schema["label"].classes if "label" in source.schema else ()
         shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

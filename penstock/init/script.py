@@ -153,7 +153,8 @@ def _list_opening(found: TrainingData, task: _Task) -> Iterator[str]:
     options = f', format="{form.name}"' if form.kind == "annotations" else ""
     if found.problems:
         options += ', on_error="skip"'
-    if found.parts:
+    names = found.parts or ("train", "validation")
+    if found.parts and not found.column:
         yield f"for part in ({', '.join(map(_quote, found.parts))}):"
         source = "SOURCE / part" if form.kind == "classes" else "SOURCE"
         split = ", split=part" if form.kind == "annotations" else ""
@@ -167,8 +168,13 @@ def _list_opening(found: TrainingData, task: _Task) -> Iterator[str]:
         yield f'ps.pack(SOURCE, PACKS / "all.lmdb"{options})'
         yield 'store = ps.open(PACKS / "all.lmdb")'
     by = f", by={_quote(last)}" if task.by else ""
-    yield f'parts = ps.split(store, {{"train": 0.8, "validation": 0.2}}{by}, seed=SEED)'
-    for name, ops, part in (("train", "TRAIN", "train"), ("check", "CHECK", "validation")):
+    if found.column:
+        yield f"column = list(store.column({_quote(found.column)}))"
+        listed = "[i for i, value in enumerate(column) if value == part]"
+        yield f"parts = {{part: {listed} for part in ({', '.join(map(_quote, names))})}}"
+    else:
+        yield f'parts = ps.split(store, {{"train": 0.8, "validation": 0.2}}{by}, seed=SEED)'
+    for name, ops, part in (("train", "TRAIN", names[0]), ("check", "CHECK", names[1])):
         yield f'{name} = ps.Subset(ps.StoreDataset(store, FIELDS, {ops}{task.dataset}), parts["{part}"])'
 
 

@@ -73,6 +73,14 @@ def write_table() -> None:
     Path("data/labels.csv").write_text("\n".join(["file,label,age", *rows, ""]))
 
 
+def write_split_table() -> None:
+    """The same, with a column that says the part of each record."""
+    write_table()
+    head, *rows = Path("data/labels.csv").read_text().splitlines()
+    rows = [f"{row},{'train' if number % 3 else 'val'}" for number, row in enumerate(rows)]
+    Path("data/labels.csv").write_text("\n".join([f"{head},split", *rows, ""]))
+
+
 def write_boxes(form: str) -> Callable[[], None]:
     """Annotations of a format, with boxes of two classes."""
 
@@ -119,6 +127,7 @@ KINDS: dict[str, tuple[Callable[[], None], str, str]] = {
     "parts": (write_parts, "classification", "12 records in train, and a part valid"),
     "table": (write_table, "classification", "the table labels.csv with the fields image, label, age"),
     "numbers": (write_table, "regression", "the table labels.csv"),
+    "split": (write_split_table, "classification", "12 records, of which the column split names train and val"),
     "lmdb": (write_store("set.lmdb"), "classification", "a store of the kind 'lmdb', 12 records"),
     "tar": (write_store("set.tar"), "classification", "tar (WebDataset): 12 records"),
     "hdf5": (write_store("set.h5"), "classification", "hdf5, written by penstock: 12 records"),
@@ -183,12 +192,24 @@ def test_a_killed_run_continues_at_the_same_place(folder: Path, monkeypatch: pyt
     assert one["epoch"] == other["epoch"] == 2
 
 
+def test_a_column_says_which_records_are_of_which_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a split of the script's own; and a script that is done says so when it is run again."""
+    write_split_table()
+    text = make_script(recognise(Path("data")), Path("train.py"))
+    Path("train.py").write_text(text.replace("SEED = 10, ", "SEED = 1, "))
+
+    first, again = run_script(monkeypatch), run_script(monkeypatch)
+
+    assert first.endswith("of 4 images right")
+    assert again == "all epochs are done"
+
+
 def test_every_task_has_a_script() -> None:
     """What is recognised can be written."""
     assert {task for _, task, _ in KINDS.values()} == set(TASKS)
 
 
-@pytest.mark.parametrize("kind", ["classes", "numbers", "coco", "masks", "points"])
+@pytest.mark.parametrize("kind", ["classes", "numbers", "split", "coco", "masks", "points"])
 def test_scripts_are_as_the_linter_wants_them(kind: str) -> None:
     """Whatever the task, ruff finds nothing, and would format nothing anew."""
     write, task, _ = KINDS[kind]
