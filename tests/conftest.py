@@ -19,6 +19,7 @@ from penstock import system
 from tests.hostile.gallery import write_gallery
 from tests.large_pages import use_large_pages
 from tests.photographs import write_photographs
+from tests.ray_cluster import end_ray
 from tests.time_limits import pytest_timeout_set_timer  # noqa: F401  # a hook
 
 # Same examples on every run: a failure seen once is seen again. `make test` has few; `make test-slow` explores many new
@@ -80,7 +81,7 @@ def hostile_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark hypothesis tests as slow where each has many examples; tests of Ray come last: its threads prevent forks."""
-    items.sort(key=lambda item: re.search(r"(\b|_)ray\b", item.nodeid) is not None)
+    items.sort(key=_uses_ray)
     if PROFILE == "house":
         return
     for item in items:
@@ -118,11 +119,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> None:
     Many tests collect garbage, and workers are forked: to visit what was imported, thousands of tests and their reports
     each time would take most of the run.
     """
+    if "ray" in sys.modules and not _uses_ray(item):  # a runner that has run tests of Ray, and takes others' tests
+        end_ray()
     global _file  # noqa: PLW0603  # hooks have no other memory
     if item.path != _file:
         _file = item.path
         gc.collect()
         gc.freeze()
+
+
+def _uses_ray(item: pytest.Item) -> bool:
+    return re.search(r"(\b|_)ray\b", item.nodeid) is not None
 
 
 def pytest_unconfigure() -> None:

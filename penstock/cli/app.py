@@ -54,13 +54,22 @@ def main() -> None:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:  # who reads the output has seen enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(FAILED)
     except (PenstockError, OSError) as error:  # others are a full disk, a file that cannot be written
         ours = error if isinstance(error, PenstockError) else StoreError(str(error))
         print_error(_format_error(ours))
         print_line(f"More: penstock explain {name_page(type(ours))}", file=sys.stderr)
+        _drop_output()
         sys.exit(USAGE if isinstance(ours, ArgumentError) else FAILED)
+
+
+def _drop_output() -> None:
+    """Drop what could not be written to standard output, or the interpreter tries once more and exits with 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _open_closed_streams() -> None:

@@ -155,7 +155,10 @@ def test_explain_prints_a_page_and_the_list() -> None:
 def start(command: str) -> subprocess.CompletedProcess[str]:
     """Run a line of the shell, in which ``penstock`` is this one."""
     line = f'penstock() {{ {sys.executable} -m penstock "$@"; }}; {command}'
-    return subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # as users have it
+    return subprocess.run(
+        ["bash", "-c", line], env=environment, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120
+    )
 
 
 def test_streams_that_are_closed_or_full_need_no_traceback(photos: Path, tmp_path: Path) -> None:
