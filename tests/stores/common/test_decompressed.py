@@ -95,10 +95,10 @@ def test_no_space_anywhere_is_an_error_that_says_so(tmp_path: Path, monkeypatch:
     source.write_bytes(gzip.compress(CONTENT))
     monkeypatch.setenv("XDG_CACHE_HOME", str(source))  # a file: no folder can be made in it
 
-    def refuse(**arguments: object) -> tuple[int, str]:
+    def refuse(path: Path, prefix: str = "") -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("penstock.stores.common.regular_file.tempfile.mkstemp", refuse)
+    monkeypatch.setattr("penstock.stores.common.decompressed.replacing_file", refuse)
 
     with pytest.raises(StoreError, match="decompress it, make space, or name another folder"):
         DecompressedCopies([source]).find(source, "gz")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -365,17 +366,16 @@ def test_without_a_writable_folder_the_cache_of_the_user_is_used(
     path = write_records(folder / "a.tfrecord", [classify(0)], "gzip")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     written_to: list[str] = []
-    make = written_to.append
+    real = os.open
 
-    def refuse(*, prefix: str, dir: Path, suffix: str = "") -> tuple[int, str]:  # noqa: A002  # the name of tempfile
-        if Path(dir) == folder:
-            raise PermissionError(13, "Permission denied")
-        make(str(dir))
-        return mkstemp(prefix=prefix, suffix=suffix, dir=dir)
+    def refuse(given: Any, flags: int, mode: int = 0o777, **options: Any) -> int:
+        if str(given).endswith(".partial"):
+            if Path(given).parent == folder:
+                raise PermissionError(13, "Permission denied")
+            written_to.append(str(Path(given).parent))
+        return real(given, flags, mode, **options)
 
-    from tempfile import mkstemp
-
-    monkeypatch.setattr("penstock.stores.common.regular_file.tempfile.mkstemp", refuse)
+    monkeypatch.setattr(os, "open", refuse)
 
     with ps.open(path) as store:
         assert store[0].key == "0.jpg"
