@@ -11,7 +11,7 @@ RUNNERS = -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) --maxprocesse
 # pytest's 5, "no test was collected", is right where ARGS choose tests of one environment only.
 NONE_CHOSEN = $(if $(ARGS),|| [ $$? -eq 5 ])
 
-.PHONY: help install demo check test test-slow test-clients test-emulated wheels test-wheels release changelog fuzz fuzz-torch bench docs site tutorials sheet pins format
+.PHONY: help install demo check test test-slow test-clients test-browser test-emulated wheels test-wheels release changelog fuzz fuzz-torch bench docs site tutorials sheet pins format
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -55,6 +55,10 @@ test-clients:  ## other libraries' training loops, with torch's loader and with 
 	$(SETUP) --clients
 	.venv-clients/bin/python -m pytest tests/clients $(ARGS) $(NONE_CHOSEN)
 	.venv-composer/bin/python -m pytest tests/clients/composer $(ARGS) $(NONE_CHOSEN)
+
+test-browser:  ## the pages of `penstock view` in headless Chromium, by mouse and by keys
+	$(SETUP) --site
+	.venv-site/bin/python -m pytest $(RUNNERS) tests/browser $(ARGS)
 
 test-emulated:  ## the native core's tests on arm64 and on x86-64 without AVX2, by qemu
 	@scripts/emulated.sh

@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from penstock.transforms.decoding.decode import decode
     from penstock.transforms.decoding.encode import encode
     from penstock.view.showing import show
+    from penstock.viewer import Viewer, view
     from penstock.workers.info import get_worker_info
     from penstock.workers.ray.options import RayWorkers
 
@@ -150,6 +151,7 @@ __all__ = [
     "Subset",
     "SubsetRandomSampler",
     "UnsupportedImageError",
+    "Viewer",
     "WeightedRandomSampler",
     "WorkerError",
     "World",
@@ -172,6 +174,7 @@ __all__ = [
     "simulate",
     "split",
     "verify",
+    "view",
 ]
 
 _MODULES: Final = {
@@ -201,6 +204,7 @@ _MODULES: Final = {
     "penstock.transforms.decoding.decode": "decode",
     "penstock.transforms.decoding.encode": "encode",
     "penstock.view.showing": "show",
+    "penstock.viewer": "Viewer view",
     "penstock.workers.info": "get_worker_info",
     "penstock.workers.ray.options": "RayWorkers",
 }
@@ -213,9 +217,7 @@ _PACKAGES: Final = frozenset({"annotations", "transforms"})
 """Packages that are imported when they are first asked for."""
 
 _ELSEWHERE: Final = {
-    **dict.fromkeys(
-        ("torch", "doctor", "view"), "; it is a package to import by its name, such as import penstock.torch"
-    ),
+    **dict.fromkeys(("torch", "doctor"), "; it is a package to import by its name, such as import penstock.torch"),
     **dict.fromkeys(("ImageFolder", "compile", "StatefulDataLoader"), "; it is in penstock.torch"),
     **dict.fromkeys(("check", "watch"), "; it is in penstock.doctor"),
     **dict.fromkeys(("Pipeline", "Decode", "Resize", "Normalize"), "; it is in penstock.transforms"),

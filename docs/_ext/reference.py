@@ -52,7 +52,6 @@ IMPORTS: Final = {
     "T": "from penstock import transforms as T",
     "annotations": "from penstock import annotations",
     "doctor": "from penstock import doctor",
-    "view": "from penstock import view",
     "Path": "from pathlib import Path",
 }
 """Imports that are put before an example that uses their name."""

@@ -17,6 +17,7 @@ from penstock.cli import (  # registers the commands
     show_command,
     verify_commands,
     view_commands,
+    viewer_command,
 )
 from penstock.cli.app import app, main
 
@@ -33,4 +34,5 @@ __all__ = [
     "show_command",
     "verify_commands",
     "view_commands",
+    "viewer_command",
 ]

@@ -44,18 +44,19 @@ def info(
     option: StoreOptions = None,
 ) -> None:
     """Show what STORE contains: what was detected, fields, classes, and the sizes and formats of its images."""
-    from penstock import view
     from penstock.view.info import SAMPLED
+    from penstock.view.info import info as summarise
+    from penstock.view.sheet import contact_sheet
 
     with open_store(store, classes, layout, option) as opened:
         print_reading(opened, SAMPLED)
-        summary = view.info(opened)
+        summary = summarise(opened)
         if as_json:
             print_json(summary)
         else:
             _print_info(summary)
         if sheet is not None:
-            shown = view.contact_sheet(opened, sheet)
+            shown = contact_sheet(opened, sheet)
             print_line(f"{sheet}: {counted(len(shown), 'sample')}", file=sys.stderr if as_json else sys.stdout)
 
 

@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 
 import penstock as ps
-from penstock import view
 from penstock.errors import ArgumentError, PackError
 from penstock.sample import Field, Schema
 from penstock.stores.pack.writer import LmdbWriter
+from penstock.view import contact_sheet, info
 from penstock.view.info import SizeRange
 from tests.datasets.test_pixels import MemoryStore, make_images
 from tests.stores.pack.patches import COUNT, make_fields, make_patches, names, write_batches
@@ -148,14 +148,14 @@ def test_pixels_have_no_decode_indices(tmp_path: Path) -> None:
 
 def test_info_tells_sizes_of_pixels(tmp_path: Path) -> None:
     """Width, height and bytes as they are stored; no format."""
-    info = view.info(make_patches(tmp_path / "p.lmdb", 10))
+    summary = info(make_patches(tmp_path / "p.lmdb", 10))
 
-    assert (info.width, info.height, info.nbytes) == (
+    assert (summary.width, summary.height, summary.nbytes) == (
         SizeRange(12, 12, 12),
         SizeRange(12, 12, 12),
         SizeRange(432, 432, 432),
     )
-    assert info.formats == {"pixels": 10}
+    assert summary.formats == {"pixels": 10}
 
 
 @pytest.mark.parametrize("kind", ["uint8[8,9,3]", "uint8[8,9,1]", "uint8[8,9,4]", "uint16[8,9,3]", "float32[8,9,1]"])
@@ -167,7 +167,7 @@ def test_a_contact_sheet_shows_pixels(tmp_path: Path, kind: str) -> None:
     images = make_images(pixels.dtype.name, [pixels.shape])
     pack = write(tmp_path / "p.lmdb", {"image": f"pixels:{kind}"}, {"image": images})
 
-    assert view.contact_sheet(pack, tmp_path / "sheet.png", tile=72) == [0]
+    assert contact_sheet(pack, tmp_path / "sheet.png", tile=72) == [0]
 
     with Image.open(tmp_path / "sheet.png") as sheet:
         colours = {colour for _, colour in sheet.convert("RGB").getcolors(1 << 20) or []}

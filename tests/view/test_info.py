@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock import view
 from penstock.sample import Field, Schema
 from penstock.stores.pack.writer import LmdbWriter
-from penstock.view import SizeRange
+from penstock.view import SizeRange, info
 from tests.pack.images import make_photos, picture
 
 
@@ -27,7 +26,7 @@ def test_pack_and_folder_say_the_same(photos: Path, tmp_path: Path) -> None:
     """Sizes from the pack's columns are those that the files' headers declare."""
     ps.pack(photos, tmp_path / "p.lmdb")
 
-    packed, loose = view.info(tmp_path / "p.lmdb"), view.info(photos)
+    packed, loose = info(tmp_path / "p.lmdb"), info(photos)
 
     assert (packed.width, packed.height, packed.nbytes) == (loose.width, loose.height, loose.nbytes)
     assert (packed.records, packed.classes, packed.formats) == (loose.records, loose.classes, loose.formats)
@@ -38,7 +37,7 @@ def test_numbers_are_right(photos: Path) -> None:
     files = [picture(40, "PNG"), *(picture(number) for number in range(1, 7))]
     widths = sorted(ps.decode(file).shape[1] for file in files)
 
-    said = view.info(photos)
+    said = info(photos)
 
     assert said.records == said.measured == said.sizes_measured == 7
     assert said.classes == {"cats": 4, "dogs": 3}
@@ -49,7 +48,7 @@ def test_numbers_are_right(photos: Path) -> None:
 
 def test_json_is_plain(photos: Path) -> None:
     """to_json() survives json and keeps every number."""
-    said = view.info(photos)
+    said = info(photos)
 
     plain = json.loads(json.dumps(said.to_json()))
 
@@ -64,8 +63,8 @@ def test_skipped_files_are_counted(photos: Path, tmp_path: Path) -> None:
     (photos / "cats" / "notes.txt").write_bytes(b"")
     ps.pack(photos, tmp_path / "p.lmdb", on_error="skip")
 
-    assert view.info(tmp_path / "p.lmdb").skipped == 2
-    assert view.info(photos).skipped == 1
+    assert info(tmp_path / "p.lmdb").skipped == 2
+    assert info(photos).skipped == 1
 
 
 def test_store_without_images_or_labels(tmp_path: Path) -> None:
@@ -74,7 +73,7 @@ def test_store_without_images_or_labels(tmp_path: Path) -> None:
     writer.append(writer.prepare("a", {"count": 3}))
     writer.finish()
 
-    said = view.info(tmp_path / "p.lmdb")
+    said = info(tmp_path / "p.lmdb")
 
     assert (said.records, said.classes, said.width, said.nbytes, said.formats) == (1, {}, None, None, {})
 
@@ -84,7 +83,7 @@ def test_unreadable_images_are_counted_as_such(tmp_path: Path) -> None:
     photos = make_photos(tmp_path / "photos", 3)
     (photos / "cats" / "0.jpg").write_bytes(b"no image")
 
-    assert view.info(photos).formats == {"JPEG": 2, "unreadable": 1}
+    assert info(photos).formats == {"JPEG": 2, "unreadable": 1}
 
 
 @pytest.mark.parametrize(
@@ -100,6 +99,6 @@ def test_labels_beyond_the_named_classes_are_counted(
         writer.append(writer.prepare(str(number), {"label": label}))
     writer.finish()
 
-    said = view.info(tmp_path / "p.lmdb")
+    said = info(tmp_path / "p.lmdb")
 
     assert {name: count for name, count in said.classes.items() if count or name == "dog"} == counted

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
 import penstock as ps
-from penstock import view
 from penstock.errors import ArgumentError
 from penstock.sample import Field, Schema
 from penstock.stores.pack.writer import LmdbWriter
+from penstock.view import contact_sheet
 from penstock.view.sheet import pick
 from penstock.view.tile_sheet import HEADER
 from tests.pack.images import make_photos
@@ -42,7 +42,7 @@ def test_counts_have_their_plurals(
     """One record is "1 record"."""
     drawn = draws(monkeypatch)
 
-    view.contact_sheet(make_photos(tmp_path / "photos", len(classes), classes), tmp_path / "sheet.png")
+    contact_sheet(make_photos(tmp_path / "photos", len(classes), classes), tmp_path / "sheet.png")
 
     assert said in drawn
 
@@ -51,7 +51,7 @@ def test_captions_are_one_line_each(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """A newline in a class's name is drawn as it is written in a string."""
     drawn = draws(monkeypatch)
 
-    view.contact_sheet(make_photos(tmp_path / "photos", 1, ("a\nb",)), tmp_path / "sheet.png")
+    contact_sheet(make_photos(tmp_path / "photos", 1, ("a\nb",)), tmp_path / "sheet.png")
 
     assert any(text.startswith(r"a\nb,") for text in drawn)
 
@@ -71,7 +71,7 @@ def draws(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_each_picture_stands_in_its_tile(colors: Path, tmp_path: Path) -> None:
     """Tiles hold the pictures of the records that are said to be shown, in order."""
-    shown = view.contact_sheet(colors, tmp_path / "sheet.png", samples=9, columns=3, tile=100)
+    shown = contact_sheet(colors, tmp_path / "sheet.png", samples=9, columns=3, tile=100)
 
     with Image.open(tmp_path / "sheet.png") as sheet, ps.open(colors) as store:
         assert sheet.format == "PNG"
@@ -86,7 +86,7 @@ def test_each_picture_stands_in_its_tile(colors: Path, tmp_path: Path) -> None:
 )
 def test_the_ending_chooses_the_format(colors: Path, tmp_path: Path, name: str, form: str) -> None:
     """A file that is called .jpg is a JPEG."""
-    view.contact_sheet(colors, tmp_path / name)
+    contact_sheet(colors, tmp_path / name)
 
     with Image.open(tmp_path / name) as sheet:
         assert sheet.format == form
@@ -98,14 +98,14 @@ def test_other_endings_are_refused(colors: Path, tmp_path: Path, name: str) -> N
     (tmp_path / "photos").mkdir()
 
     with pytest.raises(ArgumentError, match=r"\.png, \.jpg"):
-        view.contact_sheet(colors, tmp_path / name)
+        contact_sheet(colors, tmp_path / name)
     assert not (tmp_path / "sheet").exists()
 
 
 def test_a_folder_that_is_not_there_is_said(colors: Path, tmp_path: Path) -> None:
     """Before anything is drawn."""
     with pytest.raises(ArgumentError, match=r"nodir.*does not exist"):
-        view.contact_sheet(colors, tmp_path / "nodir" / "x.png")
+        contact_sheet(colors, tmp_path / "nodir" / "x.png")
 
 
 def test_a_place_that_cannot_be_written_to_is_said(colors: Path, tmp_path: Path) -> None:
@@ -113,12 +113,12 @@ def test_a_place_that_cannot_be_written_to_is_said(colors: Path, tmp_path: Path)
     (tmp_path / "x.png").mkdir()
 
     with pytest.raises(ArgumentError, match=r"x\.png.*cannot be written.*directory"):
-        view.contact_sheet(colors, tmp_path / "x.png")
+        contact_sheet(colors, tmp_path / "x.png")
 
 
 def test_every_class_shows_one_before_any_shows_two(colors: Path, tmp_path: Path) -> None:
     """Four samples of three classes show each class, and one of them twice."""
-    shown = view.contact_sheet(colors, tmp_path / "sheet.png", samples=4)
+    shown = contact_sheet(colors, tmp_path / "sheet.png", samples=4)
 
     with ps.open(colors) as store:
         assert sorted(store.column("label")[shown].tolist()) == [0, 0, 1, 2]
@@ -127,7 +127,7 @@ def test_every_class_shows_one_before_any_shows_two(colors: Path, tmp_path: Path
 def test_sheet_is_the_same_every_time(colors: Path, tmp_path: Path) -> None:
     """The same store makes the same file."""
     for name in ("one.png", "two.png"):
-        view.contact_sheet(colors, tmp_path / name)
+        contact_sheet(colors, tmp_path / name)
 
     assert (tmp_path / "one.png").read_bytes() == (tmp_path / "two.png").read_bytes()
 
@@ -151,7 +151,7 @@ def test_undecodable_picture_is_marked(tmp_path: Path) -> None:
     photos = make_photos(tmp_path / "photos", 4)
     (photos / "cats" / "0.jpg").write_bytes(b"no image")
 
-    assert len(view.contact_sheet(photos, tmp_path / "sheet.png")) == 4
+    assert len(contact_sheet(photos, tmp_path / "sheet.png")) == 4
 
 
 def test_store_without_labels_is_shown_by_key(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_store_without_labels_is_shown_by_key(tmp_path: Path) -> None:
         writer.append(writer.prepare(f"a rather long name that does not fit {number}", {"image": path.read_bytes()}))
     writer.finish()
 
-    assert view.contact_sheet(tmp_path / "p.lmdb", tmp_path / "sheet.png", samples=2) == [0, 1]
+    assert contact_sheet(tmp_path / "p.lmdb", tmp_path / "sheet.png", samples=2) == [0, 1]
 
 
 def test_nothing_to_show_is_refused(tmp_path: Path) -> None:
@@ -172,10 +172,10 @@ def test_nothing_to_show_is_refused(tmp_path: Path) -> None:
     writer.finish()
 
     with pytest.raises(ArgumentError, match="at least one image"):
-        view.contact_sheet(tmp_path / "p.lmdb", tmp_path / "sheet.png")
+        contact_sheet(tmp_path / "p.lmdb", tmp_path / "sheet.png")
 
 
 def test_sizes_must_be_positive(colors: Path, tmp_path: Path) -> None:
     """Zero samples, columns or pixels mean nothing."""
     with pytest.raises(ArgumentError, match="at least 1"):
-        view.contact_sheet(colors, tmp_path / "sheet.png", samples=0)
+        contact_sheet(colors, tmp_path / "sheet.png", samples=0)

@@ -116,7 +116,7 @@ def test_the_sample_is_the_one_of_the_loader(tmp_path: Path, monkeypatch: pytest
         given.append(sample)
         return draw_tile(sample, *arguments, **options)
 
-    monkeypatch.setattr("penstock.view.showing.draw_tile", record_sample)
+    monkeypatch.setattr(sys.modules["penstock.view.showing"], "draw_tile", record_sample)
     ps.show(path, 5, augment=augment, seed=7, epoch=2)
 
     dataset = ps.StoreDataset(path, transform=augment, ragged="list")

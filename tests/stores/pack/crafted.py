@@ -20,7 +20,6 @@ import numpy as np
 import xxhash
 
 import penstock as ps
-from penstock import view
 from penstock.errors import ArgumentError, PenstockError
 from penstock.sample import SampleKeys, Schema
 from penstock.stores.fields.columns import get_column_dtype
@@ -34,6 +33,7 @@ from penstock.stores.pack.format import (
 from penstock.stores.pack.meta import META, META_ENTRY, META_HASH
 from penstock.stores.pack.page_hashes import PageHashFile
 from penstock.stores.pack.store import LmdbStore
+from penstock.view import info
 
 COUNT = 5
 SCHEMA = {
@@ -161,7 +161,7 @@ def use(pack: Path) -> list[PenstockError]:
         with noted():
             list(store.keys())
         with noted():
-            view.info(store).to_json()
+            info(store).to_json()
         with noted():
             pickle.loads(pickle.dumps(store)).close()
         with noted():

@@ -23,7 +23,6 @@ import pytest
 import xxhash
 
 import penstock as ps
-from penstock import view
 from penstock.errors import (
     ArgumentError,
     CorruptRecordError,
@@ -34,6 +33,7 @@ from penstock.errors import (
 from penstock.sample import SampleKeys
 from penstock.stores.pack.format import encode_column
 from penstock.stores.pack.store import LmdbStore
+from penstock.view import info
 from tests.stores.pack.crafted import COUNT, SCHEMA, Crafted, array, fill, seal, use
 
 
@@ -362,7 +362,7 @@ def test_labels_of_any_size_are_counted_in_bounded_memory(tmp_path: Path) -> Non
     crafted.small[3][1] = 2**40
     crafted.columns["label"] = encode_column(np.array([0, 1, 0, 2**40, 0]))
 
-    assert view.info(crafted.write(tmp_path / "p.lmdb")).classes == {"cat": 3, "dog": 1, str(2**40): 1}
+    assert info(crafted.write(tmp_path / "p.lmdb")).classes == {"cat": 3, "dog": 1, str(2**40): 1}
 
 
 def test_one_long_text_is_no_column_of_long_texts(tmp_path: Path) -> None:

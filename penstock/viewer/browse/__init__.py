@@ -1,0 +1,1 @@
+"""Records, thumbnails, pictures and annotations of what is viewed."""

@@ -1,0 +1,1 @@
+"""Filters, facts of all records and histograms."""

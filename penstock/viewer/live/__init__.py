@@ -1,0 +1,1 @@
+"""Loaders while they run."""

@@ -1,0 +1,1 @@
+"""A pipeline step by step, and batches as a loader gives them."""

@@ -1,0 +1,95 @@
+// What every page shares: the session, the state in the address, requests, actions with keys.
+//
+//   import { api, app, action, el, register } from "./app.js";
+//
+// State is in the address after "#", so that a link shows the same: #view=grid&q=label+%3D+dog&index=7.
+// Data is text: it enters the page by el() and textContent, never as HTML.
+
+export const app = { session: null, state: {}, listeners: new Set(), pages: new Map(), panels: [], actions: new Map() };
+
+/** An element: el("button", {class: "quiet", onclick: run, "aria-label": text}, "text", child, ...). */
+export function el(tag, attributes = {}, ...children) {
+  const made = tag === "svg" || attributes.svg
+    ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "svg" || value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
+    else made.setAttribute(name, value === true ? "" : value);
+  }
+  made.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return made;
+}
+
+/** The JSON of a request; an error is shown in the status line and thrown. */
+export async function api(path, query = {}, options = {}) {
+  const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const url = `api/${path}${given.length ? `?${new URLSearchParams(given)}` : ""}`;
+  let response, body;
+  try {
+    response = await fetch(url, options);
+    body = await response.json();
+  } catch (error) {
+    if (error.name !== "AbortError") say("The viewer does not answer; is it still running?", true);
+    throw error;
+  }
+  if (!response.ok) {
+    if (!options.quiet) say(body.error, true);
+    throw Object.assign(new Error(body.error), { status: response.status });
+  }
+  return body;
+}
+
+/** A line in the status bar, which screen readers say. */
+export function say(text, isError = false) {
+  const status = document.getElementById("status");
+  status.textContent = text;
+  status.classList.toggle("error", isError);
+}
+
+const DEFAULTS = { view: "grid" };
+
+export function readState() {
+  return { ...DEFAULTS, ...Object.fromEntries(new URLSearchParams(location.hash.slice(1))) };
+}
+
+/** Change the state: set({q: "label = dog", index: null}); null takes a name out. `replace`: no entry in the history. */
+export function set(changes, { replace = false } = {}) {
+  const next = { ...app.state };
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === null || value === undefined || value === "") delete next[name];
+    else next[name] = String(value);
+  }
+  const shown = Object.entries(next).filter(([name, value]) => DEFAULTS[name] !== value);
+  const hash = `#${new URLSearchParams(shown)}`;
+  if (hash !== (location.hash || "#")) history[replace ? "replaceState" : "pushState"](null, "", hash);
+  update();
+}
+
+/** Be told of each change: listener(state, before). Returns what ends it. */
+export function on(listener) {
+  app.listeners.add(listener);
+  return () => app.listeners.delete(listener);
+}
+
+export function update() {
+  const before = app.state;
+  app.state = readState();
+  for (const listener of [...app.listeners]) listener(app.state, before);
+}
+
+/** A page: register({id, title, key, feature, mount(root) -> unmount}). Shown where `feature` is among session.features. */
+export function register(page) { app.pages.set(page.id, page); }
+
+/** A panel beside the grid: panel({id, side: "left" | "right", mount(root)}). */
+export function panel(made) { app.panels.push(made); }
+
+/** What a key does: action({id, key, title, run(event), when()}). `key` as KeyboardEvent.key: "?", "g", "Escape". */
+export function action(made) { app.actions.set(made.id, made); }
+
+export function run(id, event) { app.actions.get(id)?.run(event); }
+
+/** A colour of a class, the same everywhere; equal numbers have equal colours. */
+export function classColor(number) {
+  const hue = ((Number(number) * 137.508) % 360 + 360) % 360;
+  return `oklch(0.72 0.15 ${hue.toFixed(1)})`;
+}

@@ -1,0 +1,1 @@
+"""Picked records and what they are exported as."""

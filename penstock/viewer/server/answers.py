@@ -1,0 +1,84 @@
+"""How requests are read and answered: JSON, and errors in one sentence."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from penstock.errors import ArgumentError, PenstockError
+from penstock.viewer.session import Session
+from penstock.wording import to_plain
+
+__all__ = ["answer", "answer_error", "read_float", "read_index", "read_int", "session_of"]
+
+
+def session_of(request: Request) -> Session:
+    """What the viewer of this request shows."""
+    session: Session = request.app.state.session
+    return session
+
+
+def answer(value: Any, status: int = 200) -> Response:
+    """A JSON answer; not a number and infinity are null, and surrogates of undecodable names are escaped."""
+    text = json.dumps(to_plain(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return Response(text, status, {"Cache-Control": "no-store"}, "application/json")
+
+
+def answer_error(request: Request, error: Exception) -> Response:
+    """An error as ``{"error": sentence}``: 400 for a wrong request, 422 for data that cannot be shown, else 500."""
+    del request
+    status = 400 if isinstance(error, ArgumentError) else 422 if isinstance(error, PenstockError | OSError) else 500
+    text = str(error) if status != 500 else f"{type(error).__name__}: {error}"
+    return answer({"error": text[:2000]}, status)
+
+
+def read_int(request: Request, name: str, default: int, low: int, high: int) -> int:
+    """An integer of the query, cut to ``low .. high``.
+
+    Raises
+    ------
+    ArgumentError
+        If it is no integer.
+    """
+    text = request.query_params.get(name)
+    if text is None:
+        return min(max(default, low), high)
+    if not (text.lstrip("-").isdecimal() and text.isascii() and len(text) < 20):
+        raise ArgumentError(f"{name} must be an integer, got {text!r:.100}")
+    return min(max(int(text), low), high)
+
+
+def read_float(request: Request, name: str, default: float, low: float, high: float) -> float:
+    """A number of the query, cut to ``low .. high``.
+
+    Raises
+    ------
+    ArgumentError
+        If it is no finite number.
+    """
+    text = request.query_params.get(name)
+    try:
+        value = default if text is None else float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ArgumentError(f"{name} must be a number, got {text!r:.100}")
+    return min(max(value, low), high)
+
+
+def read_index(request: Request, total: int) -> int:
+    """The record in the path of the request, ``/api/.../{index:int}``.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such record.
+    """
+    index: int = request.path_params["index"]
+    if not 0 <= index < total:
+        raise ArgumentError(f"index must be in [0, {total}), got {index}")
+    return index
