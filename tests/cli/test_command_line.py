@@ -126,6 +126,25 @@ def test_env_has_what_a_report_needs_and_nothing_private(monkeypatch: pytest.Mon
     assert "/" not in done.stdout.replace("GNU/Linux", "")
 
 
+def test_one_class_and_what_was_left_out_are_said(tmp_path: Path) -> None:
+    """Images beside each other become one class: pack and info say so; info names entries that were left out."""
+    flat, pack = tmp_path / "flat", tmp_path / "flat.lmdb"
+    flat.mkdir()
+    for photo in sorted(make_photos(tmp_path / "photos").rglob("*.*"))[:3]:
+        (flat / photo.name).write_bytes(photo.read_bytes())
+    for number in range(7):
+        (flat / f"broken{number}.jpg").write_bytes(b"no image")
+
+    packed, told, folder = run("pack", flat, pack, "--on-error", "skip"), run("info", pack), run("info", flat)
+
+    for done in (packed, told, folder):
+        assert "all records have the class 'flat': images that are in no sub-folder" in done.stdout, done.stderr
+    assert "  left out 7 entries of the source\n    broken0.jpg: not an image" in told.stdout
+    assert "    broken4.jpg: not an image" in told.stdout
+    assert "    ... and 2 more\n" in told.stdout
+    assert len(json.loads(run("info", pack, "--json").stdout)["first_skipped"]) == 5
+
+
 def test_init_says_what_it_recognised(photos: Path, tmp_path: Path) -> None:
     """The folder, what it is, the script; a script that exists is not replaced."""
     script = tmp_path / "train.py"
@@ -134,7 +153,8 @@ def test_init_says_what_it_recognised(photos: Path, tmp_path: Path) -> None:
     nowhere = run("init", photos, "--output", tmp_path / "no" / "train.py")
 
     assert done.returncode == 0
-    first, last = done.stdout.splitlines()
+    first, few, last = done.stdout.splitlines()
+    assert "12 records: the script's network begins with random weights" in few
     assert first.startswith(f"{photos}: a folder of images with a sub-folder for each of 2 classes (cats, dogs)")
     assert last.startswith(f"{script}: written, for classification.")
     assert f"penstock doctor {script.name}" in script.read_text()
