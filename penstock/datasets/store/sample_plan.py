@@ -225,6 +225,8 @@ class SamplePlan:
             return
         if "image" not in selection.kind_of.values():
             return
+        if pipeline is not None:
+            pipeline.warn_of_sizes(selection.kind_of.values())
         if pipeline is not None and pipeline.mover is not None:
             self._refuse_left_behind(given or {}, pipeline.mover)
 
