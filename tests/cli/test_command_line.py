@@ -280,3 +280,60 @@ def test_init_names_a_missing_folder_before_an_existing_script(tmp_path: Path) -
     assert isinstance(result.exception, ps.PenstockError)
     assert "nowhere" in str(result.exception)
     assert "train.py" not in str(result.exception)
+
+
+OWN_STORE = '''
+from penstock import Field, Record, Schema
+from penstock.stores import STORES
+from penstock.stores.container import ContainerStore
+
+
+class LinesStore(ContainerStore):
+    """A number in each line."""
+
+    kind = "lines"
+    _schema = Schema({"number": Field("int")})
+
+    @classmethod
+    def recognises(cls, path):
+        return path.endswith(".lines")
+
+    def open_files(self):
+        return self.location.paths[0].read_text().split()
+
+    def __len__(self):
+        return len(self.location.paths[0].read_text().split())
+
+    def read_record(self, opened, index):
+        return Record(index, str(index), {"number": int(opened[index])})
+
+
+for _ in range(2):  # to register it again is no error
+    STORES.register("lines", "own_lines:LinesStore")
+'''
+
+
+def test_a_module_of_ones_own_is_imported_first(tmp_path: Path) -> None:
+    """It registers a kind of store, which the command then reads."""
+    (tmp_path / "own_lines.py").write_text(OWN_STORE)
+    (tmp_path / "a.lines").write_text("3 4 5")
+    command = [sys.executable, "-P", "-m", "penstock", "--import", "own_lines", "info", "a.lines"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert "records  3" in done.stdout
+    assert "number: int" in done.stdout
+
+
+def test_a_module_that_cannot_be_imported_is_wrong_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a sentence, without a traceback of the module."""
+    (tmp_path / "wrong_module.py").write_text("1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    for name, reason in (("wrong_module", "ZeroDivisionError: division by zero"), ("no_module", "No module named")):
+        done = run("--import", name, "explain", "worker")
+
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"penstock: --import: the module {name!r} cannot be imported: ")
+        assert reason in done.stderr
