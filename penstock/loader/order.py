@@ -185,7 +185,8 @@ class Order:
             rest = rest_of(self.sampler, origin)
             if cut is None:
                 return np.repeat(rest.find_repeats(batch, batch + 1), rows)
-            return rest.find_repeats(batch * cut[0], batch * cut[0] + rows)
+            found: NDArray[np.bool_] = rest.find_repeats(batch * cut[0], batch * cut[0] + rows)
+            return found
         if getattr(self.sampler, "num_replicas", 1) != 1:
             raise ArgumentError(
                 f"{type(self.sampler).__name__} does not say which samples it repeats; use penstock.DistributedSampler"

@@ -261,6 +261,8 @@ def test_a_thread_is_counted_as_the_worker_that_it_says_it_is() -> None:
 class _Queue:
     """An iterator, as far as the counters look at it."""
 
+    epoch: Any = None
+
     def queue(self) -> QueueStats:
         return QueueStats(1, 2, 3)
 

@@ -15,8 +15,8 @@ from penstock.datasets.store.ragged_collate import with_ragged
 from penstock.doctor.checks.findings import Finding
 from penstock.doctor.checks.pickling import try_pickling
 from penstock.doctor.checks.subject import Loader, Subject
-from penstock.doctor.machine.control_group import count_usable_cores
 from penstock.sample import Sample, SampleKeys
+from penstock.system.control_group import count_usable_cores
 
 __all__ = ["find"]
 
