@@ -7,7 +7,7 @@ This module is the general path, for any op, any structure of samples and any ki
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -164,12 +164,6 @@ class Pipeline:
         if pixels is not None:
             return PixelProgram(self.ops, leaves, pixels, followers=followers)
         return Program(self.ops, leaves, followers=followers)
-
-    def warn_of_sizes(self, kinds: Collection[str | None]) -> None:
-        """Warn of a user's ops that say that they change the size of images, and leave targets of these kinds."""
-        for op, leaves in zip(self.ops, self._leave_targets, strict=True):
-            if leaves and type(op).size is not Op.size:
-                warn_of_left_targets(op, kinds)
 
     def spec(self, spec: ImageSpec) -> ImageSpec | None:
         """Spec of the image after the last op, for a spec before the first."""

@@ -226,7 +226,9 @@ class SamplePlan:
         if "image" not in selection.kind_of.values():
             return
         if pipeline is not None:
-            pipeline.warn_of_sizes(selection.kind_of.values())
+            from penstock.transforms.targets.moved_targets import warn_of_left_sizes  # imported with the pipeline
+
+            warn_of_left_sizes(pipeline.ops, selection.kind_of.values())
         if pipeline is not None and pipeline.mover is not None:
             self._refuse_left_behind(given or {}, pipeline.mover)
 

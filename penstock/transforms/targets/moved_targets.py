@@ -12,7 +12,7 @@ The result equals what :class:`~penstock.transforms.Pipeline` makes of the whole
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, overload
 
@@ -43,6 +43,7 @@ __all__ = [
     "leaves_targets",
     "move",
     "move_objects",
+    "warn_of_left_sizes",
     "warn_of_left_targets",
 ]
 
@@ -144,6 +145,13 @@ def leaves_targets(op: Op) -> bool:
     """Whether a user's op, or a callable, leaves targets where they are; penstock's ops move what they must."""
     is_own = isinstance(op, Lambda) or not type(op).__module__.startswith("penstock.")
     return is_own and not _moves_targets(type(op))
+
+
+def warn_of_left_sizes(ops: Iterable[Op], kinds: Collection[str | None]) -> None:
+    """Warn of ops of :func:`leaves_targets` that say that they change the size of images, before any is read."""
+    for op in ops:
+        if leaves_targets(op) and type(op).size is not Op.size:
+            warn_of_left_targets(op, kinds)
 
 
 def warn_of_left_targets(op: Op, kinds: Iterable[str | None]) -> None:
