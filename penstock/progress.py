@@ -18,7 +18,15 @@ if TYPE_CHECKING:
     from rich.progress import Task
     from rich.text import Text
 
-__all__ = ["ProgressReporter", "can_draw", "find_notebook", "make_reporter", "show_in_cell", "show_progress"]
+__all__ = [
+    "ProgressReporter",
+    "can_draw",
+    "find_notebook",
+    "make_reporter",
+    "report_lines",
+    "show_in_cell",
+    "show_progress",
+]
 
 ProgressReporter = Callable[[int, int, int], None]
 """``report(done, total, nbytes)``: number of records done, of all records, and of bytes done."""
@@ -72,6 +80,20 @@ def _report_texts(what: str, show: Callable[[str], None], unit: str, period_s: f
             last = now
             rates = ", ".join(_format_rates(done, nbytes, now - start, unit).split("  "))
             show(f"{what}: {done:,} of {total:,} ({rates})")
+
+    return report
+
+
+def report_lines(stream: TextIO, period_s: float = _PERIOD_S) -> Callable[[str], None]:
+    """A function that writes a text as a line, unless it has written one, or was made, within ``period_s`` seconds."""
+    write, last = _make_line_writer(stream), time.monotonic()
+
+    def report(text: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= period_s:
+            last = now
+            write(text)
 
     return report
 

@@ -46,9 +46,9 @@ class Registry:
         Raises
         ------
         ArgumentError
-            If the name is registered already.
+            If the name is registered already, for another target.
         """
-        if name in self._entries:
+        if self._entries.get(name, target) != target:
             raise ArgumentError(f"{self.what} {name!r} is registered twice: {self._entries[name]} and {target}")
         self._entries[name] = target
 

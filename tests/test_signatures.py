@@ -27,6 +27,9 @@ MODULES = (
     "penstock.transforms",
     "penstock.view",
     "penstock.torch",
+    "penstock.pack",
+    "penstock.loader",
+    "penstock.simulation",
 )
 """The public modules, as STABILITY.md lists them."""
 

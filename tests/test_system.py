@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import penstock as ps
 from penstock.errors import WorkerError
-from penstock.system import core_numbers, count_cores, memory_file, open_descriptor_of, require_worker_processes
+from penstock.system import control_group, core_numbers, memory_file, open_descriptor_of, require_worker_processes
+from penstock.system.control_group import count_usable_cores
 
 # Another system, as far as Python sees it: what only Linux has is removed, and no file of its kernel can be opened.
 ANOTHER_SYSTEM = """
@@ -98,7 +100,7 @@ def test_cores_are_all_where_the_system_does_not_say(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
 
     assert core_numbers() == [0, 1, 2]
-    assert count_cores() == 3
+    assert count_usable_cores() <= 3
 
 
 def test_memory_without_memory_files_has_no_name_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,3 +129,12 @@ def test_a_descriptor_of_a_process_is_opened_again() -> None:
     finally:
         os.close(again)
         os.close(fd)
+
+
+def test_a_quota_of_the_control_group_limits_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Packing and the warning about workers count what the process may keep busy, not all that it may run on."""
+    monkeypatch.setattr(control_group, "_find_own_quota", lambda: 1.0)
+    assert count_usable_cores() == 1
+
+    with pytest.warns(UserWarning, match="suggested max number of worker in current system is 1"):
+        ps.DataLoader([1, 2], num_workers=2)

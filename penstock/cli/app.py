@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -38,11 +40,34 @@ def _print_version(is_given: bool) -> None:
 @app.callback()
 def options(
     *,
-    version: Annotated[
+    version: Annotated[  # noqa: ARG001  # its callback prints it
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    imports: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import",
+            metavar="MODULE",
+            help="Import a module of yours first, from this folder too: it registers a kind of store, or an annotation "
+            "format. May be given several times.",
+        ),
+    ] = None,
 ) -> None:
     """Pack images into stores with checksums for training; convert, verify and split stores, and show their content."""
+    for name in imports or ():
+        _import_module(name)
+
+
+def _import_module(name: str) -> None:
+    """Import a module that the user names, as a program in this folder does."""
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        raise ArgumentError(
+            f"--import: the module {name!r} cannot be imported: {type(error).__name__}: {error}"
+        ) from error
 
 
 def main() -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import enum
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from penstock.cli.app import app
 from penstock.cli.arguments import JsonOption
-from penstock.cli.printing import print_json, print_line
+from penstock.cli.printing import print_json, print_line, print_skipped
 from penstock.errors import ArgumentError
+from penstock.wording import counted
 
 __all__ = ["init"]
+
+_FEW: Final = 300
 
 Task = enum.StrEnum("Task", "CLASSIFICATION DETECTION SEGMENTATION LANDMARKS REGRESSION")
 """What can be learned (`penstock.init.TASKS`, which the help must not import)."""
@@ -55,12 +58,18 @@ def init(
     if as_json:
         print_json({
             "script": output, "task": found.task, "recognised": found.reason, "others": found.others,
-            "fields": list(found.fields), "records": found.records, "problems": found.problems,
+            "fields": list(found.fields), "records": found.records, "problems": len(found.problems),
         })  # fmt: skip
         return
     print_line(f"{folder}: {found.reason}")
     if found.problems:
-        print_line(f"  {found.problems:,} entries cannot be read, and the script leaves them out: penstock verify")
+        print_line(f"  {counted(len(found.problems), 'entry')} cannot be read, and the script leaves out what cannot:")
+        print_skipped(found.problems)
+    if found.records < _FEW:
+        print_line(
+            f"  {counted(found.records, 'record')}: the script's network begins with random weights, and learns little "
+            "from so few; put a pretrained one in its place"
+        )
     if found.others:
         print_line(f"  it could also be {'; '.join(found.others)}")
     print_line(f"{output}: written, for {found.task}. Next: python {output}; penstock doctor {output}")

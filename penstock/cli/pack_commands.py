@@ -25,7 +25,7 @@ from penstock.cli.arguments import (
     parse_options,
     parse_pairs,
 )
-from penstock.cli.printing import print_json, print_line, print_skipped
+from penstock.cli.printing import print_json, print_line, print_one_class, print_skipped
 from penstock.errors import ArgumentError
 from penstock.wording import counted, format_bytes
 
@@ -289,6 +289,7 @@ def _print_packed(report: PackReport, index: PackIndex) -> None:
         print_line(f"{report.store}: {records}, in {report.elapsed_s:.1f} s")
     if report.schema is not None and not report.reused:
         print_line(f"fields: {', '.join(_format_field(*item) for item in report.schema.fields.items())}")
+        print_one_class(report.schema)
     is_new = report.indexed is not None and report.indexed.indexed > report.indexed.resumed
     if report.indexed is not None and (is_new or index is not PackIndex.AUTO or not report.reused):
         _print_indexed(report.indexed, lists_others=index is not PackIndex.AUTO)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final, TextIO
 from penstock.wording import counted, escape_unprintable, to_plain
 
 if TYPE_CHECKING:
+    from penstock.sample import Schema
     from penstock.stores.base import Skipped
 
-__all__ = ["print_error", "print_json", "print_line", "print_list", "print_skipped"]
+__all__ = ["print_error", "print_json", "print_line", "print_list", "print_one_class", "print_skipped"]
 
 _LINES_SHOWN: Final = 50
 _NAMES_SHOWN: Final = 10
@@ -47,6 +48,16 @@ def print_list(lines: Iterable[str], count: int) -> None:
         print_line(f"  {line}")
     if count > _LINES_SHOWN:
         print_line(f"  ... and {count - _LINES_SHOWN:,} more")
+
+
+def print_one_class(schema: Schema) -> None:
+    """Say what a label of a single class may come from: a folder of images without sub-folders."""
+    for field in schema.fields.values():
+        if field.kind == "label" and len(field.classes) == 1:
+            name = field.classes[0]
+            print_line(
+                f"all records have the class {name!r}: images that are in no sub-folder have their folder's name"
+            )
 
 
 def print_skipped(entries: Iterable[Skipped]) -> None:

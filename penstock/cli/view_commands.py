@@ -19,7 +19,7 @@ from penstock.cli.arguments import (
     open_store,
     print_reading,
 )
-from penstock.cli.printing import print_json, print_line
+from penstock.cli.printing import print_json, print_line, print_one_class
 from penstock.errors import ArgumentError
 from penstock.wording import counted, escape_unprintable, format_bytes
 
@@ -149,7 +149,12 @@ def _print_info(summary: StoreInfo) -> None:
         rows.append(("left out", f"{counted(summary.skipped, 'entry')} of the source"))
     for name, value in rows:
         print_line(f"  {name:<9}{value}")
+    for key, reason in summary.first_skipped:
+        print_line(f"    {key}: {reason}")
+    if summary.skipped > len(summary.first_skipped):
+        print_line(f"    ... and {summary.skipped - len(summary.first_skipped):,} more")
     _print_classes(summary)
+    print_one_class(summary.schema)
 
 
 def _print_classes(summary: StoreInfo) -> None:

@@ -22,7 +22,7 @@ from penstock.errors import ArgumentError
 from penstock.progress import ProgressReporter, make_reporter
 from penstock.sample import ArraySpec, SampleKeys, Tree, Value
 from penstock.stores.base import Store
-from penstock.system import count_cores
+from penstock.system.control_group import count_usable_cores
 
 __all__ = ["MAX_NBYTES", "decode_store"]
 
@@ -58,7 +58,7 @@ def decode_store(
         shared = SharedArrays(specs, count)
         out = dict(zip(names, shared.arrays, strict=True)) if isinstance(spec, Mapping) else tuple(shared.arrays)
         report = make_reporter(progress, "decoding", stack)
-        _fill(dataset, out, count, workers or count_cores(), report)
+        _fill(dataset, out, count, workers or count_usable_cores(), report)
         shared.seal()
         return out, shared
 

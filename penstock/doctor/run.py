@@ -60,8 +60,17 @@ class _Session:
             steps = self.options.steps
             limit_s = self.options.most_s if alone else _NO_TIME_LIMIT
             limits = Limits(steps, replays=min(10, steps // 4), limit_s=limit_s)
-            tries = self.options.trials and not self.options.tune and self.options.speed is None
-            self.watcher = Watcher(limits, finish=self._end_script, change=self.options.change, tries_threads=tries)
+            tries, progress = self.options.trials and not self.options.tune, None
+            if self.options.speed is not None:
+                tries = False
+            elif os.environ.get("RANK", "0") == "0":
+                from penstock.progress import report_lines
+
+                sys.stderr.write(self.options.describe_duration(limits.warm_up + steps, limit_s))
+                progress = report_lines(sys.stderr)
+            self.watcher = Watcher(
+                limits, finish=self._end_script, change=self.options.change, tries_threads=tries, progress=progress
+            )
             self.watcher.is_active = True
         getattr(importlib.import_module(home), function)(self.watcher)
 

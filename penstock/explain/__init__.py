@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import Final
 
@@ -57,9 +57,23 @@ def find_page(name: str) -> str:
         hint = f"these pages tell of it: {', '.join(told)}"
     elif near := difflib.get_close_matches(wanted.removesuffix("error"), names, n=3):
         hint = f"did you mean {' or '.join(near)}?"
+    elif told := _search(name, names):
+        hint = f"these pages have its words: {', '.join(told)}"
     else:
         hint = "`penstock explain` lists all pages"
     raise errors.ArgumentError(f"there is no page {name!r:.80}; {hint}")
+
+
+def _search(text: str, names: Iterable[str]) -> list[str]:
+    """The three pages that have all words of a text, such as a part of a message; those with the text itself first."""
+    phrase, words = text.strip().lower(), re.findall(r"[a-z]{3,}", text.lower())
+    ranks: dict[str, tuple[bool, int]] = {}
+    for name in names:
+        page = read_page(name).lower()
+        counts = [len(re.findall(rf"\b{word}s?\b", page)) for word in words]
+        if counts and all(counts):
+            ranks[name] = phrase not in page, -sum(counts)
+    return sorted(ranks, key=ranks.__getitem__)[:3]
 
 
 def read_page(name: str) -> str:

@@ -27,6 +27,7 @@ from penstock.pack.sources.manifest import ManifestSource
 from penstock.pack.sources.values import CLASS_NAMES
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Field
+from penstock.stores.writing import Skipped
 from penstock.transforms.decoding.decode import MAX_PIXELS
 from penstock.transforms.decoding.fallback import channel_pixels
 from penstock.wording import counted
@@ -96,7 +97,7 @@ class TrainingData:
         The number of classes; 0 for tasks without.
     names : tuple of str
         Of the classes, where they have names.
-    problems : int
+    problems : tuple of Skipped
         Entries that cannot be read, such as annotations of missing images.
     """
 
@@ -109,7 +110,7 @@ class TrainingData:
     parts: tuple[str, ...] = ()
     classes: int = 0
     names: tuple[str, ...] = ()
-    problems: int = 0
+    problems: tuple[Skipped, ...] = ()
     column: str = ""
 
 
@@ -192,6 +193,8 @@ def _examine(form: Form, task: str | None, others: list[str]) -> TrainingData:
         if task is not None and task not in by_task:
             has = ", ".join(by_task) or "none"
             raise ArgumentError(f"there is nothing for the task {task}: its fields allow {has}")
+        if not by_task and form.kind == "classes":
+            raise ArgumentError("images without sub-folders are one class, from which nothing can be learned")
         if not by_task:
             raise ArgumentError(
                 f"records have no classes, boxes, masks or numbers, only {', '.join(source.schema.fields)}"
@@ -206,7 +209,7 @@ def _examine(form: Form, task: str | None, others: list[str]) -> TrainingData:
         return TrainingData(
             form, chosen, fields, records, _describe(form, source, parts, column, records),
             (*(f"data for {each} (--task {each})" for each in by_task if each != chosen), *others), parts,
-            len(names) or _count_classes(source, chosen, list(fields)[-1]), names, len(source.unreadable), column,
+            len(names) or _count_classes(source, chosen, list(fields)[-1]), names, tuple(source.unreadable), column,
         )  # fmt: skip
 
 

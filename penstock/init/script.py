@@ -104,6 +104,8 @@ def make_script(found: TrainingData, output: Path) -> str:
     return Template(_read("training")).substitute(
         title=_to_docstring(f"Train {task.title} on {found.form.path.name}: {found.reason}."),
         script=_to_docstring(output.name),
+        anew=", and packs a source that was changed again" if found.form.kind != "store" else "",
+        pack=_read("packing") if found.form.kind != "store" else "",
         functional="from torch.nn import functional as F\n" if "F." in functions else "",
         paths="\n".join(_list_paths(found)),
         checkpoint=_quote(f"{output.stem}.pt"),
@@ -151,22 +153,21 @@ def _list_opening(found: TrainingData, task: _Task) -> Iterator[str]:
     last = list(found.fields)[-1]
     form = found.form
     options = f', format="{form.name}"' if form.kind == "annotations" else ""
-    if found.problems:
-        options += ', on_error="skip"'
     names = found.parts or ("train", "validation")
     if found.parts and not found.column:
-        yield f"for part in ({', '.join(map(_quote, found.parts))}):"
         source = "SOURCE / part" if form.kind == "classes" else "SOURCE"
         split = ", split=part" if form.kind == "annotations" else ""
-        yield f'    ps.pack({source}, PACKS / f"{{part}}.lmdb"{options}{split})'
-        for name, ops, part in (("train", "TRAIN", found.parts[0]), ("check", "CHECK", found.parts[1])):
-            yield f'{name} = ps.StoreDataset(PACKS / "{part}.lmdb", FIELDS, {ops}{task.dataset})'
+        places = (
+            f'[pack({source}, f"{{part}}.lmdb"{options}{split}) for part in ({", ".join(map(_quote, found.parts))})]'
+        )
+        yield f"places = {places}"
+        for name, ops, number in (("train", "TRAIN", 0), ("check", "CHECK", 1)):
+            yield f"{name} = ps.StoreDataset(places[{number}], FIELDS, {ops}{task.dataset})"
         return
     if form.kind == "store":
         yield "store = ps.open(SOURCE)"
     else:
-        yield f'ps.pack(SOURCE, PACKS / "all.lmdb"{options})'
-        yield 'store = ps.open(PACKS / "all.lmdb")'
+        yield f'store = ps.open(pack(SOURCE, "all.lmdb"{options}))'
     by = f", by={_quote(last)}" if task.by else ""
     if found.column:
         yield f"column = list(store.column({_quote(found.column)}))"

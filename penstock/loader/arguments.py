@@ -20,7 +20,7 @@ from penstock.errors import ArgumentError
 from penstock.sample import Batch, DatasetLike, Sample, SamplerLike
 from penstock.samplers.base import check_count, check_seed
 from penstock.stores.base import Store
-from penstock.system import count_cores
+from penstock.system.control_group import count_usable_cores
 from penstock.workers import BACKENDS
 from penstock.workers.ray.options import RayWorkers, workers_kind
 
@@ -172,7 +172,7 @@ def _check_workers(given: Arguments) -> None:
         raise ArgumentError(f"stall_timeout should be positive or None, but got {given.stall_timeout}")
     if given.chunk_size is not None:
         given.chunk_size = check_count("chunk_size", given.chunk_size, least=1)
-    cores = count_cores()
+    cores = count_usable_cores()
     if given.num_workers > cores and workers_kind(given.workers) != "ray":
         warnings.warn(
             f"This DataLoader will create {given.num_workers} workers in total. Our suggested max number of worker in "

@@ -7,17 +7,22 @@ import itertools
 import time
 import weakref
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from penstock.errors import ArgumentError
 from penstock.loader.faults import LeftOutLog
+from penstock.loader.order import Order
+from penstock.loader.position import Position
 from penstock.loader.stats import QueueStats, RemoteStats, Stats, WorkerStats, make_stages
 from penstock.repairs import Repaired
 from penstock.sample import Batch, State
 from penstock.trace import STAGES, Observer, Trace
-from penstock.workers.base import NOTHING, TaskResult
+from penstock.workers.base import NOTHING, Task, TaskResult
+from penstock.workers.left_out import LeftOut
 
 __all__ = ["LoaderCounters", "count_nbytes"]
 
@@ -35,7 +40,14 @@ _LIBRARIES: Final = frozenset({"numpy", "torch", "torchvision", "penstock"})
 _Times = dict[str, tuple[int, int]]
 
 
+class _HasPosition(Protocol):
+    position: Position
+
+
 class _HasQueue(Protocol):
+    @property
+    def epoch(self) -> _HasPosition: ...
+
     def queue(self) -> QueueStats: ...
 
 
@@ -57,10 +69,11 @@ class LoaderCounters:
         self._worker_batches: dict[int, int] = {}
         self._iterators: list[weakref.ref[_HasQueue]] = []
         self._observers: list[Observer] = []
+        self._newest: tuple[Task, Sequence[LeftOut]] | None = None  # of the batch delivered last
 
     def __getstate__(self) -> dict[str, State]:
         """The counts; times, and whoever reads them, are those here."""
-        here = {"_traces", "_retired", "_retired_remote", "_worker_batches", "_iterators", "_observers"}
+        here = {"_traces", "_retired", "_retired_remote", "_worker_batches", "_iterators", "_observers", "_newest"}
         return {name: value for name, value in self.__dict__.items() if name not in here}
 
     def __setstate__(self, state: dict[str, State]) -> None:
@@ -107,12 +120,28 @@ class LoaderCounters:
         worker = done.worker
         if worker is not None:
             self._worker_batches[worker] = self._worker_batches.get(worker, 0) + 1
+        if done.task is not None and done.batch is not NOTHING:
+            self._newest = done.task, done.left_out
         if done.repaired:
             self._repaired_count += len(done.repaired)
             self._repaired.extend(done.repaired)
         if self._observers:
             for observer in self._observers:
                 observer.delivered(done.rows)
+
+    def find_repeats(self, order: Order) -> NDArray[np.bool_]:
+        """See :meth:`penstock.loader.statistics.LoaderStatistics.find_repeats`."""
+        epochs = [iterator.epoch.position for known in self._iterators if (iterator := known()) is not None]
+        task, left_out = self._newest or (None, ())
+        origins = [position.origin for position in epochs if task is not None and position.epoch == task.keys.epoch]
+        if task is None or not origins:
+            raise ArgumentError("find_repeats() is about the batch returned last: call it in the loop over the loader")
+        repeats = order.find_repeats(origins[-1], task.seq, len(task.indices))
+        rows = [record.row for record in left_out if record.row is not None]
+        if self.left_out_log.on_error != "replace":
+            return np.delete(repeats, rows)
+        repeats[rows] = True
+        return repeats
 
     def repaired(self) -> list[Repaired]:
         """The newest 10,000 images that were repaired, oldest first; a copy."""

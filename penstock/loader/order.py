@@ -17,10 +17,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock.datasets.base import is_iterable, look_ahead, prefetch
 from penstock.datasets.fingerprints import get_fingerprint
 from penstock.datasets.streams.division import DivisibleStream
-from penstock.errors import StateError
+from penstock.errors import ArgumentError, StateError
 from penstock.loader.plan import SamplerPlan, TaskPlan, plan_ahead, plan_batches, plan_samples
 from penstock.loader.position import Position
 from penstock.sample import DatasetLike, SamplerLike, State, StateDict
@@ -166,6 +169,29 @@ class Order:
             cursor, batched=self.batched, seed=seed, epoch=position.epoch, start=position.batches, fills=fills,
             expected=expected,
         )  # fmt: skip
+
+    def find_repeats(self, origin: int, batch: int, rows: int) -> NDArray[np.bool_]:
+        """Which of the ``rows`` samples drawn for a batch only give all ranks equal steps, counted from ``origin``.
+
+        Raises
+        ------
+        ArgumentError
+            If the dataset is a stream, or the sampler knows ranks and does not say which samples it repeats.
+        """
+        if self.is_stream:
+            raise ArgumentError("find_repeats() needs a map-style dataset: nothing says which samples a stream repeats")
+        cut = self.cut()
+        if self.ranks is not None:
+            rest = rest_of(self.sampler, origin)
+            if cut is None:
+                return np.repeat(rest.find_repeats(batch, batch + 1), rows)
+            found: NDArray[np.bool_] = rest.find_repeats(batch * cut[0], batch * cut[0] + rows)
+            return found
+        if getattr(self.sampler, "num_replicas", 1) != 1:
+            raise ArgumentError(
+                f"{type(self.sampler).__name__} does not say which samples it repeats; use penstock.DistributedSampler"
+            )
+        return np.zeros(rows, np.bool_)
 
     def set_sampler_epoch(self, epoch: int) -> None:
         """Give the epoch to a sampler of penstock's that is iterated; one that is seeked gets it with each question."""

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, TextIO, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock.loader.counters import LoaderCounters
 from penstock.loader.reporting import PeriodicReport
 from penstock.loader.stats import LoaderRates, Stats
@@ -15,6 +18,7 @@ from penstock.workers.left_out import LeftOut
 
 if TYPE_CHECKING:
     from penstock.loader.progress import LoaderProgress
+    from penstock.loader.recipe import Settings
 
 __all__ = ["LoaderStatistics"]
 
@@ -23,6 +27,7 @@ class LoaderStatistics:
     """Methods of a loader that read its counters, or have them reported."""
 
     _counters: LoaderCounters
+    _make_settings: Callable[[], Settings]
 
     def __repr__(self) -> str:
         """The settings that say what a loader does; nothing is opened, drawn or counted."""
@@ -41,6 +46,39 @@ class LoaderStatistics:
     def left_out(self) -> list[LeftOut]:
         """What could not be built, of the batches delivered up to now: the newest 10,000, oldest first; a copy."""
         return self._counters.left_out_log.newest()
+
+    def find_repeats(self) -> NDArray[np.bool_]:
+        """Which rows of the batch returned last are to be left out of a metric.
+
+        These are samples that a sampler for ranks repeats to give all ranks equal steps, and samples that
+        ``on_error="replace"`` put in the place of others.
+
+        Returns
+        -------
+        ndarray of bool, shape (rows,)
+            One for each row of the batch: samples that were left out have none.
+
+        Raises
+        ------
+        ArgumentError
+            If no batch was returned yet, the loop has ended, the dataset is a stream, or the sampler knows ranks
+            and does not say which samples it repeats.
+
+        Notes
+        -----
+        A loader that copies batches to a device takes them ahead: this is then about a later batch.
+
+        Examples
+        --------
+        >>> import penstock as ps
+        >>> numbers = ps.ArrayDataset([1, 2, 3])
+        >>> sampler = ps.DistributedSampler(numbers, num_replicas=2, rank=1, shuffle=False)
+        >>> loader = ps.DataLoader(numbers, batch_size=2, sampler=sampler)
+        >>> for (batch,) in loader:
+        ...     print(batch, loader.find_repeats())
+        [2 1] [False  True]
+        """
+        return self._counters.find_repeats(self._make_settings().order)
 
     @property
     def repaired(self) -> list[Repaired]:

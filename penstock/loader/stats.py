@@ -18,7 +18,7 @@ class StageStats:
     Parameters
     ----------
     stage : str
-        One of :data:`penstock.trace.STAGES`.
+        One of :data:`penstock.trace.STAGES`. Where samples are built one by one, "read" is all of ``dataset[index]``.
     time_ns : int
         Nanoseconds spent in it.
     items : int
@@ -260,6 +260,11 @@ class Stats:
         for s in self.stages:
             share = "" if s.stage == "wait" else f"{s.share:.0%}"
             lines.append(f"{s.stage:<10}{s.time_ns / 1e9:>10.3f} s{s.items:>10}{s.us_per_item:>11.1f} us{share:>8}")
+        if self["read"].items and not self["decode"].items and not self["augment"].items:
+            lines += [
+                "",
+                "read: all of dataset[index]; penstock doctor divides it into reading, decoding and augmenting",
+            ]
         lines += ["", str(self.remote)] if self.remote else []
         return "\n".join(lines)
 

@@ -32,7 +32,7 @@ from penstock.stores.base import Skipped, Store
 from penstock.stores.common.seek_table_file import SEEK_TABLE_KINDS, SeekTableFile, seek_table_path
 from penstock.stores.location import Location
 from penstock.stores.pack.sharded import ShardedPack
-from penstock.system import count_cores
+from penstock.system.control_group import count_usable_cores
 from penstock.transforms.decoding import fallback
 
 __all__ = ["IndexReport", "find_image_field", "index", "join_reports", "make_seek_tables"]
@@ -145,7 +145,7 @@ def index(
         file = stack.enter_context(_open_file(path, opened, kind))
         report = make_reporter(progress, "indexing", stack)
         resumed = len(file)
-        left_out = _make_tables(opened, name, file, None if is_on_ray(on) else workers or count_cores(), report)
+        left_out = _make_tables(opened, name, file, None if is_on_ray(on) else workers or count_usable_cores(), report)
         return IndexReport(
             store=opened.url,
             path=str(path),

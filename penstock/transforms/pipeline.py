@@ -23,7 +23,7 @@ from penstock.transforms.program.pixel_program import PixelProgram
 from penstock.transforms.program.program import Program
 from penstock.transforms.program.take_pixels import TakePixels
 from penstock.transforms.targets.field_kinds import Held, check_kinds, collect_values, infer_kinds, map_values
-from penstock.transforms.targets.moved_targets import FOLLOWERS, Step
+from penstock.transforms.targets.moved_targets import FOLLOWERS, Step, leaves_targets, warn_of_left_targets
 from penstock.transforms.targets.object_masks import ObjectMasks
 from penstock.transforms.targets.objects import Objects, find_boxes, remove_objects
 from penstock.transforms.targets.target_forms import as_boxes, as_collatable, as_keypoints, refuse_other_size
@@ -87,6 +87,7 @@ class Pipeline:
         self.mover: Op | None = next((op for op in self.ops if _moves(op)), None)
         self.object_op: Op | None = next((op for op in self.ops if op.reads_boxes or op.removes_objects), None)
         self._first = first_on_pixels(self.ops)
+        self._leave_targets = tuple(leaves_targets(op) for op in self.ops)
         self._compares = tuple(i == self._first or _moves(op) for i, op in enumerate(self.ops))
         self._last = max((i for i, op in enumerate(self.ops) if not _is_on_sample(op)), default=-1)
         self.spec(ImageSpec(channels=None))
@@ -256,10 +257,16 @@ class Pipeline:
             return as_collatable(result) if last else result
 
         sample = map_values(kinds, sample, apply)
+        if self._leave_targets[stream] and not _have_one_size(held, collect_values(kinds, sample)):
+            warn_of_left_targets(op, (kind for kind, _ in held))
         if isinstance(op, Decode):
             held = collect_values(kinds, sample)
             _compare_sizes(held, _size(held, sample, kinds))
         return sample
+
+
+_CHANNELS: Final = 4
+"""Most channels; a last axis that is longer is the width of a CHW image."""
 
 
 def _as_ops(ops: object) -> tuple[Op, ...]:
@@ -345,6 +352,17 @@ def _compare_sizes(held: list[Held], size: tuple[int, int]) -> None:
     for kind, value in held:
         if kind == "mask":
             refuse_other_size(value, size)
+
+
+def _have_one_size(before: list[Held], after: list[Held]) -> bool:
+    """Whether the first image has the same width and height, or is no HWC or HW array, now or before."""
+    for (kind, old), (_, new) in zip(before, after, strict=True):
+        if kind == "image":
+            are_arrays = all(isinstance(image, np.ndarray) and image.ndim in {2, 3} for image in (old, new))
+            return (
+                not are_arrays or max(*old.shape[2:], *new.shape[2:], 1) > _CHANNELS or old.shape[:2] == new.shape[:2]
+            )
+    return True
 
 
 def _is_on_sample(op: Op) -> bool:

@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 from penstock import stores
 from penstock.errors import DecodeError
 from penstock.sample import Array, Schema
-from penstock.stores.base import Store
+from penstock.stores.base import Skipped, Store
 from penstock.transforms.decoding import fallback
 
 __all__ = ["SizeRange", "StoreInfo", "info"]
 
 SAMPLED: Final = 2000
+_SKIPPED_SHOWN: Final = 5
 _MAX_PIXELS: Final = 1 << 27
 
 
@@ -66,6 +67,8 @@ class StoreInfo:
         Number of images on which ``nbytes`` and ``formats``, and ``width`` and ``height``, are measured.
     skipped : int
         Number of entries of the source that were not packed.
+    first_skipped : tuple of Skipped
+        The first five of them: key and reason.
     description : str
         What was found out about a container of another program; empty for other stores.
     """
@@ -84,6 +87,7 @@ class StoreInfo:
     description: str = ""
     counted: str = "record"
     """What ``classes`` counts: "record" or "object"."""
+    first_skipped: tuple[Skipped, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """Convert to dicts, lists, strings and numbers."""
@@ -119,6 +123,7 @@ def _summarise(store: Store) -> StoreInfo:
     if exact:
         sizes = np.stack([store.column("width"), store.column("height")], axis=1)
     counted, classes = _count_classes(store)
+    skipped = store.skipped or store.problems
     return StoreInfo(
         url=store.url,
         records=len(store),
@@ -131,7 +136,8 @@ def _summarise(store: Store) -> StoreInfo:
         formats=dict(formats.most_common()),
         measured=len(nbytes),
         sizes_measured=len(sizes),
-        skipped=len(store.skipped or store.problems),
+        skipped=len(skipped),
+        first_skipped=tuple(skipped[:_SKIPPED_SHOWN]),
         description=store.description,
     )
 

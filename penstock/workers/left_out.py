@@ -35,6 +35,8 @@ class LeftOut:
         The error's type.
     worker : int, optional
         The worker process that tried; None in threads and in the main process.
+    row : int, optional
+        The row of the batch that the sample was drawn for, counted before samples are left out; None in a stream.
     """
 
     epoch: int
@@ -45,9 +47,10 @@ class LeftOut:
     reason: str
     type: str
     worker: int | None = None
+    row: int | None = None
 
     @classmethod
-    def of(cls, error: BaseException, epoch: int, batch: int, index: Index) -> LeftOut:
+    def of(cls, error: BaseException, epoch: int, batch: int, index: Index, row: int | None = None) -> LeftOut:
         """The record of a sample that could not be built because of ``error``."""
         place = location_of(error)
         store, key = place.get("store"), place.get("key")
@@ -60,6 +63,7 @@ class LeftOut:
             None if key is None else str(key),
             reason[:_REASON],
             type(error).__qualname__,
+            row=row,
         )
 
     def line(self) -> str:

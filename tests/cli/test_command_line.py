@@ -126,6 +126,25 @@ def test_env_has_what_a_report_needs_and_nothing_private(monkeypatch: pytest.Mon
     assert "/" not in done.stdout.replace("GNU/Linux", "")
 
 
+def test_one_class_and_what_was_left_out_are_said(tmp_path: Path) -> None:
+    """Images beside each other become one class: pack and info say so; info names entries that were left out."""
+    flat, pack = tmp_path / "flat", tmp_path / "flat.lmdb"
+    flat.mkdir()
+    for photo in sorted(make_photos(tmp_path / "photos").rglob("*.*"))[:3]:
+        (flat / photo.name).write_bytes(photo.read_bytes())
+    for number in range(7):
+        (flat / f"broken{number}.jpg").write_bytes(b"no image")
+
+    packed, told, folder = run("pack", flat, pack, "--on-error", "skip"), run("info", pack), run("info", flat)
+
+    for done in (packed, told, folder):
+        assert "all records have the class 'flat': images that are in no sub-folder" in done.stdout, done.stderr
+    assert "  left out 7 entries of the source\n    broken0.jpg: not an image" in told.stdout
+    assert "    broken4.jpg: not an image" in told.stdout
+    assert "    ... and 2 more\n" in told.stdout
+    assert len(json.loads(run("info", pack, "--json").stdout)["first_skipped"]) == 5
+
+
 def test_init_says_what_it_recognised(photos: Path, tmp_path: Path) -> None:
     """The folder, what it is, the script; a script that exists is not replaced."""
     script = tmp_path / "train.py"
@@ -134,7 +153,8 @@ def test_init_says_what_it_recognised(photos: Path, tmp_path: Path) -> None:
     nowhere = run("init", photos, "--output", tmp_path / "no" / "train.py")
 
     assert done.returncode == 0
-    first, last = done.stdout.splitlines()
+    first, few, last = done.stdout.splitlines()
+    assert "12 records: the script's network begins with random weights" in few
     assert first.startswith(f"{photos}: a folder of images with a sub-folder for each of 2 classes (cats, dogs)")
     assert last.startswith(f"{script}: written, for classification.")
     assert f"penstock doctor {script.name}" in script.read_text()
@@ -260,3 +280,60 @@ def test_init_names_a_missing_folder_before_an_existing_script(tmp_path: Path) -
     assert isinstance(result.exception, ps.PenstockError)
     assert "nowhere" in str(result.exception)
     assert "train.py" not in str(result.exception)
+
+
+OWN_STORE = '''
+from penstock import Field, Record, Schema
+from penstock.stores import STORES
+from penstock.stores.container import ContainerStore
+
+
+class LinesStore(ContainerStore):
+    """A number in each line."""
+
+    kind = "lines"
+    _schema = Schema({"number": Field("int")})
+
+    @classmethod
+    def recognises(cls, path):
+        return path.endswith(".lines")
+
+    def open_files(self):
+        return self.location.paths[0].read_text().split()
+
+    def __len__(self):
+        return len(self.location.paths[0].read_text().split())
+
+    def read_record(self, opened, index):
+        return Record(index, str(index), {"number": int(opened[index])})
+
+
+for _ in range(2):  # to register it again is no error
+    STORES.register("lines", "own_lines:LinesStore")
+'''
+
+
+def test_a_module_of_ones_own_is_imported_first(tmp_path: Path) -> None:
+    """It registers a kind of store, which the command then reads."""
+    (tmp_path / "own_lines.py").write_text(OWN_STORE)
+    (tmp_path / "a.lines").write_text("3 4 5")
+    command = [sys.executable, "-P", "-m", "penstock", "--import", "own_lines", "info", "a.lines"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert "records  3" in done.stdout
+    assert "number: int" in done.stdout
+
+
+def test_a_module_that_cannot_be_imported_is_wrong_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a sentence, without a traceback of the module."""
+    (tmp_path / "wrong_module.py").write_text("1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+    for name, reason in (("wrong_module", "ZeroDivisionError: division by zero"), ("no_module", "No module named")):
+        done = run("--import", name, "explain", "worker")
+
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"penstock: --import: the module {name!r} cannot be imported: ")
+        assert reason in done.stderr

@@ -247,3 +247,26 @@ def test_a_failing_callable_keeps_its_type_and_is_placed() -> None:
 
     assert caught.value is error
     assert "key='class/3.jpg', index=3" in " ".join(caught.value.__notes__)
+
+
+def test_a_broken_image_is_told_once() -> None:
+    """Where one image of a chunk prevents the plan of all, its error is the only one of the traceback."""
+    dataset = ps.StoreDataset(MemoryStore(broken=7), ("image", "label"), AUGMENT)
+
+    with pytest.raises(ps.DecodeError) as caught:
+        list(ps.DataLoader(dataset, 12))
+
+    assert caught.value.__context__ is None
+    assert caught.value.where["index"] == 7
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [("image", "does not end in images of one shape and dtype"), (("image", "image"), "more than one image")],
+)
+def test_one_reason_is_given_for_a_batch_that_is_not_filled(fields: Any, words: str) -> None:
+    """The first that holds, and no other."""
+    reason = ps.StoreDataset(MemoryStore(), fields, [T.Decode(), T.ToLayout()]).why_not_filled()
+
+    assert words in reason
+    assert " or " not in reason

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from penstock.doctor.machine.system_files import SystemFiles
+from penstock.system.system_files import SystemFiles
 
 
 def make_system(root: Path, contents: Mapping[str, str]) -> SystemFiles:

@@ -20,6 +20,7 @@ from penstock.doctor.judge.analysis import _is_faster, diagnose
 from penstock.doctor.judge.diagnosis import ONE_THREAD, Advice, Measured
 from penstock.doctor.judge.situation import examine
 from penstock.doctor.judge.verdict import decide, find_limit
+from penstock.doctor.trials.changed_loader import Change
 from penstock.doctor.watching.recording import Recording, ThreadGain
 from tests.doctor.simulator import Script, simulate
 
@@ -299,6 +300,25 @@ def test_a_change_that_gains_more_than_one_thread_names_the_stage() -> None:
 
     assert alone.stage == "threads"
     assert beside.stage == "read"
+
+
+@pytest.mark.parametrize(("gain", "stage", "words"), [
+    (2.9, "workers", "no worker on 4 cores"), (2.0, "threads", "no worker: that limits it next"), (1.5, "threads", ""),
+])  # fmt: skip
+def test_first_workers_come_before_one_thread_where_they_bring_more(gain: float, stage: str, words: str) -> None:
+    """Both are told; the verdict names what brings more, and one thread where that is about as much."""
+    recording = record(Script(0, cores=4, decode=3.0, step_idle=5))
+    recording.thread_gain = ThreadGain(2, 1.5, 1.5)
+    situation = examine(recording, None)
+    threads = Advice("main-threads", ONE_THREAD, "It was faster.", 1.5, Measured(1.5, 1.5, 1.5, 2))
+    measured, trial = Measured(gain, gain, gain, 2), Change({"num_workers": 4})
+    workers = Advice("num_workers", "num_workers=4", "Workers build.", gain, measured, trial=trial)
+
+    verdict = decide(situation, find_limit(situation), {"main-threads": threads, "num_workers": workers})
+
+    assert verdict.stage == stage, verdict.text
+    assert words in verdict.text
+    assert ("limits it next" in verdict.text) == ("limits it next" in words)
 
 
 @pytest.mark.parametrize("lowest", [0.4, 1.05])

@@ -1008,6 +1008,25 @@ def test_samples_that_fail_or_cannot_be_sent_are_errors() -> None:
     assert one(stuck, "sample").where == "batch[0]['x'][0]"
 
 
+def of_its_own_size(index: int) -> Any:
+    """An array as long as its index."""
+    return np.zeros(index)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_samples_of_different_sizes_are_an_error(workers: int) -> None:
+    """Each alone can be sent; several make no batch, unless a collate_fn joins them, or a batch sampler chooses."""
+    dataset = RecordsIndices(asked=[], sample=of_its_own_size)
+    found = check(loader(dataset, batch_size=2, num_workers=workers), samples=4)
+
+    assert one(found, "sample").what.startswith(
+        "4 samples do not make a batch: RuntimeError: stack expects each tensor"
+    )
+    assert not check(loader(dataset, batch_size=2, num_workers=workers, collate_fn=as_it_is), samples=4)
+    assert not check(loader(dataset, batch_size=1, num_workers=workers), samples=4)
+    assert not check(td.DataLoader(dataset, batch_sampler=[[1, 1], [2]], num_workers=workers), samples=4)
+
+
 def test_slow_samples_without_workers_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     """With num_workers=0, slow samples are a warning."""
     ticks = iter(range(1000))

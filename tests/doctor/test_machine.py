@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from penstock.doctor.machine.control_group import count_usable_cores, find_control_group
 from penstock.doctor.machine.disks import describe_disk, find_mount
 from penstock.doctor.machine.machine import describe_machine, measure_speed
-from penstock.doctor.machine.system_files import SystemFiles
+from penstock.system.control_group import count_usable_cores, find_control_group
+from penstock.system.system_files import SystemFiles
 from tests.doctor.fake_system import make_system
 
 CPUINFO = """\

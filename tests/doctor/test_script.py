@@ -460,5 +460,6 @@ if __name__ == "__main__":
     result = json.loads((folder / "out.json").read_text())
     assert (done.returncode, done.stdout) == (1, "unwound\n"), done.stderr
     assert result["verdict"]["text"][:30] in done.stderr.replace("\n", " ")
+    assert "penstock doctor: watches 18 steps, or 60 s, then tries changes for 6 s or less\n" in done.stderr
     assert not [note for note in result["notes"] if "could not be read" in note]
     assert not [advice for advice in result["advice"] if "No such file" in advice["reason"]]

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from penstock.doctor.machine.control_group import find_control_group
 from penstock.doctor.machine.process_counters import read_counters, read_pss
 from penstock.doctor.machine.sampling_thread import SamplingThread
 from penstock.doctor.machine.system_counters import SystemCounters
-from penstock.doctor.machine.system_files import SystemFiles
 from penstock.doctor.machine.usage import UsageSampler
+from penstock.system.control_group import find_control_group
+from penstock.system.system_files import SystemFiles
 from tests.doctor.fake_system import make_system
 
 

@@ -264,3 +264,18 @@ def test_a_sampler_that_is_slow_is_named() -> None:
     assert "sampler limits" in diagnosis.verdict.text
     assert [advice.rule for advice in diagnosis.advice] == ["faster-sampler"]
     assert diagnosis.advice[0].predicted > 3
+
+
+def test_a_busy_machine_is_said() -> None:
+    """Speeds that were measured one after another are not comparable where cores lack: the verdict says so."""
+    recording = simulate(Script(2, decode=5.0, step_idle=1), batches=60)
+    assert "contradict" not in diagnose(recording, trials=False).verdict.text
+    for usage in recording.usage:
+        usage.waiting_for_cpu_ns = usage.cpu_ns
+    waits = diagnose(recording, trials=False).verdict.text
+    recording.machine = {"watched": {"others_cores": 3.0}, "load": {"average_1_min": 8.0}}
+    busy = diagnose(recording, trials=False).verdict.text
+
+    assert "waited for a core 50% of the time" in waits
+    assert "The machine is busy: about" in busy
+    assert "contradict" in busy

@@ -75,6 +75,8 @@ def test_a_page_is_found_by_its_name_and_by_its_class(name: str) -> None:
     [
         ("corupt-record", "did you mean corrupt-record"),
         ("persistent_workers", "these pages tell of it: limit-workers"),
+        ("no layout fits it", "these pages have its words: store-format"),
+        ("finished pack", "these pages have its words: argument"),
         ("zzz", "`penstock explain` lists all pages"),
         ("../explain/__init__", "`penstock explain` lists all pages"),
     ],

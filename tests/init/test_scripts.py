@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import runpy
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -31,10 +32,11 @@ _draw = np.random.default_rng(0)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty folder, in which scripts run with one thread."""
     monkeypatch.chdir(tmp_path)
-    before = torch.get_num_threads()
+    before, handler = torch.get_num_threads(), signal.getsignal(signal.SIGINT)
     torch.set_num_threads(1)
     yield tmp_path
     torch.set_num_threads(before)
+    signal.signal(signal.SIGINT, handler)  # scripts set their own
 
 
 def write_images(folder: str, names: list[str]) -> None:
@@ -142,6 +144,10 @@ KINDS: dict[str, tuple[Callable[[], None], str, str]] = {
 NEEDS = {"yolo": "yaml", "hdf5": "h5py"}
 
 
+class KilledError(BaseException):
+    """What ends a script without a chance to do anything."""
+
+
 def run_script(monkeypatch: pytest.MonkeyPatch, saves: int | None = None) -> str:
     """Run train.py, and return the last line; it is ended right after so many saves."""
     made, replace = 0, os.replace
@@ -151,14 +157,14 @@ def run_script(monkeypatch: pytest.MonkeyPatch, saves: int | None = None) -> str
         replace(source, target)
         made += str(target) == "train.pt"
         if made == saves:
-            raise KeyboardInterrupt
+            raise KilledError
 
     lines: list[str] = []
     with monkeypatch.context() as patch, contextlib.ExitStack() as stack:
         patch.setattr(os, "replace", count)
         patch.setattr("builtins.print", lambda line, **_: lines.append(line))
         if saves is not None:
-            stack.enter_context(pytest.raises(KeyboardInterrupt))
+            stack.enter_context(pytest.raises(KilledError))
         runpy.run_path("train.py", run_name="__main__")
     return "\n".join(lines)
 
@@ -172,7 +178,7 @@ def test_a_killed_run_continues_at_the_same_place(folder: Path, monkeypatch: pyt
     write()
     found = recognise(Path("data"), task)
     text = make_script(found, Path("train.py"))
-    assert (found.task, found.problems) == (task, 0)
+    assert (found.task, found.problems) == (task, ())
     assert words in found.reason
     for given, short in (("SEED = 10, ", "SEED = 2, "), ("SAVE_STEPS = 100", "SAVE_STEPS = 1")):
         assert given in text
@@ -263,7 +269,7 @@ def test_a_file_or_a_folder_is_given(name: str) -> None:
     if name.endswith(".csv"):
         assert recognise(Path(name)).form.path == Path(name)
     else:
-        with pytest.raises(ArgumentError, match="records have no classes"):
+        with pytest.raises(ArgumentError, match="images without sub-folders are one class"):
             recognise(Path(name))
 
 
@@ -272,7 +278,7 @@ def test_a_file_or_a_folder_is_given(name: str) -> None:
     [
         ([], None, "the folder is empty"),
         (["notes.txt"], None, "nothing in data is recognised"),
-        (["a.jpg", "b.jpg"], None, "records have no classes, boxes, masks or numbers"),
+        (["a.jpg", "b.jpg"], None, "images without sub-folders are one class"),
         (["cat/a.jpg", "dog/b.jpg"], "detection", "there is nothing for the task detection"),
         (["cat/a.jpg"], "sorting", "task must be one of"),
     ],
@@ -300,7 +306,7 @@ def test_names_of_data_cannot_become_code() -> None:
     code = compile(text, "train.py", "exec")
     assert repr(Path(name).name) in text
     assert code.co_consts[0].count("Written by `penstock init`") == 1
-    assert "\nimport os\nfrom" in text
+    assert "\nimport os\nimport signal\n" in text
     assert text.count("\nimport os") == 1
 
 
@@ -321,5 +327,58 @@ def test_annotations_with_problems_are_said(folder: Path) -> None:
 
     found = recognise(Path("data"))
 
-    assert found.problems == 1
-    assert 'on_error="skip"' in make_script(found, Path("train.py"))
+    assert len(found.problems) == 1
+    assert "0.jpg" in found.problems[0].reason
+
+
+def test_broken_and_missing_files_of_a_table_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be packed is said, and the others are trained on; a changed source is packed again on demand."""
+    write_table()
+    Path("data/images/3.jpg").unlink()
+    Path("data/images/4.jpg").write_bytes(b"broken")
+    text = make_script(recognise(Path("data")), Path("train.py"))
+    Path("train.py").write_text(text.replace("SEED = 10, ", "SEED = 1, "))
+
+    first = run_script(monkeypatch).splitlines()
+    Path("data/images/5.jpg").write_bytes(b"broken, too")
+    with pytest.raises(ArgumentError, match="--overwrite"):
+        run_script(monkeypatch)
+    monkeypatch.setattr(sys, "argv", ["train.py", "--overwrite"])
+    again = run_script(monkeypatch).splitlines()
+
+    assert [line.partition(": ")[2][:12] for line in sorted(first[:-1])] == ["images/3.jpg", "images/4.jpg"]
+    assert [line.partition(": ")[2][:12] for line in sorted(again[:-1])] == [
+        "images/3.jpg",
+        "images/4.jpg",
+        "images/5.jpg",
+    ]
+    assert "epoch 1" in first[-1]
+    assert "epoch 1" in again[-1]
+
+
+def test_an_interrupt_ends_in_a_sentence_after_a_saved_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C: exit code 130, no traceback, and the run continues after the step that was under way."""
+    write_classes()
+    text = make_script(recognise(Path("data")), Path("train.py"))
+    step = "            optimizer.step()\n"
+    assert text.count(step) == 1
+    Path("train.py").write_text(
+        text.replace("SEED = 10, ", "SEED = 1, ").replace(step, f"{step}            interrupt()\n")
+    )
+    presses = iter([signal.SIGINT])
+
+    def interrupt() -> None:
+        for number in presses:
+            signal.raise_signal(number)
+
+    monkeypatch.setattr("builtins.interrupt", interrupt, raising=False)
+
+    lines: list[str] = []
+    monkeypatch.setattr("builtins.print", lambda line, **_: lines.append(line))
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path("train.py", run_name="__main__")
+    runpy.run_path("train.py", run_name="__main__")
+
+    assert ended.value.code == 130
+    assert lines[:2] == ["stopped; run it again, and it continues", "continued in epoch 1, after step 1"]
+    assert "epoch 1" in lines[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -520,3 +521,39 @@ def test_objects_of_a_chunk_are_moved_together(
             np.testing.assert_array_equal(image, sample["image"], strict=True)
             for name in ("boxes", "labels", "difficult"):
                 np.testing.assert_array_equal(target[name], sample[name], strict=True)
+
+
+def test_first_label_counts_classes_from_it(pack: Path) -> None:
+    """A form whose labels begin at 1 has those of the store, each one more, with any collation."""
+    for transform in (ONE_SIZE, SIZES):
+        for form in ("torchvision", "nested"):
+            plain, counted = (
+                next(iter(loader(good(dataset(pack, ps.BatchForm(form, first_label=first), transform)))))[1]
+                for first in (0, 1)
+            )
+
+            assert [one["labels"].tolist() for one in counted] == [(one["labels"] + 1).tolist() for one in plain]
+    with pytest.raises(ps.ArgumentError, match="first_label must be a non-negative int, got -1"):
+        ps.BatchForm("rows", first_label=-1)
+
+
+@pytest.mark.parametrize(("first", "warns"), [("cat", True), ("__background__", False), ("BG", False), ("", False)])
+def test_class_0_of_an_object_is_warned_of_once(tmp_path: Path, first: str, warns: bool) -> None:
+    """Models of torchvision take class 0 for background: a store that names it otherwise is warned of."""
+    schema = ps.Schema({
+        "image": ps.Field("image"), "boxes": ps.Field("boxes"),
+        "labels": ps.Field("int64[*]", classes=(first, "dog") if first else ()),
+    })  # fmt: skip
+    writer = LmdbWriter(str(tmp_path / "pack"), schema, "source")
+    writer.append(
+        writer.prepare("0", {"image": b"", "boxes": np.zeros((1, 4), np.float32), "labels": np.zeros(1, int)})
+    )
+    writer.finish()
+
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for form in ("torchvision", ps.BatchForm("torchvision", first_label=0), "rows"):
+            ps.StoreDataset(tmp_path / "pack", None, ONE_SIZE, batch_form=form)
+
+    assert ["label 0 of 'labels' is 'cat'" in str(one.message) for one in found] == [True] * warns
+    assert all(one.filename == __file__ for one in found)

@@ -794,3 +794,47 @@ def test_a_stream_that_is_shorter_than_its_state_is_refused() -> None:
 
     with pytest.raises(StateError, match=r"15 samples.*ended after 12"):
         next(iter(resumed))
+
+
+@ON
+@pytest.mark.parametrize(("on_error", "expected"), [("skip", [[0, 0], [0]]), ("replace", [[0, 0], [1, 0], [1]])])
+def test_repeats_and_replaced_samples_are_found(kind: str, on_error: str, expected: list[list[int]]) -> None:
+    """A row that the sampler repeats, or that stands in for another, is marked; rows left out have no mark."""
+    data = Numbers(9, bad=[5, 8] if on_error == "replace" else [5, 0])
+    sampler = ps.DistributedSampler(data, num_replicas=2, rank=1, shuffle=False)  # 1 3 5 7 0, and 0 is repeated
+    loader = ps.DataLoader(data, 2, sampler=sampler, on_error=on_error, **KINDS[kind])
+
+    found = [loader.find_repeats().tolist() for _ in loader]
+
+    assert found == expected
+
+
+def test_repeats_are_those_after_a_state_of_other_ranks() -> None:
+    """Positions are counted from where the loader continues; without a batch there is nothing to say."""
+    data = ps.ArrayDataset(np.arange(10))
+    before = ps.DataLoader(data, 2, sampler=ps.DistributedSampler(data, num_replicas=2, rank=0, shuffle=False))
+    next(iter(before))
+    loader = ps.DataLoader(data, 2, sampler=ps.DistributedSampler(data, num_replicas=4, rank=3, shuffle=False))
+    loader.load_state_dict(before.state_dict())
+    with pytest.raises(ps.ArgumentError, match="call it in the loop"):
+        loader.find_repeats()
+
+    found = [(batch[0].tolist(), loader.find_repeats().tolist()) for batch in loader]
+
+    assert found == [([7, 1], [False, True])]
+    with pytest.raises(ps.ArgumentError, match="call it in the loop"):
+        loader.find_repeats()
+
+
+def test_torchs_sampler_does_not_say_what_it_repeats() -> None:
+    """The drop-in finds the repeats of penstock's samplers, and refuses to guess those of torch's."""
+    torch = pytest.importorskip("torch")
+    from penstock.torch import DataLoader
+
+    ours = ps.DistributedSampler(range(3), num_replicas=2, rank=1, shuffle=False)
+    loader = DataLoader(range(3), 2, sampler=ours)
+    assert [loader.find_repeats().tolist() for _ in loader] == [[False, True]]
+    theirs = torch.utils.data.DistributedSampler(range(3), num_replicas=2, rank=1, shuffle=False)
+    loader = DataLoader(range(3), 2, sampler=theirs)
+    with pytest.raises(ps.ArgumentError, match="DistributedSampler does not say which samples it repeats"):
+        [loader.find_repeats() for _ in loader]

@@ -372,8 +372,10 @@ def test_a_dataset_that_cannot_be_sent_is_an_error_at_once(method: str) -> None:
 
     before = set(multiprocessing.active_children())
 
-    with pytest.raises((ArgumentError, WorkerError, SampleError, AttributeError, TypeError), match="Local"):
+    with pytest.raises((ArgumentError, WorkerError, SampleError, AttributeError, TypeError), match="Local") as caught:
         iter(processes(Local(8), multiprocessing_context=method))
+
+    assert caught.value.__notes__[-1] == "More: penstock explain not-picklable"
 
     assert set(multiprocessing.active_children()) == before
 

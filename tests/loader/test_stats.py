@@ -118,6 +118,15 @@ def test_the_table_has_a_line_for_each_stage() -> None:
     assert lines[-1].split() == ["wait", "0.500", "s", "10", "50000.0", "us"]
 
 
+def test_the_table_says_what_read_is_without_other_stages() -> None:
+    """Of a dataset of one's own, it is all of ``dataset[index]``; one that marks its stages is understood."""
+    times = dict.fromkeys(STAGES, (0, 0))
+    own, marked = ({**times, "read": (100, 4), "augment": augment} for augment in ((0, 0), (50, 4)))
+
+    assert "\nread: all of dataset[index]" in str(Stats(make_stages(own), 1, 4, 0))
+    assert "dataset[index]" not in str(Stats(make_stages(marked), 1, 4, 0))
+
+
 def test_statistics_are_frozen() -> None:
     """A snapshot cannot be changed."""
     stats = ps.DataLoader(Samples()).stats()
@@ -251,6 +260,8 @@ def test_a_thread_is_counted_as_the_worker_that_it_says_it_is() -> None:
 
 class _Queue:
     """An iterator, as far as the counters look at it."""
+
+    epoch: Any = None
 
     def queue(self) -> QueueStats:
         return QueueStats(1, 2, 3)

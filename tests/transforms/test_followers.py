@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
+import penstock as ps
 from penstock import transforms as T
 from penstock.annotations import rle
 from penstock.errors import ArgumentError
@@ -95,3 +97,53 @@ def test_what_is_decoded_at_less_than_its_size_has_no_followers() -> None:
 
     assert T.Pipeline(ops).compile({"image": "image"}, followers=True).spec() is not None
     assert T.Pipeline(ops).compile(KINDS, followers=True).spec() is None
+
+
+class Shrink(T.Op):
+    """An op that halves images, and knows nothing of their targets."""
+
+    def image(self, image: Any, params: Any) -> Any:
+        """Every second pixel."""
+        return image[::2, ::2]
+
+
+class SaidShrink(Shrink):
+    """The same, which says the size of its results."""
+
+    def size(self, params: Any, sizes: Any) -> Any:
+        """Half, rounded up."""
+        return (sizes + 1) // 2
+
+
+class Moving(SaidShrink):
+    """The same, which moves boxes."""
+
+    def boxes(self, boxes: Any, params: Any, size: Any) -> Any:
+        """Half."""
+        return boxes / 2
+
+
+@pytest.mark.parametrize("op", [Shrink(), SaidShrink(), lambda image: image[::2, ::2]], ids=["op", "sized", "callable"])
+def test_targets_that_an_op_of_ones_own_leaves_behind_are_warned_of(op: Any) -> None:
+    """Where it changes the size of the image; without targets there is nothing to say."""
+    pipeline = T.Pipeline([op])
+    image, boxes = np.zeros((8, 6, 3), np.uint8), np.array([[1, 1, 4, 5]], np.float32)
+
+    with pytest.warns(UserWarning, match="changes the size of an image, and leaves its boxes where they were"):
+        left = pipeline({"image": image, "boxes": boxes})
+
+    np.testing.assert_array_equal(left["boxes"], boxes)
+    assert pipeline({"image": image, "label": 3})["image"].shape == (4, 3, 3)  # warnings are errors
+    assert T.Pipeline([Moving()])({"image": image, "boxes": boxes})["boxes"].tolist() == [[0.5, 0.5, 2, 2.5]]
+
+
+def test_filled_targets_that_are_left_behind_are_warned_of(tmp_path: Path) -> None:
+    """A dataset says it at once: the op itself says that it changes the size."""
+    boxes = np.array([[1, 1, 4, 5]], np.float32)
+    ps.pack([{"image": IMAGES[0], "boxes": boxes}], tmp_path / "p.lmdb", schema={"image": "image", "boxes": "boxes"})
+    ops = [T.Decode(), T.Resize((8, 8))]
+
+    with pytest.warns(UserWarning, match="SaidShrink changes the size of an image, and leaves its boxes"):
+        ps.StoreDataset(tmp_path / "p.lmdb", None, [*ops, SaidShrink()], ragged="list")
+    for fields, last in ((None, Moving()), ("image", SaidShrink())):
+        ps.StoreDataset(tmp_path / "p.lmdb", fields, [*ops, last], ragged="list" if fields is None else None)

@@ -7,6 +7,7 @@ import importlib
 import io
 import random
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from PIL import Image
 
 import penstock as ps
+from penstock import progress
 from penstock import transforms as T
 from penstock.progress import show_progress
 from penstock.ragged import Padded, Ragged
@@ -244,3 +246,15 @@ def test_progress_in_a_notebook_replaces_one_output(monkeypatch: pytest.MonkeyPa
         report(2, 2, 20)
 
     assert [text.split(" (")[0] for text in shown] == ["packing: 1 of 2", "again: packing: 2 of 2"]
+
+
+def test_lines_of_progress_are_at_least_a_period_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long run in a file gets a line now and then, and a short one none."""
+    now, stream = [0.0], io.StringIO()
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    report = progress.report_lines(stream)
+
+    for now[0] in (1.0, 9.9, 10.0, 11.0, 19.9, 25.0):
+        report(f"at {now[0]}")
+
+    assert stream.getvalue() == "at 10.0\nat 25.0\n"

@@ -109,6 +109,9 @@ class BatchAssembly:
         """The same for the fields of a batch by name."""
         parts = dict(values)
         self._convert_boxes(parts)
+        if self.form.first_label:
+            labels: Ragged = parts[self.labels]
+            parts[self.labels] = Ragged(labels.values + self.form.first_label, labels.offsets)
         if self.form.name == "rows":
             return self._join_rows(parts)
         if self.form.name == "ultralytics":

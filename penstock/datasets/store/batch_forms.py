@@ -42,6 +42,10 @@ class BatchForm:
         For "nested": height and width of padded images are multiples of it.
     padding : float
         For "nested": the value of padding.
+    first_label : int, optional
+        The label of a store's first class in batches: 1 for models whose class 0 is the background, as torchvision's
+        Faster, Mask and Keypoint R-CNN and SSD; 0 for others. Default: labels are as stored, and "torchvision" warns
+        where the first class has a name that is not that of a background.
 
     Raises
     ------
@@ -53,6 +57,7 @@ class BatchForm:
     boxes: str | None = None
     multiple: int = 1
     padding: float = 0
+    first_label: int | None = None
 
     def __post_init__(self) -> None:
         if self.name not in _BOXES:
@@ -61,6 +66,8 @@ class BatchForm:
             raise ArgumentError(f"boxes must be one of {', '.join(_FORMATS)}, got {self.boxes!r:.80}")
         if type(self.multiple) is not int or self.multiple < 1:
             raise ArgumentError(f"multiple must be an int of at least 1, got {self.multiple!r:.80}")
+        if self.first_label is not None and (type(self.first_label) is not int or self.first_label < 0):
+            raise ArgumentError(f"first_label must be a non-negative int, got {self.first_label!r:.80}")
 
     @property
     def box_format(self) -> str:

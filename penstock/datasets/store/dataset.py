@@ -25,6 +25,7 @@ from penstock.datasets.base import ROWS_PER_FILL, Dataset, choose_rows_per_fill
 from penstock.datasets.error_location import add_location
 from penstock.datasets.store.batch_assembly import BatchAssembly
 from penstock.datasets.store.batch_forms import BatchForm
+from penstock.datasets.store.form_fields import warn_of_background
 from penstock.datasets.store.moved_arrays import fill_arrays, fill_columns, find_moves, make_steps, read_boxes
 from penstock.datasets.store.sample_plan import SamplePlan
 from penstock.datasets.store.seek_tables import MEMORY_NBYTES, SeekTables
@@ -137,6 +138,8 @@ class StoreDataset(Dataset[Sample]):
         self.on_truncated = on_truncated
         self._repaired: deque[Repaired] = deque(maxlen=_MAX_REPAIRED)
         self._plan = self._new_plan()
+        if self._plan.assembly is not None:
+            warn_of_background(self._plan.assembly, self._plan.selection, self.store.schema)
         self._seek_tables = self._open_seek_tables()
 
     def __len__(self) -> int:

@@ -5,21 +5,25 @@ Called by :mod:`penstock.datasets.store.sample_plan`. Fields are found by their 
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Final
 
 from penstock.datasets.store.batch_assembly import BatchAssembly
 from penstock.datasets.store.batch_forms import BatchForm
 from penstock.datasets.store.selection import FieldSelection
 from penstock.errors import ArgumentError
-from penstock.sample import Field
+from penstock.sample import Field, Schema
 
 if TYPE_CHECKING:
     from penstock.transforms.pipeline import Pipeline
 
-__all__ = ["bind_form", "final_layout", "refuse_ragged"]
+__all__ = ["bind_form", "final_layout", "refuse_ragged", "warn_of_background"]
 
 _LABELS: Final = ("labels", "classes", "cls", "label")
 """Names of the classes of boxes, where a sample has several fields of ints."""
+
+_BACKGROUND: Final = ("", "background", "bg", "none", "nothing", "void", "unlabeled", "unlabelled")
+"""Names of a class that is no object."""
 
 
 def refuse_ragged(ragged: object) -> str:
@@ -83,7 +87,7 @@ def bind_form(
     boxes = [called[at] for at in ragged if kinds[at] == "boxes"]
     numbers = [called[at] for at, array in ragged.items() if len(array.axes) == 1 and array.dtype.kind in "iu"]
     labels = [name for name in _LABELS if name in numbers] if len(numbers) > 1 else numbers
-    if not chosen.takes_sizes and (len(boxes) != 1 or not labels):
+    if (not chosen.takes_sizes and (len(boxes) != 1 or not labels)) or (chosen.first_label and not labels):
         raise ArgumentError(
             f"batch_form={chosen.name!r} needs one field of kind boxes, and one of their classes, of kind int64[*] (if "
             f"there are several, named {' or '.join(_LABELS)}), got "
@@ -95,6 +99,21 @@ def bind_form(
         labels[0] if labels else "", tuple(called[at] for at in ragged if kinds[at] == "keypoints"),
         tuple(called[at] for at in ragged), tuple(called[at] for at in ragged if at in selection.instances),
     )  # fmt: skip
+
+
+def warn_of_background(assembly: BatchAssembly, selection: FieldSelection, schema: Schema) -> None:
+    """Warn where the first class of a store is an object's, which some of torchvision's models take for background."""
+    if assembly.form.name != "torchvision" or assembly.form.first_label is not None or not assembly.labels:
+        return
+    field = selection.names.get(assembly.labels, assembly.labels)
+    classes = schema[field].classes
+    if classes and classes[0].strip("_ ").casefold() not in _BACKGROUND:
+        warnings.warn(
+            f"label 0 of {field!r} is {classes[0]!r:.80}, and torchvision's Faster, Mask and Keypoint R-CNN and SSD "
+            'take it for background: give batch_form=penstock.BatchForm("torchvision", first_label=1) for these, '
+            "and first_label=0 for others, such as RetinaNet and FCOS",
+            stacklevel=3,
+        )
 
 
 def final_layout(pipeline: Pipeline) -> str:

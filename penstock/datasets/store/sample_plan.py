@@ -225,6 +225,10 @@ class SamplePlan:
             return
         if "image" not in selection.kind_of.values():
             return
+        if pipeline is not None:
+            from penstock.transforms.targets.moved_targets import warn_of_left_sizes  # imported with the pipeline
+
+            warn_of_left_sizes(pipeline.ops, selection.kind_of.values())
         if pipeline is not None and pipeline.mover is not None:
             self._refuse_left_behind(given or {}, pipeline.mover)
 
@@ -359,7 +363,11 @@ class SamplePlan:
         if self.target is not None and any(isinstance(op, Lambda) for op in self._pipeline.ops):
             self.reason = "its target_transform, and a callable of its pipeline, may draw from one generator"
             return None
-        self.reason = "its pipeline transforms more than one image, or does not end in images of one shape and dtype"
+        self.reason = "its pipeline does not end in images of one shape and dtype"
+        if kinds.count("image") > 1:
+            self.reason = "its pipeline transforms more than one image of a sample"
+        elif "mask" in kinds:
+            self.reason = "it has a mask, which follows the image sample by sample"
         pixels = self.selection.pixels.get(name)
         is_decoded = any(isinstance(op, TakePixels) for op in self._pipeline.ops[:1])
         if pixels is not None and pixels.axes[2] is None and not is_decoded:

@@ -24,8 +24,8 @@ from penstock.doctor.judge.stage_costs import (
     find_idle,
     summarize_steps,
 )
-from penstock.doctor.machine.control_group import count_usable_cores
 from penstock.doctor.watching.recording import BATCH, SAMPLE, Recording
+from penstock.system.control_group import count_usable_cores
 
 __all__ = ["count_background", "count_cores", "measure_parallelism", "observe_pipeline", "waiting_for_start"]
 

@@ -2,7 +2,8 @@
 
 The rules, in their order:
 
-0. **threads**: steps with one thread of torch's in the main process were 1.3 times as fast, which the script has tried.
+0. **threads**: steps with one thread of torch's in the main process were 1.3 times as fast, which the script has tried;
+   unless the loader is the limit, has no worker, and first workers bring as much beside it.
 1. **copy**: a fifth of the time or more is spent in copies to the device, and more than in waiting.
 2. The trainer is the limit if the script waits less than 5 % of its time, or if a loader that costs nothing would not
    bring 5 % (:attr:`Situation.gain_limit`). Where other programs compete for the cores, 10 % is little, and 25 % if the
@@ -32,7 +33,7 @@ from penstock.doctor.judge.advice.remote_stores import describe_waiting
 from penstock.doctor.judge.diagnosis import Advice, Verdict, VerdictStage
 from penstock.doctor.judge.observed_pipeline import waiting_for_start
 from penstock.doctor.judge.situation import Situation, limiting_shares
-from penstock.doctor.judge.stage_costs import stages_of_samples
+from penstock.doctor.judge.stage_costs import core_share, stages_of_samples
 
 __all__ = ["Limit", "decide", "find_limit"]
 
@@ -52,6 +53,8 @@ _SPARE: Final = 10.0
 _SLOWED: Final = 1.1
 _MUCH_SLOWER: Final = 1.3
 _GAIN: Final = 1.1
+_LACKING_CORES: Final = 0.6
+"""Part of the time that threads had a core, below which other programs or threads decide what is measured."""
 _LARGE_PART: Final = 0.45
 """Of what can be gained, in logarithms: if more workers bring less than this, what the workers do is what limits."""
 _DOING: Final = {
@@ -112,11 +115,13 @@ def _choose(situation: Situation, limit: Limit, candidates: Mapping[str, Advice]
         return "none", "The script took no batch from a loader, so there is nothing to judge."
     if limit == "copy":
         return "copy", f"Copies to the device limit the training: they take {steps.copy_share:.0%} of the time."
-    if _gain("main-threads", candidates) >= max(_MUCH_SLOWER, _best_without_threads(candidates)):
+    gain = _gain("main-threads", candidates)
+    of_workers = _gain("num_workers", candidates) / gain if limit == "loader" and not pipeline.workers else 1.0
+    if gain >= max(_MUCH_SLOWER, _best_without_threads(candidates), of_workers):
         threads = situation.recording.thread_gain.threads if situation.recording.thread_gain is not None else 0
         return "threads", (
             f"Too many threads compute: torch uses {threads} in the main process, for {pipeline.cores:g} cores, and "
-            "the script is faster with one."
+            f"the script is faster with one.{' The loader has no worker: that limits it next.' * (of_workers >= _GAIN)}"
         )
     if limit != "trainer":
         if _gain("worker-threads", candidates) >= _GAIN:
@@ -272,7 +277,15 @@ def _list_doubts(situation: Situation, stage: str) -> Sequence[str]:
         )
     others = situation.pipeline.background
     if others > 0.25 * situation.pipeline.cores:
-        doubts.append(f"About {others:.1f} threads of other programs compete for {situation.pipeline.cores:g} cores.")
+        doubts.append(
+            f"The machine is busy: about {others:.1f} threads of other programs compete for "
+            f"{situation.pipeline.cores:g} cores, so speeds measured one after another may contradict each other."
+        )
+    elif (share := core_share(recording, "")) < _LACKING_CORES:
+        doubts.append(
+            f"Threads that could run waited for a core {1 - share:.0%} of the time, so speeds measured one after "
+            "another may contradict each other."
+        )
     shares = sorted(limiting_shares(situation).items(), key=lambda item: -item[1])
     if len(shares) > 1 and stage == shares[0][0] and shares[1][1] > 0.7 * shares[0][1]:
         doubts.append(f"{_DOING[shares[1][0]]} takes nearly as much ({shares[1][1]:.0%}).")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from penstock.doctor.machine.system_files import SystemFiles
+from penstock.system.system_files import SystemFiles
 
 __all__ = ["Mount", "describe_disk", "find_mount", "measure_space"]
 

@@ -16,10 +16,10 @@ import sysconfig
 from pathlib import Path
 from typing import Final
 
-from penstock.doctor.machine.control_group import find_control_group
 from penstock.doctor.machine.disks import measure_space
 from penstock.doctor.machine.machine import PACKAGES, describe_memory, describe_processor
-from penstock.doctor.machine.system_files import SystemFiles
+from penstock.system.control_group import find_control_group
+from penstock.system.system_files import SystemFiles
 
 __all__ = ["DISTRIBUTION", "describe_environment"]
 

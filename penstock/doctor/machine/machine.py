@@ -19,12 +19,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.doctor.machine.control_group import ControlGroup, count_usable_cores, find_control_group
 from penstock.doctor.machine.disks import describe_disk, measure_space
 from penstock.doctor.machine.process_counters import list_children, read_counters
 from penstock.doctor.machine.system_counters import ProcessorTimes
-from penstock.doctor.machine.system_files import SystemFiles
 from penstock.system import core_numbers
+from penstock.system.control_group import ControlGroup, count_usable_cores, find_control_group
+from penstock.system.system_files import SystemFiles
 
 __all__ = ["PACKAGES", "describe_machine", "describe_memory", "describe_processor", "measure_speed"]
 
@@ -74,7 +74,7 @@ def describe_machine(
         ``speed``
             See :func:`measure_speed`.
         ``control_group``
-            See :meth:`~penstock.doctor.machine.control_group.ControlGroup.describe`.
+            See :meth:`~penstock.system.control_group.ControlGroup.describe`.
         ``load``
             ``average_1_min``; ``others_cores``, which other programs kept busy while the speed was measured;
             ``stolen``, the part of all processor time that a hypervisor gave to other machines since the start.

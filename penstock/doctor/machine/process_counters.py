@@ -6,7 +6,7 @@ import os
 import re
 from typing import Final
 
-from penstock.doctor.machine.system_files import SystemFiles
+from penstock.system.system_files import SystemFiles
 
 __all__ = ["MOST", "TICK_NS", "list_children", "read_counters", "read_pss"]
 

@@ -11,8 +11,8 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.doctor.machine.control_group import ControlGroup
-from penstock.doctor.machine.system_files import SystemFiles
+from penstock.system.control_group import ControlGroup
+from penstock.system.system_files import SystemFiles
 
 __all__ = ["ProcessorTimes", "SystemCounters"]
 

@@ -19,13 +19,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
-from penstock.doctor.machine.control_group import find_control_group
 from penstock.doctor.machine.disks import measure_space
 from penstock.doctor.machine.process_counters import MOST, TICK_NS, list_children, read_counters, read_pss
 from penstock.doctor.machine.sampling_thread import SamplingThread
 from penstock.doctor.machine.system_counters import SystemCounters
-from penstock.doctor.machine.system_files import SystemFiles
 from penstock.doctor.watching.recording import ProcessUsage
+from penstock.system.control_group import find_control_group
+from penstock.system.system_files import SystemFiles
 
 __all__ = ["UsageSampler"]
 

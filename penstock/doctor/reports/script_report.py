@@ -32,7 +32,7 @@ from penstock.doctor.watching.recording import Recording
 from penstock.doctor.watching.script import Ending
 from penstock.doctor.watching.watcher import Watcher
 from penstock.errors import PenstockError
-from penstock.progress import can_draw
+from penstock.progress import can_draw, report_lines
 
 __all__ = ["ScriptReport", "exit_code"]
 
@@ -195,8 +195,11 @@ def _end_workers(watch: LoaderWatch) -> None:
             vars(watch.loader)["_iterator"] = None
 
 
-def _choose_progress() -> Callable[[str], None] | None:
-    return _show_progress if can_draw(sys.stderr) else None
+def _choose_progress() -> Callable[[str], None]:
+    if can_draw(sys.stderr):
+        return _show_progress
+    report = report_lines(sys.stderr)
+    return lambda line: report(f"penstock doctor: {line}")
 
 
 def _show_progress(line: str) -> None:

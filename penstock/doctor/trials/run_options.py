@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 
 __all__ = ["RunOptions"]
 
@@ -30,6 +31,13 @@ class RunOptions:
     """A file for the samples per second, in the place of all reports; by ``--rerun``."""
     change: dict[str, object] = dataclasses.field(default_factory=dict)
     """Arguments of loaders that are set before they are iterated; by ``--rerun``."""
+
+    def describe_duration(self, steps: int, limit_s: float) -> str:
+        """How long it takes, as a line: ``steps`` of the script, or ``limit_s`` seconds if these are reached first."""
+        limit = "" if math.isinf(limit_s) else f", or {limit_s:g} s"
+        tries = self.budget_s > 0 and (self.trials or self.tune)
+        then = f", then tries changes for {self.budget_s:g} s or less" if tries else ""
+        return f"penstock doctor: watches {steps} steps{limit}{then}\n"
 
     def to_text(self) -> str:
         """As the first argument of this program."""

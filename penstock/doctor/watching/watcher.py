@@ -83,6 +83,8 @@ class Watcher:
         Arguments of loaders that are set before they are iterated first.
     tries_threads : bool
         Whether the script may be run with one thread of torch's before it ends.
+    progress : callable, optional
+        Told at each step, in words, how many were seen.
 
     Attributes
     ----------
@@ -102,6 +104,7 @@ class Watcher:
         finish: Callable[[], None] | None = None,
         change: Mapping[str, object] | None = None,
         tries_threads: bool = False,
+        progress: Callable[[str], None] | None = None,
     ) -> None:
         self.limits, self.only = limits, only
         self.process = WatchedProcess()
@@ -110,6 +113,7 @@ class Watcher:
         self.made = MadeLoaders()
         self._ended_ns = 0
         self._finish, self._change, self._tries_threads = finish, dict(change or {}), tries_threads
+        self._progress = progress
         self._undo: list[Callable[[], object]] = []
         self._folder: Path | None = None
 
@@ -186,6 +190,8 @@ class Watcher:
     def is_enough(self, watch: LoaderWatch, now: int) -> bool:
         """Whether the batch that has arrived is the last of the loader's normal ones."""
         count = len(watch.steps) + 1
+        if self._progress is not None:
+            self._progress(f"penstock doctor: step {count} of {self.limits.warm_up + self.limits.steps}")
         late = now - watch.first_asked > self.limits.limit_s * 1e9
         return count >= self.limits.normal or (late and count >= self.limits.warm_up + _MIN_STEPS)
 

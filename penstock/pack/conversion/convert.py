@@ -31,7 +31,7 @@ from penstock.progress import make_reporter
 from penstock.stores import StoreLike
 from penstock.stores.base import Store
 from penstock.stores.location import Location
-from penstock.system import count_cores
+from penstock.system.control_group import count_usable_cores
 
 __all__ = ["convert"]
 
@@ -132,7 +132,7 @@ def convert(
                 overwrite=overwrite, show=show,
             )  # fmt: skip
             return _finish(report, location, time.monotonic() - start, start)
-        threads, chosen = workers or count_cores(), dict(to_options or {})
+        threads, chosen = workers or count_usable_cores(), dict(to_options or {})
         conversion = Conversion(source, kind, location, chosen, on_error=on_error, workers=threads, show=show)
         conversion.copy(overwrite=overwrite)
         copied_s = time.monotonic() - start

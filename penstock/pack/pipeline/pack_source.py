@@ -45,7 +45,7 @@ from penstock.stores.pack.sharded import ShardedPack
 from penstock.stores.pack.sharded_writer import ShardedWriter
 from penstock.stores.pack.store import LmdbStore
 from penstock.stores.writing import Writer
-from penstock.system import count_cores
+from penstock.system.control_group import count_usable_cores
 
 __all__ = [
     "INDEX_KINDS",
@@ -379,4 +379,4 @@ def make_pack_reporter(progress: Progress, stack: ExitStack) -> Callable[[PackPr
 
 
 def _count_readers(*, is_decoding: bool) -> int:
-    return count_cores() if is_decoding else max(1, count_cores() - 1)
+    return count_usable_cores() if is_decoding else max(1, count_usable_cores() - 1)

@@ -209,7 +209,11 @@ def open_locked(path: Path, url: str) -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             file = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
         except OSError as error:
-            raise StoreError(f"cannot write here: {error.filename}: {error.strerror}", store=url) from error
+            blocks = next((each for each in (path.parent, *path.parent.parents) if each.is_file()), None)
+            reason = f"{error.filename}: {error.strerror}"
+            if blocks is not None:
+                reason = f"{blocks} is a file, and must be a folder"
+            raise StoreError(f"cannot write here: {reason}", store=url) from error
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -21,7 +21,7 @@ from penstock import _native
 from penstock.errors import PenstockError, SampleError
 from penstock.pixel_rows import EncodedRows
 from penstock.sample import Array, SampleKeys, Value
-from penstock.system import count_cores
+from penstock.system.control_group import count_usable_cores
 from penstock.transforms.base import ImageLike
 from penstock.transforms.decoding.decode import fill_missing_sizes, read_orientations
 from penstock.transforms.decoding.orientation import FIRST_TRANSPOSED
@@ -170,7 +170,7 @@ class Chunk:
         """Threads for one native call: all cores for one large image, else one."""
         if len(self.images) > 1 or self.known_sizes.prod() < _LARGE_PIXELS:
             return 1
-        return count_cores()
+        return count_usable_cores()
 
 
 def seek_table_arguments(

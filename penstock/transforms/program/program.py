@@ -256,12 +256,13 @@ class Program:
                 error.where.pop("position", None)  # within this chunk of one
                 failed.append(Failure(0, error))
                 return
-            for i in range(len(chunk.images)):  # one image prevents the plan of all: plan each alone
-                alone: list[Failure] = []
-                self._fill_fused(chunk.one(i), out, rows[i : i + 1], alone)
-                failed += [Failure(i, failure.error) for failure in alone]
         else:
             self._fill_by_plan(chunk, plan, out, rows, failed)
+            return
+        for i in range(len(chunk.images)):  # one image prevents the plan of all: plan each alone
+            alone: list[Failure] = []
+            self._fill_fused(chunk.one(i), out, rows[i : i + 1], alone)
+            failed += [Failure(i, failure.error) for failure in alone]
 
     def _make_plan(self, chunk: Chunk) -> Plan:
         """The plan of the chunk, for which missing sizes and, if asked for, orientations are read."""

@@ -11,7 +11,8 @@ The result equals what :class:`~penstock.transforms.Pipeline` makes of the whole
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, overload
 
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.sample import Array, Index, Sample
-from penstock.transforms.base import Op, Params, Sizes
+from penstock.transforms.base import Lambda, Op, Params, Sizes
 from penstock.transforms.inputs import as_mask
 from penstock.transforms.targets.object_masks import ObjectMasks
 from penstock.transforms.targets.objects import Objects, is_of_objects, keep_rows
@@ -39,8 +40,11 @@ __all__ = [
     "Step",
     "append_steps",
     "follow_objects",
+    "leaves_targets",
     "move",
     "move_objects",
+    "warn_of_left_sizes",
+    "warn_of_left_targets",
 ]
 
 FOLLOWERS: Final = frozenset({"boxes", "keypoints", "mask", "instances"})
@@ -135,6 +139,30 @@ def append_steps(steps: Sequence[list[Step]], first: Op | None, drawn: Sequence[
             of_image.append(Step(first, np.empty(0), (0, 0)))
         for op, params, sizes in drawn:
             of_image.append(Step(op, params[i], (int(sizes[i, 0]), int(sizes[i, 1]))))
+
+
+def leaves_targets(op: Op) -> bool:
+    """Whether a user's op, or a callable, leaves targets where they are; penstock's ops move what they must."""
+    is_own = isinstance(op, Lambda) or not type(op).__module__.startswith("penstock.")
+    return is_own and not _moves_targets(type(op))
+
+
+def warn_of_left_sizes(ops: Iterable[Op], kinds: Collection[str | None]) -> None:
+    """Warn of ops of :func:`leaves_targets` that say that they change the size of images, before any is read."""
+    for op in ops:
+        if leaves_targets(op) and type(op).size is not Op.size:
+            warn_of_left_targets(op, kinds)
+
+
+def warn_of_left_targets(op: Op, kinds: Iterable[str | None]) -> None:
+    """Warn that an op of :func:`leaves_targets` changes the size of images, where ``kinds`` have targets."""
+    if left := sorted(FOLLOWERS.intersection(kinds)):
+        warnings.warn(
+            f"{type(op).__name__} changes the size of an image, and leaves its {', '.join(left)} where they were: "
+            f"{op!r:.200}. Write it as a penstock.transforms.Op that defines boxes, keypoints and mask, or move them "
+            'with T.Lambda(function, on="sample")',
+            stacklevel=2,
+        )
 
 
 def _moves_targets(op: type[Op]) -> bool:

@@ -112,7 +112,7 @@ class RowsBuild(BatchBuild):
                 if not self._leaves_out(error):
                     raise
                 keys = self._task.keys
-                self._records[row] = LeftOut.of(error, keys.epoch, self._task.seq, index)
+                self._records[row] = LeftOut.of(error, keys.epoch, self._task.seq, index, row)
                 if self._job.rules.on_error == "replace":
                     self._replace(row, start, error)
 

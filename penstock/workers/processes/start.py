@@ -175,6 +175,7 @@ def _note_unpicklable_attribute(error: Exception, args: tuple[object, ...]) -> N
                     f"{_unpicklable_part(part, name)} cannot be pickled, as workers that are not forked need; use "
                     "module-level classes and functions for it, or set multiprocessing_context='fork'"
                 )
+                error.add_note("More: penstock explain not-picklable")
 
 
 def _unpicklable_part(value: object, name: str, depth: int = 0) -> str:

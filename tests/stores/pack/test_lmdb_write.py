@@ -403,9 +403,10 @@ def test_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     """A destination below a file is an error that names it."""
     (tmp_path / "file").write_bytes(b"")
 
-    with pytest.raises(StoreError, match="cannot write here") as caught:
-        LmdbWriter(str(tmp_path / "file" / "p.lmdb"), SCHEMA, "source")
-    assert caught.value.where["store"].endswith("file/p.lmdb")
+    for name in ("file", "file/p.lmdb", "file/a/p.lmdb"):
+        with pytest.raises(StoreError, match=r"cannot write here: .*/file is a file, and must be a folder") as caught:
+            LmdbWriter(str(tmp_path / name), SCHEMA, "source")
+        assert caught.value.where["store"].endswith(name)
 
 
 @pytest.mark.parametrize("name", ["pack.lock", "data.mdb", "pages.xxh3", "pages.xxh3.tmp", "lock.mdb"])

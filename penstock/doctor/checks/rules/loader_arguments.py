@@ -16,9 +16,9 @@ from penstock.datasets.base import IterableDataset
 from penstock.datasets.user_code import is_user_code
 from penstock.doctor.checks.findings import Finding
 from penstock.doctor.checks.subject import Subject
-from penstock.doctor.machine.control_group import count_usable_cores
 from penstock.loader import DataLoader as NumpyDataLoader
 from penstock.samplers import RandomSampler, SequentialSampler
+from penstock.system.control_group import count_usable_cores
 from penstock.wording import counted
 
 __all__ = [

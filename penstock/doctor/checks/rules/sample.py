@@ -11,11 +11,12 @@ import numpy as np
 
 from penstock.datasets.base import fetch
 from penstock.datasets.object_graph import find_objects
+from penstock.datasets.store.ragged_collate import with_ragged
 from penstock.doctor.checks.findings import Finding
 from penstock.doctor.checks.pickling import try_pickling
 from penstock.doctor.checks.subject import Loader, Subject
-from penstock.doctor.machine.control_group import count_usable_cores
 from penstock.sample import Sample, SampleKeys
+from penstock.system.control_group import count_usable_cores
 
 __all__ = ["find"]
 
@@ -43,8 +44,14 @@ def find(subject: Subject) -> Iterator[Finding]:
             return
         times_s.append(time.perf_counter() - start_s)
     yield from _find_slow_samples(subject, times_s[1:])  # the first sample also opens files and fills caches
-    if loaded and subject.loader is not None and subject.settings.kind == "processes":
-        yield from _find_unsendable(subject, subject.loader, loaded[0])
+    if not loaded or subject.loader is None:
+        return
+    found = []
+    if subject.settings.kind == "processes":
+        found = list(_find_unsendable(subject, subject.loader, loaded[0]))
+        yield from found
+    if not found:
+        yield from _find_unbatchable(subject, subject.loader, loaded)
 
 
 def _load_samples(subject: Subject) -> Iterator[Sample]:
@@ -66,6 +73,21 @@ def _find_slow_samples(subject: Subject, times_s: list[float]) -> Iterator[Findi
     if median_s >= _SLOW_S:
         text = f"A sample takes {median_s * 1e3:.0f} ms (median of {len(times_s)}), and the training step waits for it."
         yield Finding("sample", "warning", "num_workers=0", text, f"Pass num_workers=1 to {cores}.")
+
+
+def _find_unbatchable(subject: Subject, loader: Loader, samples: list[Sample]) -> Iterator[Finding]:
+    """Find samples that cannot be joined to a batch, as a rule because their shapes differ."""
+    batch_size = subject.argument("batch_size")
+    if not isinstance(batch_size, int) or min(batch_size, len(samples)) < 2:
+        return  # a batch sampler may choose samples of one shape
+    if with_ragged(loader.collate_fn, subject.dataset) is not loader.collate_fn:
+        return
+    try:
+        loader.collate_fn(samples)
+    except Exception as error:  # noqa: BLE001  # the user's code may raise anything: that is the finding
+        text = f"{len(samples)} samples do not make a batch: {type(error).__name__}: {error}"
+        advice = "Give all samples one shape, by a crop or resize of fixed size, or pass a collate_fn that joins them."
+        yield Finding("sample", "error", "collate_fn", text, advice)
 
 
 def _find_unsendable(subject: Subject, loader: Loader, sample: Sample) -> Iterator[Finding]:

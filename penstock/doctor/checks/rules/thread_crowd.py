@@ -10,7 +10,7 @@ from typing import Final
 
 from penstock.doctor.checks.findings import Finding
 from penstock.doctor.checks.subject import Subject
-from penstock.doctor.machine.control_group import count_usable_cores
+from penstock.system.control_group import count_usable_cores
 from penstock.wording import counted
 
 __all__ = ["find"]

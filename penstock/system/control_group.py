@@ -7,12 +7,13 @@ to the mount hold, so the smallest counts. In a container the group's folder oft
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.doctor.machine.system_files import SystemFiles
-from penstock.system import count_cores
+from penstock.system import core_numbers
+from penstock.system.system_files import SystemFiles
 
 __all__ = ["ControlGroup", "count_usable_cores", "find_control_group"]
 
@@ -95,9 +96,15 @@ class ControlGroup:
 
 def count_usable_cores(files: SystemFiles | None = None) -> int:
     """Cores that this process can keep busy: those it may run on, at most its group's quota, rounded up."""
-    cores = count_cores()
-    quota = find_control_group(SystemFiles() if files is None else files).quota_cores()
+    cores = len(core_numbers())
+    quota = _find_own_quota() if files is None else find_control_group(files).quota_cores()
     return cores if quota is None else max(1, min(cores, math.ceil(quota)))
+
+
+@functools.cache
+def _find_own_quota() -> float | None:
+    """The quota of this process; read once, as it is asked for where an image is decoded."""
+    return find_control_group(SystemFiles()).quota_cores()
 
 
 def find_control_group(files: SystemFiles, pid: int | str = "self") -> ControlGroup:

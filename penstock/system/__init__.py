@@ -1,11 +1,12 @@
 """What penstock asks of the operating system: cores, memory, and that a forked child shares no lock with its parent.
 
-This is the one place that knows Linux from another system.
+This is the one place that knows Linux from another system; limits of a control group are read by
+:mod:`penstock.system.control_group`.
 
 Other systems lack ``/proc``, memory files and the affinity of processes. Importing, packing, decoding, and loading
 without workers or with threads need none of these: the functions here have another way. Worker processes do need them,
 and :func:`require_worker_processes` says so before one starts. The doctor reads ``/proc`` by
-:mod:`penstock.doctor.machine.system_files`, where any file may be missing.
+:mod:`penstock.system.system_files`, where any file may be missing.
 
 A lock that another thread holds at the moment of a fork stays locked for ever in the child, which does not have that
 thread. A file descriptor is shared with the parent, and with it the locks of its file. An object that has either calls
@@ -30,7 +31,6 @@ from penstock.errors import WorkerError
 __all__ = [
     "Renewable",
     "core_numbers",
-    "count_cores",
     "libraries_without_fork",
     "memory_file",
     "note_use",
@@ -57,11 +57,6 @@ def core_numbers() -> list[int]:
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
-
-
-def count_cores() -> int:
-    """The cores that this process may use."""
-    return len(core_numbers())
 
 
 def memory_file(name: str, nbytes: int) -> int:
