@@ -3,8 +3,8 @@
 A pack of small JPEGs with labels is written once. Then, in each round, `penstock view` is started, and asked as its
 page asks: the session, the first rows, 40 thumbnails by six connections. The first two lines of the table hold the
 start of Python and the imports; the third is the first screen of a server that has only sent the page. After that,
-2,000 thumbnails in 50 other places, as somebody who scrolls asks for them. Memory is that of the server's process (PSS),
-pages of the pack included that it has mapped.
+2,000 thumbnails in 50 other places, as somebody who scrolls asks for them. Memory is that of the server's process
+(PSS), pages of the pack included that it has mapped.
 """
 
 from __future__ import annotations

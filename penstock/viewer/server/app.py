@@ -22,7 +22,7 @@ from penstock.viewer.server.answers import answer, answer_error
 from penstock.viewer.server.guard import Guard
 from penstock.viewer.session import Session
 
-__all__ = ["make_app"]
+__all__ = ["list_routes", "make_app"]
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "page"
 _PARTS: Final = ("browse",)
@@ -39,14 +39,19 @@ _ERRORS: Final[tuple[type[Exception], ...]] = (PenstockError, OSError, MemoryErr
 
 def make_app(session: Session, token: str) -> ASGIApp:
     """The application of a viewer, behind its guard."""
+    handlers = {**dict.fromkeys((*_ERRORS, Exception), answer_error), HTTPException: _answer_refusal}
+    app = Starlette(routes=list_routes(), exception_handlers=handlers)
+    app.state.session = session
+    return Guard(app, token)
+
+
+def list_routes() -> list[BaseRoute]:
+    """What is answered: the files of the page, and the requests of each part."""
     send_file = _make_sender()
     routes: list[BaseRoute] = [Route("/", send_file), Route("/page/{name}", send_file)]
     for part in _PARTS:
         routes += importlib.import_module(f"penstock.viewer.{part}.routes").ROUTES
-    handlers = {**dict.fromkeys((*_ERRORS, Exception), answer_error), HTTPException: _answer_refusal}
-    app = Starlette(routes=routes, exception_handlers=handlers)
-    app.state.session = session
-    return Guard(app, token)
+    return routes
 
 
 def _make_sender() -> Callable[[Request], Response]:
