@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +74,7 @@ class JpegStructure:
 def describe_jpeg(jpeg: bytes) -> JpegStructure:
     """The structure of a file that begins as a JPEG does."""
     try:
-        facts: dict[str, Any] = _native.inspect(jpeg)
+        facts = _native.inspect(jpeg)
     except (_native.CorruptError, _native.UnsupportedError) as error:
         facts = {"native": False, "reason": str(error)}
     quality, is_standard = estimate_quality(jpeg)

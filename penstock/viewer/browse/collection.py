@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from penstock.datasets.store.dataset import StoreDataset
 from penstock.errors import ArgumentError, DecodeError, PenstockError
@@ -14,7 +14,7 @@ from penstock.sample import Array, Blob, Record, Schema, Value
 from penstock.stores.base import Store
 from penstock.view.annotated import Annotated, find_annotations, make_roles
 from penstock.viewer.browse.annotations_beside import AnnotationsBeside
-from penstock.viewer.browse.layers import make_layers
+from penstock.viewer.browse.layers import JsonObject, make_layers
 from penstock.viewer.browse.pictures import PictureForm, ShownPicture, find_size, make_picture
 from penstock.viewer.browse.thumbnails import KeptResults, NewestFirst
 
@@ -39,7 +39,7 @@ class ShownLayers:
 
     width: int
     height: int
-    layers: list[dict[str, Any]]
+    layers: list[JsonObject]
 
 
 class Collection:
