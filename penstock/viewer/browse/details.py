@@ -17,7 +17,7 @@ from penstock.errors import DecodeError
 from penstock.sample import Blob, Field, Value
 from penstock.transforms.decoding.decode import MAX_PIXELS
 from penstock.transforms.decoding.image_formats import quiet, sniff
-from penstock.transforms.decoding.jpeg_structure import describe_jpeg
+from penstock.transforms.decoding.jpeg_structure import describe_jpeg, describe_seek_table
 from penstock.viewer.browse.collection import Collection
 from penstock.viewer.browse.layers import JsonObject
 from penstock.viewer.browse.pictures import find_problem, find_size
@@ -56,7 +56,10 @@ def describe_record(collection: Collection, index: int) -> JsonObject:
                 places[name] = to_plain(place)
     picture = None
     if collection.image_field:
-        picture = _describe_picture(record.fields[collection.image_field])
+        image = record.fields[collection.image_field]
+        picture = _describe_picture(image)
+        if "jpeg" in picture:
+            picture["jpeg"]["seek_table"] = to_plain(describe_seek_table(image, collection.seek_table(index)))
     return {
         "index": index,
         "key": shorten_text(record.key)["text"],
