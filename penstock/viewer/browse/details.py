@@ -59,7 +59,7 @@ def describe_record(collection: Collection, index: int) -> JsonObject:
         image = record.fields[collection.image_field]
         picture = _describe_picture(image)
         if "jpeg" in picture:
-            picture["jpeg"]["seek_table"] = to_plain(describe_seek_table(image, collection.seek_table(index)))
+            picture["jpeg"]["seek_table"] = describe_seek_table(image, collection.seek_table(index))
     return {
         "index": index,
         "key": shorten_text(record.key)["text"],
