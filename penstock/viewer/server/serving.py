@@ -36,7 +36,7 @@ def view(
     ----------
     store : str, path, sequence of paths, or Store
         What :func:`penstock.open` opens: a pack, a folder of images, a container of another program, a URL. A path is
-        opened, and closed with the viewer. Nothing is written to it, or beside it.
+        opened, and closed with the viewer. A kind that needs options is opened by the caller. Nothing is changed.
     annotations : str, path or mapping, optional
         Annotations of the images that are no fields of the store, as for :func:`penstock.annotations.read`: boxes,
         points and masks of VOC, COCO or YOLO files beside a folder. What is wrong in them is left out.
