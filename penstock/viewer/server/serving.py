@@ -100,8 +100,8 @@ class Viewer:
         app = make_app(session, token)
         self._socket = _listen(port)
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/{token}/"
-        config = uvicorn.Config(
-            app, log_level="error", access_log=False, ws="none", server_header=False, timeout_graceful_shutdown=1
+        config = uvicorn.Config(  # faults are logged by the application
+            app, log_level="critical", access_log=False, ws="none", server_header=False, timeout_graceful_shutdown=1
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
