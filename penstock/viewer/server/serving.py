@@ -36,7 +36,7 @@ def view(
     ----------
     store : str, path, sequence of paths, or Store
         What :func:`penstock.open` opens: a pack, a folder of images, a container of another program, a URL. A path is
-        opened, and closed with the viewer. A kind that needs options is opened by the caller. Nothing is changed.
+        opened, and closed with the viewer. Nothing is written to it, or beside it.
     annotations : str, path or mapping, optional
         Annotations of the images that are no fields of the store, as for :func:`penstock.annotations.read`: boxes,
         points and masks of VOC, COCO or YOLO files beside a folder. What is wrong in them is left out.
@@ -66,6 +66,9 @@ def view(
     The server listens on 127.0.0.1 only, and its address has a random token: programs of other users of this machine,
     and other pages of the browser, do not know it. On a machine without a display, forward the port:
     ``ssh -L PORT:127.0.0.1:PORT host``, and open the same address.
+
+    A kind of store that needs options is opened by the caller. :func:`penstock.open` itself keeps the index of a tar,
+    RecordIO or TFRecord file beside it.
     """
     for name in ("starlette", "uvicorn"):
         require(name, extra="view", purpose="to view a store")
