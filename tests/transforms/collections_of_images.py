@@ -67,7 +67,7 @@ def _inside(content: bytes) -> Iterator[tuple[int, bytes]]:
     at = 0
     while (at := content.find(b"\xff\xd8\xff", at)) >= 0:
         piece = content[at : at + _JPEG_BYTES]
-        end = next((offset for marker, offset in jpeg_markers._segments(piece) if marker == 0xD9), 1)
+        end = next((offset for marker, offset in jpeg_markers.iterate_segments(piece) if marker == 0xD9), 1)
         if end > 1:
             yield at, piece[: end + 2]
         at += end + 2
