@@ -11,7 +11,7 @@ RUNNERS = -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) --maxprocesse
 # pytest's 5, "no test was collected", is right where ARGS choose tests of one environment only.
 NONE_CHOSEN = $(if $(ARGS),|| [ $$? -eq 5 ])
 
-.PHONY: help install demo check test test-slow test-clients test-emulated wheels test-wheels release changelog fuzz fuzz-torch bench docs site tutorials sheet pins format
+.PHONY: help install demo check test test-slow test-all test-clients test-emulated wheels test-wheels release changelog fuzz fuzz-torch bench docs site tutorials sheet pins format
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -50,6 +50,9 @@ test:  ## the native core's tests, then the package's, then every example of the
 test-slow:  ## the long ones: kills at random moments, more mutations and examples, fuzzing
 	$(SETUP) --frameworks
 	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-explore} $(V)/python -m pytest $(RUNNERS) -m slow $(ARGS)
+
+test-all:  ## both in one run, as CI does: each test once, of the slow ones a fixed part (tests/effort.py)
+	@HYPOTHESIS_PROFILE=many $(MAKE) --no-print-directory test ARGS='-m "slow or not slow" $(ARGS)'
 
 test-clients:  ## other libraries' training loops, with torch's loader and with ours (tests/clients)
 	$(SETUP) --clients
