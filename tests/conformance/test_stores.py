@@ -34,6 +34,7 @@ from penstock.stores import open as open_store
 from penstock.stores.base import Store
 from penstock.stores.location import Location
 from tests.conformance.store_makers import KEYS, LABELS, MAKERS, Maker, write_images
+from tests.effort import choose_tries
 
 
 @dataclass(frozen=True)
@@ -632,6 +633,7 @@ def test_truncated_files_raise_errors_of_ours(made: Made) -> None:
     check_damages(made, damages)
 
 
+@pytest.mark.tries
 def test_flipped_bits_raise_errors_of_ours(made: Made) -> None:
     """A bit flipped anywhere: an error that can be caught, or records; where there are checksums, the right ones."""
     if made.kind == "files":
@@ -640,7 +642,7 @@ def test_flipped_bits_raise_errors_of_ours(made: Made) -> None:
     damages = []
     for path in files_of(made):
         whole = path.read_bytes()
-        for at in rng.integers(0, len(whole), 48).tolist():
+        for at in rng.integers(0, len(whole), choose_tries(48)).tolist():
             damaged = bytearray(whole)
             damaged[at] ^= 1 << int(rng.integers(8))
             damages.append((path, f"byte {at}", bytes(damaged)))
