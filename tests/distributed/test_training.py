@@ -72,12 +72,13 @@ def assert_close(found: Any, expected: Any) -> None:
         assert a == pytest.approx(b, abs=1e-5)
 
 
-def test_two_ranks(tmp_path: Path, alone: dict[str, Any]) -> None:
+@pytest.mark.parametrize("launcher", ["fork", pytest.param("torchrun", marks=pytest.mark.slow)])
+def test_two_ranks(launcher: str, tmp_path: Path, alone: dict[str, Any]) -> None:
     """Ranks are found before and after the process group is there; every sampler deals out one order.
 
     Uneven ranks train under ``Join``, and an evaluation counts each sample once, in a collective operation a step.
     """
-    done = run("torchrun", 2, "all", tmp_path)
+    done = run(launcher, 2, "all", tmp_path)
     assert done.returncode == 0, done.stderr
     ranks = results(2, tmp_path)
 

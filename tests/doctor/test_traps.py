@@ -281,6 +281,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_script_with_workers_from_end_to_end(tmp_path: Path) -> None:
     """Mistakes are in the JSON file, in the text and in annotations, with lines, costs and pages."""
     report = run_doctor(tmp_path, SCANS_SCRIPT, "--budget", "20", "--github")
@@ -299,6 +300,7 @@ def test_a_script_with_workers_from_end_to_end(tmp_path: Path) -> None:
     assert "in each step" in traps["cleanup-each-step"]["cost"]
 
 
+@pytest.mark.slow
 def test_a_script_of_a_stranger_from_end_to_end(tmp_path: Path) -> None:
     """As the command runs it, it has the findings at its marked lines, and no others (test_script_rules.py: all)."""
     script = SCRIPTS["imagenet"]
