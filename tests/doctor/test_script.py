@@ -240,6 +240,7 @@ def test_a_script_that_is_missing_is_wrong_usage(folder: Path, target: list[str]
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_loop_in_another_thread_ends_the_script(folder: Path) -> None:
     """The main thread, which waits for the thread that loads, does not wait for ever; neither prints a traceback."""
     (folder / "threaded.py").write_text(

@@ -208,6 +208,7 @@ L.Trainer().fit(model, torch.utils.data.DataLoader(Photos(dtype=torch.float32), 
 """
 
 
+@pytest.mark.slow
 def test_a_training_step_that_a_framework_calls(tmp_path: Path) -> None:
     """The loop is in an installed package: `training_step` of the user's module is read, other steps are not."""
     package = tmp_path / "site-packages" / "lightning"

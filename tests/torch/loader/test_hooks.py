@@ -113,7 +113,7 @@ def test_get_iterator_may_return_any_iterator(dataset: Any, workers: str) -> Non
     compared(make)
 
 
-@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("workers", mark_slow(WORKERS, ("serial", "persistent")))
 def test_get_iterator_may_return_one_of_torchs(workers: str) -> None:
     """torch's own iterators find in our loader what they look for."""
     theirs = torch.utils.data.dataloader
@@ -129,7 +129,7 @@ def test_get_iterator_may_return_one_of_torchs(workers: str) -> None:
     compared(make)
 
 
-@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("workers", mark_slow(WORKERS, ("serial", "persistent")))
 def test_an_iterator_can_be_made_of_a_loader_by_hand(workers: str) -> None:
     """``type(iterator)(loader)`` begins an epoch of its own, as fastai makes torch's iterators."""
 
@@ -176,7 +176,7 @@ def test_reset_brings_new_workers_where_they_were_stopped() -> None:
     loader.close()
 
 
-@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("workers", mark_slow(WORKERS, ("serial", "persistent")))
 def test_index_sampler_may_be_overridden(workers: str) -> None:
     """What the property gives is iterated, and counted by ``len``."""
 
