@@ -80,12 +80,13 @@ def hostile_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark hypothesis tests as slow where each has many examples; tests of Ray come last: its threads prevent forks."""
+    """Mark tests as slow where each tries many examples; tests of Ray come last: its threads prevent forks."""
     items.sort(key=_uses_ray)
     if PROFILE == "house":
         return
     for item in items:
-        if isinstance(item, pytest.Function) and hypothesis.is_hypothesis_test(item.obj):
+        has_examples = isinstance(item, pytest.Function) and hypothesis.is_hypothesis_test(item.obj)
+        if has_examples or item.get_closest_marker("tries"):
             item.add_marker(pytest.mark.slow)
 
 

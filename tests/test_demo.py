@@ -70,6 +70,7 @@ def test_a_quick_run_shows_every_step(said: tuple[Path, str]) -> None:
     assert stopped["_num_yielded"] == int(said_stop[1]) > 0
 
 
+@pytest.mark.slow
 def test_a_second_run_uses_the_same_folder(said: tuple[Path, str]) -> None:
     """Running again into the same output is harmless, and makes no photograph anew."""
     output, _ = said
@@ -82,6 +83,7 @@ def test_a_second_run_uses_the_same_folder(said: tuple[Path, str]) -> None:
     assert "same to the byte" in " ".join(text.split())
 
 
+@pytest.mark.slow
 def test_a_users_folder_is_split_at_random(tmp_path: Path) -> None:
     """On the user's folder a fifth of the images is held out; a file that is no image is named, not hidden."""
     draw = np.random.default_rng(0)

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -109,14 +110,36 @@ def test_nothing_tells_to_install_the_namesake() -> None:
     assert wrong == []
 
 
-def test_finalisers_ask_first_whether_the_interpreter_ends() -> None:
+@dataclass
+class Found:
+    """What the tests below look for in the package, which is parsed once."""
+
+    finalisers: list[ast.FunctionDef] = field(default_factory=list)
+    classes: dict[str, list[str]] = field(default_factory=dict)
+    """The modules that have a class of a name."""
+    readers: list[str] = field(default_factory=list)
+    """The modules that name ``_current_frames``."""
+
+
+@pytest.fixture(scope="module")
+def found() -> Found:
+    """What is found in all modules."""
+    found = Found()
+    for path in sorted((ROOT / "penstock").rglob("*.py")):
+        name = str(path.relative_to(ROOT))
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                found.classes.setdefault(node.name, []).append(name)
+            elif isinstance(node, ast.FunctionDef) and node.name == "__del__":
+                found.finalisers.append(node)
+            elif isinstance(node, ast.Attribute) and node.attr == "_current_frames":
+                found.readers.append(name)
+    return found
+
+
+def test_finalisers_ask_first_whether_the_interpreter_ends(found: Found) -> None:
     """At exit, modules are emptied in any order: `sys.is_finalizing` is a default argument, and asked first."""
-    finalisers = [
-        node
-        for path in sorted((ROOT / "penstock").rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef) and node.name == "__del__"
-    ]
+    finalisers = found.finalisers
 
     assert finalisers
     for finaliser in finalisers:
@@ -147,28 +170,16 @@ def test_decisions_are_numbered_without_gaps() -> None:
         assert found == ["Context", "Decision", "Rejected", "Consequences"], name
 
 
-def test_a_class_name_occurs_once() -> None:
+def test_a_class_name_occurs_once(found: Found) -> None:
     """A name in a traceback or a search leads to one class; those of torch are also those of `penstock.torch`."""
-    places: dict[str, list[str]] = {}
-    for path in sorted((ROOT / "penstock").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
     torch_names = {"ConcatDataset", "DataLoader", "StackDataset", "StoreDataset", "Subset"}
 
-    repeated = {name: found for name, found in places.items() if len(found) > 1}
+    repeated = {name: places for name, places in found.classes.items() if len(places) > 1}
 
-    assert {name: found for name, found in repeated.items() if name not in torch_names} == {}
-    assert {sum(each.startswith("penstock/torch/") for each in found) for found in repeated.values()} == {1}
+    assert {name: places for name, places in repeated.items() if name not in torch_names} == {}
+    assert {sum(each.startswith("penstock/torch/") for each in places) for places in repeated.values()} == {1}
 
 
-def test_stacks_are_read_by_one_function() -> None:
+def test_stacks_are_read_by_one_function(found: Found) -> None:
     """Elsewhere a call of ``sys._current_frames`` may wait for ever: see :mod:`penstock.workers.stack_frames`."""
-    readers = [
-        str(path.relative_to(ROOT))
-        for path in sorted((ROOT / "penstock").rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute) and node.attr == "_current_frames"
-    ]
-
-    assert readers == ["penstock/workers/stack_frames.py"]
+    assert found.readers == ["penstock/workers/stack_frames.py"]

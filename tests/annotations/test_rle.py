@@ -14,6 +14,7 @@ from penstock.annotations import rle
 from penstock.errors import AnnotationError, ArgumentError
 from penstock.run_lengths import format_counts, parse_counts
 from penstock.sample import Array
+from tests.effort import choose_tries
 
 GOLDEN: Final = (
     # mask, and what pycocotools 2.0.11 writes for it
@@ -185,11 +186,12 @@ def test_any_counts_are_read_or_refused(counts: Any) -> None:
     assert set(np.unique(mask)) <= {0, 1}
 
 
+@pytest.mark.tries
 def test_pixels_are_those_of_pycocotools() -> None:
     """Text, mask, area and box of thousands of masks are pycocotools'."""
     reference = pytest.importorskip("pycocotools.mask")
     rng = np.random.default_rng(0)
-    for _ in range(3000):
+    for _ in range(choose_tries(3000)):
         mask = rng.random(rng.integers(1, 40, 2)) < rng.choice([0.0, 0.02, 0.5, 0.98, 1.0])
         expected = reference.encode(np.asfortranarray(mask.astype(np.uint8)))
         x, y, width, height = reference.toBbox(expected).tolist()

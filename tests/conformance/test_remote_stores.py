@@ -13,11 +13,11 @@ import pytest
 
 from penstock.errors import StoreError
 from tests.conformance import test_stores as suite
-from tests.conformance.store_makers import MAKERS
-from tests.conformance.test_stores import Made, contents, store
+from tests.conformance.store_makers import MAKERS, write_images
+from tests.conformance.test_stores import Made, contents, opened, store
 from tests.servers.web import WebServer, serving
 
-__all__ = ["contents", "store"]
+__all__ = ["contents", "opened", "store"]
 
 pytest.importorskip("obstore")
 
@@ -62,14 +62,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebServer]:
         yield found
 
 
-@pytest.fixture(params=sorted(MAKERS.keys() - LEFT_OUT))
-def made(request: pytest.FixtureRequest, tmp_path: Path, contents: dict[str, bytes], server: WebServer) -> Made:
-    """A store of each registered kind in a bucket."""
-    maker = MAKERS[request.param]
-    if maker.needs:
-        pytest.importorskip(maker.needs)
+@pytest.fixture(scope="module", params=sorted(MAKERS.keys() - LEFT_OUT))
+def maker_name(request: pytest.FixtureRequest) -> str:
+    """Each kind of files, and each way in which one stores records."""
+    if MAKERS[request.param].needs:
+        pytest.importorskip(MAKERS[request.param].needs)
+    return str(request.param)
+
+
+def make_remote(maker_name: str, server: WebServer, folder: Path, contents: dict[str, bytes]) -> Made:
+    """Write a store of the pictures in a folder, which is a bucket."""
+    maker = MAKERS[maker_name]
     bucket = f"bucket-{len(list(server.root.iterdir()))}"
-    (server.root / bucket).symlink_to(tmp_path)
+    (server.root / bucket).symlink_to(folder)
 
     def make(folder: Path) -> str:
         local = maker.make(folder)
@@ -78,7 +83,20 @@ def made(request: pytest.FixtureRequest, tmp_path: Path, contents: dict[str, byt
 
     options = {**maker.options, "cache": server.root.parent / f"{bucket}-cache"}
     remote = replace(maker, make=make, options=options)
-    return Made(request.param.partition(",")[0], make(tmp_path), remote, contents, tmp_path)
+    return Made(maker_name.partition(",")[0], make(folder), remote, contents, folder, rounds=2)
+
+
+@pytest.fixture
+def made(maker_name: str, tmp_path: Path, contents: dict[str, bytes], server: WebServer) -> Made:
+    """A store of each kind in a bucket, for one test, which may change it."""
+    return make_remote(maker_name, server, tmp_path, contents)
+
+
+@pytest.fixture(scope="module")
+def kept(maker_name: str, tmp_path_factory: pytest.TempPathFactory, server: WebServer) -> Made:
+    """A store of each kind in a bucket, for all tests that only read it."""
+    folder = tmp_path_factory.mktemp("kept")
+    return make_remote(maker_name, server, folder, write_images(folder / "photos"))
 
 
 @pytest.mark.parametrize("is_pickled", [False, True])

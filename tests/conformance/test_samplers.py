@@ -90,9 +90,10 @@ def test_iteration_is_the_order(sampler: Any) -> None:
 def test_stretches_add_up(sampler: Any, size: int) -> None:
     """Any cut of the order into stretches is the same order; past the end there is nothing."""
     length = len(sampler)
-    stretches = [sampler.order(start, start + size, 2) for start in range(0, length, size)]
+    end = min(length, 700 * size)
+    stretches = [sampler.order(start, min(start + size, end), 2) for start in range(0, end, size)]
 
-    assert np.array_equal(np.concatenate(stretches), sampler.order(0, length, 2))
+    assert np.array_equal(np.concatenate(stretches), sampler.order(0, end, 2))
     assert len(sampler.order(length, length + 10)) == 0
     assert all(stretch.dtype == np.int64 for stretch in stretches)
 

@@ -166,7 +166,7 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
 
 def results(backend: Backend, count: int) -> list[TaskResult]:
     """That many results, in order of their numbers."""
-    found = [backend.result(30) for _ in range(count)]
+    found = [backend.result(120) for _ in range(count)]
     assert None not in found
     return sorted((done for done in found if done is not None), key=lambda done: done.seq)
 
@@ -507,7 +507,7 @@ def test_a_worker_that_fails_to_start_fails_one_task(name: str) -> None:
     assert re.search("worker(=| process )0", "".join([str(done[0].error), *getattr(done[0].error, "__notes__", [])]))
 
 
-def _wait_for(condition: Callable[[], object], patience_s: float = 30) -> None:
+def _wait_for(condition: Callable[[], object], patience_s: float = 120) -> None:
     deadline = time.monotonic() + patience_s
     while not condition():
         assert time.monotonic() < deadline, "it never came about"

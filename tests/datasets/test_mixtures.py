@@ -305,8 +305,11 @@ def loader(kind: str, data: Any, **options: Any) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
-@pytest.mark.parametrize("kind", ["numpy", "torch"])
-@pytest.mark.parametrize("transform", [[T.HorizontalFlip(), T.ColorJitter(0.4)], flipped], ids=["pipeline", "callable"])
+@pytest.mark.parametrize(
+    ("transform", "kind"),
+    [([T.HorizontalFlip(), T.ColorJitter(0.4)], "numpy"), (flipped, "torch")],
+    ids=["pipeline-numpy", "callable-torch"],
+)
 def test_every_worker_builds_the_same_bytes(kind: str, transform: Any) -> None:
     """Any number and kind of workers, both loaders, a resumed run, and one sample at a time give the same bytes."""
     data = chain(transform)

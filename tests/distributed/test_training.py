@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tests.distributed.training import EPOCHS, N, make_samplers, train  # noqa: E402  # it needs torch
+from tests.distributed.training import EPOCHS, HANGS_S, N, make_samplers, train  # noqa: E402  # it needs torch
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -26,9 +26,15 @@ def run(launcher: str, ranks: int, task: str, folder: Path) -> subprocess.Comple
         command = [*starts, str(ranks), *program]
     else:
         command = [*program, str(ranks)]
-    return subprocess.run(
-        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
-    )
+    with subprocess.Popen(
+        [sys.executable, *command], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as job:
+        try:
+            stdout, stderr = job.communicate(timeout=HANGS_S + 40)
+        except subprocess.TimeoutExpired:
+            job.terminate()  # torchrun ends its ranks
+            pytest.fail(f"{task} hangs:\n{job.communicate()[1]}")
+    return subprocess.CompletedProcess(command, job.returncode, stdout, stderr)
 
 
 def results(ranks: int, folder: Path) -> list[dict[str, Any]]:
@@ -66,12 +72,13 @@ def assert_close(found: Any, expected: Any) -> None:
         assert a == pytest.approx(b, abs=1e-5)
 
 
-def test_two_ranks(tmp_path: Path, alone: dict[str, Any]) -> None:
+@pytest.mark.parametrize("launcher", ["fork", pytest.param("torchrun", marks=pytest.mark.slow)])
+def test_two_ranks(launcher: str, tmp_path: Path, alone: dict[str, Any]) -> None:
     """Ranks are found before and after the process group is there; every sampler deals out one order.
 
     Uneven ranks train under ``Join``, and an evaluation counts each sample once, in a collective operation a step.
     """
-    done = run("torchrun", 2, "all", tmp_path)
+    done = run(launcher, 2, "all", tmp_path)
     assert done.returncode == 0, done.stderr
     ranks = results(2, tmp_path)
 

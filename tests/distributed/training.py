@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import json
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
-import socket
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -26,13 +26,15 @@ from torch.nn.parallel import DistributedDataParallel
 import penstock as ps
 import penstock.torch as pt
 
-__all__ = ["EPOCHS", "N", "Points", "make_samplers", "train"]
+__all__ = ["EPOCHS", "HANGS_S", "N", "Points", "make_samplers", "train"]
 
 N: Final = 96
 EPOCHS: Final = 2
 _STEP: Final = 12
 """Samples of all ranks in a step: 2, 3 and 4 ranks take the same steps as one."""
 _SAVED_AT, _KILLED_AT = 3, 5
+HANGS_S: Final = 180
+"""A rank that runs for so long hangs, and writes where each of its threads is to standard error."""
 
 
 class Points(torch.utils.data.Dataset[Any]):
@@ -144,10 +146,11 @@ def evaluate() -> list[list[int]]:
     return totals
 
 
-def main(task: str, folder: Path) -> None:
+def main(task: str, folder: Path, init_method: str = "env://") -> None:
     """Do a task and keep what came of it."""
+    faulthandler.dump_traceback_later(HANGS_S)
     before = ps.find_world()
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", init_method, world_size=before.num_replicas, rank=before.rank)
     result: dict[str, Any] = {"before": asdict(before)}
     try:
         if task == "all":
@@ -174,27 +177,29 @@ def _keep(folder: Path, result: dict[str, Any], rank: int) -> None:
 
 
 def _fork(task: str, folder: Path, ranks: int) -> int:
-    """Start ranks with torchrun's variables; 0 if all come to their end. Where one does not, the others are ended."""
+    """Start ranks with torchrun's variables; 0 if all come to their end. Where one does not, the others are ended.
+
+    Ranks find each other by a file: a port that was free may be another program's when rank 0 serves there.
+    """
     importlib.import_module("torch._dynamo")  # by DDP; for all ranks at once
-    with socket.socket() as free:  # rank 0 serves there: a store's threads in this process would be forked
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     os.environ.update(WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks))
     context, processes = multiprocessing.get_context("fork"), []
     for rank in range(ranks):
         os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
-        processes.append(context.Process(target=main, args=(task, folder)))
+        processes.append(context.Process(target=main, args=(task, folder, f"file://{folder / f'{task}-ranks'}")))
         processes[-1].start()
-    codes: list[int] = []
-    while len(codes) < ranks and not any(codes):
-        multiprocessing.connection.wait([process.sentinel for process in processes if process.exitcode is None])
-        codes = [process.exitcode for process in processes if process.exitcode is not None]
+    running = processes
+    while running and not any(process.exitcode for process in processes):
+        sentinels = [process.sentinel for process in running]  # never none, which would be waited for without end
+        if not multiprocessing.connection.wait(sentinels, HANGS_S + 20):
+            break
+        running = [process for process in running if process.exitcode is None]
+    codes = [process.exitcode for process in processes]  # None: it has not ended
     for process in processes:
         process.kill()
         process.join()
     sys.stderr.write(f"ranks ended with {codes}\n")
-    return int(any(codes))
+    return int(any(code != 0 for code in codes))
 
 
 if __name__ == "__main__":

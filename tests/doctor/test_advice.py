@@ -270,6 +270,7 @@ def test_advice_is_measured() -> None:
     assert diagnosis.advice[0].code
 
 
+@pytest.mark.slow
 def test_one_thread_is_advised_first_where_the_script_was_faster_with_it() -> None:
     """What the script itself has gained is measured; workers, which compute with one thread, gain beside it."""
     recording = record(Script(0, cores=2, read=0.2, decode=3.0, step_idle=1))
@@ -333,6 +334,7 @@ def test_one_thread_that_brings_little_is_no_advice(lowest: float) -> None:
     assert diagnosis.verdict.stage != "threads"
 
 
+@pytest.mark.slow
 def test_what_does_not_help_is_not_advised() -> None:
     """A change that is predicted to help, and measured not to, is left out."""
 

@@ -36,7 +36,15 @@ def _few_details(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_few_details")
 @pytest.mark.parametrize(
-    "name", ["serial", "workers", "persistent", "stream", "any order", "numpy serial", "torch processes"]
+    "name",
+    [
+        "serial",
+        "persistent",
+        "stream",
+        "numpy serial",
+        "torch processes",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("workers", "any order")),
+    ],
 )
 def test_watching_changes_nothing(name: str) -> None:
     """Batches, their order, and the global generators are as without it."""
@@ -54,7 +62,16 @@ def test_watching_changes_nothing(name: str) -> None:
 
 
 @pytest.mark.usefixtures("_few_details")
-@pytest.mark.parametrize("name", ["serial", "workers", "persistent", "batch sampler", "single samples", "any order"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "serial",
+        "persistent",
+        "single samples",
+        "any order",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("workers", "batch sampler")),
+    ],
+)
 def test_each_step_and_batch_is_counted(name: str) -> None:
     """Steps have their own times and samples, and batches theirs, whether or not they are observed in detail."""
     batches, recording = watch_epochs(TORCH[name])

@@ -1111,6 +1111,7 @@ def test_only_loaders_and_datasets_are_checked() -> None:
         check(Clean(), samples=-1)
 
 
+@pytest.mark.slow
 def test_a_check_does_not_fix_the_start_method() -> None:
     """multiprocessing.set_start_method can still be called after a check."""
     code = (

@@ -228,7 +228,7 @@ def environment(**variables: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **variables}
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("variables", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("launcher", ["variables", pytest.param("torchrun", marks=pytest.mark.slow)])
 def test_the_straggler_of_a_training_is_named(launcher: str, tmp_path: Path) -> None:
     """An unmodified script, started by torchrun, and by a launcher that says no more than who is who."""
     (tmp_path / "train.py").write_text(TRAINING)

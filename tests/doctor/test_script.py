@@ -118,7 +118,9 @@ def lines_with_worker(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return plain("train it.py", cwd=folder).stdout.splitlines()
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn", "none"])
+@pytest.mark.parametrize(
+    "context", ["fork", pytest.param("spawn", marks=pytest.mark.slow), pytest.param("none", marks=pytest.mark.slow)]
+)
 def test_losses_are_the_same_up_to_the_last_step(folder: Path, lines_with_worker: list[str], context: str) -> None:
     """Watching changes no module, batch and random state; after the steps, the script ends with exit code 0."""
     others = lines_with_worker
@@ -138,7 +140,11 @@ def test_losses_are_the_same_up_to_the_last_step(folder: Path, lines_with_worker
 
 
 @pytest.mark.parametrize(
-    ("end", "code", "error"), [("crash", 1, "ValueError: no more"), ("interrupt", -signal.SIGINT, "KeyboardInterrupt")]
+    ("end", "code", "error"),
+    [
+        ("crash", 1, "ValueError: no more"),
+        pytest.param("interrupt", -signal.SIGINT, "KeyboardInterrupt", marks=pytest.mark.slow),
+    ],
 )
 def test_ends_are_the_scripts_own(folder: Path, lines_with_worker: list[str], end: str, code: int, error: str) -> None:
     """Exit codes and tracebacks are those that Python gives, and what was seen until then is reported."""
@@ -234,6 +240,7 @@ def test_a_script_that_is_missing_is_wrong_usage(folder: Path, target: list[str]
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_loop_in_another_thread_ends_the_script(folder: Path) -> None:
     """The main thread, which waits for the thread that loads, does not wait for ever; neither prints a traceback."""
     (folder / "threaded.py").write_text(
@@ -259,6 +266,7 @@ def test_a_loop_in_another_thread_ends_the_script(folder: Path) -> None:
     assert speed is not None
 
 
+@pytest.mark.slow
 def test_child_processes_are_left_alone_and_a_script_that_catches_its_end_still_ends(folder: Path) -> None:
     """A process that the script forks iterates a loader of its own, to its end, and makes no report.
 
@@ -394,6 +402,7 @@ def test_two_hooks_for_one_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     sys.modules.pop("module_with_two_hooks")
 
 
+@pytest.mark.slow
 def test_a_script_that_watches_itself(folder: Path) -> None:
     """A block of ``penstock.doctor.watch`` in a script sees what it sees without the doctor, which sees the rest.
 
@@ -421,7 +430,7 @@ for batch in [batch for epoch in range(2) for batch in loader]:
     assert speed is not None
 
 
-@pytest.mark.parametrize("module", ["torch.utils.data", "penstock.torch"])
+@pytest.mark.parametrize("module", ["torch.utils.data", pytest.param("penstock.torch", marks=pytest.mark.slow)])
 def test_a_loader_is_tried_while_its_files_are_there(folder: Path, module: str) -> None:
     """From end to end: files, the report on standard error, and the exit code of ``--fail-if-waiting``.
 

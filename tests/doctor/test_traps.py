@@ -208,6 +208,7 @@ L.Trainer().fit(model, torch.utils.data.DataLoader(Photos(dtype=torch.float32), 
 """
 
 
+@pytest.mark.slow
 def test_a_training_step_that_a_framework_calls(tmp_path: Path) -> None:
     """The loop is in an installed package: `training_step` of the user's module is read, other steps are not."""
     package = tmp_path / "site-packages" / "lightning"
@@ -281,6 +282,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_script_with_workers_from_end_to_end(tmp_path: Path) -> None:
     """Mistakes are in the JSON file, in the text and in annotations, with lines, costs and pages."""
     report = run_doctor(tmp_path, SCANS_SCRIPT, "--budget", "20", "--github")
@@ -299,6 +301,7 @@ def test_a_script_with_workers_from_end_to_end(tmp_path: Path) -> None:
     assert "in each step" in traps["cleanup-each-step"]["cost"]
 
 
+@pytest.mark.slow
 def test_a_script_of_a_stranger_from_end_to_end(tmp_path: Path) -> None:
     """As the command runs it, it has the findings at its marked lines, and no others (test_script_rules.py: all)."""
     script = SCRIPTS["imagenet"]

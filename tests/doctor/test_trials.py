@@ -31,6 +31,7 @@ from penstock.doctor.trials.emulated_trainer import EmulatedTrainer, StepShape  
 from penstock.doctor.trials.trial_child import TrialOrder  # noqa: E402
 from penstock.doctor.trials.trials import Trial, run_trial  # noqa: E402
 from penstock.doctor.trials.turns import Turns  # noqa: E402
+from tests.effort import mark_slow  # noqa: E402  # as above
 
 
 class Waiting(td.Dataset[Any]):
@@ -95,7 +96,7 @@ LOADERS: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", list(LOADERS))
+@pytest.mark.parametrize("kind", mark_slow(LOADERS, ["penstock.torch"]))
 def test_more_workers_are_measured(kind: str) -> None:
     """A loader of each library is drained with other numbers of workers; the loader itself stays as it was."""
     loader = LOADERS[kind](Waiting(), batch_size=2, num_workers=1)
@@ -108,8 +109,13 @@ def test_more_workers_are_measured(kind: str) -> None:
     assert one.worker_pss_bytes > 1 << 20
 
 
-@pytest.mark.parametrize("kind", list(LOADERS))
-@pytest.mark.parametrize(("before", "after"), [(0, 2), (2, 0)])
+@pytest.mark.parametrize(
+    ("kind", "before", "after"),
+    mark_slow(
+        ((kind, *pair) for kind in LOADERS for pair in ((0, 2), (2, 0))),
+        [("torch", 0, 2), ("penstock.torch", 2, 0), ("penstock", 0, 2)],
+    ),
+)
 def test_without_workers(kind: str, before: int, after: int) -> None:
     """A change to workers, and to none."""
     trial = run(LOADERS[kind](Waiting(0.005), batch_size=2, num_workers=before), arguments={"num_workers": after})
@@ -218,6 +224,7 @@ def test_short_epochs_count_with_their_start() -> None:
     assert short.batches_per_s < 0.7 * long.batches_per_s
 
 
+@pytest.mark.slow
 def test_turns_compare_with_the_present_setting() -> None:
     """Each change has its ratio to the present setting; what fails has a reason."""
     changes = [Change({"num_workers": 4}), Change({"num_workers": -1})]

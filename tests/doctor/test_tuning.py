@@ -44,6 +44,7 @@ def test_enough_workers_and_no_more() -> None:
     assert loader.num_workers == 1
 
 
+@pytest.mark.slow
 def test_memory_bounds_the_workers() -> None:
     """Where one worker fits in memory, no more are chosen."""
     loader = td.DataLoader(Waiting(), batch_size=8, num_workers=1)
@@ -123,6 +124,7 @@ def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.slow
 def test_command(tmp_path: Path) -> None:
     """The command runs a script for some steps, prints the line of code to standard error, and writes it as JSON."""
     script = Path(__file__).parents[2] / "benches" / "planted" / "healthy.py"

@@ -169,13 +169,21 @@ def test_real_processes_are_watched() -> None:
 
 
 def test_memory_is_that_of_the_process() -> None:
-    """PSS of the test's own process grows with what it touches."""
-    before = read_pss(SystemFiles(), os.getpid())
-    touched = bytearray(os.urandom(1 << 20) * 64)  # more than an allocator keeps, so that its pages are new
-    after = read_pss(SystemFiles(), os.getpid())
+    """PSS of a process grows with what it touches; nothing else happens in this one meanwhile."""
+    program = "print(flush=True)\ninput()\ntouched = b'x' * (64 << 20)\nprint(flush=True)\ninput()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.readline()
+        before = read_pss(SystemFiles(), child.pid)
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        child.stdout.readline()
+        after = read_pss(SystemFiles(), child.pid)
+        child.communicate(b"\n")
 
     assert before > 0
-    assert after - before > len(touched) // 2
+    assert after - before > 32 << 20
 
 
 def test_the_memory_of_processes_is_read_in_turns(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from penstock.doctor.watching.recording import BATCH, EVENT, SAMPLE, STAGES, Rec
 from penstock.doctor.watching.sample_names import name_sample
 from penstock.doctor.watching.watcher import Limits, Watcher
 from penstock.errors import ArgumentError
+from tests.effort import mark_slow
 
 PATCHED = [
     (kind, name) for kind in (torch.utils.data.DataLoader, penstock.DataLoader) for name in ("__init__", "__iter__")
@@ -152,7 +153,25 @@ def events_of(recording: Recording, stage: str | int) -> Any:
     return recording.events[recording.events["stage"] == number]
 
 
-@pytest.mark.parametrize("name", [*TORCH, *OWN])
+@pytest.mark.parametrize(
+    "name",
+    mark_slow(
+        [*TORCH, *OWN],
+        [
+            each
+            for each in [*TORCH, *OWN]
+            if each
+            not in {
+                "workers",
+                "batch sampler",
+                "single samples",
+                "subclass",
+                "torch stream",
+                "numpy processes",
+            }
+        ],
+    ),
+)
 def test_watching_changes_nothing(name: str) -> None:
     """Batches, their order, and the global generators are as without it; what was replaced is put back."""
     make = {**TORCH, **OWN}[name]
@@ -198,7 +217,7 @@ def test_a_watched_loader_has_its_own_objects(context: str) -> None:
     assert [process.exitcode for process in iterator._workers] == [0]
 
 
-@pytest.mark.parametrize("name", TORCH)
+@pytest.mark.parametrize("name", mark_slow(TORCH, [name for name in TORCH if name not in {"workers", "subclass"}]))
 def test_torch_loaders_are_seen(name: str) -> None:
     """Steps, samples, stages and workers of each kind of torch loader."""
     batches, recording = watch_epochs(TORCH[name])
@@ -227,7 +246,9 @@ def test_torch_loaders_are_seen(name: str) -> None:
     assert ({-1, 0} <= set(sent["worker"].tolist())) if workers else not len(sent)
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize(
+    "name", mark_slow(OWN, [name for name in OWN if name not in {"numpy processes", "torch stream"}])
+)
 def test_own_loaders_are_seen(name: str) -> None:
     """Steps, samples, stages and workers of each kind of penstock's loaders."""
     batches, recording = watch_epochs(OWN[name])

@@ -31,6 +31,7 @@ def test_quick_run(tmp_path: Path) -> None:
         assert sheet.size == (960, 720)
 
 
+@pytest.mark.slow
 def test_formats_have_the_same_batches(tmp_path: Path) -> None:
     """From VOC, and from YOLO and COCO that are made of it, all bytes of two epochs of batches are the same."""
     pytest.importorskip("yaml")

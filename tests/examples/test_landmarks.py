@@ -18,6 +18,7 @@ torch: Any = pytest.importorskip("torch")
 pytest.importorskip("skimage")
 
 
+@pytest.mark.slow
 def test_quick_run(tmp_path: Path) -> None:
     """A short run composes, packs, resumes with the same batches and losses, evaluates and draws."""
     output = fork_example("landmarks", tmp_path / "printed", "--quick", "--output", str(tmp_path))

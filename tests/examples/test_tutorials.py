@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.effort import mark_slow
 from tests.examples.example_scripts import EXAMPLES, fork_example
 from tests.examples.tutorial_runs import OUTPUT, SCRIPTS, assert_as_recorded, assert_learned, folder_for
 
@@ -25,7 +26,12 @@ IN_CLIENTS: Final = {"with_timm", "with_transformers", "notebook"}
 LIBRARIES: Final = {"containers": "h5py", "with_accelerate": "accelerate", "with_lightning": "pytorch_lightning"}
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in IN_CLIENTS | {"ddp"}])
+HERE: Final = [name for name in NAMES if name not in IN_CLIENTS | {"ddp"}]
+QUICK: Final = ("arrays", "classification", "containers", "table")
+"""What is longer is for `make test-slow`; the examples in `examples/` have quick runs in tests of their own."""
+
+
+@pytest.mark.parametrize("name", mark_slow(HERE, QUICK))
 def test_prints_what_its_page_shows(name: str, tmp_path: Path) -> None:
     """The lines are those recorded, resumed batches are all the same, and the network has learned."""
     if name in LIBRARIES:
@@ -37,6 +43,7 @@ def test_prints_what_its_page_shows(name: str, tmp_path: Path) -> None:
     assert_learned(printed)
 
 
+@pytest.mark.slow
 def test_two_ranks(tmp_path: Path) -> None:
     """torchrun starts the script for several ranks."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]

@@ -20,7 +20,8 @@ if not Path("/proc/self/task").is_dir():
 Load = Callable[..., Any]
 
 
-@pytest.fixture(params=["numpy", "torch"])
+# One engine serves both loaders: the one without torch is for `make test-slow`.
+@pytest.fixture(params=[pytest.param("numpy", marks=pytest.mark.slow), "torch"])
 def load(request: pytest.FixtureRequest) -> Load:
     """Makes a loader over two worker processes."""
 

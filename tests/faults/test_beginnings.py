@@ -268,6 +268,7 @@ def _refuse() -> None:
     raise OSError("cannot be loaded here")
 
 
+@pytest.mark.slow
 def test_found_a_tensor_that_was_sent_does_not_keep_workers_from_being_forked(tmp_path: Path) -> None:
     """Found in use: multiprocessing's own thread, there since a tensor was sent, sleeps: workers are forked.
 

@@ -14,6 +14,7 @@ import torch
 import penstock as ps
 import penstock.torch
 from penstock.errors import StateError
+from tests.effort import mark_slow
 from tests.faults.conftest import Load
 from tests.faults.harness import Indices, kill_once, run_script
 
@@ -39,7 +40,7 @@ def tail_of(loader: Any, state: Any) -> list[Any]:
     return tail(loader)
 
 
-@pytest.mark.parametrize("after", [0, 1, 4, 7, 8])
+@pytest.mark.parametrize("after", mark_slow((0, 1, 4, 7, 8), (1, 8)))
 def test_found_a_resumed_run_draws_as_if_it_had_not_stopped(after: int) -> None:
     """Found in torchdata: the workers' randomness and the shuffled order go on, in this epoch and the next."""
 

@@ -20,6 +20,7 @@ from PIL import Image
 import penstock as ps
 from penstock.errors import ArgumentError
 from penstock.init import TASKS, make_script, recognise
+from tests.effort import mark_slow
 
 torch = pytest.importorskip("torch")
 
@@ -169,7 +170,11 @@ def run_script(monkeypatch: pytest.MonkeyPatch, saves: int | None = None) -> str
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+QUICK = ("classes", "table", "numbers", "split", "tar", "hdf5", "coco", "masks", "points")
+"""Each task; files, a table, and containers."""
+
+
+@pytest.mark.parametrize("kind", mark_slow(KINDS, QUICK))
 def test_a_killed_run_continues_at_the_same_place(folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """The script for each kind of data trains; weights and results are those of a run that was not killed."""
     write, task, words = KINDS[kind]

@@ -187,6 +187,21 @@ def cases() -> list[Any]:
     return [*sized, *several, pytest.param("nested", CHANNELS_LAST, id="nested-channels last")]
 
 
+def cases_and_workers() -> list[Any]:
+    """Each case with each kind of workers; with processes, most are for `make test-slow`."""
+    return [
+        pytest.param(
+            workers,
+            *case.values,
+            id=f"{workers}-{case.id}",
+            marks=[pytest.mark.slow]
+            * (workers == "processes" and case.id not in {"ultralytics-filled", "nested-sizes"}),
+        )
+        for workers in WORKERS
+        for case in cases()
+    ]
+
+
 @pytest.mark.parametrize(("name", "transform"), cases())
 @pytest.mark.parametrize("workers", list(WORKERS))
 def test_a_form_is_what_a_script_collates(pack: Path, workers: str, name: str, transform: list[Any]) -> None:
@@ -201,8 +216,7 @@ def test_a_form_is_what_a_script_collates(pack: Path, workers: str, name: str, t
     assert_same(found, [*script, *script])
 
 
-@pytest.mark.parametrize(("name", "transform"), cases())
-@pytest.mark.parametrize("workers", list(WORKERS))
+@pytest.mark.parametrize(("workers", "name", "transform"), cases_and_workers())
 def test_torch_gets_tensors_of_the_same_numbers(
     pack: Path, workers: str, name: str, transform: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,8 +276,7 @@ def test_a_sample_that_is_skipped_has_no_target(pack: Path, workers: str, name: 
     assert_same(found, list(loader(plain, on_error="skip", collate_fn=by_script(name))))
 
 
-@pytest.mark.parametrize(("name", "transform"), cases())
-@pytest.mark.parametrize("workers", list(WORKERS))
+@pytest.mark.parametrize(("workers", "name", "transform"), cases_and_workers())
 def test_a_resumed_loader_goes_on_with_the_same_batches(
     pack: Path, workers: str, name: str, transform: list[Any]
 ) -> None:

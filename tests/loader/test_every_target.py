@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock import transforms as T
+from tests.effort import mark_slow
 from tests.loader.annotated_shapes import COUNT, pack_shapes
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores, on purpose
@@ -99,7 +100,10 @@ def run(loader: ps.DataLoader) -> list[Any]:
     return [to_bytes(batch) for batch in loader]
 
 
-@pytest.mark.parametrize("name", DATASETS)
+QUICK: Final = ("filled ultralytics", "filled padded", "sizes nested", "with a mask", "Mosaic", "CopyPaste")
+
+
+@pytest.mark.parametrize("name", mark_slow(DATASETS, QUICK))
 def test_batches_are_the_same_from_any_workers_and_after_a_resume(pack: Path, name: str) -> None:
     """Two epochs from threads and processes are those without workers, and so is what is left of a resumed epoch."""
     serial = make_loader(DATASETS[name](pack))

@@ -315,8 +315,19 @@ def test_a_forgotten_busy_worker_is_waited_for_at_exit() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "woke", "")
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
-@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize(
+    ("persistent", "ending"),
+    [
+        *((True, ending) for ending in ENDINGS),
+        (False, "end of program"),
+        (False, "stuck worker"),
+        *(
+            pytest.param(False, each, marks=pytest.mark.slow)
+            for each in ENDINGS
+            if each not in ("end of program", "stuck worker")
+        ),
+    ],
+)
 def test_the_interpreter_exits(ending: str, persistent: bool) -> None:
     """However a program ends with an iterator alive, it ends, and says nothing that it need not."""
     sleep = 30 if ending == "stuck worker" else 0

@@ -367,6 +367,7 @@ def test_workers_change_no_byte(tmp_path: Path, options: dict[str, Any]) -> None
     assert (report.resized.resized, report.resized.nbytes_after) == (first.resized.resized, first.resized.nbytes_after)
 
 
+@pytest.mark.slow
 def test_killed_resizing_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     """SIGKILL in the middle of `penstock pack --resize`, and the same command again: an undisturbed pack."""
     source = photos(tmp_path / "photos", 200)

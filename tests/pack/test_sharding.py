@@ -255,6 +255,7 @@ def check_resumed(photos: Path, path: Path, whole: Path) -> None:
     assert ps.verify(path, photos).ok
 
 
+@pytest.mark.slow
 def test_killed_packing_resumes_to_the_same_bytes(tmp_path: Path) -> None:
     """At random records, and while decode indices are made."""
     photos = make_photos(tmp_path / "photos", 400)

@@ -12,6 +12,7 @@ import pytest
 import penstock as ps
 from penstock.errors import IncompleteStoreError, PenstockError, StoreFormatError, StoreNotFoundError
 from penstock.stores.pack.writer import LmdbWriter
+from tests.effort import choose_tries
 from tests.pack.images import make_photos, picture
 from tests.stores.pack.packs import SMALL_COMMITS, fields, key, make_pack, write
 
@@ -53,9 +54,10 @@ def flips(pack: Path, trials: int, seed: int) -> None:
             assert any(each.page == spot // 4096 or each.key is not None for each in problems), f"{where}: {problems}"
 
 
+@pytest.mark.tries
 def test_any_flipped_bit_is_found_and_named(pack: Path) -> None:
     """Whichever bit of the pack's files is flipped, verify finds it and names a record or a page."""
-    flips(pack, 200, seed=1)
+    flips(pack, choose_tries(200), seed=1)
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ def surprises(numbers: range, *, workers: bool) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("first", range(0, 200, 50))
+@pytest.mark.parametrize("first", range(0, 100, 50))
 def test_programs_do_as_with_torch(first: int) -> None:
     """Batches, errors, warnings, calls of datasets and samplers, and random states, event by event."""
     assert surprises(range(first, first + 50), workers=False) == []
@@ -47,16 +47,16 @@ def test_programs_do_as_with_torch(first: int) -> None:
 
 def test_programs_with_workers_do_as_with_torch() -> None:
     """The same with worker processes."""
-    assert surprises(range(16), workers=True) == []
+    assert surprises(range(6), workers=True) == []
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("first", range(1000, 2000 if IS_PART else 4000, 500))
+@pytest.mark.parametrize("first", range(100, 600 if IS_PART else 3100, 500))
 def test_many_programs_do_as_with_torch(first: int) -> None:
     """The same, for minutes; `make fuzz-torch` goes on for as long as is wanted."""
     assert surprises(range(first, first + 500), workers=False) == []
-    assert surprises(range(first, first + 30), workers=True) == []
+    assert surprises(range(first // 10, first // 10 + 30), workers=True) == []
 
 
 def differing_resumes(numbers: range, *, workers: bool) -> list[Any]:
@@ -66,17 +66,17 @@ def differing_resumes(numbers: range, *, workers: bool) -> list[Any]:
 
 def test_programs_are_resumed() -> None:
     """A state taken in mid-epoch, as JSON, and loaded by a fresh loader, gives the rest and the next epoch."""
-    assert differing_resumes(range(100), workers=False) == []
-    assert differing_resumes(range(6), workers=True) == []
+    assert differing_resumes(range(40), workers=False) == []
+    assert differing_resumes(range(3), workers=True) == []
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("first", range(0, 1000 if IS_PART else 3000, 500))
+@pytest.mark.parametrize("first", range(0, 500 if IS_PART else 3000, 500))
 def test_many_programs_are_resumed(first: int) -> None:
     """The same, for minutes."""
-    assert differing_resumes(range(100 + first, 600 + first), workers=False) == []
-    assert differing_resumes(range(6 + first // 25, 26 + first // 25), workers=True) == []
+    assert differing_resumes(range(40 + first, 540 + first), workers=False) == []
+    assert differing_resumes(range(3 + first // 25, 23 + first // 25), workers=True) == []
 
 
 # what passes for the same

@@ -51,7 +51,26 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "workers", "batch_size", "shuffle", "drop_last", "persistent", "seed"), CASES)
+QUICK = {
+    ("map", None, True, False, False, 7),
+    ("map", 1, True, False, False, 7),
+    ("map", 3, False, False, False, 7),
+    ("map", 3, True, True, False, 7),
+    ("map", 3, True, False, False, LARGE_SEED),
+    ("map", 3, True, False, True, 7),
+    ("stream", None, False, False, True, 7),
+    ("stream", 1, False, False, False, 7),
+    ("stream", 3, False, True, False, 7),
+    ("stream", 3, False, False, False, LARGE_SEED),
+}
+"""Of the cases with workers: any two values of two arguments that can be together are in one."""
+MARKED = [
+    pytest.param(*case, marks=[pytest.mark.slow] * (case[1] > 0 and (case[0], *case[2:]) not in QUICK))
+    for case in CASES
+]
+
+
+@pytest.mark.parametrize(("kind", "workers", "batch_size", "shuffle", "drop_last", "persistent", "seed"), MARKED)
 def test_batches_are_torchs(
     kind: str, workers: int, batch_size: int | None, shuffle: bool, drop_last: bool, persistent: bool, seed: int
 ) -> None:
@@ -112,8 +131,17 @@ ORDERS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("workers", [0, 2])
+TORCHS = ("replacement", "more", "subset", "weighted", "tensor")
+"""Orders that are drawn as that of ``generator`` is, by a sampler of torch's, or not at all."""
+
+
+@pytest.mark.parametrize(
+    ("workers", "order"),
+    [
+        pytest.param(workers, order, marks=[pytest.mark.slow] * (workers > 0 and order in TORCHS))
+        for workers, order in itertools.product((0, 2), ORDERS)
+    ],
+)
 def test_orders_are_torchs(order: str, workers: int) -> None:
     """Samplers draw as often, and when, they do under torch: lazy ones, eager ones, with a generator and without."""
     ours, theirs = (outcome(make, 2, dataset=Drawn(), **forked(workers), **ORDERS[order]()) for make in LOADERS)

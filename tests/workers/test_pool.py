@@ -87,8 +87,8 @@ def waited(backend: ProcessBackend, tracer: Any) -> None:
         thread.submit(wait).result()
 
 
-STEP = 8
-"""Every eighth line in one test, another eighth in the next."""
+STEP = 24
+"""Every 24th line in one test, others in the next."""
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,7 @@ def wait(fifo: Path, task: int) -> int:
     return task
 
 
+@pytest.mark.slow
 def test_tasks_are_cancelled_where_the_driver_ends(cluster: Any, tmp_path: Path) -> None:
     """Those under way are interrupted, and their processes take others."""
     fifo = tmp_path / "fifo"

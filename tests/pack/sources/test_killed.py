@@ -28,7 +28,9 @@ def read_files(pack: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in pack.iterdir() if path.is_file()}
 
 
-@pytest.mark.parametrize("kind", ["table", "dataset", "generator"])
+@pytest.mark.parametrize(
+    "kind", ["generator", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("table", "dataset"))]
+)
 def test_a_killed_pack_is_resumed_to_the_same_bytes(kind: str, tmp_path: Path) -> None:
     """After SIGKILL, twice, the same call goes on behind what was committed: the bytes of an undisturbed pack."""
     pack = tmp_path / "p.lmdb"

@@ -17,6 +17,7 @@ import pytest
 import penstock as ps
 from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, StoreError, StoreFormatError
 from penstock.stores.hdf5.store import Hdf5Store
+from tests.effort import choose_tries
 
 h5py = pytest.importorskip("h5py")
 
@@ -573,6 +574,7 @@ def test_a_file_that_is_cut_is_refused(path: Path) -> None:
             Hdf5Store(path)
 
 
+@pytest.mark.tries
 def test_flipped_bits_are_errors_or_other_values(path: Path) -> None:
     """A bit that differs gives an error of penstock, or another value: no crash, no hang, nothing else."""
     write_damageable(path)
@@ -580,7 +582,7 @@ def test_flipped_bits_are_errors_or_other_values(path: Path) -> None:
     draw = random.Random(5)
     refused = 0
 
-    for _ in range(300):
+    for _ in range(choose_tries(300)):
         damaged = bytearray(content)
         damaged[draw.randrange(min(len(content), draw.choice([2048, len(content)])))] ^= 1 << draw.randrange(8)
         path.write_bytes(damaged)

@@ -76,7 +76,7 @@ def read_labels(batch: Any) -> list[int]:
     return labels
 
 
-@pytest.mark.parametrize("kind", ["threads", "processes"])
+@pytest.mark.parametrize("kind", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
 def test_an_epoch_survives_a_kill_of_the_server(
     documents: Documents, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:

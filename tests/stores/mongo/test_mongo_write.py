@@ -276,7 +276,7 @@ writer.finish()
 
 
 @pytest.mark.usefixtures("small_commits")
-@pytest.mark.parametrize("lines", [1, 14])
+@pytest.mark.parametrize("lines", [pytest.param(1, marks=pytest.mark.slow), 14])
 def test_a_killed_writer_is_resumed(documents: Documents, kind: str, lines: int) -> None:
     """After SIGKILL, a writer of the same source continues behind the last commit; the store is the same."""
     write(documents.url("whole", kind), 150)

@@ -33,6 +33,7 @@ from penstock.stores.origin import ORIGIN_FILE
 from penstock.stores.pack.format import RecordCodec
 from penstock.stores.pack.store import LmdbStore
 from penstock.stores.pack.writer import LmdbWriter
+from tests.effort import IS_PART
 from tests.stores.pack.packs import SCHEMA, SMALL_COMMITS, fields, key, make_pack, write
 
 COUNT = 120
@@ -120,7 +121,7 @@ def test_killed_pack_resumes_to_the_same_bytes(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_killed_pack_resumes_to_the_same_bytes_twenty_times(tmp_path: Path) -> None:
     """The same, more often."""
-    run_kills(tmp_path, 20)
+    run_kills(tmp_path, 8 if IS_PART else 20)
 
 
 def test_kill_between_completion_and_seals_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

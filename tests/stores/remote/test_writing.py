@@ -239,7 +239,7 @@ def kill_at(server: ObjectServer, program: str, arguments: list[str], count: int
         server.on_write = None
 
 
-@pytest.mark.parametrize("program", [PACKING, COPYING], ids=["pack", "copy"])
+@pytest.mark.parametrize("program", [PACKING, pytest.param(COPYING, marks=pytest.mark.slow)], ids=["pack", "copy"])
 def test_a_killed_run_is_resumed_and_sends_nothing_twice(
     server: ObjectServer, photographs: Path, tmp_path: Path, program: str
 ) -> None:

@@ -288,7 +288,7 @@ def test_shards_that_are_there_are_not_replaced(tmp_path: Path) -> None:
         TarStore.writer(Location.from_path("tar", tmp_path / "b.tar"), schema, "x", shard_nbytes=-1)
 
 
-@pytest.mark.parametrize("kills", [(7, 37, 45, 83), (15, 16, 30, 31)])
+@pytest.mark.parametrize("kills", [pytest.param((7, 37, 45, 83), marks=pytest.mark.slow), (15, 16, 30, 31)])
 def test_killed_shards_are_resumed_to_the_same_bytes(kills: tuple[int, ...], tmp_path: Path) -> None:
     """Wherever it is killed, also between two shards, the files are those of a run that was not interrupted."""
     for name, stops in (("a", (*kills, -1)), ("b", (-1,))):

@@ -202,7 +202,9 @@ def test_channels_last_has_the_same_values(host_kernels: HostKernels) -> None:
     assert torch.equal(rows, plain)
 
 
-@pytest.mark.parametrize("architecture", ["sm_80", pytest.param("sm_90", marks=pytest.mark.slow), "sm_100"])
+@pytest.mark.parametrize(
+    "architecture", ["sm_80", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sm_90", "sm_100"))]
+)
 def test_the_device_compiler_takes_them(architecture: str) -> None:
     """NVRTC compiles the kernels without a device."""
     pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC comes with torch for CUDA", exc_type=ImportError)

@@ -20,6 +20,7 @@ import penstock as ps  # noqa: E402  # as above
 import penstock.torch as pt  # noqa: E402  # as above
 from penstock.errors import ArgumentError  # noqa: E402  # as above
 from penstock.torch.device.prefetching import Prefetcher, prefetch  # noqa: E402  # as above
+from tests.effort import mark_slow  # noqa: E402  # as above
 from tests.torch.device.devices import META, FakeStreams, Source, numbers, on_streams  # noqa: E402  # as above
 from tests.torch.streams import Plain, Remembering  # noqa: E402  # as above
 
@@ -435,7 +436,7 @@ LOADERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", LOADERS)
+@pytest.mark.parametrize("name", mark_slow(LOADERS, [name for name in LOADERS if name != "processes"]))
 def test_a_state_is_exact_at_each_batch_of_each_epoch(name: str) -> None:
     """Also at an epoch's last batches, when the next epoch has begun: a run that resumes gets exactly what follows."""
     torch.manual_seed(1)

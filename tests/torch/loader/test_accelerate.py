@@ -15,6 +15,7 @@ accelerate = pytest.importorskip("accelerate")
 
 import penstock as ps  # noqa: E402  # they are there now
 import penstock.torch as pt  # noqa: E402  # as above
+from tests.effort import mark_slow  # noqa: E402  # as above
 
 TORCHS = torch.utils.data.DataLoader
 
@@ -140,9 +141,13 @@ def test_the_first_batches_are_skipped() -> None:
     assert rest == whole[2:]
 
 
-@pytest.mark.parametrize("seedable", [False, True])
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("epoch", [0, 1])
+@pytest.mark.parametrize(
+    ("epoch", "num_workers", "seedable"),
+    mark_slow(
+        itertools.product((0, 1), (0, 2), (False, True)),
+        [(0, 0, False), (0, 0, True), (1, 0, False), (1, 0, True), (0, 2, True), (1, 2, False)],
+    ),
+)
 def test_a_run_is_saved_and_goes_on(epoch: int, num_workers: int, tmp_path: Path, *, seedable: bool) -> None:
     """``save_state`` and ``load_state`` keep an adopted loader's place, to the batch, without torchdata."""
     config = accelerate.utils.DataLoaderConfiguration(use_seedable_sampler=seedable)

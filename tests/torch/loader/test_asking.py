@@ -115,6 +115,11 @@ def made(kind: Any, what: str, workers: str) -> Any:
     return kind(**{"batch_size": 5, **LOADERS[what](), **WORKERS[workers]})
 
 
+def is_slow(what: str, workers: str) -> bool:
+    """Whether `make test-slow` tries it: each kind of order is tried in one process and in workers that stay."""
+    return workers == "processes" and what not in {"shuffled", "stream"}
+
+
 @functools.cache
 def epochs_of_torch(what: str, workers: str) -> list[Any]:
     """What torch's loader gives where nobody asks."""
@@ -123,14 +128,14 @@ def epochs_of_torch(what: str, workers: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("question", "workers"),
+    ("what", "question", "workers"),
     [
-        (question, workers)
+        pytest.param(what, question, workers, marks=[pytest.mark.slow] * is_slow(what, workers))
+        for what in LOADERS
         for workers in WORKERS
         for question in (ASK_TOGETHER if WORKERS[workers].get("num_workers") else ASK)
     ],
 )
-@pytest.mark.parametrize("what", LOADERS)
 def test_asking_changes_no_batch_and_no_random_number(question: str, what: str, workers: str) -> None:
     """Two epochs are torch's, with torch's random numbers, whoever asks before, within and behind them."""
     ask = (ASK | ASK_TOGETHER)[question]
@@ -169,7 +174,14 @@ def test_a_sampler_that_is_put_in_after_a_state_was_asked_for_is_iterated(num_wo
 
 @pytest.mark.parametrize(
     ("what", "workers"),
-    [*itertools.product(LOADERS, ["serial", "processes"]), ("shuffled", "persistent"), ("stream", "persistent")],
+    [
+        *(
+            pytest.param(*pair, marks=[pytest.mark.slow] * is_slow(*pair))
+            for pair in itertools.product(LOADERS, ["serial", "processes"])
+        ),
+        ("shuffled", "persistent"),
+        ("stream", "persistent"),
+    ],
 )
 def test_a_state_from_before_the_epoch_begins_it_alike(what: str, workers: str) -> None:
     """Elsewhere, both epochs are those that the loader had which was asked."""

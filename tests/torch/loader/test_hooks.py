@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch")
 import penstock.torch as pt  # noqa: E402  # it needs torch
 from penstock.errors import ArgumentError  # noqa: E402  # as above
 from penstock.torch.loader.iteration import DataLoaderIterator  # noqa: E402  # as above
+from tests.effort import mark_slow  # noqa: E402  # as above
 
 TORCHS = torch.utils.data.DataLoader
 KINDS = (TORCHS, pt.DataLoader)
@@ -92,8 +93,13 @@ class Passing:
         self.iterator._reset(loader, first_iter)
 
 
-@pytest.mark.parametrize("workers", WORKERS)
-@pytest.mark.parametrize("dataset", [Numbers, Stream])
+@pytest.mark.parametrize(
+    ("dataset", "workers"),
+    mark_slow(
+        itertools.product((Numbers, Stream), WORKERS),
+        [(Numbers, "serial"), (Numbers, "processes"), (Stream, "serial"), (Stream, "persistent")],
+    ),
+)
 def test_get_iterator_may_return_any_iterator(dataset: Any, workers: str) -> None:
     """What it returns is what is iterated; its ``_reset`` begins the next epoch of persistent workers."""
 
@@ -107,7 +113,7 @@ def test_get_iterator_may_return_any_iterator(dataset: Any, workers: str) -> Non
     compared(make)
 
 
-@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("workers", mark_slow(WORKERS, ("serial", "persistent")))
 def test_get_iterator_may_return_one_of_torchs(workers: str) -> None:
     """torch's own iterators find in our loader what they look for."""
     theirs = torch.utils.data.dataloader
@@ -123,7 +129,7 @@ def test_get_iterator_may_return_one_of_torchs(workers: str) -> None:
     compared(make)
 
 
-@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("workers", mark_slow(WORKERS, ("serial", "persistent")))
 def test_an_iterator_can_be_made_of_a_loader_by_hand(workers: str) -> None:
     """``type(iterator)(loader)`` begins an epoch of its own, as fastai makes torch's iterators."""
 
@@ -170,7 +176,7 @@ def test_reset_brings_new_workers_where_they_were_stopped() -> None:
     loader.close()
 
 
-@pytest.mark.parametrize("workers", WORKERS)
+@pytest.mark.parametrize("workers", mark_slow(WORKERS, ("serial", "persistent")))
 def test_index_sampler_may_be_overridden(workers: str) -> None:
     """What the property gives is iterated, and counted by ``len``."""
 
@@ -187,8 +193,13 @@ def test_index_sampler_may_be_overridden(workers: str) -> None:
     compared(make)
 
 
-@pytest.mark.parametrize("workers", WORKERS)
-@pytest.mark.parametrize("batches", [True, False])
+@pytest.mark.parametrize(
+    ("batches", "workers"),
+    mark_slow(
+        itertools.product((True, False), WORKERS),
+        [(True, "serial"), (True, "persistent"), (False, "serial"), (False, "processes")],
+    ),
+)
 def test_auto_collation_may_be_overridden(batches: bool, workers: str) -> None:
     """Whether a sampler's draw is one index, or a list of them, is for the property to say."""
 
@@ -310,11 +321,11 @@ def test_a_batch_sampler_may_be_put_in(way: str, num_workers: int) -> None:
 
 
 CHANGES: dict[str, dict[str, Any]] = {
-    "collate_fn": {"collate_fn": lambda samples: [index for index, _ in samples]},
     "num_workers": {"num_workers": 1},
-    "generator": {"generator": torch.Generator()},
     "in_order": {"in_order": False},
     "others": {
+        "collate_fn": lambda samples: [index for index, _ in samples],
+        "generator": torch.Generator(),
         "prefetch_factor": 5,
         "worker_init_fn": torch.manual_seed,
         "timeout": 60,
@@ -428,8 +439,21 @@ def test_a_wrapper_that_passes_attributes_on_can_be_pickled() -> None:
     assert [int(batch[0]) for batch in again.base_dataloader] == list(range(N))
 
 
-@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))])
-@pytest.mark.parametrize("workers", WORKERS)
+def pickle_again(loader: Any) -> Any:
+    """A copy by pickling."""
+    return pickle.loads(pickle.dumps(loader))
+
+
+WAYS = (copy.copy, copy.deepcopy, pickle_again)
+
+
+@pytest.mark.parametrize(
+    ("way", "workers"),
+    mark_slow(
+        itertools.product(WAYS, WORKERS),
+        [*((way, "serial") for way in WAYS), (copy.deepcopy, "persistent"), (pickle_again, "processes")],
+    ),
+)
 def test_a_copy_in_mid_epoch_is_a_loader_of_its_own(way: Any, workers: str) -> None:
     """It begins with the next epoch, and the loader it was made of goes on."""
 

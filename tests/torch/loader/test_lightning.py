@@ -18,6 +18,7 @@ from pytorch_lightning.utilities.data import _update_dataloader  # noqa: E402  #
 
 import penstock as ps  # noqa: E402  # as above
 import penstock.torch as pt  # noqa: E402  # as above
+from tests.effort import mark_slow  # noqa: E402  # as above
 
 pytestmark = [
     # Lightning's own, about the torch it runs on: none of these comes from a loader.
@@ -190,8 +191,7 @@ def test_a_loader_from_a_hook_is_made_again_likewise() -> None:
     assert [numbers for numbers, _ in model.seen] == 2 * [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
-@pytest.mark.parametrize("shuffle", [False, True])
-@pytest.mark.parametrize("filling", [False, True])
+@pytest.mark.parametrize(("filling", "shuffle"), [(False, True), (True, False)])
 def test_ranks_share_out_the_samples(*, shuffle: bool, filling: bool) -> None:
     """With the distributed sampler that Lightning puts in, each of two ranks gets its part, as with torch's loader."""
     dataset = ps.ArrayDataset(torch.arange(22).numpy()) if filling else Numbers()
@@ -211,8 +211,13 @@ def test_ranks_share_out_the_samples(*, shuffle: bool, filling: bool) -> None:
     assert (parts[pt.DataLoader][0] != parts[pt.DataLoader][1]) == shuffle
 
 
-@pytest.mark.parametrize("after", [2, 8])
-@pytest.mark.parametrize(("before", "later"), [(0, 0), (2, 2), (2, 0), (0, 1)])
+@pytest.mark.parametrize(
+    ("after", "before", "later"),
+    mark_slow(
+        ((after, *pair) for after in (2, 8) for pair in ((0, 0), (2, 2), (2, 0), (0, 1))),
+        [(2, 0, 0), (2, 2, 2), (2, 0, 1), (8, 0, 0), (8, 2, 0)],
+    ),
+)
 def test_a_checkpoint_in_mid_epoch_goes_on_with_the_next_batch(
     after: int, before: int, later: int, tmp_path: Path
 ) -> None:

@@ -238,6 +238,7 @@ def test_seeded_by_sample_everybody_draws_the_same() -> None:
     assert found[0][0] != found[0][1]
 
 
+@pytest.mark.slow
 def test_seeded_by_sample_a_resumed_epoch_draws_the_same() -> None:
     """From any worker to any other."""
     rest = []

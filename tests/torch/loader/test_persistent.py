@@ -85,7 +85,10 @@ def alternating(one: Any, two: Any) -> tuple[list[str], list[str]]:
         second += [] if b is None else [frozen(b)]
 
 
-@pytest.mark.parametrize(("dataset", "every"), [(Drawn, 3), (Plain, None), (Remembering, 1), (Remembering, None)])
+@pytest.mark.parametrize(
+    ("dataset", "every"),
+    [(Drawn, 3), (Plain, None), (Remembering, 1), pytest.param(Remembering, None, marks=pytest.mark.slow)],
+)
 def test_an_older_iterator_goes_on_by_itself(dataset: Any, every: int | None) -> None:
     """It gives what it would have given alone, random numbers of its workers included; and so does the newer one."""
 
