@@ -11,7 +11,16 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-__all__ = ["add_huffman_tables", "coefficient_nbytes", "count_scans", "frame", "has_metadata", "is_cut", "lacks_data"]
+__all__ = [
+    "add_huffman_tables",
+    "coefficient_nbytes",
+    "count_scans",
+    "frame",
+    "has_metadata",
+    "is_cut",
+    "iterate_segments",
+    "lacks_data",
+]
 
 # In entropy-coded bytes FF is followed by 00 (stuffing), D0..D7 (restart) or FF (fill); all else is a marker.
 _MARKER: Final = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]", re.DOTALL)
@@ -38,7 +47,7 @@ _STANDARD_TABLES: Final = bytes.fromhex(
 def count_scans(jpeg: bytes, limit: int) -> int:
     """The number of scans up to the end of the first image, at most ``limit + 1``."""
     scans = 0
-    for marker, _ in _segments(jpeg):
+    for marker, _ in iterate_segments(jpeg):
         scans += marker == _SOS
         if scans > limit:
             break
@@ -47,7 +56,7 @@ def count_scans(jpeg: bytes, limit: int) -> int:
 
 def frame(jpeg: bytes) -> tuple[int, int, int] | None:
     """``(SOF marker, bits per sample, components)`` of the first frame header, or None if there is none."""
-    for marker, at in _segments(jpeg):
+    for marker, at in iterate_segments(jpeg):
         if marker in _FRAMES and at + 10 <= len(jpeg):
             return marker, jpeg[at + 4], jpeg[at + 9]
     return None
@@ -59,7 +68,7 @@ def add_huffman_tables(jpeg: bytes) -> bytes | None:
     Frames of motion JPEG (AVI, cameras) are such. libjpeg-turbo decodes them with the same tables.
     """
     is_sequential = False
-    for marker, at in _segments(jpeg):
+    for marker, at in iterate_segments(jpeg):
         if marker == _DHT:
             return None
         is_sequential = is_sequential or marker in _SEQUENTIAL
@@ -73,8 +82,8 @@ def coefficient_nbytes(jpeg: bytes) -> int:
 
     A file has several scans if it is progressive or its first scan lacks a component (``jinit_d_coef_controller``).
     """
-    header = next((at for marker, at in _segments(jpeg) if marker in _FRAMES), None)
-    scan = next((at for marker, at in _segments(jpeg) if marker == _SOS), None)
+    header = next((at for marker, at in iterate_segments(jpeg) if marker in _FRAMES), None)
+    scan = next((at for marker, at in iterate_segments(jpeg) if marker == _SOS), None)
     if header is None or scan is None or max(header + 10, scan + 5) > len(jpeg):
         return 0
     if jpeg[header + 1] not in _PROGRESSIVE and jpeg[scan + 4] >= jpeg[header + 9]:
@@ -88,7 +97,7 @@ def lacks_data(jpeg: bytes) -> bool:
     Each block needs two bits or more (one, in the first scan of a progressive file). libjpeg fills in missing data: a
     header of some hundred bytes would cost as much time as the largest image.
     """
-    header = next((at for marker, at in _segments(jpeg) if marker in _FRAMES), None)
+    header = next((at for marker, at in iterate_segments(jpeg) if marker in _FRAMES), None)
     if header is None or header + 10 > len(jpeg) or jpeg[header + 1] not in _HUFFMAN:
         return False
     return _blocks(jpeg, header) > _MOST_BLOCKS_PER_BYTE * len(jpeg)
@@ -108,7 +117,7 @@ def _blocks(jpeg: bytes, header: int) -> int:
 
 def has_metadata(jpeg: bytes) -> bool:
     """Whether there is an APP1 segment (Exif or XMP) before the first scan."""
-    for marker, _ in _segments(jpeg):
+    for marker, _ in iterate_segments(jpeg):
         if marker == _APP1:
             return True
         if marker == _SOS:
@@ -125,7 +134,7 @@ def is_cut(jpeg: bytes) -> bool:
     return not jpeg.endswith(b"\xff\xd9") and jpeg.rfind(b"\xff\xd9") < jpeg.rfind(b"\xff\xda")
 
 
-def _segments(jpeg: bytes) -> Iterator[tuple[int, int]]:
+def iterate_segments(jpeg: bytes) -> Iterator[tuple[int, int]]:
     """``(marker, offset)`` of every segment, in order, up to the first EOI or the end of the bytes."""
     at = 2
     while match := _MARKER.search(jpeg, at):

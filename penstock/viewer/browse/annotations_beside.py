@@ -1,0 +1,89 @@
+"""Annotations of pictures that are not in the store: boxes of VOC, COCO or YOLO files beside a folder of images."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from penstock.annotations import Annotations, SourceLike, read
+from penstock.errors import ArgumentError
+from penstock.sample import Field, Schema, Value
+from penstock.stores.base import Store
+
+__all__ = ["AnnotationsBeside", "read_beside"]
+
+_KNOWN: Final[Mapping[str, str]] = {"boxes": "boxes", "mask": "mask", "labels": "int64[*]"}
+
+
+class AnnotationsBeside:
+    """Annotations by the keys of a store.
+
+    Parameters
+    ----------
+    found : Annotations
+        As they were read.
+    folder : Path or None
+        The folder of the store's pictures, if it is one: then annotations are found by the path of the picture.
+        Otherwise by its name without the suffix.
+    """
+
+    def __init__(self, found: Annotations, folder: Path | None) -> None:
+        self.problems = found.problems
+        self._root, self._folder = found.root, folder
+        first = found.records[0] if found.records else {}
+        fields = {name: _find_field(name, value, found) for name, value in first.items()}
+        self.schema = Schema({name: field for name, field in fields.items() if field is not None})
+        """Of the fields that every record gets."""
+        names = (os.path.normpath(found.root / record["image"]) for record in found.records)
+        self._records = {self._shorten(name): record for name, record in zip(names, found.records, strict=True)}
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __contains__(self, key: str) -> bool:
+        return self._shorten(key) in self._records
+
+    def find(self, key: str) -> dict[str, Value]:
+        """The annotations of the record with a key; without values where there are none."""
+        record = self._records.get(self._shorten(key), {})
+        values = {name: record.get(name) for name in self.schema.fields}
+        mask = values.get("mask")
+        if isinstance(mask, str):
+            path = self._root / mask
+            values["mask"] = path.read_bytes() if path.is_file() else None
+        return values
+
+    def _shorten(self, name: str) -> str:
+        return Path(name).stem if self._folder is None else os.path.normpath(self._folder / name)
+
+
+def read_beside(store: Store, source: SourceLike, format: str = "auto") -> AnnotationsBeside:  # noqa: A002  # as `pack`
+    """Read the annotations of a store's pictures; what is wrong in them is left out.
+
+    Raises
+    ------
+    ArgumentError
+        If no format recognises the source, or none of its annotations is of a picture of the store.
+    AnnotationError
+        If it cannot be read.
+    """
+    folder = Path(store.location.path) if store.kind == "files" and store.location.is_local else None
+    found = AnnotationsBeside(read(source, format, folder, "skip"), folder)
+    if len(store) and not any(map(found.__contains__, store.keys())):
+        raise ArgumentError(f"no annotation in {str(source)!r:.500} is of a picture of {store.url}")
+    return found
+
+
+def _find_field(name: str, value: Value, found: Annotations) -> Field | None:
+    """What kind of field the annotations give; None for the path and the size of the picture."""
+    if name in {"image", "width", "height"}:
+        return None
+    if name in _KNOWN:
+        return Field(_KNOWN[name], found.classes if name == "labels" else ())
+    if isinstance(value, np.ndarray) and value.ndim and value.dtype.kind in "biuf":
+        return Field(f"{value.dtype.name}[{','.join(['*'] * value.ndim)}]")
+    return Field("json")
