@@ -227,8 +227,8 @@ moveBy("left", "ArrowLeft", "The record before; with Shift, pick on the way", (_
 moveBy("right", "ArrowRight", "The record after", (_, at) => at + 1);
 moveBy("up", "ArrowUp", "A row up", (shown, at) => (at < shown.scroll.columns ? at : at - shown.scroll.columns));
 moveBy("down", "ArrowDown", "A row down", (shown, at) => at + shown.scroll.columns);
-moveBy("page-up", "PageUp", "A screen up", (shown, at) => at - shown.scroll.perScreen);
-moveBy("page-down", "PageDown", "A screen down", (shown, at) => at + shown.scroll.perScreen);
+moveBy("page-up", "PageUp", "A screen up", ({ scroll }, at) => at - scroll.turn(-1));
+moveBy("page-down", "PageDown", "A screen down", ({ scroll }, at) => at + scroll.turn(1));
 moveBy("home", "Home", "The first record", () => 0);
 moveBy("end", "End", "The last record", (shown) => shown.scroll.total - 1);
 gridAction("open", "Enter", "Open the record", (shown) => shown.picks.open(), hasFocus);
