@@ -172,7 +172,7 @@ def test_pixels_of_sixteen_bits_are_shown_in_a_window(page: Page, viewer_url: Vi
     """Sliders set the values that are black and white; reset shows them as they are stored."""
     path = tmp_path / "deep.lmdb"
     writer = LmdbWriter(path, Schema({"image": Field("pixels:uint16[*,*,1]")}), "tests", overwrite=True)
-    writer.append(writer.prepare("deep", {"image": np.arange(1000, 41000, 10, np.uint16).reshape(50, 80, 1)}))
+    writer.append(writer.prepare("deep", {"image": np.arange(1000, 41000, 10, dtype=np.uint16).reshape(50, 80, 1)}))
     writer.finish()
     writer.close()
     open_record(page, viewer_url(path))
