@@ -75,7 +75,8 @@ def measure(browser: Any, pack: Path) -> dict[str, list[float]]:
         server.terminate()
     return {
         "first screen, ms": [first_ms], "cells of it": [cells], "gaps by the wheel, ms": wheel,
-        "gaps by the bar, ms": bar, "elements": [elements], "memory of the page, MB": [page_mb], "memory of the server, MB": [server_mb],
+        "gaps by the bar, ms": bar, "elements": [elements], "memory of the page, MB": [page_mb],
+        "memory of the server, MB": [server_mb],
     }  # fmt: skip
 
 
