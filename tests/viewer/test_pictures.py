@@ -11,7 +11,7 @@ from PIL import Image
 
 import penstock as ps
 from penstock.errors import ArgumentError, DecodeError
-from penstock.viewer.browse.pictures import PictureForm, ShownPicture, find_size, make_picture
+from penstock.viewer.browse.pictures import PictureForm, ShownPicture, find_range, find_size, make_picture
 
 EXACT = PictureForm(side=8192, is_exact=True)
 
@@ -80,6 +80,9 @@ def test_a_deep_picture_is_shown_from_its_smallest_to_its_largest_value() -> Non
         assert (shown[-1, -1] == 255).all()
         assert (narrow[ramp <= 1500] == 0).all()
         assert (narrow[ramp >= 2000] == 255).all()
+        assert find_range(image) == (1000, 3000)
+    assert find_range(encode(ramp.astype(np.uint8), "PNG")) is None
+    assert find_range(np.linspace(0.2, 0.7, 12, dtype=np.float32).reshape(2, 2, 3)) == (0, 1)
 
 
 def test_a_window_of_a_deep_picture_does_not_depend_on_the_region() -> None:

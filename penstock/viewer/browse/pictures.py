@@ -25,7 +25,7 @@ from penstock.transforms.decoding.decode import MAX_PIXELS, decode, read_orienta
 from penstock.transforms.decoding.image_formats import sniff
 from penstock.transforms.decoding.orientation import FIRST_TRANSPOSED, Region, orient_pixels, raw_region
 
-__all__ = ["PictureForm", "ShownPicture", "find_problem", "find_size", "make_picture"]
+__all__ = ["PictureForm", "ShownPicture", "find_problem", "find_range", "find_size", "make_picture"]
 
 _MOST_AT_ONCE: Final = 1 << 24
 """Pictures of more pixels are decoded one after another."""
@@ -132,6 +132,19 @@ def make_picture(image: Blob, form: PictureForm) -> ShownPicture:
         pixels = _to_shown(values, form, low, high)
     pixels = _resize(pixels, target, tuple((edge - at[i % 2]) / scale for i, edge in enumerate(region)))
     return _encode(orient_pixels(pixels, orientation), form, note)
+
+
+def find_range(image: Blob) -> tuple[float, float] | None:
+    """The values that are shown as black and white, of a picture of more than 8 bits; None for others."""
+    values = image
+    if not isinstance(image, np.ndarray):
+        if _find_mode(image) != "unchanged":
+            return None
+        try:
+            values = decode(image, mode="unchanged")
+        except DecodeError:
+            return None
+    return None if values.dtype in {np.dtype(np.uint8), np.dtype(np.bool_)} else _find_range(values, PictureForm())
 
 
 def find_problem(encoded: bytes) -> str:
