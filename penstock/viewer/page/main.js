@@ -2,6 +2,7 @@
 import { action, api, app, count, el, hasPage, on, plain, say, set, update } from "./app.js";
 import "./grid.js";
 import "./record.js";
+import "./model.js";
 import "./keys.js";
 
 let shown = null, unmount = null;
