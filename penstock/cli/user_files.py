@@ -17,7 +17,7 @@ from typing import Any
 
 from penstock.errors import ArgumentError, PenstockError, SampleError
 
-__all__ = ["load_object", "name_user_errors"]
+__all__ = ["describe_error", "load_object", "name_user_errors"]
 
 
 def load_object(value: str, option: str) -> Any:
@@ -55,7 +55,7 @@ def _run(file: Path, option: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise ArgumentError(f"{option}: {file} cannot be run: {_describe(error, file)}") from error
+        raise ArgumentError(f"{option}: {file} cannot be run: {describe_error(error, file)}") from error
     return module
 
 
@@ -75,10 +75,10 @@ def name_user_errors(value: str) -> Iterator[None]:
         if not (where := location_of(error)):
             raise
         file = Path(value.rpartition(":")[0])
-        raise SampleError(f"{value} failed: {_describe(error, file)}", **where) from error
+        raise SampleError(f"{value} failed: {describe_error(error, file)}", **where) from error
 
 
-def _describe(error: BaseException, file: Path) -> str:
+def describe_error(error: BaseException, file: Path) -> str:
     """The error in one line: type, text, and the innermost line of the file, or else of any."""
     text = " ".join(str(error).split())
     said = f"{type(error).__name__}{f': {text}' if text else ''}"

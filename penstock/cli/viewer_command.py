@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import webbrowser
-from pathlib import PurePath
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePath
 from typing import Annotated, Final
 
 import typer
@@ -21,9 +24,15 @@ from penstock.cli.arguments import (
     open_store,
 )
 from penstock.cli.printing import print_line
+from penstock.cli.user_files import describe_error, load_object
+from penstock.errors import ArgumentError, PenstockError
+from penstock.sample import DatasetLike
+from penstock.stores.base import Store
 from penstock.wording import counted, escape_unprintable
 
-__all__ = ["view"]
+__all__ = ["open_viewed", "view"]
+
+_SCRIPT: Final = re.compile(r".+\.py:\w+", re.DOTALL)
 
 _IN_TERMINALS: Final = frozenset({"lynx", "w3m", "links", "elinks", "links2", "browsh", "www-browser"})
 """Browsers that would take the terminal, and do not run the page."""
@@ -44,16 +53,20 @@ def view(
     layout: LayoutOption = None,
     option: StoreOptions = None,
 ) -> None:
-    """Look at STORE in a browser: a server on this machine, which only this machine can reach; Ctrl-C ends it."""
+    """Look at STORE, or at what a loader of a script makes of it (FILE.py:NAME), in a browser; Ctrl-C ends it.
+
+    The server can be reached from this machine only.
+    """
     from penstock.viewer.server.serving import view as start
 
     with (
-        open_store(store, classes, layout, option) as opened,
+        open_viewed(store, classes, layout, option) as opened,
         start(opened, annotations=annotations, format=annotation_format or "auto", port=port) as viewer,
     ):
         print_line(viewer.url)
-        fields = ", ".join(viewer.session.collection.schema.fields)
-        print_line(escape_unprintable(f"{opened.url}: {counted(len(opened), 'record')} ({fields}); Ctrl-C ends it"))
+        shown = viewer.session.collection
+        said = f"{shown.store.url}: {counted(shown.total, 'record')} ({', '.join(shown.schema.fields)}); Ctrl-C ends it"
+        print_line(escape_unprintable(said))
         sys.stdout.flush()  # it may be a pipe that is read for the address
         if browser and _has_display():
             threading.Thread(target=webbrowser.open, args=(viewer.url,), daemon=True).start()
@@ -61,6 +74,36 @@ def view(
             viewer.wait()
         except KeyboardInterrupt:
             print_line("")
+
+
+@contextmanager
+def open_viewed(
+    given: str, classes: str | None = None, layout: str | None = None, option: Sequence[str] | None = None
+) -> Iterator[Store | DatasetLike]:
+    """What is to be viewed: a store, or the loader or dataset that ``FILE.py:NAME`` names, or a function returns."""
+    if not _SCRIPT.fullmatch(given):
+        with open_store(given, classes, layout, option) as opened:
+            yield opened
+        return
+    if classes or layout or option:
+        raise ArgumentError(f"--classes, --layout and --option are for stores, got them with {given!r}")
+    from penstock.viewer.model.source import is_viewable
+
+    found = load_object(given, "STORE")
+    if not is_viewable(found) and callable(found) and not isinstance(found, type):
+        try:
+            found = found()
+        except PenstockError:
+            raise
+        except Exception as error:
+            file = Path(given.rpartition(":")[0])
+            raise ArgumentError(f"{given} failed: {describe_error(error, file)}") from error
+    if not is_viewable(found):
+        raise ArgumentError(
+            f"{given} must be a loader, a dataset, or a function without arguments that returns one, got "
+            f"{type(found).__name__}"
+        )
+    yield found
 
 
 def _has_display() -> bool:

@@ -1,20 +1,79 @@
-"""Application of ops to one image, for the general path and for ops of a program that do not fuse."""
+"""Application of ops to one image, for the general path and for ops of a program that do not fuse.
+
+What a pipeline does with a sample can be observed while it is done: :func:`observing_ops`. Results do not depend on it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextvars
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.rng import sample_scope
-from penstock.sample import SampleKeys
+from penstock.sample import Sample, SampleKeys, Tree
 from penstock.transforms.base import ImageLike, ImageSpec, Op, Params
 from penstock.transforms.inputs import as_pixels, first_on_pixels, refuse_layout
 from penstock.transforms.targets.moved_targets import Step
 from penstock.transforms.targets.objects import Objects
 
-__all__ = ["apply_to_image", "draw_one", "image_size", "spec_after"]
+__all__ = ["AppliedOps", "apply_to_image", "draw_one", "image_size", "note_ops", "observing_ops", "spec_after"]
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedOps:
+    """What a pipeline has done with a sample.
+
+    Parameters
+    ----------
+    ops : tuple of Op
+        All ops of the pipeline.
+    start, stop : int
+        Which of them were applied: one, or all where they are not applied one by one.
+    step : Step or None
+        What the op drew, and the size of the image before it; None for a callable on the whole sample, for an op that
+        removes objects, and for several ops.
+    kinds : tree of str
+        Of the values of the sample.
+    sample : object
+        The sample after them. Later ops do not change it; callables of the user may.
+    """
+
+    ops: tuple[Op, ...]
+    start: int
+    stop: int
+    step: Step | None
+    kinds: Tree
+    sample: Sample
+
+
+_observer: Final[contextvars.ContextVar[Callable[[AppliedOps], None] | None]] = contextvars.ContextVar(
+    "penstock-op-observer", default=None
+)
+
+
+@contextmanager
+def observing_ops(observer: Callable[[AppliedOps], None]) -> Iterator[None]:
+    """Call ``observer`` after each op that a pipeline applies in this thread while the body runs.
+
+    Rows of batches that a program fills are not observed.
+    """
+    token = _observer.set(observer)
+    try:
+        yield
+    finally:
+        _observer.reset(token)
+
+
+def note_ops(ops: tuple[Op, ...], start: int, stop: int, step: Step | None, kinds: Tree, sample: Sample) -> None:
+    """Tell the observer, if there is one, what was applied; called by pipelines."""
+    observer = _observer.get()
+    if observer is not None:
+        observer(AppliedOps(ops, start, stop, step, kinds, sample))
 
 
 def apply_to_image(

@@ -15,7 +15,7 @@ import numpy as np
 from penstock.errors import ArgumentError
 from penstock.rng import next_keys, sample_scope
 from penstock.sample import ArrayKind, Sample, SampleKeys, Tree, tree_leaves
-from penstock.transforms.apply import draw_one, image_size, spec_after
+from penstock.transforms.apply import draw_one, image_size, note_ops, spec_after
 from penstock.transforms.base import ImageSpec, Lambda, Op
 from penstock.transforms.decoding.decode import Decode, as_bytes
 from penstock.transforms.inputs import as_mask, as_pixels, first_on_pixels, refuse_layout
@@ -185,19 +185,23 @@ class Pipeline:
     def _apply(self, sample: Sample, kinds: Tree, keys: SampleKeys) -> Sample:
         if (program := self._scaling(kinds)) is not None:
             collect_values(kinds, sample)
-            return map_values(
+            sample = map_values(
                 kinds, sample, lambda kind, value: program.run_one(as_bytes(value), keys) if kind == "image" else value
             )
+            note_ops(self.ops, 0, len(self.ops), None, kinds, sample)
+            return sample
         objects: Objects | None = None
         for stream, op in enumerate(self.ops):
             if isinstance(op, Lambda) and op.on == "sample":
                 sample, objects = op.fn(map_values(kinds, sample, _as_dense)), None
+                note_ops(self.ops, stream, stream + 1, None, kinds, sample)
                 continue
             if objects is None and self.object_op:
                 objects = Objects.start(find_boxes(kinds, sample, self.object_op))
             if op.removes_objects:
                 assert objects is not None
                 sample = self._remove_objects(op, sample, kinds, objects, stream == self._last)
+                note_ops(self.ops, stream, stream + 1, None, kinds, sample)
             else:
                 sample = self._apply_op(op, stream, sample, kinds, keys, objects)
         return self._finish(sample, kinds) if "instances" in tree_leaves(kinds) else sample
@@ -262,6 +266,7 @@ class Pipeline:
         if isinstance(op, Decode):
             held = collect_values(kinds, sample)
             _compare_sizes(held, _size(held, sample, kinds))
+        note_ops(self.ops, stream, stream + 1, step, kinds, sample)
         return sample
 
 

@@ -91,7 +91,7 @@ def test_a_stream_of_shards_cannot_be_viewed(tmp_path: Path, photos: Path) -> No
     stream = ps.StreamDataset(str(tmp_path / "a.tar"))
 
     with pytest.raises(ArgumentError, match="gives them one after another; view the store that it reads"):
-        ps.view(stream)  # type: ignore[arg-type]  # what is tested
+        ps.view(stream)
 
     with ps.view(tmp_path / "a.tar") as viewer:
         assert viewer.session.collection.total == 3

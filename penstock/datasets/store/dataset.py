@@ -11,11 +11,12 @@ Errors name store, key and index.
 
 from __future__ import annotations
 
+import copy
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, SupportsIndex
+from typing import TYPE_CHECKING, Any, Final, Self, SupportsIndex
 
 import numpy as np
 from numpy.typing import NDArray
@@ -362,6 +363,12 @@ class StoreDataset(Dataset[Sample]):
             return self._current_plan().sample(record)
         except BaseException as error:  # noqa: BLE001  # raised again, with its place
             raise self._locate(error, record.index, record.key)  # noqa: B904  # the same object, or one that is chained
+
+    def _detach(self) -> Self:
+        """A dataset of the same samples that notes repairs for itself, and neither uses nor makes decode indices."""
+        made = copy.copy(self)
+        made.index, made._repaired, made._seek_tables = None, deque(maxlen=_MAX_REPAIRED), None  # noqa: SLF001  # own
+        return made
 
     def _new_plan(self) -> SamplePlan:
         fields = self.store, self.fields, self.transform, self.target_transform

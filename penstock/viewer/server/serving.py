@@ -14,29 +14,34 @@ from penstock import stores
 from penstock.datasets.streams.dataset import StreamDataset
 from penstock.errors import ArgumentError
 from penstock.registry import require
+from penstock.sample import DatasetLike
 from penstock.stores.base import Store
 from penstock.stores.streams import ShardStream
 from penstock.viewer.browse.annotations_beside import read_beside
 from penstock.viewer.browse.collection import Collection
+from penstock.viewer.model.dataset_store import find_store
+from penstock.viewer.model.source import is_viewable, open_source
 from penstock.viewer.session import Session
 
 __all__ = ["Viewer", "view"]
 
 
 def view(
-    store: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Store,
+    store: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Store | DatasetLike,
     *,
     annotations: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | None = None,
     format: str = "auto",  # noqa: A002  # as of `pack`
     port: int = 0,
 ) -> Viewer:
-    """Show a store in a browser, or as the result of a notebook's cell.
+    """Show a store, or what a loader makes of it, in a browser, or as the result of a notebook's cell.
 
     Parameters
     ----------
-    store : str, path, sequence of paths, or Store
+    store : str, path, sequence of paths, Store, loader, or dataset
         What :func:`penstock.open` opens: a pack, a folder of images, a container of another program, a URL. A path is
-        opened, and closed with the viewer. Nothing is written to it, or beside it.
+        opened, and closed with the viewer. Nothing is written to it, or beside it. Of a loader (penstock's or torch's)
+        or a map-style dataset, the page "Model" shows what the model gets: each op, several draws, and batches. The
+        loader is not iterated, and does not change.
     annotations : str, path or mapping, optional
         Annotations of the images that are no fields of the store, as for :func:`penstock.annotations.read`: boxes,
         points and masks of VOC, COCO or YOLO files beside a folder. What is wrong in them is left out.
@@ -55,7 +60,7 @@ def view(
     OptionalPackageError
         If Starlette or uvicorn is absent: ``pip install penstock-data[view]``.
     ArgumentError
-        If it is no store, such as a stream of shards or a dataset, or the port cannot be listened on.
+        If it is no store, such as a stream of shards or of samples, or the port cannot be listened on.
     StoreError
         If the store cannot be opened.
     AnnotationError
@@ -72,11 +77,14 @@ def view(
     """
     for name in ("starlette", "uvicorn"):
         require(name, extra="view", purpose="to view a store")
+    source = open_source(store) if is_viewable(store) else None
+    if source is not None:
+        store = find_store(source)
     opened = store if isinstance(store, Store) else _open(store)
     try:
         beside = None if annotations is None else read_beside(opened, annotations, format)
         collection = Collection(opened, owns_store=opened is not store, annotations=beside)
-        return Viewer(Session(collection), port=port)
+        return Viewer(Session(collection, parts={} if source is None else {"model": source}), port=port)
     except BaseException:
         if opened is not store:
             opened.close()
