@@ -4,8 +4,8 @@ In headless Chromium of 1,280 x 800 pixels, against `penstock view` in a process
 when the pictures of all cells that are seen are; counted from the request for the page. Then the grid is scrolled: by
 the wheel, 40 pixels for each frame; by its bar from the first record to the last, in 300 steps of one frame. A gap is
 the time between two frames (`requestAnimationFrame`); on a machine that does other work too, it holds the waiting for
-a core, so the processor time of the page's thread is there beside it. Memory is that of the page's process (PSS) at the end, which
-holds Chromium's own code as far as it is used.
+a core, so the processor time of the page's thread is there beside it. Memory is that of the page's process (PSS) at the
+end, which holds Chromium's own code as far as it is used.
 
 Needs .venv-site (`make site` or `make test-browser` makes it) and a Chromium.
 """
@@ -90,7 +90,8 @@ def measure(browser: Any, pack: Path) -> dict[str, list[float]]:
         "gaps by the bar, ms": bar,
         "processor time to the first screen, ms": times[:1],
         "processor time a frame by the wheel, ms": [(times[1] - times[0]) / len(wheel)],
-        "processor time a frame by the bar, ms": [(times[2] - times[1]) / len(bar)], "elements": [elements], "memory of the page, MB": [page_mb],
+        "processor time a frame by the bar, ms": [(times[2] - times[1]) / len(bar)],
+        "elements": [elements], "memory of the page, MB": [page_mb],
         "memory of the server, MB": [server_mb],
     }  # fmt: skip
 
