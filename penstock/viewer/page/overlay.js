@@ -18,7 +18,8 @@ function outline({ box: [x0, y0, x1, y1] }) {
 /** A mask's runs of pixels as one shape; rows overlap a little, so that no seam is seen between them. */
 function area({ runs, scale }) {
   const height = scale * 1.04;
-  return runs.map(([row, from, to]) => `M${from * scale} ${row * scale}h${(to - from) * scale}v${height}H${from * scale}Z`).join("");
+  const draw = ([row, from, to]) => `M${from * scale} ${row * scale}H${to * scale}v${height}H${from * scale}Z`;
+  return runs.map(draw).join("");
 }
 
 function dots({ points }) {
@@ -71,7 +72,8 @@ export function drawLayers(svg, shown, { scale = 1, hidden = new Set(), names = 
     if (hidden.has(id)) continue;
     const guess = source === "predictions" ? " guess" : "";
     if (kind === "masks") {
-      for (const [fill, d] of joinByColor(items, kind, area)) svg.append(el("path", { class: "mask", d, style: `fill:${fill}` }));
+      const areas = [...joinByColor(items, kind, area)];
+      svg.append(...areas.map(([fill, d]) => el("path", { class: "mask", d, style: `fill:${fill}` })));
       continue;
     }
     const draw = kind === "points" ? dots : outline;
