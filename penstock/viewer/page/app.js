@@ -22,6 +22,12 @@ export function el(tag, attributes = {}, ...children) {
   return made;
 }
 
+/** The sentence of a picture that did not come. */
+export async function explain(url) {
+  const response = await fetch(url).catch(() => null);
+  return plain(response && !response.ok ? (await response.json()).error : "The picture did not come.");
+}
+
 /** The JSON of a request; an error is shown in the status line and thrown. `quiet`: it is only thrown. */
 export async function api(path, query = {}, options = {}) {
   const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
@@ -64,7 +70,7 @@ export function readState() {
   return { ...DEFAULTS, ...Object.fromEntries(new URLSearchParams(location.hash.slice(1))) };
 }
 
-/** Change the state: set({q: "label = dog", index: null}); null takes a name out. `replace`: no entry in the history. */
+/** Change the state: set({q: "label = dog", index: null}); null takes it out. `replace`: no entry in the history. */
 export function set(changes, { replace = false } = {}) {
   const next = { ...app.state };
   for (const [name, value] of Object.entries(changes)) {
@@ -89,7 +95,7 @@ export function update() {
   for (const listener of [...app.listeners]) listener(app.state, before);
 }
 
-/** A page: register({id, title, key, feature, mount(root) -> unmount}). Shown where `feature` is among session.features. */
+/** A page: register({id, title, key, feature, mount(root) -> unmount}); with `feature`, where the session has it. */
 export function register(page) { app.pages.set(page.id, page); }
 
 /** Whether a page is there: it is registered, and the session has what it shows. */

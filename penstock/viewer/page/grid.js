@@ -46,15 +46,15 @@ class Grid {
       rested: () => this.rested(),
     });
     this.found = el("span", { class: "found" });
-    this.slider = el("input", { type: "range", min: SMALLEST, max: LARGEST, step: 16, "aria-label": "Size of thumbnails",
+    this.slider = el("input", { type: "range", min: SMALLEST, max: LARGEST, step: 16, "aria-label": "Size",
       title: "Size of thumbnails (+ and -)", oninput: () => this.resize(Number(this.slider.value)) });
     this.buttons = layerButtons();
     this.bubble = el("div", { class: "grid-bubble", "aria-hidden": "true", hidden: true });
     this.message = el("div", { class: "empty", hidden: true });
     this.place = el("div", { class: "grid-place" }, this.scroll.box, this.message, this.bubble);
     root.append(el("div", { class: "grid-page" },
-      el("div", { class: "grid-bar" }, this.found, this.buttons.root, el("label", { class: "size" }, "Size", this.slider)),
-      this.place));
+      el("div", { class: "grid-bar" }, this.found, this.buttons.root,
+        el("label", { class: "size" }, "Size", this.slider)), this.place));
     this.picks = new GridPicks(this.place, this.scroll, this.rows, (position) => this.activate(position));
     this.ends = [on((state, before) => this.changed(state, before)), picks.on(() => this.mark())];
     const { state } = app;
@@ -86,7 +86,8 @@ class Grid {
     const hasLabels = app.session.fields.some(({ kind }) => kind === "label");
     this.place.classList.toggle("without-names", !isNamed);
     this.place.classList.toggle("without-labels", !hasLabels);
-    this.scroll.arrange({ total: this.rows.total ?? 0, wanted: this.size, extra: isNamed ? (hasLabels ? 38 : 20) : 0, refill });
+    const extra = isNamed ? (hasLabels ? 38 : 20) : 0;
+    this.scroll.arrange({ total: this.rows.total ?? 0, wanted: this.size, extra, refill });
     this.tell();
   }
 
@@ -122,7 +123,8 @@ class Grid {
 
   fill(cell, position) {
     // Without a filter the index is known before the rest of the record: its picture need not wait for that.
-    const row = position === null ? undefined : this.rows.at(position) ?? (this.rows.isWhole ? { index: position } : undefined);
+    const stub = this.rows.isWhole ? { index: position } : undefined;
+    const row = position === null ? undefined : this.rows.at(position) ?? stub;
     const { thumbnails, layers, picks: { active } } = this;
     fillCell(cell, position, row, { thumbnails, layers, side: this.scroll.side, active });
     if (position !== null) drawCell(cell, layers, this.scroll.side);
@@ -158,8 +160,8 @@ class Grid {
     if (!this.scroll.total) return;
     this.rows.want(this.scroll.first, this.scroll.last);
     this.wantLayers();
-    const at = this.scroll.top > 0 ? this.scroll.first : null;
-    if (String(at ?? "") !== (app.state.at ?? "") && app.state.view === "grid" && !this.toStart) set({ at }, { replace: true });
+    const at = this.scroll.top > 0 ? String(this.scroll.first) : undefined;
+    if (at !== app.state.at && app.state.view === "grid" && !this.toStart) set({ at }, { replace: true });
   }
 
   wantLayers(delay = 30) {
@@ -196,14 +198,16 @@ class Grid {
   /** How many records were found, or why none is shown. */
   tell() {
     const { total, error, isWhole } = this.rows;
-    this.found.textContent = total === null ? "Searching…"
-      : isWhole ? `${count(total)} ${total === 1 ? "record" : "records"}` : `${count(total)} of ${count(app.session.total)} records`;
+    const whole = isWhole ? "" : ` of ${count(app.session.total)}`;
+    const records = total === 1 && isWhole ? "record" : "records";
+    this.found.textContent = total === null ? "Searching…" : `${count(total)}${whole} ${records}`;
     this.message.hidden = !(total === 0 || (error && !this.scroll.total));
     if (this.message.hidden) return;
     const text = error || (isWhole ? "The store has no records." : "No record matches the filter.");
     this.message.replaceChildren(el("span", {}, text));
     if (!isWhole) {
-      this.message.append(el("button", { type: "button", onclick: () => set({ q: null, sort: null }) }, "Clear the filter"));
+      const clear = () => set({ q: null, sort: null });
+      this.message.append(el("button", { type: "button", onclick: clear }, "Clear the filter"));
     }
   }
 }
@@ -216,7 +220,7 @@ function mount(root) {
 register({ id: "grid", title: "Grid", key: "g", mount });
 
 const isGrid = () => grid !== null && app.state.index === undefined;
-const hasFocus = () => isGrid() && (document.activeElement === document.body || document.activeElement.closest(".grid, #page"));
+const hasFocus = () => isGrid() && document.activeElement.matches("body, .grid, #page, #page *");
 
 /** An action of the grid; a move is made with its keys while nothing else has the focus. */
 function gridAction(id, key, title, run, when = isGrid) {
@@ -244,5 +248,6 @@ gridAction("larger", ["+", "="], "Larger thumbnails", (shown) => shown.resize(Ma
 gridAction("smaller", "-", "Smaller thumbnails", (shown) => shown.resize(Math.floor(shown.size / 1.25 / 16) * 16));
 
 for (const [key, id] of Object.entries(LAYER_KEYS)) {
-  action({ id: `layer-${id}`, group: "Drawn over pictures", key, title: `Show or hide ${id}`, run: () => toggleLayer(id) });
+  const title = `Show or hide ${id}`;
+  action({ id: `layer-${id}`, group: "Drawn over pictures", key, title, run: () => toggleLayer(id) });
 }

@@ -1,5 +1,5 @@
 // What a cell of the grid shows: a thumbnail, its annotations, its key and its class.
-import { api, app, classColor, count, el, hiddenLayers, noteLayers, plain } from "./app.js";
+import { api, app, classColor, count, el, explain, hiddenLayers, noteLayers, plain } from "./app.js";
 import { drawLayers } from "./overlay.js";
 import { picks } from "./picks.js";
 
@@ -44,7 +44,7 @@ export class Thumbnails {
   #next() {
     if (this.isHeld || this.#loading.size >= AT_ONCE || !this.#waiting.size) return;
     const [first, last] = this.visible();
-    const rank = ({ position }) => (position < first ? first - position + 1e9 : position > last ? position + 1e9 : position);
+    const rank = ({ position: at }) => (at < first ? first - at + 1e9 : at > last ? at + 1e9 : at);
     const order = [...this.#waiting].sort((one, other) => rank(one) - rank(other));
     for (const cell of order.slice(0, AT_ONCE - this.#loading.size)) {
       this.#waiting.delete(cell);
@@ -60,19 +60,12 @@ export class Thumbnails {
     this.#schedule();
   }
 
-  /** The sentence of a picture that does not come. */
   async #explain(cell) {
     const { url } = cell.parts;
-    const index = cell.index;
-    let text = "The picture did not come.";
-    try {
-      const response = await fetch(url);
-      if (!response.ok) text = (await response.json()).error;
-    } catch { /* the sentence above says it */ }
-    if (cell.index !== index || cell.parts.url !== url) return;
+    const text = await explain(url);
+    if (cell.parts.url !== url) return;
     cell.classList.add("failed");
-    cell.parts.note.textContent = plain(text);
-    cell.parts.note.title = plain(text);
+    cell.parts.note.textContent = cell.parts.note.title = text;
   }
 }
 
@@ -159,7 +152,7 @@ export function fillCell(cell, position, row, { thumbnails, layers, side, active
   cell.setAttribute("aria-label", words || `record ${count(position)}`);
   if (isNew && url) thumbnails.want(cell, url);
   else if (isNew) thumbnails.drop(cell);
-  if (!cell.classList.contains("failed")) parts.note.textContent = row?.problem ? plain(row.problem) : shown.slice(0, 120);
+  if (!cell.classList.contains("failed")) parts.note.textContent = plain(row?.problem) || shown.slice(0, 120);
   if (isNew) drawCell(cell, layers, side);
 }
 

@@ -12,6 +12,12 @@ import { el } from "./app.js";
 
 const TALLEST = 8_000_000, ENDS = 30_000, REST_MS = 120;
 
+/** A number of [0, from] as one of [0, to]: equal steps at both ends, and the rest in proportion. */
+function stretch(value, from, to) {
+  if (from === to || value <= ENDS) return value;
+  return value >= from - ENDS ? to - (from - value) : ENDS + (value - ENDS) * (to - 2 * ENDS) / (from - 2 * ENDS);
+}
+
 export class GridScroll {
   /**
    * make() gives a cell; fill(cell, position) shows a record in it, position null: none.
@@ -66,7 +72,10 @@ export class GridScroll {
   }
 
   /** The first record that is seen, and the last. */
-  get first() { return this.line ? Math.max(0, Math.floor((this.top - this.gap + this.line / 2) / this.line)) * this.columns : 0; }
+  get first() {
+    return this.line ? Math.max(0, Math.floor((this.top - this.gap) / this.line + 0.5)) * this.columns : 0;
+  }
+
   get last() { return Math.min(this.total, Math.ceil((this.top + this.height) / this.line) * this.columns) - 1; }
 
   /** Scroll by whole rows of one screen, up (-1) or down (1); gives the number of records. */
@@ -87,8 +96,9 @@ export class GridScroll {
   /** Scroll as far as is needed for a record to be seen. */
   reveal(position) {
     const start = Math.floor(position / this.columns) * this.line;
+    const end = start + this.line + this.gap;
     if (start < this.top) this.moveTo(start);
-    else if (start + this.line + this.gap > this.top + this.height) this.moveTo(start + this.line + 2 * this.gap - this.height);
+    else if (end > this.top + this.height) this.moveTo(end + this.gap - this.height);
   }
 
   cell(position) {
@@ -178,17 +188,7 @@ export class GridScroll {
     }, REST_MS);
   }
 
-  #toTop(place) {
-    if (this.all <= TALLEST) return place;
-    if (place <= ENDS) return place;
-    if (place >= this.room - ENDS) return this.most - (this.room - place);
-    return ENDS + (place - ENDS) * (this.most - 2 * ENDS) / (this.room - 2 * ENDS);
-  }
+  #toTop(place) { return stretch(place, this.room, this.most); }
 
-  #toPlace(top) {
-    if (this.all <= TALLEST) return top;
-    if (top <= ENDS) return top;
-    if (top >= this.most - ENDS) return this.room - (this.most - top);
-    return ENDS + (top - ENDS) * (this.room - 2 * ENDS) / (this.most - 2 * ENDS);
-  }
+  #toPlace(top) { return stretch(top, this.most, this.room); }
 }

@@ -28,13 +28,18 @@ function listGroups() {
   return [...groups].sort(([one], [other]) => place(one) - place(other));
 }
 
+function drawAction({ key, title }) {
+  const keys = [key].flat().filter((each) => each !== "=");
+  return el("div", {}, el("dt", {}, keys.map((each) => el("kbd", {}, NAMES[each] ?? each))), el("dd", {}, title));
+}
+
 function showKeys() {
-  const close = el("button", { class: "quiet", type: "button", "aria-label": "Close", onclick: () => dialog.close() }, "✕");
+  const close = el("button", { class: "quiet", "aria-label": "Close", onclick: () => dialog.close() }, "✕");
   const dialog = el("dialog", { class: "keys", "aria-labelledby": "keys-title", onclose: () => dialog.remove() },
     el("header", {}, el("h2", { id: "keys-title" }, "Keys"), close),
     el("div", { class: "columns", tabindex: 0, role: "region", "aria-label": "Actions" },
-      listGroups().map(([heading, actions]) => el("section", {}, el("h3", {}, heading), el("dl", {}, actions.map((each) =>
-        el("div", {}, el("dt", {}, [each.key].flat().filter((key) => key !== "=").map((key) => el("kbd", {}, NAMES[key] ?? key))), el("dd", {}, each.title))))))));
+      listGroups().map(([heading, actions]) =>
+        el("section", {}, el("h3", {}, heading), el("dl", {}, actions.map(drawAction))))));
   dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
   dialog.addEventListener("keydown", (event) => { if (event.key === "?") dialog.close(); });
   document.body.append(dialog);

@@ -8,13 +8,14 @@ import "./keys.js";
 let shown = null, unmount = null;
 const narrow = matchMedia("(max-width: 760px)");
 const wide = matchMedia("(min-width: 1180px)");
+const TEXT_FIELDS = "select, textarea, [contenteditable], input:not([type=checkbox], [type=radio], [type=range])";
 const SIDES = { left: "[", right: "]" };
 
 /** Whether a key belongs to what has the focus: a letter to a text field, an arrow to a slider, Enter to a button. */
 function isTaken({ target, key }) {
   if (key === "Escape" || !target.matches) return false;
-  if (target.matches("select, textarea, [contenteditable], input:not([type=checkbox], [type=radio], [type=range])")) return true;
-  if (target.matches("input")) return key.startsWith("Arrow") || ["Home", "End", "PageUp", "PageDown", " "].includes(key);
+  if (target.matches(TEXT_FIELDS)) return true;
+  if (target.matches("input")) return /^(Arrow.*|Home|End|Page.*| )$/.test(key);
   return target.matches("button, a[href], summary, [role=button], [role=tab]") && (key === "Enter" || key === " ");
 }
 
@@ -66,7 +67,8 @@ function showPage(state) {
   const page = app.pages.get(hasPage(state.view) ? state.view : "grid");
   document.body.dataset.view = page.id;
   for (const link of document.querySelectorAll("#pages a")) {
-    if (link.dataset.id === page.id) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
+    link.toggleAttribute("aria-current", false);
+    if (link.dataset.id === page.id) link.setAttribute("aria-current", "page");
   }
   if (page.id === shown) return;
   unmount?.();
@@ -96,8 +98,8 @@ async function start() {
       onclick: (event) => { event.preventDefault(); go(page.id); },
     }, page.title)));
   }
-  for (const page of pages) {
-    if (page.key) action({ id: `page-${page.id}`, group: "Pages", key: page.key, title: page.title, run: () => go(page.id) });
+  for (const { id, key, title } of pages) {
+    if (key) action({ id: `page-${id}`, group: "Pages", key, title, run: () => go(id) });
   }
   setUpSides();
   on((state, before) => { if (state !== before) showPage(state); });

@@ -18,7 +18,8 @@ function outline({ box: [x0, y0, x1, y1] }) {
 /** A mask's runs of pixels as one shape; rows overlap a little, so that no seam is seen between them. */
 function area({ runs, scale }) {
   const height = scale * 1.04;
-  return runs.map(([row, from, to]) => `M${from * scale} ${row * scale}h${(to - from) * scale}v${height}H${from * scale}Z`).join("");
+  const draw = ([row, from, to]) => `M${from * scale} ${row * scale}H${to * scale}v${height}H${from * scale}Z`;
+  return runs.map(draw).join("");
 }
 
 function dots({ points }) {
@@ -65,12 +66,14 @@ export function drawLayers(svg, shown, { scale = 1, hidden = new Set(), names = 
   svg.replaceChildren();
   if (!shown?.layers) return;
   if (fit) svg.setAttribute("viewBox", `0 0 ${shown.width} ${shown.height}`);
+  const isBoxed = shown.layers.some(({ id, kind }) => kind !== "points" && kind !== "masks" && !hidden.has(id));
   let texts = 0;
   for (const { id, kind, source, items } of shown.layers) {
     if (hidden.has(id)) continue;
     const guess = source === "predictions" ? " guess" : "";
     if (kind === "masks") {
-      for (const [fill, d] of joinByColor(items, kind, area)) svg.append(el("path", { class: "mask", d, style: `fill:${fill}` }));
+      const areas = [...joinByColor(items, kind, area)];
+      svg.append(...areas.map(([fill, d]) => el("path", { class: "mask", d, style: `fill:${fill}` })));
       continue;
     }
     const draw = kind === "points" ? dots : outline;
@@ -78,7 +81,7 @@ export function drawLayers(svg, shown, { scale = 1, hidden = new Set(), names = 
     const paths = joinByColor(items, kind, draw);
     svg.append(el("path", { class: `halo ${form}`, d: [...paths.values()].join("") }));
     for (const [stroke, d] of paths) svg.append(el("path", { class: form, d, style: `stroke:${stroke}` }));
-    if (!names) continue;
+    if (!names || (kind === "points" && isBoxed)) continue;
     for (const item of items) if (texts++ < MOST_TEXTS) drawText(svg, item, kind, scale, shown.width);
   }
 }

@@ -11,8 +11,10 @@ let open = null;
 /** Add a section beside the picture: recordSection({id, title, mount(root, index)}). */
 export function recordSection(made) { sections.push(made); }
 
+/** A button; a sign (←, ✕) is named by its title, and a word names itself. */
 function button(title, text, onclick, more = {}) {
-  return el("button", { type: "button", class: "quiet", title, "aria-label": title, onclick, ...more }, text);
+  const name = /[a-z0-9]/i.test(text) ? null : title;
+  return el("button", { type: "button", class: "quiet", title, "aria-label": name, onclick, ...more }, text);
 }
 
 class RecordDialog {
@@ -26,23 +28,25 @@ class RecordDialog {
     this.place = el("span", { class: "quiet" });
     this.before = button("The record before (←)", "←", () => this.go("before"));
     this.after = button("The record after (→)", "→", () => this.go("after"));
-    this.pick = button("Pick (space)", "Pick", () => picks.toggle(this.index), { "aria-pressed": "false", "aria-label": null });
+    this.pick = button("Pick (space)", "Pick", () => picks.toggle(this.index), { "aria-pressed": "false" });
     this.window = this.makeWindow();
+    this.windowing = button("Window and level (w)", "Window", () => this.toggleWindow(), { "aria-expanded": "false" });
     this.pixel = el("span", { class: "pixel" });
     this.facts = el("div", { class: "sections" });
     this.dialog = el("dialog", { class: "record", "aria-labelledby": "record-title" },
       el("header", {}, this.before, this.after, this.title, this.place, this.pick,
-        hasPage("model") && button("What the model sees (m)", "Model", () => set({ view: "model" }), { "aria-label": null }),
-        button("Copy the key", "Copy key", () => this.copy(), { "aria-label": null }),
+        hasPage("model") && button("What the model sees (m)", "Model", () => set({ view: "model" })),
+        button("Copy the key", "Copy key", () => this.copy()),
         button("Close (Esc)", "✕", () => set({ index: null }))),
       el("div", { class: "record-body" },
         el("div", { class: "record-picture" }, this.picture.root, this.window,
           el("div", { class: "record-bar" }, this.buttons.root, this.pixel,
-            button("Smaller (-)", "−", () => this.picture.zoomBy(1 / 1.5)), button("Larger (+)", "+", () => this.picture.zoomBy(1.5)),
-            button("Whole picture (0)", "Fit", () => this.picture.fit(), { "aria-label": null }),
-            button("One pixel a pixel (1)", "100 %", () => this.picture.actual(), { "aria-label": null }),
-            button("Window and level (w)", "Window", () => this.toggleWindow(), { "aria-label": null, "aria-expanded": "false", class: "quiet windowing" }))),
-        el("div", { class: "record-facts", tabindex: "0", role: "region", "aria-label": "About the record" }, this.facts)));
+            button("Smaller (-)", "−", () => this.picture.zoomBy(1 / 1.5)),
+            button("Larger (+)", "+", () => this.picture.zoomBy(1.5)),
+            button("Whole picture (0)", "Fit", () => this.picture.fit()),
+            button("One pixel a pixel (1)", "100 %", () => this.picture.actual()),
+            this.windowing)),
+        el("div", { class: "record-facts", tabindex: 0, role: "region", "aria-label": "About it" }, this.facts)));
     this.dialog.addEventListener("cancel", (event) => { event.preventDefault(); set({ index: null }); });
     this.ends = [picks.on(() => this.mark())];
     document.body.append(this.dialog);
@@ -105,7 +109,9 @@ class RecordDialog {
     this.place.textContent = position === null ? "not in the filter" : `${count(position + 1)} of ${count(total)}`;
     this.before.disabled = before === null;
     this.after.disabled = after === null;
-    for (const index of [after, before]) if (index !== null && app.session.image) new Image().src = `api/picture/${index}?side=2048`;
+    for (const index of [after, before]) {
+      if (index !== null && app.session.image) new Image().src = `api/picture/${index}?side=2048`;
+    }
   }
 
   go(side) {
@@ -126,8 +132,8 @@ class RecordDialog {
 
   tell({ zoom, x, y, values }) {
     const shown = values && (values[3] === 255 ? values.slice(0, 3) : values);
-    this.pixel.textContent = [x !== undefined && `x ${x}  y ${y}`, shown && `(${shown.join(", ")})`, `${Math.round(zoom * 100)} %`]
-      .filter(Boolean).join("   ");
+    const place = x === undefined ? "" : `x ${x}  y ${y}   `;
+    this.pixel.textContent = `${place}${shown ? `(${shown.join(", ")})   ` : ""}${Math.round(zoom * 100)} %`;
   }
 
   makeWindow() {
@@ -139,12 +145,13 @@ class RecordDialog {
     this.channel = el("select", { onchange: () => this.askWindow() });
     this.channels = el("label", { hidden: true }, "Channel", this.channel);
     return el("div", { class: "window", role: "group", "aria-label": "Window and level", hidden: true },
-      slider("level", "Level"), slider("width", "Window"), this.channels, button("As stored", "Reset", () => this.resetWindow(), { "aria-label": null }));
+      slider("level", "Level"), slider("width", "Window"), this.channels,
+      button("As stored", "Reset", () => this.resetWindow()));
   }
 
   toggleWindow() {
     this.window.hidden = !this.window.hidden;
-    this.dialog.querySelector(".windowing").setAttribute("aria-expanded", String(!this.window.hidden));
+    this.windowing.setAttribute("aria-expanded", String(!this.window.hidden));
   }
 
   setLimits([low, high]) {
@@ -173,8 +180,8 @@ class RecordDialog {
 
   listChannels(number) {
     this.channels.hidden = !(number > 1);
-    const names = Array.from({ length: Math.min(number || 0, 64) }, (_, channel) => el("option", { value: channel }, `${channel}`));
-    this.channel.replaceChildren(el("option", { value: "" }, "all"), ...names);
+    const names = ["all", ...Array.from({ length: Math.min(number || 0, 64) }, (_, channel) => `${channel}`)];
+    this.channel.replaceChildren(...names.map((name) => el("option", { value: name === "all" ? "" : name }, name)));
   }
 
   resetWindow() {

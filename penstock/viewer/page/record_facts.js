@@ -12,9 +12,9 @@ export function nbytes(number) {
 function value(text, length, isCut) {
   const shown = plain(text);
   if (shown.length <= LONG) return el("bdi", {}, shown);
-  const note = isCut ? `the first ${count(text.length)}; the whole has a length of ${count(length)}` : `${count(length)} in all`;
-  return el("details", {}, el("summary", {}, el("bdi", {}, `${shown.slice(0, LONG)}…`)), el("p", { class: "long" }, shown),
-    el("p", { class: "quiet" }, note));
+  const note = isCut ? `the first ${count(text.length)}; the whole has ${count(length)}` : `${count(length)} in all`;
+  return el("details", {}, el("summary", {}, el("bdi", {}, `${shown.slice(0, LONG)}…`)),
+    el("p", { class: "long" }, shown), el("p", { class: "quiet" }, note));
 }
 
 function table(rows) {
@@ -30,7 +30,8 @@ function section(title, ...content) {
 function countClasses(classes) {
   const counts = new Map();
   for (const name of classes) counts.set(name, (counts.get(name) ?? 0) + 1);
-  return [...counts].sort((one, other) => other[1] - one[1]).map(([name, times]) => `${count(times)} ${name}`).join(", ");
+  const order = [...counts].sort((one, other) => other[1] - one[1]);
+  return order.map(([name, times]) => `${count(times)} ${name}`).join(", ");
 }
 
 function fieldValue({ kind, text, length, is_cut: isCut, is_absent: isAbsent, class: name, classes }) {
@@ -69,12 +70,14 @@ export function drawFacts(found) {
     ])));
     if (picture.jpeg) sections.push(section("JPEG", table(jpegRows(picture.jpeg))));
     if (picture.exif?.length) {
-      sections.push(section("Exif", table(picture.exif.map(({ name, text, length, is_cut: isCut }) => [name, value(text, length, isCut)]))));
+      const tags = picture.exif.map(({ name, text, length, is_cut: isCut }) => [name, value(text, length, isCut)]);
+      sections.push(section("Exif", table(tags)));
     }
   }
   const where = Object.entries(places ?? {}).flatMap(([name, { path, offset, nbytes: size }]) => [
     [name, el("bdi", { class: "path" }, plain(path))], ["bytes", `${count(offset)} to ${count(offset + size)}`],
   ]);
-  sections.push(section("Where its bytes lie", where.length ? table(where) : table([["store", el("bdi", { class: "path" }, plain(found.store))]])));
+  if (!where.length) where.push(["store", el("bdi", { class: "path" }, plain(found.store))]);
+  sections.push(section("Where its bytes lie", table(where)));
   return sections;
 }

@@ -1,5 +1,5 @@
 // A picture at any zoom: the whole of it, and over that the part that is seen at the resolution of the screen.
-import { api, el, hiddenLayers, noteLayers } from "./app.js";
+import { api, el, explain, hiddenLayers, noteLayers } from "./app.js";
 import { drawLayers } from "./overlay.js";
 
 const LARGEST_ZOOM = 64, REST_MS = 90, WHOLE = 2048, SHARP = 2;
@@ -12,12 +12,14 @@ export class RecordPicture {
     this.part = el("img", { alt: "", draggable: "false", class: "part" });
     this.svg = el("svg", { class: "overlay", "aria-hidden": "true" });
     this.note = el("p", { class: "note", role: "status" });
-    this.root = el("div", { class: "stage", role: "img", "aria-label": "Picture" }, this.whole, this.part, this.svg, this.note);
+    this.root = el("div", { class: "stage", role: "img", "aria-label": "Picture" },
+      this.whole, this.part, this.svg, this.note);
     this.pointers = new Map();
     this.root.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
     this.root.addEventListener("pointerdown", (event) => this.#down(event));
     this.root.addEventListener("pointermove", (event) => this.#move(event));
-    for (const name of ["pointerup", "pointercancel"]) this.root.addEventListener(name, (event) => this.pointers.delete(event.pointerId));
+    const end = (event) => this.pointers.delete(event.pointerId);
+    for (const name of ["pointerup", "pointercancel"]) this.root.addEventListener(name, end);
     this.root.addEventListener("dblclick", () => (this.isFit ? this.actual() : this.fit()));
     this.whole.addEventListener("load", () => this.#came());
     this.whole.addEventListener("error", () => this.#explain());
@@ -103,7 +105,8 @@ export class RecordPicture {
     this.#put(this.whole, 0, 0, this.width, this.height);
     if (this.region) this.#put(this.part, ...this.region);
     this.root.classList.toggle("sharp", this.zoom >= SHARP);
-    this.svg.setAttribute("viewBox", [-this.x, -this.y, clientWidth, clientHeight].map((each) => each / this.zoom).join(" "));
+    const seen = [-this.x, -this.y, clientWidth, clientHeight];
+    this.svg.setAttribute("viewBox", seen.map((each) => each / this.zoom).join(" "));
     drawLayers(this.svg, this.layers, {
       scale: 1 / this.zoom, hidden: hiddenLayers(), names: !hiddenLayers().has("names"), fit: false,
     });
@@ -120,7 +123,7 @@ export class RecordPicture {
   }
 
   #url(query) {
-    const given = Object.entries({ ...query, ...this.window }).filter(([, value]) => value !== undefined && value !== null);
+    const given = Object.entries({ ...query, ...this.window }).filter(([, value]) => value !== undefined);
     return `api/picture/${this.index}?${new URLSearchParams(given)}`;
   }
 
@@ -161,20 +164,17 @@ export class RecordPicture {
   }
 
   async #explain() {
-    const { index } = this;
-    let text = "The picture did not come.";
-    try {
-      const response = await fetch(this.whole.src);
-      if (!response.ok) text = (await response.json()).error;
-    } catch { /* the sentence above says it */ }
-    if (index === this.index) this.note.textContent = text;
+    const { src } = this.whole;
+    const text = await explain(src);
+    if (src === this.whole.src) this.note.textContent = text;
   }
 
   #wheel(event) {
     event.preventDefault();
     const box = this.root.getBoundingClientRect();
     const step = Math.max(-200, Math.min(200, event.deltaY * (event.deltaMode === 1 ? 20 : 1)));
-    this.zoomTo(this.zoom * Math.exp(-step / (event.ctrlKey ? 100 : 350)), event.clientX - box.left, event.clientY - box.top);
+    const factor = Math.exp(-step / (event.ctrlKey ? 100 : 350));
+    this.zoomTo(this.zoom * factor, event.clientX - box.left, event.clientY - box.top);
   }
 
   #down(event) {
@@ -212,7 +212,8 @@ export class RecordPicture {
       return;
     }
     let values;
-    if (this.region && this.isExact && !this.part.hidden && this.part.naturalWidth === this.region[2] - this.region[0]) {
+    const isWhole = this.region && this.part.naturalWidth === this.region[2] - this.region[0];
+    if (isWhole && this.isExact && !this.part.hidden) {
       if (!this.values) {
         const canvas = el("canvas", { width: this.part.naturalWidth, height: this.part.naturalHeight });
         this.values = canvas.getContext("2d", { willReadFrequently: true });
