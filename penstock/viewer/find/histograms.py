@@ -1,0 +1,176 @@
+"""Counts of what the records are: classes, sizes, boxes, look, problems; of those that fit a filter beside all.
+
+Each bar has the condition that means it, so that a page adds it to the filter. Called by :mod:`.routes`. It starts no
+scan: what is not known is not counted, and what nothing is known of is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.sample import Array
+from penstock.viewer.find.columns import FlagColumn, Mask, NumberColumn
+from penstock.viewer.find.finder import Finder
+from penstock.viewer.find.language import Operand, quote
+
+__all__ = ["Bar", "Histogram", "make_histograms"]
+
+_SHOWN: Final = (
+    "problem", "class", "boxes", "area", "score", "width", "height", "aspect", "nbytes", "format", "mode", "brightness",
+    "contrast", "sharpness",
+)  # fmt: skip
+_BY_RATIO: Final = frozenset({"area", "nbytes", "pixels", "sharpness", "aspect"})
+"""Whose bars have edges of equal ratios."""
+
+_BARS: Final = 16
+_CLASS_BARS: Final = 40
+_MOST_FIELDS: Final = 12
+_LARGEST_CLASS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar: its text, how many records (or objects) it has, how many of those that fit, and its condition."""
+
+    label: str
+    count: int
+    matched: int
+    query: str
+    number: int | None = None
+    """Of a class."""
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """The bars of one name; ``more``: how many classes are left out; ``counts``: "records" or "objects"."""
+
+    name: str
+    kind: str
+    counts: str
+    bars: list[Bar] = field(default_factory=list)
+    more: int = 0
+
+
+def make_histograms(finder: Finder, mask: Mask | None) -> list[Histogram]:
+    """The histograms of a collection.
+
+    Parameters
+    ----------
+    finder : Finder
+        Of the collection.
+    mask : ndarray, shape (n,), bool, optional
+        The records that fit the filter; None: all.
+    """
+    names = finder.names()
+    fields = [name for name, each in names.items() if each.about == "a field" and each.kind != "text"]
+    shown: list[str] = [name for name in _SHOWN if name in names]
+    shown += [name for name in fields if name not in {*shown, finder.fields.classes, finder.fields.boxes,
+                                                      finder.fields.scores}][:_MOST_FIELDS]  # fmt: skip
+    made = [_make(finder, name, mask) for name in shown]
+    return [each for each in made if each is not None and each.bars]
+
+
+def _make(finder: Finder, name: str, mask: Mask | None) -> Histogram | None:
+    column = finder.column(Operand(name))
+    if isinstance(column, FlagColumn):
+        return _count_flags(name, column, mask)
+    if not isinstance(column, NumberColumn):
+        return None
+    values, fits = column.values, mask
+    if column.offsets is not None:
+        fits = None if mask is None else np.repeat(mask, np.diff(column.offsets))
+    else:
+        has_value = ~column.missing()
+        values, fits = values[has_value], None if mask is None else mask[has_value]
+    counts = "records" if column.offsets is None else "objects"
+    if not len(values):
+        return None
+    if column.classes or column.is_class:
+        return _count_classes(Histogram(name, "class", counts), column, values, fits)
+    return _count_numbers(Histogram(name, "number", counts), values, fits)
+
+
+def _count_flags(name: str, column: FlagColumn, mask: Mask | None) -> Histogram:
+    histogram = Histogram(name, "flags", "records")
+    for place, each in enumerate(column.names):
+        has = (column.bits & np.uint16(1 << place)) != 0
+        count = int(np.count_nonzero(has))
+        if count:
+            matched = count if mask is None else int(np.count_nonzero(has & mask))
+            histogram.bars.append(Bar(each, count, matched, f"{name} = {each}"))
+    return histogram
+
+
+def _count_classes(
+    histogram: Histogram, column: NumberColumn, values: NDArray[np.int64], fits: Mask | None
+) -> Histogram:
+    is_class = (values >= 0) & (values <= _LARGEST_CLASS)
+    values, fits = values[is_class], None if fits is None else fits[is_class]
+    counts = np.bincount(values)
+    matched = counts if fits is None else np.bincount(values[fits], minlength=len(counts))
+    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+    histogram = Histogram(histogram.name, histogram.kind, histogram.counts, more=max(0, len(order) - _CLASS_BARS))
+    for number in order[:_CLASS_BARS].tolist():
+        is_named = 0 <= number < len(column.classes)
+        text = column.classes[number] if is_named else str(number)
+        query = f"{quote(histogram.name)} = {quote(text)}"
+        histogram.bars.append(Bar(text[:200], int(counts[number]), int(matched[number]), query, number))
+    return histogram
+
+
+def _count_numbers(histogram: Histogram, values: NDArray[np.float64], fits: Mask | None) -> Histogram | None:
+    is_finite = np.isfinite(values)
+    values, fits = values[is_finite], None if fits is None else fits[is_finite]
+    if not len(values):
+        return None
+    edges = _choose_edges(values, by_ratio=histogram.name in _BY_RATIO)
+    # Bar i holds values from edges[i], included, to edges[i + 1], excluded, as the condition says.
+    places = np.searchsorted(edges, values, side="right") - 1
+    counts = np.bincount(places, minlength=len(edges) - 1)
+    matched = counts if fits is None else np.bincount(places[fits], minlength=len(edges) - 1)
+    is_whole = values.dtype.kind in "iu"
+    name = quote(histogram.name)
+    for low, high, count, fit in zip(edges[:-1], edges[1:], counts.tolist(), matched.tolist(), strict=False):
+        if is_whole and high - low == 1:
+            label, query = _write(low), f"{name} = {_write(low)}"
+        else:
+            label, query = f"{_write(low)} to {_write(high)}", f"{name} >= {_write(low)} and {name} < {_write(high)}"
+        histogram.bars.append(Bar(label, count, fit, query))
+    return histogram
+
+
+def _choose_edges(values: Array, *, by_ratio: bool) -> NDArray[np.float64]:
+    """Round edges of at most 16 bars over all values: for each the smallest is below, the last above all."""
+    low, high = float(values.min()), float(values.max())
+    if by_ratio and low > 0 and high / low > 8:
+        steps = [base * 10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+                 for base in (1, 2, 5)]  # fmt: skip
+        inner = [each for each in steps if low < each <= high]
+        first = max((each for each in steps if each <= low), default=low)
+        if len(inner) >= _BARS:
+            inner = inner[:: -(-len(inner) // (_BARS - 1))]
+        last = next((each for each in steps if each > high), high * 2)
+        return np.array([first, *inner, last])
+    span = max(high - low, 0.0)
+    step = _round_up(span / _BARS) if span else 1.0
+    if values.dtype.kind in "iu":
+        step = max(1.0, math.ceil(step))
+    first = math.floor(low / step)
+    count = math.floor(high / step) - first + 2
+    return (first + np.arange(count, dtype=np.float64)) * step
+
+
+def _round_up(step: float) -> float:
+    """The next of 1, 2, 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(step))
+    return next(base * power for base in (1, 2, 5, 10) if base * power >= step)
+
+
+def _write(number: float) -> str:
+    """A number as it is read back."""
+    return str(int(number)) if float(number).is_integer() and abs(number) < 1e15 else f"{number:.6g}"
