@@ -68,7 +68,8 @@ def make_histograms(finder: Finder, mask: Mask | None) -> list[Histogram]:
     """
     names = finder.names()
     fields = [name for name, each in names.items() if each.about == "a field" and each.kind != "text"]
-    shown: list[str] = [name for name in _SHOWN if name in names]
+    absent = {"boxes", "area"} if not finder.fields.boxes else set()
+    shown: list[str] = [name for name in _SHOWN if name in names and name not in absent]
     shown += [name for name in fields if name not in {*shown, finder.fields.classes, finder.fields.boxes,
                                                       finder.fields.scores}][:_MOST_FIELDS]  # fmt: skip
     made = [_make(finder, name, mask) for name in shown]
