@@ -1,10 +1,10 @@
-// The panel at the left: the filter, its suggestions, the order, the scan; the counts are drawn by find-counts.js.
+// The panel at the left: the filter, its suggestions, the order, the scan; the counts are drawn by find_counts.js.
 //
 // The filter is `q` in the address and the order `sort`; everything else follows from them. After new facts of the
 // scan the document gets the event "facts", so that what shows filtered records asks again.
 import { action, api, app, el, on, panel, set } from "./app.js";
-import { drawCounts } from "./find-counts.js";
-import { makeField } from "./find-field.js";
+import { drawCounts } from "./find_counts.js";
+import { makeField } from "./find_field.js";
 
 const POLL_MS = 1200;  // or four times as long as the last answer took
 const number = new Intl.NumberFormat("en");
