@@ -18,7 +18,7 @@ HOSTILE = "<img src=x onerror=alert(1)>\u202e&\"'"
 
 @pytest.fixture
 def url(tmp_path: Path, viewer_url: Callable[..., str]) -> str:
-    """The viewer of twelve pictures of three classes, one of them hostile; two are equal, one is tiny."""
+    """The viewer of twelve pictures of three classes, one of them hostile; two are alike, one is tiny."""
     records = []
     for number in range(12):
         file = io.BytesIO()
@@ -34,7 +34,7 @@ def url(tmp_path: Path, viewer_url: Callable[..., str]) -> str:
 
 
 def test_a_filter_is_typed_clicked_and_shared(page: Page, url: str) -> None:
-    """What is typed is in the address and in the counts; a bar adds to it; back takes it away; a link shows the same."""
+    """What is typed is in the address; a bar adds to it, and back takes it away; a link shows the same."""
     page.goto(url)
     count, field = page.locator(".find-count"), page.get_by_role("combobox", name="Filter")
     expect(count).to_have_text("12 records")
@@ -95,10 +95,12 @@ def test_problems_duplicates_and_orders(page: Page, url: str) -> None:
     expect(page.locator(".find-count")).to_have_text("1 of 12 records")
     expect(tiny).to_have_attribute("aria-pressed", "true")
     tiny.press("Enter")
+    expect(page.get_by_role("button", name="problem near-duplicate: 2 records")).to_be_visible()
     field = page.get_by_role("combobox", name="Filter")
     field.fill("duplicate")
     field.press("Enter")
     expect(page.locator(".find-count")).to_have_text("2 of 12 records")
+    expect(page.locator(".grid-page .found")).to_have_text("2 of 12 records")
     field.fill("")
     field.press("Enter")
     expect(page.locator(".find-count")).to_have_text("12 records")
@@ -133,3 +135,23 @@ def test_the_panel_looks_right(page: Page, url: str, screenshot: Callable[[str],
     page.get_by_role("combobox", name="Filter").fill("label = cut")
     expect(page.get_by_role("alert")).to_contain_text("did you mean")
     screenshot("find-error")
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.get_by_role("button", name="Filters").click()
+    page.get_by_role("combobox", name="Filter").fill("label = ")
+    expect(page.locator("#find-suggestions li").first).to_be_visible()
+    screenshot("find-narrow")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_rows_follow_the_scan(page: Page, tmp_path: Path, viewer_url: Callable[..., str]) -> None:
+    """A filter of pixels, opened by a link, shows its records when they are measured, without a reload."""
+    folder = tmp_path / "photos"
+    (folder / "a").mkdir(parents=True)
+    Image.new("L", (8, 8), 200).save(tmp_path / "light.png")
+    for number in range(2099):  # with the last one more than what is scanned without being asked for
+        (folder / "a" / f"{number:04}.png").hardlink_to(tmp_path / "light.png")
+    Image.new("L", (8, 8), 9).save(folder / "a" / "2099.png")
+    page.goto(f"{viewer_url(folder)}#q=brightness+%3C+10")
+
+    expect(page.locator(".find-count")).to_have_text("1 of 2,100 records", timeout=60_000)
+    expect(page.locator(".grid-page .found")).to_have_text("1 of 2,100 records")

@@ -21,7 +21,7 @@ from penstock.stores.base import Indices, Store
 from penstock.viewer.browse.collection import Collection
 from penstock.viewer.find import scanning
 from penstock.viewer.find.duplicates import group_duplicates
-from penstock.viewer.find.finder import Finder
+from penstock.viewer.find.finder import MEASURED, Finder
 from penstock.viewer.find.histograms import make_histograms
 from penstock.viewer.find.measuring import PIXELS, measure
 from penstock.viewer.find.order import find_mask, list_order
@@ -357,3 +357,10 @@ def test_requests_of_the_panel(ask: Callable[..., Any], tmp_path: Path) -> None:
     rows = asker.json("api/rows?q=label+%3D+cats&sort=-nbytes")
     assert rows["total"] == 6
     assert asker.request("api/rows?q=label+%3D")[0] == 400
+
+
+def test_the_page_names_what_filters_compare() -> None:
+    """Each measured name and each problem is in the how-to."""
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "find-records.md").read_text(encoding="utf-8")
+
+    assert [name for name in (*MEASURED, *PROBLEMS) if f"`{name}`" not in page] == []

@@ -79,7 +79,10 @@ def make_histograms(finder: Finder, mask: Mask | None) -> list[Histogram]:
 def _make(finder: Finder, name: str, mask: Mask | None) -> Histogram | None:
     column = finder.column(Operand(name))
     if isinstance(column, FlagColumn):
-        return _count_flags(name, column, mask)
+        histogram = _count_flags(name, column, mask)
+        if not finder.scan.progress()["running"]:  # or groups would be made again and again
+            histogram.bars.extend(_count_duplicates(finder.duplicates() > 0, mask))
+        return histogram
     if not isinstance(column, NumberColumn):
         return None
     values, fits = column.values, mask
@@ -105,6 +108,12 @@ def _count_flags(name: str, column: FlagColumn, mask: Mask | None) -> Histogram:
             matched = count if mask is None else int(np.count_nonzero(has & mask))
             histogram.bars.append(Bar(each, count, matched, f"{name} = {each}"))
     return histogram
+
+
+def _count_duplicates(is_duplicate: Mask, mask: Mask | None) -> list[Bar]:
+    count = int(np.count_nonzero(is_duplicate))
+    matched = count if mask is None else int(np.count_nonzero(is_duplicate & mask))
+    return [Bar("near-duplicate", count, matched, "duplicate")] if count else []
 
 
 def _count_classes(

@@ -2,12 +2,11 @@
 //
 // The filter is `q` in the address and the order `sort`; everything else follows from them. After new facts of the
 // scan the document gets the event "facts", so that what shows filtered records asks again.
-import { action, api, app, el, on, panel, set } from "./app.js";
+import { action, api, app, count, el, on, panel, set } from "./app.js";
 import { drawCounts } from "./find_counts.js";
 import { makeField } from "./find_field.js";
 
 const POLL_MS = 1200;  // or four times as long as the last answer took
-const number = new Intl.NumberFormat("en");
 const ORDERS = [["", "as stored"], ["key", "key"], ["random", "random"]];
 
 let names = [], parts = {}, asked = null, timer = 0, latest = null, unseen = false, wait = POLL_MS;
@@ -20,24 +19,20 @@ function mount(root) {
     scan: el("div", { class: "find-scan" }), counts: el("div", { class: "find-counts" }),
   };
   parts.order.addEventListener("change", chooseOrder);
-  const narrow = matchMedia("(max-width: 640px)").matches;
   root.append(el("section", { class: "find", "aria-label": "Find" },
     field.root, parts.count,
     el("div", { class: "find-row" }, el("label", { for: "find-order" }, "Sort by"), parts.order, parts.direction),
-    el("details", { class: "find-more", open: !narrow },
-      el("summary", {}, "Counts and problems"), parts.scan, parts.counts)));
-  for (const key of ["f", "/"]) action({ id: `find-${key}`, key, title: "Filter", run: () => reveal(field) });
+    parts.scan, parts.counts));
+  action({
+    id: "find", group: "Grid", key: ["f", "/"], title: "Filter", run: () => field.focus(),
+    when: () => app.state.view === "grid" && app.state.index === undefined,
+  });
   on((state, before) => {
     field.show(state.q ?? "");
     if (state.q !== before.q || state.sort !== before.sort || !latest) refresh();
     showOrder();
   });
   loadNames();
-}
-
-function reveal(field) {
-  for (let each = field.root; each; each = each.parentElement) if (each.hidden) each.hidden = false;
-  field.focus();
 }
 
 async function loadNames() {
@@ -100,8 +95,10 @@ async function refresh() {
   const { q = "", sort = "" } = app.state;
   try {
     const checked = await api("find/check", { q, sort }, { quiet: true, signal: request.signal });
-    if (!checked.ok && checked.in === "sort") parts.field.fail({ error: `sort: ${checked.error}`, at: null });
-    else parts.field.fail(checked.ok ? null : checked);
+    if (parts.field.text() === q.trim()) {
+      const isOfSort = !checked.ok && checked.in === "sort";
+      parts.field.fail(isOfSort ? { error: `Sort by ${sort}: ${checked.error}`, at: null } : checked.ok ? null : checked);
+    }
     const found = await api("find/histograms", checked.ok ? { q, sort } : {}, { signal: request.signal, quiet: true });
     latest = { ...found, level: checked.level, ok: checked.ok };
   } catch (error) {
@@ -146,10 +143,10 @@ async function control(what) {
 function draw() {
   const { total, matched, ok, level, running, headers, pixels } = latest;
   const scanned = level === 2 ? pixels : headers;
-  const partial = ok && level > 0 && scanned < total ? `, of ${number.format(scanned)} scanned` : "";
+  const partial = ok && level > 0 && scanned < total ? `, of ${count(scanned)} scanned` : "";
   const noun = total === 1 ? "record" : "records";
-  parts.count.textContent = !ok ? "" : !app.state.q ? `${number.format(total)} ${noun}`
-    : `${number.format(matched)} of ${number.format(total)} ${noun}${partial}`;
+  parts.count.textContent = !ok ? "" : !app.state.q ? `${count(total)} ${noun}`
+    : `${count(matched)} of ${count(total)} ${noun}${partial}`;
   drawScan({ total, running, headers, pixels });
   drawCounts(parts.counts, latest, { about: parts.about ?? {}, q: app.state.q ?? "" });
 }
@@ -164,7 +161,7 @@ function drawScan({ total, running, headers, pixels }) {
       el("span", {}, `${share} % scanned`), button("stop", "Stop"));
   } else if (pixels < total) {
     const left = total - pixels, noun = left === 1 ? "record" : "records";
-    parts.scan.replaceChildren(button("pixels", `Scan ${pixels ? "the other " : ""}${number.format(left)} ${noun}`),
+    parts.scan.replaceChildren(button("pixels", `Scan ${pixels ? "the other " : ""}${count(left)} ${noun}`),
       el("span", {}, "for unreadable pictures, near-duplicates, brightness and sharpness"));
   } else {
     parts.scan.replaceChildren();

@@ -1,10 +1,10 @@
 // Counts of the records that fit beside all: problems as chips, classes as rows, numbers as bars. Each is a button that
 // adds its condition to the filter, or takes it out again; with shift or ctrl it is added to others of its name.
-import { app, classColor, el, set } from "./app.js";
+import { app, classColor, count, el, plain, set } from "./app.js";
 
 const FEW = 8;
 const OPEN = new Set(["class", "label", "boxes", "width", "format"]);
-const number = new Intl.NumberFormat("en");
+const PLAIN = new Set(["format", "mode"]);
 const TITLES = { nbytes: "bytes of the picture", boxes: "boxes per picture", area: "area of boxes" };
 
 const opened = new Map(), whole = new Set();
@@ -78,16 +78,17 @@ function drawSection(histogram, content) {
   return el("details", {
     class: "find-section", open: isOpen, "data-name": histogram.name,
     ontoggle: (event) => opened.set(histogram.name, event.target.open),
-  }, el("summary", {}, TITLES[histogram.name] ?? histogram.name, noun), content);
+  }, el("summary", {}, TITLES[histogram.name] ?? plain(histogram.name), noun), content);
 }
 
 function makeButton(histogram, bar, attributes, q, ...children) {
   const noun = histogram.counts === "objects" ? "objects" : "records";
-  const counted = bar.matched === bar.count ? number.format(bar.count)
-    : `${number.format(bar.matched)} of ${number.format(bar.count)}`;
+  const counted = bar.matched === bar.count ? count(bar.count)
+    : `${count(bar.matched)} of ${count(bar.count)}`;
   return el("button", {
     type: "button", "data-query": bar.query, "aria-pressed": String(hasCondition(q, bar.query)),
-    "aria-label": `${histogram.name} ${bar.label}: ${counted} ${noun}`, title: `${bar.label}: ${counted}`,
+    "aria-label": `${plain(histogram.name)} ${plain(bar.label)}: ${counted} ${noun}`,
+    title: `${plain(bar.label)}: ${counted}`,
     onclick: (event) => toggle(event, histogram, bar), ...attributes,
   }, ...children);
 }
@@ -95,25 +96,26 @@ function makeButton(histogram, bar, attributes, q, ...children) {
 function drawChips(histogram, { about, q }) {
   const chips = histogram.bars.map((bar) => makeButton(histogram, bar, {
     class: "find-chip", title: about[bar.label] ?? "",
-  }, q, bar.label, el("b", {}, number.format(bar.matched))));
+  }, q, bar.label, el("b", {}, count(bar.matched))));
   return el("div", { class: "find-chips", role: "group", "aria-label": "Problems" }, chips);
 }
 
 function drawRows(histogram, { q, redraw }) {
   const most = Math.max(...histogram.bars.map((bar) => bar.count));
+  const color = ({ number }) => PLAIN.has(histogram.name) ? "" : `;background:${classColor(number)}`;
   const isWhole = whole.has(histogram.name);
   const shown = isWhole ? histogram.bars
     : histogram.bars.filter((bar, place) => place < FEW || hasCondition(q, bar.query));
   const rows = shown.map((bar) => el("li", {}, makeButton(histogram, bar, { class: "find-class" }, q,
     el("i", { style: `width:${(100 * bar.count) / most}%` }), el("i", {
-      class: "find-matched", style: `width:${(100 * bar.matched) / most}%;background:${classColor(bar.number)}`,
-    }), el("span", {}, bar.label), el("b", {}, number.format(bar.matched)))));
+      class: "find-matched", style: `width:${(100 * bar.matched) / most}%${color(bar)}`,
+    }), el("span", {}, plain(bar.label)), el("b", {}, count(bar.matched)))));
   const rest = histogram.bars.length - shown.length;
   const more = rest || isWhole ? el("button", {
     type: "button", class: "find-link", "data-query": `more ${histogram.name}`,
     onclick: () => { if (!whole.delete(histogram.name)) whole.add(histogram.name); redraw(); },
   }, isWhole ? "Show fewer" : `Show ${rest} more`) : null;
-  const hidden = isWhole && histogram.more ? el("p", {}, `${number.format(histogram.more)} more are not shown`) : null;
+  const hidden = isWhole && histogram.more ? el("p", {}, `${count(histogram.more)} more are not shown`) : null;
   return [el("ul", { class: "find-classes" }, rows), hidden, more];
 }
 
@@ -121,7 +123,7 @@ function drawRows(histogram, { q, redraw }) {
 function drawBars(histogram, { q }) {
   const most = Math.max(...histogram.bars.map((bar) => bar.count));
   const pressed = histogram.bars.findIndex((bar) => hasCondition(q, bar.query));
-  const height = (count) => count ? Math.max(3, (100 * count) / most) : 0;
+  const height = (bars) => bars ? Math.max(3, (100 * bars) / most) : 0;
   const buttons = histogram.bars.map((bar, place) => makeButton(histogram, bar, {
     class: "find-bar", tabindex: place === Math.max(pressed, 0) ? 0 : -1,
   }, q, el("i", { style: `height:${height(bar.count)}%` }),

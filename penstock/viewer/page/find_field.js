@@ -1,5 +1,5 @@
 // The field in which a filter is written: suggestions of names and classes, and where an error is.
-import { el } from "./app.js";
+import { el, plain } from "./app.js";
 
 const WAIT_MS = 300;
 const MOST_SHOWN = 12;
@@ -52,7 +52,7 @@ export function makeField({ names, apply }) {
     list.replaceChildren(...found.map((each, place) => el("li", {
       id: `find-suggestion-${place}`, role: "option", "aria-selected": "false",
       onmousedown: (event) => { event.preventDefault(); take(place); },
-    }, el("b", {}, each.text), el("span", {}, each.about))));
+    }, el("b", {}, plain(each.text)), el("span", {}, each.about))));
     list.hidden = !found.length;
     input.setAttribute("aria-expanded", String(found.length > 0));
   }
