@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageFilter
 
+import penstock as ps
 from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import Indices, Store
 from penstock.viewer.browse.collection import Collection
@@ -26,6 +27,7 @@ from penstock.viewer.find.histograms import make_histograms
 from penstock.viewer.find.measuring import PIXELS, measure
 from penstock.viewer.find.order import find_mask, list_order
 from penstock.viewer.find.problems import PROBLEMS
+from tests.conformance.store_makers import MAKERS, write_images
 from tests.pack.images import make_photos
 
 BOX: Final[list[list[float]]] = [[2, 2, 20, 20]]
@@ -364,3 +366,46 @@ def test_the_page_names_what_filters_compare() -> None:
     page = (Path(__file__).parents[2] / "docs" / "howto" / "find-records.md").read_text(encoding="utf-8")
 
     assert [name for name in (*MEASURED, *PROBLEMS) if f"`{name}`" not in page] == []
+
+
+def test_what_takes_long_is_read_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists of many records are read for a filter, and for counts that are asked for; not when the panel is shown."""
+    rows = Rows(make_cases())
+    finder, whole = Finder(Collection(rows)), make_histograms(Finder(Collection(rows)), None)
+    monkeypatch.setattr("penstock.viewer.find.fields._FEW", 0)
+    with monkeypatch.context() as without:
+        without.setattr(Rows, "ragged_column", None)
+        shown = make_histograms(finder, None)
+    asked = make_histograms(finder, None, ["boxes", "area"])
+
+    assert [(each.name, each.is_deferred) for each in shown] == [("boxes", True), ("area", True)]
+    assert asked == [each for each in whole if each.name in {"boxes", "area"}]
+    assert make_histograms(finder, None) == whole
+
+
+QUICK: Final = frozenset({"files", "lmdb", "hdf5", "tar", "recordio"})
+KINDS: Final = [each if each in QUICK else pytest.param(each, marks=pytest.mark.slow) for each in MAKERS]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_records_of_every_kind_of_store_are_found(kind: str, tmp_path: Path) -> None:
+    """Any store is filtered by what its pictures are measured for, by key, and by class where it has one."""
+    maker = MAKERS[kind]
+    if maker.needs:
+        pytest.importorskip(maker.needs)
+    write_images(tmp_path / "photos")
+    with ps.open(maker.make(tmp_path), **maker.options) as store:
+        finder = scanned(store)
+        images: list[Any] = [Collection(store).annotated(index).image for index in range(len(store))]
+        widths = [
+            image.shape[1] if isinstance(image, np.ndarray) else Image.open(io.BytesIO(image)).width for image in images
+        ]
+        order = list_order(finder, "", "-.width")
+        found = list_order(finder, "problem = tiny and .width > 12 and not duplicate and key ~ *", "")
+        histograms = make_histograms(finder, None)
+
+    assert order is not None
+    assert found is not None
+    assert [widths[index] for index in order.tolist()] == sorted(widths, reverse=True)
+    assert found.tolist() == [index for index, width in enumerate(widths) if width > 12]
+    assert {"problem", "width", "format"} <= {each.name for each in histograms}

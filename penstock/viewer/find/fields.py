@@ -5,8 +5,8 @@ Called by :mod:`.finder`. No picture is read, where the kind of store has its sm
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +22,11 @@ from penstock.viewer.find.columns import FilterColumn, Mask, NumberColumn, TextC
 __all__ = ["BoxFacts", "FieldColumns"]
 
 _NUMBERS: Final = frozenset({"label", "int", "float"})
+_FEW: Final = 50_000
+"""Records whose lists are read without being asked for: of more, that takes seconds."""
+
+_KEPT_NBYTES: Final = 48_000_000
+"""Texts of a field are kept up to this size, else read again for each filter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +106,10 @@ class FieldColumns:
             if "score" in name.lower() and (each.kind == "float" or (_is_list(each) and "float" in each.kind))
         )  # fmt: skip
         self.texts = tuple(name for name, each in fields.items() if each.kind == "text")
-        self._make_numbers = functools.lru_cache(maxsize=64)(self._numbers)
-        self.box_facts = functools.lru_cache(maxsize=1)(self._box_facts)
+        self._lock = threading.RLock()
+        self._made: dict[str, NumberColumn] = {}
+        self._boxes: BoxFacts | None = None
+        self._kept: dict[str, tuple[bytes, NDArray[np.int64]]] = {}
 
     def kind(self, name: str) -> str | None:
         """What a field is for filters: "number", "class", "count", "text"; None if it cannot be compared."""
@@ -134,8 +141,19 @@ class FieldColumns:
         if path is not None:
             return TextColumn(lambda: self._iter_path(*path), count)
         if self._store.schema[name].kind in {"text", "json"}:
-            return TextColumn(lambda: self._store._iter_values(name), count)  # noqa: SLF001  # it keeps nothing
-        return self._make_numbers(name)
+            return TextColumn(lambda: self._iter_texts(name), count)
+        with self._lock:
+            if name not in self._made:
+                self._made[name] = self._numbers(name)
+            return self._made[name]
+
+    def is_quick(self, name: str) -> bool:
+        """Whether the numbers of a field are there at once: they are no lists, were read before, or are few."""
+        if name == self.boxes and self._boxes is not None:
+            return True
+        field = self._store.schema.fields.get(name)
+        is_list = field is not None and field.array is not None
+        return not is_list or name in self._made or len(self._store) <= _FEW
 
     def _numbers(self, name: str) -> NumberColumn:
         field = self._store.schema[name]
@@ -155,11 +173,38 @@ class FieldColumns:
             return NumberColumn(_as_number(ragged.values), ragged.offsets, field.classes)
         return NumberColumn(np.diff(ragged.offsets))
 
-    def _box_facts(self) -> BoxFacts:
-        """Those of :attr:`boxes`; of no boxes without such a field."""
-        if self.boxes:
-            return BoxFacts.of(self._store.ragged_column(self.boxes))
-        return BoxFacts.of(Ragged(np.zeros((0, 4), np.float32), np.zeros(len(self._store) + 1, np.int64)))
+    def box_facts(self, *, if_quick: bool = False) -> BoxFacts:
+        """Those of :attr:`boxes`; of no boxes without such a field, and with ``if_quick`` where they take long."""
+        if not self.boxes or (if_quick and not self.is_quick(self.boxes)):
+            return BoxFacts.of(Ragged(np.zeros((0, 4), np.float32), np.zeros(len(self._store) + 1, np.int64)))
+        with self._lock:
+            if self._boxes is None:
+                self._boxes = BoxFacts.of(self._store.ragged_column(self.boxes))
+            return self._boxes
+
+    def _iter_texts(self, name: str) -> Iterable[object]:
+        """The values of a field of text or JSON; texts are kept, if they are few enough."""
+        values = self._store._iter_values(name)  # noqa: SLF001  # it keeps nothing, and reads no pictures
+        if self._store.schema[name].kind == "json":
+            return values
+        return self._iter_kept(*self._kept[name]) if name in self._kept else self._keep(name, values)
+
+    def _keep(self, name: str, values: Iterable[object]) -> Iterator[object]:
+        nbytes, parts, ends = 0, [], [0]
+        for value in values:
+            yield value
+            if nbytes <= _KEPT_NBYTES:
+                parts.append(b"\xff" if value is None else str(value).encode("utf-8", "surrogatepass"))
+                nbytes += len(parts[-1])
+                ends.append(nbytes)
+        if nbytes <= _KEPT_NBYTES:
+            self._kept[name] = (b"".join(parts), np.array(ends))
+
+    def _iter_kept(self, joined: bytes, ends: NDArray[np.int64]) -> Iterator[object]:
+        begin = 0
+        for end in ends[1:].tolist():
+            part, begin = joined[begin:end], end
+            yield None if part == b"\xff" else part.decode("utf-8", "surrogatepass")
 
     def _split_path(self, name: str) -> tuple[str, list[str]] | None:
         """The field of JSON and the names inside it that a name with dots means."""

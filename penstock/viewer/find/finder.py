@@ -232,7 +232,7 @@ class Finder:
         """The values of a name of :data:`MEASURED`."""
         facts = self.scan.facts
         special: dict[str, Callable[[], FilterColumn]] = {
-            "pixels": self._pixels, "aspect": self._aspect, "problem": self._problems,
+            "pixels": self._pixels, "aspect": self._aspect, "problem": self.problems,
             "boxes": lambda: NumberColumn(self.fields.box_facts().counts),
             "area": lambda: NumberColumn(self.fields.box_facts().areas, self.fields.box_facts().offsets),
             "keypoints": lambda: self._of_field(self.fields.keypoints, 0),
@@ -268,12 +268,22 @@ class Finder:
         width, height = self.sizes().T
         return NumberColumn(np.where(height > 0, width / np.maximum(height, 1), np.nan))
 
-    def _problems(self) -> FilterColumn:
-        boxes = self.fields.box_facts()
-        empty = boxes.counts == 0 if self.fields.boxes else np.zeros(self.total, np.bool_)
+    def problems(self, *, if_quick: bool = False) -> FlagColumn:
+        """The problems of all records; with ``if_quick`` without those of boxes, where reading these takes long."""
+        boxes = self.fields.box_facts(if_quick=if_quick)
+        empty = np.zeros(self.total, np.bool_)
+        if self.fields.boxes and (not if_quick or self.fields.is_quick(self.fields.boxes)):
+            empty = boxes.counts == 0
         if self.fields.classes and self._store.schema[self.fields.classes].kind == "label":
             empty = empty | self.fields.column(self.fields.classes).missing()
         return FlagColumn(find_problems(self.scan.facts, self.sizes(), boxes, empty=empty), [*PROBLEMS])
+
+    def is_quick(self, name: str) -> bool:
+        """Whether the values of a name are there at once, as far as they are known."""
+        fields = self.fields
+        of = {"class": fields.classes, "label": fields.classes, "score": fields.scores, "keypoints": fields.keypoints}
+        of |= {"area": fields.boxes, "boxes": fields.boxes}
+        return fields.is_quick(name if fields.kind(name) is not None else of.get(name, ""))
 
     def duplicates(self) -> NDArray[np.int32]:
         """The group of near-duplicates of each record, (n,); 0: it is alone, or was not measured."""

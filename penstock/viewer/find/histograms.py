@@ -7,6 +7,7 @@ scan: what is not known is not counted, and what nothing is known of is left out
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -54,9 +55,11 @@ class Histogram:
     counts: str
     bars: list[Bar] = field(default_factory=list)
     more: int = 0
+    is_deferred: bool = False
+    """Whether it is made only when it is asked for, since its values take long to read."""
 
 
-def make_histograms(finder: Finder, mask: Mask | None) -> list[Histogram]:
+def make_histograms(finder: Finder, mask: Mask | None, asked: Collection[str] = ()) -> list[Histogram]:
     """The histograms of a collection.
 
     Parameters
@@ -65,6 +68,8 @@ def make_histograms(finder: Finder, mask: Mask | None) -> list[Histogram]:
         Of the collection.
     mask : ndarray, shape (n,), bool, optional
         The records that fit the filter; None: all.
+    asked : collection of str
+        Names whose histograms are made even if reading their values takes long.
     """
     names = finder.names()
     fields = [name for name, each in names.items() if each.about == "a field" and each.kind != "text"]
@@ -72,12 +77,16 @@ def make_histograms(finder: Finder, mask: Mask | None) -> list[Histogram]:
     shown: list[str] = [name for name in _SHOWN if name in names and name not in absent]
     shown += [name for name in fields if name not in {*shown, finder.fields.classes, finder.fields.boxes,
                                                       finder.fields.scores}][:_MOST_FIELDS]  # fmt: skip
-    made = [_make(finder, name, mask) for name in shown]
-    return [each for each in made if each is not None and each.bars]
+    made = [
+        _make(finder, name, mask) if name in asked or finder.is_quick(name)
+        else Histogram(name, names[name].kind, "objects", is_deferred=True)
+        for name in shown
+    ]  # fmt: skip
+    return [each for each in made if each is not None and (each.bars or each.is_deferred)]
 
 
 def _make(finder: Finder, name: str, mask: Mask | None) -> Histogram | None:
-    column = finder.column(Operand(name))
+    column = finder.problems(if_quick=True) if name == "problem" else finder.column(Operand(name))
     if isinstance(column, FlagColumn):
         histogram = _count_flags(name, column, mask)
         if not finder.scan.progress()["running"]:  # or groups would be made again and again

@@ -76,7 +76,7 @@ def show_histograms(request: Request) -> Response:
     matched = session_of(request).collection.total if mask is None else int(np.count_nonzero(mask))
     return answer({
         "total": session_of(request).collection.total, "matched": matched, **finder.scan.progress(),
-        "histograms": make_histograms(finder, mask),
+        "histograms": make_histograms(finder, mask, request.query_params.getlist("asked")),
     })  # fmt: skip
 
 

@@ -10,6 +10,7 @@ const POLL_MS = 1200;  // or four times as long as the last answer took
 const ORDERS = [["", "as stored"], ["key", "key"], ["random", "random"]];
 
 let names = [], parts = {}, asked = null, timer = 0, latest = null, unseen = false, wait = POLL_MS;
+const wanted = [];  // counts that are made only when they are asked for
 
 function mount(root) {
   const field = makeField({ names: () => names, apply });
@@ -99,7 +100,9 @@ async function refresh() {
       const isOfSort = !checked.ok && checked.in === "sort";
       parts.field.fail(isOfSort ? { error: `Sort by ${sort}: ${checked.error}`, at: null } : checked.ok ? null : checked);
     }
-    const found = await api("find/histograms", checked.ok ? { q, sort } : {}, { signal: request.signal, quiet: true });
+    const query = new URLSearchParams(checked.ok ? { q, sort } : {});
+    for (const name of wanted) query.append("asked", name);
+    const found = await api(`find/histograms?${query}`, {}, { signal: request.signal, quiet: true });
     latest = { ...found, level: checked.level, ok: checked.ok };
   } catch (error) {
     if (error.name === "AbortError") return;
@@ -148,7 +151,9 @@ function draw() {
   parts.count.textContent = !ok ? "" : !app.state.q ? `${count(total)} ${noun}`
     : `${count(matched)} of ${count(total)} ${noun}${partial}`;
   drawScan({ total, running, headers, pixels });
-  drawCounts(parts.counts, latest, { about: parts.about ?? {}, q: app.state.q ?? "" });
+  drawCounts(parts.counts, latest, {
+    about: parts.about ?? {}, q: app.state.q ?? "", ask: (name) => { wanted.push(name); refresh(); },
+  });
 }
 
 function drawScan({ total, running, headers, pixels }) {
