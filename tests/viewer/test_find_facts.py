@@ -21,9 +21,11 @@ from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import Indices, Store
 from penstock.viewer.browse.collection import Collection
 from penstock.viewer.find import scanning
+from penstock.viewer.find.columns import NumberColumn
 from penstock.viewer.find.duplicates import group_duplicates
 from penstock.viewer.find.finder import MEASURED, Finder
-from penstock.viewer.find.histograms import make_histograms
+from penstock.viewer.find.histograms import Histogram, count_numbers, make_histograms
+from penstock.viewer.find.language import Operand
 from penstock.viewer.find.measuring import PIXELS, measure
 from penstock.viewer.find.order import find_mask, list_order
 from penstock.viewer.find.problems import PROBLEMS
@@ -66,6 +68,7 @@ def make_cases() -> dict[str, Row]:
         "unreadable": (b"\xff\xd8\xff\xe0 no picture", BOX),
         "unreadable-png": (save(scene(4), "PNG")[:200], BOX),
         "unreadable-text": (b"<html>not found</html>", BOX),
+        "unreadable-kind": (b"8BPS" + bytes(60), BOX),
         "repaired": (whole[: len(whole) * 2 // 3], BOX),
         "exif-turned": (save(scene(5), exif=turned()), BOX),
         "exif-turned-tall-box": (save(scene(6), exif=turned()), [[0, 0, 64, 96]]),
@@ -163,9 +166,10 @@ def test_each_problem_is_found_where_it_is(cases: Finder, name: str) -> None:
         ("boxes > 1", ["box-outside-before", "box-degenerate"]),
         ("area > 6000 and not exif_turned", ["fine-box-at-edge"]),
         ("area = 0", ["box-degenerate"]),
-        ("width is missing", ["unreadable", "unreadable-text"]),
-        ("brightness is missing", ["unreadable", "unreadable-png", "unreadable-text"]),
-        ("unread and nbytes < 200", ["unreadable", "unreadable-text"]),
+        ("width is missing", ["unreadable", "unreadable-text", "unreadable-kind"]),
+        ("format = unsupported", ["unreadable-kind"]),
+        ("brightness is missing", ["unreadable", "unreadable-png", "unreadable-text", "unreadable-kind"]),
+        ("unread and nbytes < 200", ["unreadable", "unreadable-text", "unreadable-kind"]),
         ("bit_depth = 8 and key ~ fine-p*", ["fine-png"]),
         ("class = 3 or score > 0 or keypoints or masks", []),
     ],
@@ -287,6 +291,27 @@ def test_bars_mean_their_conditions(cases: Finder) -> None:
         if histogram.name == "boxes":
             assert sum(bar.count for bar in histogram.bars) == len(make_cases())
     assert {"problem", "boxes", "area", "width", "height", "nbytes", "format", "mode", "brightness"} <= seen
+
+
+@given(
+    st.lists(st.integers(-10, 10) | st.integers(-(10**9), 10**9), min_size=1, max_size=60),
+    st.sampled_from(["x", "area"]),
+    st.sampled_from(["int64", "uint8", "float32", "float64"]),
+    st.sampled_from([1, 10, 16]),
+)
+def test_bars_hold_every_number_once(numbers: list[int], name: str, dtype: str, divisor: int) -> None:
+    """Whatever the numbers are, each is in one bar, the one whose condition it fits."""
+    values = (np.array(numbers) / divisor).astype(dtype)
+
+    made = count_numbers(Histogram(name, "number", "records"), values, None)
+
+    assert made is not None
+    assert sum(bar.count for bar in made.bars) == len(numbers)
+    column = NumberColumn(values)
+    for bar in made.bars:
+        tests = [part.split() for part in bar.query.split(" and ")]
+        fits = np.all([column.test(sign, Operand(text)) for _, sign, text in tests], axis=0)  # type: ignore[arg-type]
+        assert fits.sum() == bar.count, bar
 
 
 def test_a_scan_stops_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:

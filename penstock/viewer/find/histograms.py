@@ -19,7 +19,7 @@ from penstock.viewer.find.columns import FlagColumn, Mask, NumberColumn
 from penstock.viewer.find.finder import Finder
 from penstock.viewer.find.language import Operand, quote
 
-__all__ = ["Bar", "Histogram", "make_histograms"]
+__all__ = ["Bar", "Histogram", "count_numbers", "make_histograms"]
 
 _SHOWN: Final = (
     "problem", "class", "boxes", "area", "score", "width", "height", "aspect", "nbytes", "format", "mode", "brightness",
@@ -105,7 +105,7 @@ def _make(finder: Finder, name: str, mask: Mask | None) -> Histogram | None:
         return None
     if column.classes or column.is_class:
         return _count_classes(Histogram(name, "class", counts), column, values, fits)
-    return _count_numbers(Histogram(name, "number", counts), values, fits)
+    return count_numbers(Histogram(name, "number", counts), values, fits)
 
 
 def _count_flags(name: str, column: FlagColumn, mask: Mask | None) -> Histogram:
@@ -142,29 +142,40 @@ def _count_classes(
     return histogram
 
 
-def _count_numbers(histogram: Histogram, values: NDArray[np.float64], fits: Mask | None) -> Histogram | None:
+def count_numbers(histogram: Histogram, values: Array, fits: Mask | None) -> Histogram | None:
+    """Add the bars of some numbers, of which those of ``fits`` fit the filter; None if none of them is finite."""
     is_finite = np.isfinite(values)
     values, fits = values[is_finite], None if fits is None else fits[is_finite]
     if not len(values):
         return None
-    edges = _choose_edges(values, by_ratio=histogram.name in _BY_RATIO)
+    chosen = _choose_edges(values, by_ratio=histogram.name in _BY_RATIO)
+    edges = np.unique([float(_write(edge)) for edge in chosen.tolist()])  # as the conditions have them
+    edges = edges.astype(values.dtype) if values.dtype.kind == "f" else edges
     # Bar i holds values from edges[i], included, to edges[i + 1], excluded, as the condition says.
     places = np.searchsorted(edges, values, side="right") - 1
     counts = np.bincount(places, minlength=len(edges) - 1)
     matched = counts if fits is None else np.bincount(places[fits], minlength=len(edges) - 1)
     is_whole = values.dtype.kind in "iu"
     name = quote(histogram.name)
-    for low, high, count, fit in zip(edges[:-1], edges[1:], counts.tolist(), matched.tolist(), strict=False):
-        if is_whole and high - low == 1:
-            label, query = _write(low), f"{name} = {_write(low)}"
+    for low, high, count, fit in zip(edges[:-1], edges[1:], counts.tolist(), matched.tolist(), strict=True):
+        begin, end = _write(low), _write(high)
+        if low == -math.inf:
+            label, query = f"below {end}", f"{name} < {end}"
+        elif high == math.inf:
+            label, query = f"{begin} and more", f"{name} >= {begin}"
+        elif is_whole and high - low == 1:
+            label, query = begin, f"{name} = {begin}"
         else:
-            label, query = f"{_write(low)} to {_write(high)}", f"{name} >= {_write(low)} and {name} < {_write(high)}"
+            label, query = f"{begin} to {end}", f"{name} >= {begin} and {name} < {end}"
         histogram.bars.append(Bar(label, count, fit, query))
     return histogram
 
 
 def _choose_edges(values: Array, *, by_ratio: bool) -> NDArray[np.float64]:
-    """Round edges of at most 16 bars over all values: for each the smallest is below, the last above all."""
+    """Round edges of some 16 bars: the first is not above any value, the last above all.
+
+    Where few values are far from the others, the first or the last bar has all of them: its edge is infinite.
+    """
     low, high = float(values.min()), float(values.max())
     if by_ratio and low > 0 and high / low > 8:
         steps = [base * 10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
@@ -175,6 +186,11 @@ def _choose_edges(values: Array, *, by_ratio: bool) -> NDArray[np.float64]:
             inner = inner[:: -(-len(inner) // (_BARS - 1))]
         last = next((each for each in steps if each > high), high * 2)
         return np.array([first, *inner, last])
+    inner_low, inner_high = np.quantile(values, (0.01, 0.99)).tolist()
+    if high - low > 3 * (inner_high - inner_low) > 0:
+        edges = _choose_edges(values[(values >= inner_low) & (values <= inner_high)], by_ratio=False)
+        before, after = [-math.inf] * (low < edges[0]), [math.inf] * (high >= edges[-1])
+        return np.array([*before, *edges, *after])
     span = max(high - low, 0.0)
     step = _round_up(span / _BARS) if span else 1.0
     if values.dtype.kind in "iu":

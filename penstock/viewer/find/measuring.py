@@ -110,10 +110,9 @@ def measure(image: Blob | Array | None, level: int, masks: int = 0) -> Facts:
         form = sniff(encoded[:32])
         width, height = (int(side) for side in sizes([encoded])[0])
         orientation = int(read_orientations([encoded], MAX_PIXELS)[0])
-    except (UnsupportedImageError, ImageTooLargeError):
-        return facts._replace(format=FORMATS.index("unsupported"))
-    except DecodeError:
-        return facts._replace(broken=UNREADABLE)
+    except DecodeError as error:
+        is_image = isinstance(error, UnsupportedImageError | ImageTooLargeError)
+        return facts._replace(broken=UNREADABLE, format=FORMATS.index("unsupported" if is_image else ""))
     mode, depth = _read_mode(encoded, form)
     facts = facts._replace(
         format=FORMATS.index(form), mode=MODES.index(mode), bit_depth=depth, orientation=orientation,
@@ -157,8 +156,6 @@ def _measure_look(encoded: bytes, facts: Facts) -> Facts:
     scale = next((each for each in (8, 4, 2) if longest >= each * _LONG_SIDE and shortest >= each * 9), 1)
     try:
         gray = decode(encoded, scale=scale, mode="L")
-    except (UnsupportedImageError, ImageTooLargeError):
-        return facts
     except DecodeError:
         try:
             gray = decode(encoded, scale=scale, mode="L", on_truncated="repair")

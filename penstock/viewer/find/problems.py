@@ -16,7 +16,7 @@ from penstock.viewer.find.measuring import REPAIRED, UNREADABLE
 __all__ = ["PROBLEMS", "find_outliers", "find_problems"]
 
 PROBLEMS: Final[Mapping[str, str]] = {
-    "unreadable": "the picture cannot be read or decoded",
+    "unreadable": "the picture cannot be read or decoded; also one that is too large or not supported",
     "repaired": "the picture is truncated or damaged, and is decoded as far as possible",
     "exif-turned": "the Exif orientation of the picture is not 1",
     "tiny": "a side is below 32 pixels",

@@ -141,7 +141,8 @@ function drawBars(histogram, { q }) {
     buttons.forEach((each, place) => each.setAttribute("tabindex", place === at ? 0 : -1));
     buttons[at].focus();
   };
-  const first = histogram.bars[0].label.split(" to ")[0], last = histogram.bars.at(-1).label.split(" to ").at(-1);
+  const first = histogram.bars[0].label.split(" to ")[0];
+  const last = histogram.bars.at(-1).label.split(" to ").at(-1).replace(" and more", " …");
   return [
     el("div", { class: "find-bars", role: "group", "aria-label": histogram.name, onkeydown: move }, buttons),
     el("div", { class: "find-axis", "aria-hidden": "true" }, el("span", {}, first), el("span", {}, last)),
