@@ -21,10 +21,10 @@ from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import Indices, Store
 from penstock.viewer.browse.collection import Collection
 from penstock.viewer.find import scanning
-from penstock.viewer.find.columns import NumberColumn
+from penstock.viewer.find.columns import FilterNumbers
 from penstock.viewer.find.duplicates import group_duplicates
 from penstock.viewer.find.finder import MEASURED, Finder
-from penstock.viewer.find.histograms import Histogram, count_numbers, make_histograms
+from penstock.viewer.find.histograms import BarChart, count_numbers, make_histograms
 from penstock.viewer.find.language import Operand
 from penstock.viewer.find.measuring import PIXELS, measure
 from penstock.viewer.find.order import find_mask, list_order
@@ -303,11 +303,11 @@ def test_bars_hold_every_number_once(numbers: list[int], name: str, dtype: str, 
     """Whatever the numbers are, each is in one bar, the one whose condition it fits."""
     values = (np.array(numbers) / divisor).astype(dtype)
 
-    made = count_numbers(Histogram(name, "number", "records"), values, None)
+    made = count_numbers(BarChart(name, "number", "records"), values, None)
 
     assert made is not None
     assert sum(bar.count for bar in made.bars) == len(numbers)
-    column = NumberColumn(values)
+    column = FilterNumbers(values)
     for bar in made.bars:
         tests = [part.split() for part in bar.query.split(" and ")]
         fits = np.all([column.test(sign, Operand(text)) for _, sign, text in tests], axis=0)  # type: ignore[arg-type]

@@ -2,9 +2,9 @@
 
 ::
 
-    NumberColumn   width, nbytes, label (numbers of classes), area (a number for each box of a record)
-    FlagColumn     problem: each record has any of some names
-    TextColumn     key, captions, paths in JSON: read record by record at each comparison, never kept
+    FilterNumbers  width, nbytes, label (numbers of classes), area (a number for each box of a record)
+    FilterFlags    problem: each record has any of some names
+    FilterTexts    key, captions, paths in JSON: read record by record at each comparison, never kept
 
 A comparison gives a mask, (n,), bool. Where a record has several values, one that fits is enough. ``!=`` is the
 negation of ``=``, and a missing value is equal to nothing.
@@ -27,7 +27,16 @@ from numpy.typing import NDArray
 from penstock.sample import Array
 from penstock.viewer.find.language import Operand, Operator, QueryError
 
-__all__ = ["FilterColumn", "FlagColumn", "Mask", "NumberColumn", "TextColumn", "find_near", "match_text", "read_number"]
+__all__ = [
+    "FilterColumn",
+    "FilterFlags",
+    "FilterNumbers",
+    "FilterTexts",
+    "Mask",
+    "find_near",
+    "match_text",
+    "read_number",
+]
 
 Mask = NDArray[np.bool_]
 """Whether each record fits, (n,)."""
@@ -67,7 +76,7 @@ class FilterColumn(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class NumberColumn:
+class FilterNumbers:
     """One number for each record, or any number of them.
 
     Parameters
@@ -153,7 +162,7 @@ class NumberColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class FlagColumn:
+class FilterFlags:
     """Any of some names for each record.
 
     Parameters
@@ -193,7 +202,7 @@ class FlagColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class TextColumn:
+class FilterTexts:
     """Texts, or other values of JSON.
 
     Parameters

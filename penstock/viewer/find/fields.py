@@ -17,7 +17,7 @@ from penstock.ragged import Ragged
 from penstock.sample import Array, Field
 from penstock.stores.base import Store
 from penstock.transforms.targets.field_kinds import guess_kind
-from penstock.viewer.find.columns import FilterColumn, Mask, NumberColumn, TextColumn
+from penstock.viewer.find.columns import FilterColumn, FilterNumbers, FilterTexts, Mask
 
 __all__ = ["BoxFacts", "FieldColumns"]
 
@@ -107,7 +107,7 @@ class FieldColumns:
         )  # fmt: skip
         self.texts = tuple(name for name, each in fields.items() if each.kind == "text")
         self._lock = threading.RLock()
-        self._made: dict[str, NumberColumn] = {}
+        self._made: dict[str, FilterNumbers] = {}
         self._boxes: BoxFacts | None = None
         self._kept: dict[str, tuple[bytes, NDArray[np.int64]]] = {}
 
@@ -136,12 +136,12 @@ class FieldColumns:
         """
         count = len(self._store)
         if name == "key" and name not in self._store.schema:
-            return TextColumn(self._store.keys, count)
+            return FilterTexts(self._store.keys, count)
         path = self._split_path(name)
         if path is not None:
-            return TextColumn(lambda: self._iter_path(*path), count)
+            return FilterTexts(lambda: self._iter_path(*path), count)
         if self._store.schema[name].kind in {"text", "json"}:
-            return TextColumn(lambda: self._iter_texts(name), count)
+            return FilterTexts(lambda: self._iter_texts(name), count)
         with self._lock:
             if name not in self._made:
                 self._made[name] = self._numbers(name)
@@ -155,23 +155,23 @@ class FieldColumns:
         is_list = field is not None and field.array is not None
         return not is_list or name in self._made or len(self._store) <= _FEW
 
-    def _numbers(self, name: str) -> NumberColumn:
+    def _numbers(self, name: str) -> FilterNumbers:
         field = self._store.schema[name]
         if field.array is None:
             values = self._store.column(name)
             is_class = field.kind == "label"
             valid = np.asarray(values != -1) if is_class else None
-            return NumberColumn(values, classes=field.classes, valid=valid, is_class=is_class)
+            return FilterNumbers(values, classes=field.classes, valid=valid, is_class=is_class)
         if name == self.boxes:
-            return NumberColumn(self.box_facts().counts)
+            return FilterNumbers(self.box_facts().counts)
         if field.array.axes[0] is not None:
             column = self._store.column(name)
             offsets = np.arange(len(column) + 1, dtype=np.int64) * column[:1].size
-            return NumberColumn(_as_number(column.reshape(-1)), offsets, field.classes)
+            return FilterNumbers(_as_number(column.reshape(-1)), offsets, field.classes)
         ragged = self._store.ragged_column(name)
         if _is_list(field):
-            return NumberColumn(_as_number(ragged.values), ragged.offsets, field.classes)
-        return NumberColumn(np.diff(ragged.offsets))
+            return FilterNumbers(_as_number(ragged.values), ragged.offsets, field.classes)
+        return FilterNumbers(np.diff(ragged.offsets))
 
     def box_facts(self, *, if_quick: bool = False) -> BoxFacts:
         """Those of :attr:`boxes`; of no boxes without such a field, and with ``if_quick`` where they take long."""

@@ -22,7 +22,15 @@ from numpy.typing import NDArray
 
 from penstock.viewer.browse.collection import Collection
 from penstock.viewer.find import language
-from penstock.viewer.find.columns import FilterColumn, FlagColumn, Mask, NumberColumn, TextColumn, find_near, match_text
+from penstock.viewer.find.columns import (
+    FilterColumn,
+    FilterFlags,
+    FilterNumbers,
+    FilterTexts,
+    Mask,
+    find_near,
+    match_text,
+)
 from penstock.viewer.find.duplicates import group_duplicates
 from penstock.viewer.find.fields import FieldColumns
 from penstock.viewer.find.language import Condition, FieldTest, IsMissing, Operand, QueryError, parse_query
@@ -169,7 +177,7 @@ class Finder:
             found |= self.fields.column(name).test("~", word)
         if self.fields.classes:
             column = self.fields.column(self.fields.classes)
-            assert isinstance(column, NumberColumn), "of numbers"
+            assert isinstance(column, FilterNumbers), "of numbers"
             if any(map(match_text(word), column.classes)):
                 found |= column.test("~", word)
         return found
@@ -195,10 +203,10 @@ class Finder:
         """The column of a name, of no record."""
         kind = self.fields.kind(name) or self._measured[name.removeprefix(".")].kind
         if kind == "text":
-            return TextColumn(tuple, 0)
+            return FilterTexts(tuple, 0)
         if kind == "flags":
-            return FlagColumn(np.zeros(0, np.uint16), [*PROBLEMS])
-        return NumberColumn(np.zeros(0), classes=self.classes(name))
+            return FilterFlags(np.zeros(0, np.uint16), [*PROBLEMS])
+        return FilterNumbers(np.zeros(0), classes=self.classes(name))
 
     def level_of(self, name: Operand) -> int:
         """The level of the scan that a name needs; QueryError if there is no such name."""
@@ -233,26 +241,26 @@ class Finder:
         facts = self.scan.facts
         special: dict[str, Callable[[], FilterColumn]] = {
             "pixels": self._pixels, "aspect": self._aspect, "problem": self.problems,
-            "boxes": lambda: NumberColumn(self.fields.box_facts().counts),
-            "area": lambda: NumberColumn(self.fields.box_facts().areas, self.fields.box_facts().offsets),
+            "boxes": lambda: FilterNumbers(self.fields.box_facts().counts),
+            "area": lambda: FilterNumbers(self.fields.box_facts().areas, self.fields.box_facts().offsets),
             "keypoints": lambda: self._of_field(self.fields.keypoints, 0),
             "class": lambda: self._of_field(self.fields.classes, -1), "label": lambda: self.measured("class"),
             "score": lambda: self._of_field(self.fields.scores, np.nan),
-            "index": lambda: NumberColumn(np.arange(self.total), is_class=True),
-            "format": lambda: NumberColumn(facts["format"], classes=FORMATS, valid=facts["format"] > 0, is_class=True),
-            "mode": lambda: NumberColumn(facts["mode"], classes=MODES, valid=facts["mode"] > 0, is_class=True),
-            "exif_turned": lambda: NumberColumn(np.where(facts["orientation"] > 1, facts["orientation"], 0)),
-            "masks": lambda: NumberColumn(facts["masks"], valid=facts["level"] > 0),
-            "duplicate": lambda: NumberColumn(self.duplicates(), valid=facts["level"] == PIXELS),
-            "outlier": lambda: NumberColumn(find_outliers(facts, self.sizes())),
+            "index": lambda: FilterNumbers(np.arange(self.total), is_class=True),
+            "format": lambda: FilterNumbers(facts["format"], classes=FORMATS, valid=facts["format"] > 0, is_class=True),
+            "mode": lambda: FilterNumbers(facts["mode"], classes=MODES, valid=facts["mode"] > 0, is_class=True),
+            "exif_turned": lambda: FilterNumbers(np.where(facts["orientation"] > 1, facts["orientation"], 0)),
+            "masks": lambda: FilterNumbers(facts["masks"], valid=facts["level"] > 0),
+            "duplicate": lambda: FilterNumbers(self.duplicates(), valid=facts["level"] == PIXELS),
+            "outlier": lambda: FilterNumbers(find_outliers(facts, self.sizes())),
         }  # fmt: skip
         if name in special:
             return special[name]()
         values, is_known = facts[name], facts["level"] > 0
-        return NumberColumn(values, valid=is_known & ~np.isnan(values) if values.dtype.kind == "f" else values > 0)
+        return FilterNumbers(values, valid=is_known & ~np.isnan(values) if values.dtype.kind == "f" else values > 0)
 
     def _of_field(self, name: str, otherwise: float) -> FilterColumn:
-        return self.fields.column(name) if name else NumberColumn(np.full(self.total, otherwise))
+        return self.fields.column(name) if name else FilterNumbers(np.full(self.total, otherwise))
 
     def sizes(self) -> NDArray[np.int64]:
         """Width and height of each picture, (n, 2); 0 where they are not known."""
@@ -262,13 +270,13 @@ class Finder:
 
     def _pixels(self) -> FilterColumn:
         pixels = self.sizes().prod(1)
-        return NumberColumn(pixels, valid=pixels > 0)
+        return FilterNumbers(pixels, valid=pixels > 0)
 
     def _aspect(self) -> FilterColumn:
         width, height = self.sizes().T
-        return NumberColumn(np.where(height > 0, width / np.maximum(height, 1), np.nan))
+        return FilterNumbers(np.where(height > 0, width / np.maximum(height, 1), np.nan))
 
-    def problems(self, *, if_quick: bool = False) -> FlagColumn:
+    def problems(self, *, if_quick: bool = False) -> FilterFlags:
         """The problems of all records; with ``if_quick`` without those of boxes, where reading these takes long."""
         boxes = self.fields.box_facts(if_quick=if_quick)
         empty = np.zeros(self.total, np.bool_)
@@ -276,7 +284,7 @@ class Finder:
             empty = boxes.counts == 0
         if self.fields.classes and self._store.schema[self.fields.classes].kind == "label":
             empty = empty | self.fields.column(self.fields.classes).missing()
-        return FlagColumn(find_problems(self.scan.facts, self.sizes(), boxes, empty=empty), [*PROBLEMS])
+        return FilterFlags(find_problems(self.scan.facts, self.sizes(), boxes, empty=empty), [*PROBLEMS])
 
     def is_quick(self, name: str) -> bool:
         """Whether the values of a name are there at once, as far as they are known."""

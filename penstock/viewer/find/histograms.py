@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.sample import Array
-from penstock.viewer.find.columns import FlagColumn, Mask, NumberColumn
+from penstock.viewer.find.columns import FilterFlags, FilterNumbers, Mask
 from penstock.viewer.find.finder import Finder
 from penstock.viewer.find.language import Operand, quote
 
-__all__ = ["Bar", "Histogram", "count_numbers", "make_histograms"]
+__all__ = ["Bar", "BarChart", "count_numbers", "make_histograms"]
 
 _SHOWN: Final = (
     "problem", "class", "boxes", "area", "score", "width", "height", "aspect", "nbytes", "format", "mode", "brightness",
@@ -47,7 +47,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Histogram:
+class BarChart:
     """The bars of one name; ``more``: how many classes are left out; ``counts``: "records" or "objects"."""
 
     name: str
@@ -59,7 +59,7 @@ class Histogram:
     """Whether it is made only when it is asked for, since its values take long to read."""
 
 
-def make_histograms(finder: Finder, mask: Mask | None, asked: Collection[str] = ()) -> list[Histogram]:
+def make_histograms(finder: Finder, mask: Mask | None, asked: Collection[str] = ()) -> list[BarChart]:
     """The histograms of a collection.
 
     Parameters
@@ -79,20 +79,20 @@ def make_histograms(finder: Finder, mask: Mask | None, asked: Collection[str] = 
                                                       finder.fields.scores}][:_MOST_FIELDS]  # fmt: skip
     made = [
         _make(finder, name, mask) if name in asked or finder.is_quick(name)
-        else Histogram(name, names[name].kind, "objects", is_deferred=True)
+        else BarChart(name, names[name].kind, "objects", is_deferred=True)
         for name in shown
     ]  # fmt: skip
     return [each for each in made if each is not None and (each.bars or each.is_deferred)]
 
 
-def _make(finder: Finder, name: str, mask: Mask | None) -> Histogram | None:
+def _make(finder: Finder, name: str, mask: Mask | None) -> BarChart | None:
     column = finder.problems(if_quick=True) if name == "problem" else finder.column(Operand(name))
-    if isinstance(column, FlagColumn):
+    if isinstance(column, FilterFlags):
         histogram = _count_flags(name, column, mask)
         if not finder.scan.progress()["running"]:  # or groups would be made again and again
             histogram.bars.extend(_count_duplicates(finder.duplicates() > 0, mask))
         return histogram
-    if not isinstance(column, NumberColumn):
+    if not isinstance(column, FilterNumbers):
         return None
     values, fits = column.values, mask
     if column.offsets is not None:
@@ -104,12 +104,12 @@ def _make(finder: Finder, name: str, mask: Mask | None) -> Histogram | None:
     if not len(values):
         return None
     if column.classes or column.is_class:
-        return _count_classes(Histogram(name, "class", counts), column, values, fits)
-    return count_numbers(Histogram(name, "number", counts), values, fits)
+        return _count_classes(BarChart(name, "class", counts), column, values, fits)
+    return count_numbers(BarChart(name, "number", counts), values, fits)
 
 
-def _count_flags(name: str, column: FlagColumn, mask: Mask | None) -> Histogram:
-    histogram = Histogram(name, "flags", "records")
+def _count_flags(name: str, column: FilterFlags, mask: Mask | None) -> BarChart:
+    histogram = BarChart(name, "flags", "records")
     for place, each in enumerate(column.names):
         has = (column.bits & np.uint16(1 << place)) != 0
         count = int(np.count_nonzero(has))
@@ -126,14 +126,14 @@ def _count_duplicates(is_duplicate: Mask, mask: Mask | None) -> list[Bar]:
 
 
 def _count_classes(
-    histogram: Histogram, column: NumberColumn, values: NDArray[np.int64], fits: Mask | None
-) -> Histogram:
+    histogram: BarChart, column: FilterNumbers, values: NDArray[np.int64], fits: Mask | None
+) -> BarChart:
     is_class = (values >= 0) & (values <= _LARGEST_CLASS)
     values, fits = values[is_class], None if fits is None else fits[is_class]
     counts = np.bincount(values)
     matched = counts if fits is None else np.bincount(values[fits], minlength=len(counts))
     order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-    histogram = Histogram(histogram.name, histogram.kind, histogram.counts, more=max(0, len(order) - _CLASS_BARS))
+    histogram = BarChart(histogram.name, histogram.kind, histogram.counts, more=max(0, len(order) - _CLASS_BARS))
     for number in order[:_CLASS_BARS].tolist():
         is_named = 0 <= number < len(column.classes)
         text = column.classes[number] if is_named else str(number)
@@ -142,7 +142,7 @@ def _count_classes(
     return histogram
 
 
-def count_numbers(histogram: Histogram, values: Array, fits: Mask | None) -> Histogram | None:
+def count_numbers(histogram: BarChart, values: Array, fits: Mask | None) -> BarChart | None:
     """Add the bars of some numbers, of which those of ``fits`` fit the filter; None if none of them is finite."""
     is_finite = np.isfinite(values)
     values, fits = values[is_finite], None if fits is None else fits[is_finite]
