@@ -4,7 +4,7 @@
 
     FilterNumbers  width, nbytes, label (numbers of classes), area (a number for each box of a record)
     FilterFlags    problem: each record has any of some names
-    FilterTexts    key, captions, paths in JSON: read record by record at each comparison, never kept
+    FilterTexts    key, captions, paths in JSON: iterated at each comparison
 
 A comparison gives a mask, (n,), bool. Where a record has several values, one that fits is enough. ``!=`` is the
 negation of ``=``, and a missing value is equal to nothing.
