@@ -12,6 +12,7 @@ from PIL import Image
 from playwright.sync_api import Page, expect
 
 import penstock as ps
+from tests.browser.many import ManyStore
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202e&\"'"
 
@@ -155,3 +156,18 @@ def test_rows_follow_the_scan(page: Page, tmp_path: Path, viewer_url: Callable[.
 
     expect(page.locator(".find-count")).to_have_text("1 of 2,100 records", timeout=60_000)
     expect(page.locator(".grid-page .found")).to_have_text("1 of 2,100 records")
+
+
+def test_a_scan_of_a_million_is_stopped(page: Page, viewer_url: Callable[..., str]) -> None:
+    """A large store is scanned when it is asked for; it stops at once, and the filter says of how many it is."""
+    page.goto(viewer_url(ManyStore(1_000_000)))
+    expect(page.get_by_role("button", name="class class 3: 100,000 records")).to_be_visible()
+    page.get_by_role("button", name="Scan 1,000,000 records").press("Enter")
+
+    expect(page.get_by_role("progressbar", name="Scan of all records")).to_be_visible()
+    page.get_by_role("button", name="Stop").press("Enter")
+    expect(page.get_by_role("button", name="Scan the other")).to_be_visible()
+    page.get_by_role("button", name="class class 3: 100,000 records").click()
+    expect(page.locator(".find-count")).to_have_text("100,000 of 1,000,000 records")
+    page.get_by_role("combobox", name="Filter").fill("brightness > 1")
+    expect(page.locator(".find-count")).to_contain_text("scanned")
