@@ -172,7 +172,7 @@ def test_pixels_of_sixteen_bits_are_shown_in_a_window(page: Page, viewer_url: Vi
     """Sliders set the values that are black and white; reset shows them as they are stored."""
     path = tmp_path / "deep.lmdb"
     writer = LmdbWriter(path, Schema({"image": Field("pixels:uint16[*,*,1]")}), "tests", overwrite=True)
-    writer.append(writer.prepare("deep", {"image": np.arange(1000, 41000, 10, np.uint16).reshape(50, 80, 1)}))
+    writer.append(writer.prepare("deep", {"image": np.arange(1000, 41000, 10, dtype=np.uint16).reshape(50, 80, 1)}))
     writer.finish()
     writer.close()
     open_record(page, viewer_url(path))
@@ -187,6 +187,16 @@ def test_pixels_of_sixteen_bits_are_shown_in_a_window(page: Page, viewer_url: Vi
 
     window = next(each for each in asked if "high" in each)
     assert float(window["high"][0]) - float(window["low"][0]) == pytest.approx(2000, abs=50)
+
+
+def test_one_channel_is_shown(page: Page, viewer_url: ViewerUrl, large: Path) -> None:
+    """As gray, until all are chosen."""
+    open_record(page, viewer_url(large))
+    page.keyboard.press("w")
+    page.get_by_label("Channel").select_option("2")
+    wait_until(page, "() => document.querySelector('.stage img').src.includes('channel=2')")
+    page.get_by_label("Channel").select_option("all")
+    wait_until(page, "() => !document.querySelector('.stage img').src.includes('channel')")
 
 
 def test_a_phone_shows_a_record(page: Page, viewer_url: ViewerUrl, large: Path) -> None:

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native
+from penstock.sample import Blob
 from penstock.transforms.decoding.jpeg_markers import count_scans, is_cut, iterate_segments
 
-__all__ = ["JpegStructure", "describe_jpeg", "estimate_quality"]
+__all__ = ["JpegStructure", "describe_jpeg", "describe_seek_table", "estimate_quality"]
 
 _MAX_SCANS: Final = 1000
 _DQT: Final = 0xDB
@@ -74,7 +75,7 @@ class JpegStructure:
 def describe_jpeg(jpeg: bytes) -> JpegStructure:
     """The structure of a file that begins as a JPEG does."""
     try:
-        facts: dict[str, Any] = _native.inspect(jpeg)
+        facts = _native.inspect(jpeg)
     except (_native.CorruptError, _native.UnsupportedError) as error:
         facts = {"native": False, "reason": str(error)}
     quality, is_standard = estimate_quality(jpeg)
@@ -91,6 +92,14 @@ def describe_jpeg(jpeg: bytes) -> JpegStructure:
         is_truncated=is_cut(jpeg),
         decoder="native" if facts.get("native") else str(facts.get("reason", "")),
     )
+
+
+def describe_seek_table(jpeg: Blob, table: bytes | None) -> str | None:
+    """The kind of a seek table, and how many of the places it holds where decoding can begin; None without one."""
+    if table is None:
+        return None
+    found = _native.inspect_index(jpeg, table)
+    return "damaged, or of another image" if found is None else f"{found[0]}, {found[1]:,} of {found[2]:,} places"
 
 
 def estimate_quality(jpeg: bytes) -> tuple[int | None, bool]:

@@ -7,6 +7,7 @@ import { GridScroll } from "./grid_scroll.js";
 import { picks } from "./picks.js";
 
 const SMALLEST = 64, LARGEST = 512, USUAL = 144;
+const LAYERS_MS = 150;
 const LAYER_KEYS = { b: "boxes", k: "keypoints", s: "masks", t: "tracks", n: "names" };
 let grid = null;
 
@@ -123,7 +124,8 @@ class Grid {
   }
 
   fill(cell, position) {
-    const row = position === null ? undefined : this.rows.at(position);
+    // Without a filter the index is known before the rest of the record: its picture need not wait for that.
+    const row = position === null ? undefined : this.rows.at(position) ?? (this.rows.isWhole ? { index: position } : undefined);
     const { thumbnails, layers, picks: { active } } = this;
     fillCell(cell, position, row, { thumbnails, layers, side: this.scroll.side, active });
     if (position !== null) drawCell(cell, layers, this.scroll.side);
@@ -143,7 +145,11 @@ class Grid {
   }
 
   moved(isJump) {
-    if (!isJump) return;
+    if (!isJump) {
+      this.rows.want(this.scroll.first, this.scroll.last);
+      this.wantLayers(LAYERS_MS);
+      return;
+    }
     this.thumbnails.hold();
     this.bubble.hidden = false;
     this.bubble.textContent = count(this.scroll.first);
@@ -159,19 +165,20 @@ class Grid {
     if (String(at ?? "") !== (app.state.at ?? "") && app.state.view === "grid" && !this.toStart) set({ at }, { replace: true });
   }
 
-  wantLayers() {
-    clearTimeout(this.later);
+  wantLayers(delay = 30) {
+    if (this.later) return;
     this.later = setTimeout(() => {
+      this.later = 0;
       const known = knownLayers();
       const hidden = hiddenLayers();
       if (known.length && known.every(({ id }) => hidden.has(id))) return;
       const seen = [];
       for (let position = this.scroll.first; position <= this.scroll.last; position++) {
-        const index = this.rows.at(position)?.index;
+        const index = this.rows.index(position);
         if (index !== undefined) seen.push(index);
       }
       this.layers.want(seen);
-    }, 60);
+    }, delay);
   }
 
   mark() {

@@ -7,6 +7,7 @@ import "./find.js";
 
 let shown = null, unmount = null;
 const narrow = matchMedia("(max-width: 760px)");
+const wide = matchMedia("(min-width: 1180px)");
 const SIDES = { left: "[", right: "]" };
 
 /** Whether a key belongs to what has the focus: a letter to a text field, an arrow to a slider, Enter to a button. */
@@ -49,13 +50,17 @@ function setUpSides() {
     button.addEventListener("click", () => showSide(side));
     action({ id: `side-${side}`, group: "Everywhere", key, title: `Show or hide: ${button.textContent}`,
       when: () => app.state.view === "grid" && app.state.index === undefined, run: () => showSide(side) });
-    showSide(side, !narrow.matches);
   }
-  narrow.addEventListener("change", () => Object.keys(SIDES).forEach((side) => showSide(side, !narrow.matches)));
+  const adapt = () => { showSide("left", !narrow.matches); showSide("right", wide.matches); };
+  for (const query of [narrow, wide]) query.addEventListener("change", adapt);
+  adapt();
   document.getElementById("page").addEventListener("pointerdown", () => {
     if (narrow.matches) Object.keys(SIDES).forEach((side) => showSide(side, false));
   });
 }
+
+/** Go to a page; the grid shows its records, not the one that was open. */
+function go(id) { set(id === "grid" ? { view: id, index: null } : { view: id }); }
 
 function showPage(state) {
   const page = app.pages.get(hasPage(state.view) ? state.view : "grid");
@@ -88,13 +93,11 @@ async function start() {
   if (pages.length > 1) {
     document.getElementById("pages").append(...pages.map((page) => el("a", {
       href: `#view=${page.id}`, "data-id": page.id, title: page.key ? `${page.title} (${page.key})` : page.title,
-      onclick: (event) => { event.preventDefault(); set({ view: page.id }); },
+      onclick: (event) => { event.preventDefault(); go(page.id); },
     }, page.title)));
   }
   for (const page of pages) {
-    if (page.key) {
-      action({ id: `page-${page.id}`, group: "Pages", key: page.key, title: page.title, run: () => set({ view: page.id }) });
-    }
+    if (page.key) action({ id: `page-${page.id}`, group: "Pages", key: page.key, title: page.title, run: () => go(page.id) });
   }
   setUpSides();
   on((state, before) => { if (state !== before) showPage(state); });
