@@ -4,6 +4,7 @@ import "./grid.js";
 import "./record.js";
 import "./model.js";
 import "./keys.js";
+import "./find.js";
 
 let shown = null, unmount = null;
 const narrow = matchMedia("(max-width: 760px)");
