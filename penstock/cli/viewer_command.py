@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import webbrowser
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,6 +21,15 @@ def view(
     *,
     port: Annotated[int, typer.Option(help="The port to listen on; by default a free one.")] = 0,
     browser: Annotated[bool, typer.Option(help="Open the browser.")] = True,
+    compare: Annotated[
+        str | None, typer.Option(metavar="STORE", help="Another store to compare with, record by record.")
+    ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Predictions of a model: COCO's results (.json), or a table with key, label and score."
+        ),
+    ] = None,
     classes: ClassesOption = None,
     layout: LayoutOption = None,
     option: StoreOptions = None,
@@ -27,7 +37,10 @@ def view(
     """Look at STORE in a browser: a server on this machine, which only this machine can reach; Ctrl-C ends it."""
     from penstock.viewer.server.serving import view as start
 
-    with open_store(store, classes, layout, option) as opened, start(opened, port=port) as viewer:
+    with (
+        open_store(store, classes, layout, option) as opened,
+        start(opened, compare=compare, predictions=predictions, port=port) as viewer,
+    ):
         print_line(viewer.url)
         if browser:
             webbrowser.open(viewer.url)

@@ -14,18 +14,30 @@ from penstock import stores
 from penstock.registry import require
 from penstock.stores.base import Store
 from penstock.viewer.browse.collection import Collection
+from penstock.viewer.compare.sets import add_to_session
 from penstock.viewer.session import Session
 
 __all__ = ["Viewer", "view"]
 
 
-def view(store: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Store, *, port: int = 0) -> Viewer:
+def view(
+    store: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Store,
+    *,
+    compare: str | os.PathLike[str] | Store | None = None,
+    predictions: str | os.PathLike[str] | None = None,
+    port: int = 0,
+) -> Viewer:
     """Show a store in a browser, or as the result of a notebook's cell.
 
     Parameters
     ----------
     store : str, path, sequence of paths, or Store
         A path is opened, and closed with the viewer.
+    compare : str, path or Store, optional
+        Another store, or a later version of this one: records are compared by their keys.
+    predictions : str or path, optional
+        A file of predictions of a model: COCO's results (``.json``), or a table (``.csv``, ``.jsonl``, ``.parquet``)
+        with the columns ``key``, ``label`` and ``score``, or ``key`` and a probability for each class.
     port : int
         To listen on; 0: a free one.
 
@@ -40,12 +52,20 @@ def view(store: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Stor
         If Starlette or uvicorn is absent: ``pip install penstock-data[view]``.
     StoreError
         If the store cannot be opened.
+    ArgumentError
+        If the file of predictions is wrong, or has none for the records of the store.
     """
     for name in ("starlette", "uvicorn"):
         require(name, extra="view", purpose="to view a store")
     owns = not isinstance(store, Store)
     opened = store if isinstance(store, Store) else stores.open(store)
-    return Viewer(Session(Collection(opened, owns_store=owns)), port=port)
+    session = Session(Collection(opened, owns_store=owns))
+    try:
+        add_to_session(session, compare, predictions)
+        return Viewer(session, port=port)
+    except BaseException:
+        session.close()
+        raise
 
 
 class Viewer:
