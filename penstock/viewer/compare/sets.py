@@ -34,14 +34,14 @@ def add_to_session(
     ArgumentError
         If the file of predictions is wrong.
     """
-    if compare is not None:
-        owns = not isinstance(compare, Store)
-        other = compare if isinstance(compare, Store) else stores.open(compare)
-        session.parts["compare"] = TwoStores(session.collection, Collection(other, owns_store=owns))
     if predictions is not None:
         found = Predictions(session.collection, Path(predictions))
         session.parts["predictions"] = found
         session.layer_sources.append(found)
+    if compare is not None:
+        owns = not isinstance(compare, Store)
+        other = compare if isinstance(compare, Store) else stores.open(compare)
+        session.parts["compare"] = TwoStores(session.collection, Collection(other, owns_store=owns))
 
 
 def find_set(session: Session, name: str) -> NDArray[np.int64]:
