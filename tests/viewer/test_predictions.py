@@ -274,3 +274,14 @@ def test_a_threshold_gives_what_the_remaining_predictions_give() -> None:
     assert set(found.kinds.tolist()) <= {
         matching.CORRECT, matching.WRONG_CLASS, matching.DUPLICATE, matching.SPURIOUS, matching.MISSED
     }  # fmt: skip
+
+
+def test_a_set_is_an_order_of_the_grid(detected: Path, tmp_path: Path, ask: Callable[..., Any]) -> None:
+    """Its records only, the most confident first; and picked as a whole."""
+    asker = ask(detected, predictions=write(tmp_path / "r.json", RESULTS))
+
+    rows = asker.json(f"api/rows?sort={quote('set:false-positives@0.5,0.3')}")
+    assert (rows["total"], [row["index"] for row in rows["rows"]]) == (2, [2, 0])
+    assert asker.request(f"api/picks/matching?sort={quote('set:missed@0.5,0.3')}")[2] == b"\x02"
+    status, _, body = asker.request("api/rows?sort=set:odd")
+    assert (status, "there is no set 'odd' in this viewer" in body.decode()) == (400, True)

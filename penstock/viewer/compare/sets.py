@@ -1,4 +1,4 @@
-"""What a session is compared with, and the sets of records that this gives: the parameter ``set`` of the grid."""
+"""What a session is compared with, and the sets of records that this gives: ``sort=set:NAME`` of the grid."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.viewer.compare.predictions import Predictions
 from penstock.viewer.compare.two_stores import KINDS_OF_PAIRS, TwoStores
 from penstock.viewer.session import Session
 
-__all__ = ["add_to_session", "find_set"]
+__all__ = ["add_to_session", "find_set", "order_by_set"]
 
 _OF_OTHER_STORE: Final = "added"
 
@@ -68,3 +68,9 @@ def find_set(session: Session, name: str) -> NDArray[np.int64]:
         compared.start()
         return compared.find(name)[0]
     raise ArgumentError(f"there is no set {name!r:.100} in this viewer")
+
+
+def order_by_set(session: Session, name: str, matching: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """The records of a set, in its order; of these those that match a filter, if there is one."""
+    found = find_set(session, name)
+    return found if matching is None else found[np.isin(found, matching)]

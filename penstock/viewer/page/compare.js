@@ -84,7 +84,7 @@ function mount(root) {
       el("span", { class: "quiet" }, rows.length ? `${count(start() + 1)} to ${count(last)} of ${count(total)}` : ""),
       ...(total > PAGE ? [turn("Previous", start() - PAGE, !start()), turn("Next", start() + PAGE, last >= total)] : []),
       ...(kind !== "added" && total ? [el("button", {
-        type: "button", class: "quiet", onclick: () => set({ view: "grid", set: kind, index: null }),
+        type: "button", class: "quiet", onclick: () => set({ view: "grid", sort: `set:${kind}`, index: null }),
       }, "All in the grid")] : []));
     drawPair();
   }

@@ -84,8 +84,8 @@ export const picks = {
   clear() { held().fill(0); size = 0; changed(); },
   /** All records of the filter, beside those that are picked. */
   async pickMatching() {
-    const { q, set } = app.state;
-    const response = await fetch(`api/picks/matching?${new URLSearchParams({ q: q ?? "", set: set ?? "" })}`);
+    const { q, sort } = app.state;
+    const response = await fetch(`api/picks/matching?${new URLSearchParams({ q: q ?? "", sort: sort ?? "" })}`);
     if (!response.ok) {
       say((await response.json()).error, true);
       return;

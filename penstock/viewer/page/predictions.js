@@ -175,7 +175,7 @@ function mount(root) {
       const img = el("img", { src: `api/thumb/${row.index}?side=256`, alt: "", loading: "lazy" });
       img.addEventListener("error", () => img.replaceWith(el("span", { class: "quiet" }, "no picture")));
       return { row, svg, item: el("li", {}, el("a", {
-        href: `#view=grid&index=${row.index}`, onclick: (event) => { event.preventDefault(); set({ view: "grid", set: name, index: row.index }); },
+        href: `#view=grid&index=${row.index}`, onclick: (event) => { event.preventDefault(); set({ view: "grid", sort: `set:${name}`, index: row.index }); },
       }, el("div", { class: "shot" }, img, svg), el("span", {}, words(row)), el("bdi", { class: "quiet" }, plain(row.key ?? row.index).slice(-60)))) };
     });
     const last = start + page.rows.length;
@@ -184,7 +184,7 @@ function mount(root) {
       el("div", { class: "predictions-bar" }, el("h2", {}, titleOf(name, summary.classes)),
         el("span", { class: "quiet", role: "status" }, total ? `${count(start + 1)} to ${count(last)} of ${count(total)} records, most confident first` : "no records"),
         turn("Back", ",", -1, !start), turn("On", ".", 1, last >= total),
-        total ? el("button", { type: "button", onclick: () => set({ view: "grid", set: name, index: null }) }, "All in the grid") : ""),
+        total ? el("button", { type: "button", onclick: () => set({ view: "grid", sort: `set:${name}`, index: null }) }, "All in the grid") : ""),
       el("ol", {}, ...items.map(({ item }) => item)));
     if (!items.length) return;
     const layers = await api("layers", { indices: items.map(({ row }) => row.index).join(",") }, { quiet: true }).catch(() => ({}));
@@ -227,10 +227,11 @@ action({ id: "predictions-back", key: ",", title: "Previous records", run: () =>
 panel({
   id: "set", side: "left", mount(root) {
     const section = el("section", { class: "predictions-set", "aria-label": "Set of records" });
-    const show = ({ set: name }) => {
+    const show = ({ sort = "" }) => {
+      const name = sort.startsWith("set:") ? sort.slice(4) : "";
       section.hidden = !name;
-      section.replaceChildren(el("p", {}, `Only: ${plain(name ?? "").replace("@", " at IoU, score ")}`),
-        el("button", { type: "button", onclick: () => set({ set: null }) }, "Show all"));
+      section.replaceChildren(el("p", {}, `Only: ${plain(name).replace("@", " at IoU, score ")}`),
+        el("button", { type: "button", onclick: () => set({ sort: null }) }, "Show all"));
     };
     if (!app.session.features.some((name) => name === "predictions" || name === "compare")) return;
     root.append(section);

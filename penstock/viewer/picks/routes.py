@@ -34,9 +34,9 @@ Indices = NDArray[np.int64]
 
 
 def send_matching(request: Request) -> Response:
-    """The records that match ``q``, as bits; with ``set`` those of a set."""
+    """The records that match ``q``, as bits; ``sort`` may name a set."""
     session = session_of(request)
-    order = find_order(session, request.query_params.get("q", ""), "")
+    order = find_order(session, *(request.query_params.get(name, "") for name in ("q", "sort")))
     is_matching = np.ones(session.collection.total, bool)
     if order is not None:
         is_matching[:] = False
