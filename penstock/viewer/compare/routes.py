@@ -89,7 +89,15 @@ def show_thumbnail(request: Request) -> Response:
     return Response(content, media_type="image/webp", headers={"Cache-Control": "private, max-age=3600"})
 
 
+def show_layers(request: Request) -> Response:
+    """The annotations of record ``indices`` of the second store, as those of ``api/layers``."""
+    side = _comparison_of(request).after
+    index = read_int(request, "indices", 0, 0, max(0, side.total - 1))
+    return answer({str(index): side.layers(index)})
+
+
 ROUTES = [
+    Route("/api/compare/layers", show_layers),
     Route("/api/compare/summary", show_summary),
     Route("/api/compare/list", list_pairs),
     Route("/api/compare/pair", show_pair),

@@ -1,5 +1,6 @@
 // Two stores side by side: how many records are new, gone, changed, relabelled; each pair, and what differs in words.
 import { action, api, app, count, el, on, plain, register, set } from "./app.js";
+import { drawLayers } from "./overlay.js";
 
 const KINDS = {
   changed: "Changed", relabelled: "Relabelled", removed: "Only before", added: "Only after",
@@ -10,7 +11,7 @@ const EXPLAINED = {
   removed: "removed: the second store lacks the key", added: "added: the first store lacks the key",
   unreadable: "a record of either store cannot be read", unchanged: "all fields are equal",
 };
-const PAGE = 100, POLL_MS = 700;
+const PAGE = 100, POLL_MS = 700, PREDICTED = new Set(["boxes", "keypoints", "masks"].map((name) => `predicted-${name}`));
 
 function mount(root) {
   const head = el("header", { class: "compare-head" });
@@ -89,6 +90,21 @@ function mount(root) {
     drawPair();
   }
 
+  /** A record of a store, with its annotations over it. */
+  function drawPicture(title, key, index, path) {
+    const caption = el("figcaption", {}, title, index === null ? "" : el("span", { class: "quiet" }, ` record ${count(index)}`));
+    if (index === null) return el("figure", {}, caption, el("p", { class: "quiet" }, "not there"));
+    const img = el("img", { src: `api/${path}thumb/${index}?side=512`, alt: `${title}: ${plain(key).slice(0, 300)}` });
+    const svg = el("svg", { class: "overlay", "aria-hidden": "true" });
+    const shot = el("div", { class: "compare-shot" }, img, svg);
+    img.addEventListener("error", () => shot.replaceWith(el("p", { class: "quiet" }, "There is no picture to show.")));
+    api(`${path}layers`, { indices: index }, { quiet: true }).then((found) => {
+      const held = found[index];
+      if (held?.layers) drawLayers(svg, held, { scale: Math.max(held.width, held.height) / 460, hidden: PREDICTED });
+    }).catch(() => {});
+    return el("figure", {}, caption, shot);
+  }
+
   async function drawPair() {
     const row = rows[state().at - start()];
     const name = row ? `${row.before} ${row.after}` : "";
@@ -98,14 +114,8 @@ function mount(root) {
       pair.replaceChildren();
       return;
     }
-    const picture = (title, index, path) => el("figure", {},
-      el("figcaption", {}, title, index === null ? "" : el("span", { class: "quiet" }, ` record ${count(index)}`)),
-      index === null ? el("p", { class: "quiet" }, "not there") : el("img", { src: `api/${path}/${index}?side=512`, alt: `${title}: ${plain(row.key)}` }));
     const figures = el("div", { class: "compare-figures" },
-      picture("Before", row.before, "thumb"), picture("After", row.after, "compare/thumb"));
-    for (const img of figures.querySelectorAll("img")) {
-      img.addEventListener("error", () => img.replaceWith(el("p", { class: "quiet" }, "There is no picture to show.")));
-    }
+      drawPicture("Before", row.key, row.before, ""), drawPicture("After", row.key, row.after, "compare/"));
     const open = row.before === null ? "" : el("button", { type: "button", onclick: () => set({ view: "grid", index: row.before }) }, "Open");
     pair.replaceChildren(el("h2", {}, el("bdi", {}, plain(row.key).slice(0, 300)), open), figures);
     if (row.before === null || row.after === null) return;
@@ -117,7 +127,7 @@ function mount(root) {
       return;
     }
     if (shown !== name) return;
-    const cell = (text) => el("td", {}, el("div", { class: "compare-value" }, plain(text)));
+    const cell = (text) => el("td", {}, el("div", { class: "compare-value" }, text.split("\n").map(plain).join("\n")));
     pair.append(el("div", { class: "compare-scroll", tabindex: 0, role: "region", "aria-label": "Fields" }, el("table", {},
       el("thead", {}, el("tr", {}, ...["Field", "Before", "After", "What differs"].map((title) => el("th", { scope: "col" }, title)))),
       el("tbody", {}, ...fields.map((field) => el("tr", { class: field.same ? "same" : "" },

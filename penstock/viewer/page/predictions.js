@@ -115,7 +115,7 @@ function mount(root) {
     const isAll = classes.length === found.classes.length;
     matrix.replaceChildren(el("h3", {}, isAll ? "Confusion" : `Confusion of the ${MOST_CLASSES} classes with most errors, of ${count(found.classes.length)}`),
       el("div", { class: "predictions-scroll", tabindex: 0, role: "region", "aria-label": "Confusion matrix: arrow keys move" }, el("table", {},
-        el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "is \\ predicted"),
+        el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "annotated \\ predicted"),
           ...numbers.map((guess) => el("th", { scope: "col" }, el("span", {}, name(guess, isBoxes() ? "missed" : "none")))))),
         el("tbody", {}, ...numbers.filter((truth) => truth >= 0 || isBoxes()).map((truth) => el("tr", {},
           el("th", { scope: "row" }, name(truth, "nothing there")), ...numbers.map((guess) => button(truth, guess))))))));
@@ -182,9 +182,9 @@ function mount(root) {
     const turn = (title, key, step, isOff) => el("button", { type: "button", title: `${title} (${key})`, disabled: isOff, onclick: () => leaf(step) }, title);
     shown.replaceChildren(
       el("div", { class: "predictions-bar" }, el("h2", {}, titleOf(name, summary.classes)),
-        el("span", { class: "quiet", role: "status" }, total ? `${count(start + 1)} to ${count(last)} of ${count(total)} records, most confident first` : "no records"),
-        turn("Back", ",", -1, !start), turn("On", ".", 1, last >= total),
-        total ? el("button", { type: "button", onclick: () => set({ view: "grid", sort: `set:${name}`, index: null }) }, "All in the grid") : ""),
+        el("span", { class: "quiet", role: "status" }, total ? `${count(start + 1)} to ${count(last)} of ${count(total)} records, ${name.startsWith("missed") ? "most missed" : "most confident"} first` : "no records"),
+        turn("Previous", ",", -1, !start), turn("Next", ".", 1, last >= total),
+        total ? el("button", { type: "button", onclick: () => set({ view: "grid", sort: `set:${named(chosen() || fallback())}`, index: null }) }, "All in the grid") : ""),
       el("ol", {}, ...items.map(({ item }) => item)));
     if (!items.length) return;
     const layers = await api("layers", { indices: items.map(({ row }) => row.index).join(",") }, { quiet: true }).catch(() => ({}));
