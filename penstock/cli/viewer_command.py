@@ -70,6 +70,7 @@ def view(
         print_line(viewer.url)
         fields = ", ".join(viewer.session.collection.schema.fields)
         print_line(escape_unprintable(f"{opened.url}: {counted(len(opened), 'record')} ({fields}); Ctrl-C ends it"))
+        sys.stdout.flush()  # it may be a pipe that is read for the address
         if browser and _has_display():
             threading.Thread(target=webbrowser.open, args=(viewer.url,), daemon=True).start()
         try:

@@ -15,11 +15,11 @@ import numpy as np
 
 from penstock.errors import DecodeError
 from penstock.sample import Blob, Field, Value
-from penstock.transforms.decoding.decode import MAX_PIXELS, decode
+from penstock.transforms.decoding.decode import MAX_PIXELS
 from penstock.transforms.decoding.image_formats import quiet, sniff
 from penstock.transforms.decoding.jpeg_structure import describe_jpeg
 from penstock.viewer.browse.collection import Collection
-from penstock.viewer.browse.pictures import find_size
+from penstock.viewer.browse.pictures import find_problem, find_size
 from penstock.viewer.browse.places import find_place
 from penstock.wording import to_plain
 
@@ -119,13 +119,10 @@ def _describe_picture(image: Blob) -> dict[str, Any]:
     except DecodeError as error:
         return {**described, "problem": str(error)}
     described["exif"] = _read_exif(encoded)
-    is_jpeg = described["format"] == "JPEG"
-    if is_jpeg:
+    if described["format"] == "JPEG":
         described["jpeg"] = to_plain(describe_jpeg(encoded))
-    try:
-        decode(encoded, scale=8 if is_jpeg else 1)
-    except DecodeError as error:
-        described["problem"] = str(error)
+    if problem := find_problem(encoded):
+        described["problem"] = problem
     return described
 
 

@@ -7,6 +7,7 @@ import { GridScroll } from "./grid_scroll.js";
 import { picks } from "./picks.js";
 
 const SMALLEST = 64, LARGEST = 512, USUAL = 144;
+const LAYERS_MS = 150;
 const LAYER_KEYS = { b: "boxes", k: "keypoints", s: "masks", t: "tracks", n: "names" };
 let grid = null;
 
@@ -140,7 +141,11 @@ class Grid {
   }
 
   moved(isJump) {
-    if (!isJump) return;
+    if (!isJump) {
+      this.rows.want(this.scroll.first, this.scroll.last);
+      this.wantLayers(LAYERS_MS);
+      return;
+    }
     this.thumbnails.hold();
     this.bubble.hidden = false;
     this.bubble.textContent = count(this.scroll.first);
@@ -156,9 +161,10 @@ class Grid {
     if (String(at ?? "") !== (app.state.at ?? "") && app.state.view === "grid" && !this.toStart) set({ at }, { replace: true });
   }
 
-  wantLayers() {
-    clearTimeout(this.later);
+  wantLayers(delay = 30) {
+    if (this.later) return;
     this.later = setTimeout(() => {
+      this.later = 0;
       const known = knownLayers();
       const hidden = hiddenLayers();
       if (known.length && known.every(({ id }) => hidden.has(id))) return;
@@ -168,7 +174,7 @@ class Grid {
         if (index !== undefined) seen.push(index);
       }
       this.layers.want(seen);
-    }, 60);
+    }, delay);
   }
 
   mark() {
@@ -227,8 +233,8 @@ moveBy("left", "ArrowLeft", "The record before; with Shift, pick on the way", (_
 moveBy("right", "ArrowRight", "The record after", (_, at) => at + 1);
 moveBy("up", "ArrowUp", "A row up", (shown, at) => (at < shown.scroll.columns ? at : at - shown.scroll.columns));
 moveBy("down", "ArrowDown", "A row down", (shown, at) => at + shown.scroll.columns);
-moveBy("page-up", "PageUp", "A screen up", (shown, at) => at - shown.scroll.perScreen);
-moveBy("page-down", "PageDown", "A screen down", (shown, at) => at + shown.scroll.perScreen);
+moveBy("page-up", "PageUp", "A screen up", ({ scroll }, at) => at - scroll.turn(-1));
+moveBy("page-down", "PageDown", "A screen down", ({ scroll }, at) => at + scroll.turn(1));
 moveBy("home", "Home", "The first record", () => 0);
 moveBy("end", "End", "The last record", (shown) => shown.scroll.total - 1);
 gridAction("open", "Enter", "Open the record", (shown) => shown.picks.open(), hasFocus);

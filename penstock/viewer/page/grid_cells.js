@@ -121,6 +121,13 @@ export function makeCell(thumbnails) {
   return cell;
 }
 
+/** The end of a key, which tells it from its neighbours', as far as a cell is wide. */
+function shortenKey(key, side) {
+  const name = key.slice(key.lastIndexOf("/", key.length - 2) + 1);
+  const most = Math.max(8, Math.floor(side / 6.4));
+  return name.length > most ? `…${name.slice(1 - most)}` : name;
+}
+
 /** Show the record of a position; row undefined: it is not known yet. */
 export function fillCell(cell, position, row, { thumbnails, layers, side, active }) {
   cell.position = position;
@@ -141,7 +148,7 @@ export function fillCell(cell, position, row, { thumbnails, layers, side, active
   const isNew = cell.index !== row?.index || parts.url !== url;
   Object.assign(cell, { index: row?.index, asked, row });
   const shown = row ? plain(row.key) : "";
-  parts.key.textContent = shown.length > 80 ? `…${shown.slice(-79)}` : shown.slice(shown.lastIndexOf("/", shown.length - 2) + 1);
+  parts.key.textContent = shortenKey(shown, side);
   parts.key.title = shown.slice(0, 2000);
   parts.label.style.visibility = row?.label === undefined ? "hidden" : "";
   if (row?.label !== undefined) {

@@ -68,8 +68,13 @@ export class GridScroll {
   /** The first record that is seen, and the last. */
   get first() { return this.line ? Math.max(0, Math.floor((this.top - this.gap + this.line / 2) / this.line)) * this.columns : 0; }
   get last() { return Math.min(this.total, Math.ceil((this.top + this.height) / this.line) * this.columns) - 1; }
-  /** Records of one screen. */
-  get perScreen() { return Math.max(1, Math.floor(this.height / this.line)) * this.columns; }
+
+  /** Scroll by whole rows of one screen, up (-1) or down (1); gives the number of records. */
+  turn(direction) {
+    const rows = Math.max(1, Math.floor(this.height / this.line));
+    this.moveTo(this.top + direction * rows * this.line);
+    return rows * this.columns;
+  }
 
   moveTo(top) {
     this.top = Math.min(Math.max(top, 0), this.most);

@@ -32,7 +32,7 @@ function showKeys() {
     el("header", {}, el("h2", { id: "keys-title" }, "Keys"), close),
     el("div", { class: "columns", tabindex: 0, role: "region", "aria-label": "Actions" },
       listGroups().map(([heading, actions]) => el("section", {}, el("h3", {}, heading), el("dl", {}, actions.map((each) =>
-        el("div", {}, el("dt", {}, [each.key].flat().map((key) => el("kbd", {}, NAMES[key] ?? key))), el("dd", {}, each.title))))))));
+        el("div", {}, el("dt", {}, [each.key].flat().filter((key) => key !== "=").map((key) => el("kbd", {}, NAMES[key] ?? key))), el("dd", {}, each.title))))))));
   dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
   dialog.addEventListener("keydown", (event) => { if (event.key === "?") dialog.close(); });
   document.body.append(dialog);

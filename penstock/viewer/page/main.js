@@ -59,6 +59,9 @@ function setUpSides() {
   });
 }
 
+/** Go to a page; the grid shows its records, not the one that was open. */
+function go(id) { set(id === "grid" ? { view: id, index: null } : { view: id }); }
+
 function showPage(state) {
   const page = app.pages.get(hasPage(state.view) ? state.view : "grid");
   document.body.dataset.view = page.id;
@@ -90,13 +93,11 @@ async function start() {
   if (pages.length > 1) {
     document.getElementById("pages").append(...pages.map((page) => el("a", {
       href: `#view=${page.id}`, "data-id": page.id, title: page.key ? `${page.title} (${page.key})` : page.title,
-      onclick: (event) => { event.preventDefault(); set({ view: page.id }); },
+      onclick: (event) => { event.preventDefault(); go(page.id); },
     }, page.title)));
   }
   for (const page of pages) {
-    if (page.key) {
-      action({ id: `page-${page.id}`, group: "Pages", key: page.key, title: page.title, run: () => set({ view: page.id }) });
-    }
+    if (page.key) action({ id: `page-${page.id}`, group: "Pages", key: page.key, title: page.title, run: () => go(page.id) });
   }
   setUpSides();
   on((state, before) => { if (state !== before) showPage(state); });

@@ -1,7 +1,7 @@
 // What is known of a record, as tables: its fields, its picture, Exif, the structure of a JPEG, where its bytes lie.
 import { classColor, count, el, plain } from "./app.js";
 
-const LONG = 160;
+const LONG = 100;
 
 /** A number of bytes: 1,234 B, 56.7 kB, 8.9 MB. */
 export function nbytes(number) {
@@ -26,6 +26,13 @@ function section(title, ...content) {
   return el("section", {}, el("h3", {}, title), content);
 }
 
+/** "15 RBC, 1 WBC". */
+function countClasses(classes) {
+  const counts = new Map();
+  for (const name of classes) counts.set(name, (counts.get(name) ?? 0) + 1);
+  return [...counts].sort((one, other) => other[1] - one[1]).map(([name, times]) => `${count(times)} ${name}`).join(", ");
+}
+
 function fieldValue({ kind, text, length, is_cut: isCut, is_absent: isAbsent, class: name, classes }) {
   if (isAbsent) return el("span", { class: "quiet" }, "none");
   if (name !== undefined) {
@@ -34,8 +41,8 @@ function fieldValue({ kind, text, length, is_cut: isCut, is_absent: isAbsent, cl
     return [dot, " ", el("bdi", {}, plain(name)), el("span", { class: "quiet" }, ` ${text}`)];
   }
   if (/image|bytes|blob|mask/.test(kind) && isCut) return `${nbytes(length)}, ${kind}`;
-  const named = classes?.length ? `${text} (${classes.join(", ")})` : text;
-  return value(named, length, isCut);
+  if (classes?.length) return [el("div", {}, plain(countClasses(classes))), value(text, length, isCut)];
+  return value(text, length, isCut);
 }
 
 function jpegRows(jpeg) {

@@ -41,6 +41,7 @@ def make_app(session: Session, token: str) -> ASGIApp:
     """The application of a viewer, behind its guard."""
     handlers = {**dict.fromkeys((*_ERRORS, Exception), answer_error), HTTPException: _answer_refusal}
     app = Starlette(routes=list_routes(), exception_handlers=handlers)
+    app.router.redirect_slashes = False
     app.state.session = session
     return Guard(app, token)
 

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock import stores
+from penstock.datasets.streams.dataset import StreamDataset
 from penstock.errors import ArgumentError
 from penstock.registry import require
 from penstock.stores.base import Store
@@ -160,7 +161,8 @@ def _open(given: object) -> Store:
     ArgumentError
         If it is a stream or a dataset.
     """
-    if isinstance(given, ShardStream) or (hasattr(given, "__iter__") and not hasattr(given, "__getitem__")):
+    is_iterator = hasattr(given, "__iter__") and not hasattr(given, "__getitem__")
+    if isinstance(given, ShardStream | StreamDataset) or is_iterator:
         raise ArgumentError(
             f"a viewer reads records in any order, and {type(given).__name__} only gives them one after another; view "
             "the store that it reads, or pack it first (penstock pack)"
