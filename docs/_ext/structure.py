@@ -42,6 +42,7 @@ CHILDREN: Final[dict[str, tuple[str, ...]]] = {
     "docs/howto/index": (
         "docs/howto/*",
         "docs/stores",
+        "docs/view",
         "docs/packing",
         "docs/formats",
         "docs/augmentation",

@@ -26,7 +26,7 @@ from tests.test_cli import run
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "command-line.md").read_text()
 TO_A_FILE = {"penstock doctor", "penstock tune"}
-WITHOUT_A_RESULT = {"penstock demo"}
+WITHOUT_A_RESULT = {"penstock demo", "penstock view"}
 
 
 def list_commands(command: Any, name: str = "penstock") -> Iterator[tuple[str, Any]]:

@@ -45,9 +45,17 @@ class App:
         self.collection = Collection(store, **options)
         self._app = make_app(Session(self.collection), TOKEN)
 
-    def ask(self, path: str, query: str = "", method: str = "GET", headers: dict[str, str] | None = None) -> Answer:
-        """One request; ``path`` follows the token and is percent-encoded."""
-        return self.ask_all([(path, query, method, headers or {})])[0]
+    def ask(
+        self,
+        path: str,
+        query: str = "",
+        method: str = "GET",
+        headers: dict[str, str] | None = None,
+        *,
+        gone: bool = False,
+    ) -> Answer:
+        """One request; ``path`` follows the token and is percent-encoded. ``gone``: its client does not wait."""
+        return asyncio.run(self._ask(path, query, method, headers or {}, gone=gone))
 
     def ask_all(self, requests: list[tuple[str, str, str, dict[str, str]]]) -> list[Answer]:
         """Several requests at once: path, query, method, headers."""
@@ -61,7 +69,7 @@ class App:
         """End the threads."""
         self.collection.close()
 
-    async def _ask(self, path: str, query: str, method: str, headers: dict[str, str]) -> Answer:
+    async def _ask(self, path: str, query: str, method: str, headers: dict[str, str], *, gone: bool = False) -> Answer:
         named = {"host": "127.0.0.1", **headers}
         scope = {
             "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
@@ -75,6 +83,8 @@ class App:
         async def receive() -> dict[str, Any]:
             if bodies:
                 return bodies.pop()
+            if gone:
+                return {"type": "http.disconnect"}
             await asyncio.Event().wait()
             raise AssertionError("never")
 

@@ -169,3 +169,42 @@ def test_neighbours_of_a_record(tmp_path: Path) -> None:
         (0, 1, 2),
         (1, 2, None),
     ]
+
+
+def test_the_seek_table_beside_a_store_is_told(tmp_path: Path) -> None:
+    """Its kind, and how many places it holds; a folder that has none, and a pack that is made with one."""
+    path = make_photos(tmp_path / "photos", 2)
+    ps.pack(path, tmp_path / "photos.lmdb")
+    tables = []
+    for each in (path, tmp_path / "photos.lmdb"):
+        with ps.open(each) as store:
+            app = App(store)
+            tables.append(app.ask("api/record/1").json["picture"]["jpeg"]["seek_table"])
+            app.close()
+
+    assert tables[0] is None
+    assert tables[1]["kind"] == "tiles"
+    assert tables[1]["places"] == tables[1]["total"] > 0
+
+
+def test_a_damaged_record_says_so_and_the_others_are_shown(tmp_path: Path) -> None:
+    """A bit of a pack that changed: the record is refused with its key, its row is listed."""
+    path = make_photos(tmp_path / "photos", 12)
+    content = (path / "dogs" / "1.jpg").read_bytes()
+    ps.pack(path, tmp_path / "photos.lmdb")
+    (file,) = (each for each in (tmp_path / "photos.lmdb").iterdir() if content in each.read_bytes())
+    stored = bytearray(file.read_bytes())
+    stored[stored.index(content) + 100] ^= 1
+    file.write_bytes(stored)
+    with ps.open(tmp_path / "photos.lmdb") as store:
+        app = App(store)
+        rows = app.ask("api/rows").json["rows"]
+        (damaged,) = [row["index"] for row in rows if row["key"] == "dogs/1.jpg"]
+        statuses = [app.ask(f"api/{what}/{damaged}").status for what in ("record", "thumb", "picture")]
+        said = app.ask(f"api/record/{damaged}").json["error"]
+        others = [app.ask(f"api/thumb/{row['index']}").status for row in rows if row["index"] != damaged]
+        app.close()
+
+    assert statuses == [422, 422, 422]
+    assert "dogs/1.jpg" in said
+    assert others.count(200) > 4  # a page of the pack holds several small pictures

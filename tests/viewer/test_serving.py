@@ -162,8 +162,7 @@ def test_several_threads_ask_at_once(photos: Path, ask: Callable[..., Any]) -> N
     found: dict[str, bytes] = {}
 
     threads = [
-        threading.Thread(target=lambda path=path: found.update({path: other.request(path)[2]}))
-        for path in wanted
+        threading.Thread(target=lambda path=path: found.update({path: other.request(path)[2]})) for path in wanted
     ]
     for thread in threads:
         thread.start()

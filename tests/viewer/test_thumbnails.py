@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import penstock as ps
+from penstock.viewer.browse.pictures import PictureForm
 from penstock.viewer.browse.thumbnails import KeptResults, NewestFirst
 from tests.pack.images import make_photos
 from tests.viewer.asking import App
@@ -72,3 +76,55 @@ def test_a_thumbnail_is_asked_for_again_by_its_version(tmp_path: Path) -> None:
     assert (first.status, again.status, other.status) == (200, 304, 200)
     assert again.body == b""
     assert first.headers["cache-control"].startswith("private")
+
+
+def test_a_request_whose_client_has_gone_is_dropped(tmp_path: Path) -> None:
+    """It is answered to nobody, and its picture is never made."""
+    with ps.open(make_photos(tmp_path / "photos", 2)) as store:
+        app = App(store)
+        app.collection.workers.close()
+        app.collection.workers = NewestFirst(1)
+        busy, release = threading.Event(), threading.Event()
+
+        def block() -> bytes:
+            busy.set()
+            release.wait(_PATIENCE_S)
+            return b""
+
+        blocked = app.collection.workers.submit(block)
+        assert busy.wait(_PATIENCE_S)
+        answer = app.ask("api/thumb/0", gone=True)
+        release.set()
+        blocked.result(_PATIENCE_S)
+        app.collection.workers.submit(lambda: b"").result(_PATIENCE_S)
+        kept = app.collection.find_kept(0, PictureForm(256))
+        app.close()
+
+    assert answer.status == 499
+    assert kept is None
+
+
+def test_rows_do_not_wait_for_a_column_that_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come without labels, and say so; when the column is there, they have them."""
+    may_read = threading.Event()
+    with ps.open(make_photos(tmp_path / "photos", 2)) as store:
+        labels = store.column("label")
+
+        def read(_: object, field: str) -> Any:
+            assert field == "label"
+            assert may_read.wait(_PATIENCE_S)
+            return labels
+
+        monkeypatch.setattr(type(store), "column", read)
+        app = App(store)
+        early = app.ask("api/rows").json
+        may_read.set()
+        app.collection.column("label", _PATIENCE_S)
+        late = app.ask("api/rows").json
+        app.close()
+
+    assert early["pending"] is True
+    assert [row["key"] for row in early["rows"]] == [row["key"] for row in late["rows"]]
+    assert "label" not in early["rows"][0]
+    assert late["pending"] is False
+    assert [row["name"] for row in late["rows"]] == ["cats", "dogs"]

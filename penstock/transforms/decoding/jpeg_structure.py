@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native
+from penstock.sample import Blob
 from penstock.transforms.decoding.jpeg_markers import count_scans, is_cut, iterate_segments
 
-__all__ = ["JpegStructure", "describe_jpeg", "estimate_quality"]
+__all__ = ["JpegStructure", "SeekTableSummary", "describe_jpeg", "describe_seek_table", "estimate_quality"]
 
 _MAX_SCANS: Final = 1000
 _DQT: Final = 0xDB
@@ -74,7 +75,7 @@ class JpegStructure:
 def describe_jpeg(jpeg: bytes) -> JpegStructure:
     """The structure of a file that begins as a JPEG does."""
     try:
-        facts: dict[str, Any] = _native.inspect(jpeg)
+        facts = _native.inspect(jpeg)
     except (_native.CorruptError, _native.UnsupportedError) as error:
         facts = {"native": False, "reason": str(error)}
     quality, is_standard = estimate_quality(jpeg)
@@ -91,6 +92,31 @@ def describe_jpeg(jpeg: bytes) -> JpegStructure:
         is_truncated=is_cut(jpeg),
         decoder="native" if facts.get("native") else str(facts.get("reason", "")),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class SeekTableSummary:
+    """What a seek table holds.
+
+    Parameters
+    ----------
+    kind : str
+        "rows" or "tiles"; empty if it is damaged, or belongs to another image.
+    places, total : int
+        The places where decoding can begin, and those that the image has.
+    """
+
+    kind: str
+    places: int = 0
+    total: int = 0
+
+
+def describe_seek_table(jpeg: Blob, table: bytes | None) -> SeekTableSummary | None:
+    """Summarise the seek table of an image; None without one."""
+    if table is None:
+        return None
+    found = _native.inspect_index(jpeg, table)
+    return SeekTableSummary("") if found is None else SeekTableSummary(*found)
 
 
 def estimate_quality(jpeg: bytes) -> tuple[int | None, bool]:

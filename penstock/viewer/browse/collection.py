@@ -6,15 +6,16 @@ import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from penstock.datasets.store.dataset import StoreDataset
+from penstock.datasets.store.seek_tables import SeekTables
 from penstock.errors import ArgumentError, DecodeError, PenstockError
 from penstock.sample import Array, Blob, Record, Schema, Value
 from penstock.stores.base import Store
 from penstock.view.annotated import Annotated, find_annotations, make_roles
 from penstock.viewer.browse.annotations_beside import AnnotationsBeside
-from penstock.viewer.browse.layers import make_layers
+from penstock.viewer.browse.layers import JsonObject, make_layers
 from penstock.viewer.browse.pictures import PictureForm, ShownPicture, find_size, make_picture
 from penstock.viewer.browse.thumbnails import KeptResults, NewestFirst
 
@@ -39,7 +40,7 @@ class ShownLayers:
 
     width: int
     height: int
-    layers: list[dict[str, Any]]
+    layers: list[JsonObject]
 
 
 class Collection:
@@ -70,6 +71,7 @@ class Collection:
         self._roles = make_roles(self.schema, {**fields, **more}, {**kinds, **dict.fromkeys(more)})
         self._columns: dict[str, Future[Array]] = {}
         self._version = ""
+        self._tables: SeekTables | None = None
         self._keys: Sequence[str] | None = None
         self._lock = threading.Lock()
         self._kept = KeptResults()
@@ -145,6 +147,13 @@ class Collection:
         image = fields.get(self.image_field)
         width, height = (0, 0) if image is None or len(image) == 0 else find_size(image)
         return ShownLayers(width, height, make_layers(self._annotate(fields), fields, (width, height)))
+
+    def seek_table(self, index: int) -> bytes | None:
+        """The seek table of a record's image in the file beside the store; None if there is none."""
+        with self._lock:
+            if self._tables is None:
+                self._tables = SeekTables(self.store, self.image_field, "auto", 0)
+        return next(iter(self._tables.get([index]).entries))
 
     def column(self, field: str, wait_s: float = _COLUMN_WAIT_S) -> Array | None:
         """A small field of all records, read by a thread at the first call; None while it is not there, or cannot be.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -17,8 +17,9 @@ from penstock.errors import DecodeError
 from penstock.sample import Blob, Field, Value
 from penstock.transforms.decoding.decode import MAX_PIXELS
 from penstock.transforms.decoding.image_formats import quiet, sniff
-from penstock.transforms.decoding.jpeg_structure import describe_jpeg
+from penstock.transforms.decoding.jpeg_structure import describe_jpeg, describe_seek_table
 from penstock.viewer.browse.collection import Collection
+from penstock.viewer.browse.layers import JsonObject
 from penstock.viewer.browse.pictures import find_problem, find_size
 from penstock.viewer.browse.places import find_place
 from penstock.wording import to_plain
@@ -31,7 +32,7 @@ _MAX_NUMBERS: Final = 400
 _EXIF_NBYTES: Final = 1 << 16
 
 
-def describe_record(collection: Collection, index: int) -> dict[str, Any]:
+def describe_record(collection: Collection, index: int) -> JsonObject:
     """A record as JSON.
 
     Returns
@@ -55,7 +56,10 @@ def describe_record(collection: Collection, index: int) -> dict[str, Any]:
                 places[name] = to_plain(place)
     picture = None
     if collection.image_field:
-        picture = _describe_picture(record.fields[collection.image_field])
+        image = record.fields[collection.image_field]
+        picture = _describe_picture(image)
+        if "jpeg" in picture:
+            picture["jpeg"]["seek_table"] = to_plain(describe_seek_table(image, collection.seek_table(index)))
     return {
         "index": index,
         "key": shorten_text(record.key)["text"],
@@ -66,12 +70,12 @@ def describe_record(collection: Collection, index: int) -> dict[str, Any]:
     }
 
 
-def shorten_text(text: str, limit: int = MAX_SHOWN) -> dict[str, Any]:
+def shorten_text(text: str, limit: int = MAX_SHOWN) -> JsonObject:
     """A text of at most ``limit`` characters, the length of the whole, and whether it is cut."""
     return {"text": text[:limit], "length": len(text), "is_cut": len(text) > limit}
 
 
-def _describe_field(name: str, field: Field, value: Value) -> dict[str, Any]:
+def _describe_field(name: str, field: Field, value: Value) -> JsonObject:
     described = {"name": name, "kind": field.kind, **_show(value)}
     if field.classes and field.kind == "label" and value is not None and 0 <= int(value) < len(field.classes):
         described["class"] = field.classes[int(value)]
@@ -81,7 +85,7 @@ def _describe_field(name: str, field: Field, value: Value) -> dict[str, Any]:
     return described
 
 
-def _show(value: Value) -> dict[str, Any]:
+def _show(value: Value) -> JsonObject:
     """A value as text, and its length: of a text its characters, of bytes their number, of an array its rows."""
     if value is None:
         return {"text": "", "length": 0, "is_cut": False, "is_absent": True}
@@ -101,7 +105,7 @@ def _show(value: Value) -> dict[str, Any]:
     return shorten_text(str(value))
 
 
-def _describe_picture(image: Blob) -> dict[str, Any]:
+def _describe_picture(image: Blob) -> JsonObject:
     if image is None or len(image) == 0:
         return {"problem": "the record has no image"}
     if isinstance(image, np.ndarray):
@@ -111,7 +115,7 @@ def _describe_picture(image: Blob) -> dict[str, Any]:
             "format": "pixels", "nbytes": image.nbytes, "width": image.shape[1], "height": image.shape[0],
             "channels": image.shape[2], "dtype": str(image.dtype), "range": limits,
         }  # fmt: skip
-    described: dict[str, Any] = {"nbytes": memoryview(image).nbytes}
+    described: JsonObject = {"nbytes": memoryview(image).nbytes}
     encoded = bytes(image)
     try:
         described["format"] = sniff(encoded[:64])
@@ -126,7 +130,7 @@ def _describe_picture(image: Blob) -> dict[str, Any]:
     return described
 
 
-def _read_exif(encoded: bytes) -> list[dict[str, Any]]:
+def _read_exif(encoded: bytes) -> list[JsonObject]:
     """The Exif tags of a picture by name, as text; empty where it has none, or Pillow cannot read them."""
     from PIL import ExifTags, Image
 

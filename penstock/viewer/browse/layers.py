@@ -24,7 +24,7 @@ from penstock.view.annotated import Annotated
 from penstock.view.shown_pixels import as_array
 from penstock.view.tiles import decode_instance
 
-__all__ = ["MAX_OBJECTS", "make_layers"]
+__all__ = ["MAX_OBJECTS", "JsonObject", "make_layers"]
 
 MAX_OBJECTS: Final = 1000
 """Objects of a record that are drawn; the others are counted."""
@@ -33,10 +33,11 @@ _MAX_RUNS: Final = 20_000
 _SCORES: Final = ("scores", "score", "confidence")
 _TRACKS: Final = ("tracks", "track", "track_ids", "track_id")
 
-Item = dict[str, Any]
+JsonObject = dict[str, Any]
+"""Names and values that JSON can hold."""
 
 
-def make_layers(found: Annotated, fields: Mapping[str, Value], size: tuple[int, int]) -> list[dict[str, Any]]:
+def make_layers(found: Annotated, fields: Mapping[str, Value], size: tuple[int, int]) -> list[JsonObject]:
     """The layers of a record.
 
     Parameters
@@ -68,7 +69,7 @@ def make_layers(found: Annotated, fields: Mapping[str, Value], size: tuple[int, 
     return layers
 
 
-def _make_boxes(found: Annotated, fields: Mapping[str, Value], size: tuple[int, int]) -> tuple[list[Item], str]:
+def _make_boxes(found: Annotated, fields: Mapping[str, Value], size: tuple[int, int]) -> tuple[list[JsonObject], str]:
     del size
     if found.boxes is None:
         return [], ""
@@ -85,7 +86,7 @@ def _make_boxes(found: Annotated, fields: Mapping[str, Value], size: tuple[int, 
     return items, _say_left(len(boxes), len(items), "boxes")
 
 
-def _make_points(found: Annotated, fields: Mapping[str, Value], size: tuple[int, int]) -> tuple[list[Item], str]:
+def _make_points(found: Annotated, fields: Mapping[str, Value], size: tuple[int, int]) -> tuple[list[JsonObject], str]:
     del fields, size
     if found.keypoints is None:
         return [], ""
@@ -105,9 +106,9 @@ def _make_points(found: Annotated, fields: Mapping[str, Value], size: tuple[int,
     return items, _say_left(len(objects), len(items), "objects with keypoints")
 
 
-def _make_masks(found: Annotated, fields: Mapping[str, Value], size: tuple[int, int]) -> tuple[list[Item], str]:
+def _make_masks(found: Annotated, fields: Mapping[str, Value], size: tuple[int, int]) -> tuple[list[JsonObject], str]:
     del fields
-    items: list[Item] = []
+    items: list[JsonObject] = []
     notes: list[str] = []
     runs_left = _MAX_RUNS
     for given in found.masks:
@@ -169,7 +170,7 @@ def _find_runs(inside: NDArray[np.bool_]) -> list[list[int]]:
     return runs
 
 
-def _name_object(found: Annotated, row: int) -> dict[str, Any]:
+def _name_object(found: Annotated, row: int) -> JsonObject:
     """The class of an object: its number, or None, and its name."""
     if found.numbers is None or row >= len(found.numbers):
         name = found.object_names[row] if row < len(found.object_names) else ""

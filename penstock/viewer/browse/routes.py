@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -14,6 +16,7 @@ from starlette.routing import Route
 from penstock.errors import ArgumentError, PenstockError
 from penstock.viewer.browse.collection import Collection
 from penstock.viewer.browse.details import describe_record, shorten_text
+from penstock.viewer.browse.layers import JsonObject
 from penstock.viewer.browse.pictures import PictureForm
 from penstock.viewer.server.answers import answer, answer_error, read_float, read_index, read_int, session_of
 from penstock.viewer.session import Session
@@ -55,7 +58,7 @@ def list_rows(request: Request) -> Response:
     start = read_int(request, "start", 0, 0, total)
     stop = read_int(request, "stop", min(start + 100, total), start, min(start + 1000, total))
     indices = range(start, stop) if order is None else order[start:stop].tolist()
-    rows: list[dict[str, Any]] = [
+    rows: list[JsonObject] = [
         {"index": index, "key": shorten_text(collection.key(index), _KEY_LENGTH)["text"]} for index in indices
     ]
     is_pending = False
@@ -118,7 +121,7 @@ def show_layers(request: Request) -> Response:
     """The annotations of records as they are drawn, by index: ``{"7": {width, height, layers}}``, or ``{error}``."""
     session = session_of(request)
     collection = session.collection
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for index in _read_indices(request, collection.total):
         try:
             shown = collection.layers(index)
@@ -154,7 +157,7 @@ def show_neighbours(request: Request) -> Response:
     return answer({"position": position, "total": total, "before": around[0], "after": around[1]})
 
 
-def _find_order(request: Request, session: Session) -> Any:
+def _find_order(request: Request, session: Session) -> NDArray[np.int64] | None:
     from penstock.viewer.find.order import find_order
 
     return find_order(session, request.query_params.get("q", ""), request.query_params.get("sort", ""))
