@@ -137,9 +137,9 @@ def format_keys(keys: Iterable[str]) -> str:
     """
     lines = list(keys)
     for key in lines:
-        if not key or "\n" in key or key.endswith("\r") or not _is_unicode(key):
+        if not key or "\n" in key or key[-1] == "\r" or not (key.isascii() or _is_unicode(key)):
             raise ArgumentError(f"the key {key!r:.100} cannot be a line of a text file; export a .jsonl file instead")
-    return "".join(f"{key}\n" for key in lines)
+    return "\n".join([*lines, ""])
 
 
 def format_key_lines(records: Iterable[Mapping[str, object]]) -> str:

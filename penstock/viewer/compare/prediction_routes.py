@@ -75,9 +75,9 @@ def list_records(request: Request) -> Response:
     evaluation, records, events = found.find_set(request.query_params.get("set", ""))
     start = read_int(request, "start", 0, 0, len(records))
     stop = read_int(request, "stop", start + 60, start, min(start + _MOST_ROWS, len(records)))
-    store = session_of(request).collection.store
+    collection = session_of(request).collection
     rows = [
-        {"index": index, "key": store.get_key(index), **describe_event(evaluation.events, at, found.names)}
+        {"index": index, "key": collection.key(index), **describe_event(evaluation.events, at, found.names)}
         for index, at in zip(records[start:stop].tolist(), events[start:stop].tolist(), strict=True)
     ]
     return answer({"total": len(records), "start": start, "rows": rows})

@@ -54,8 +54,8 @@ def list_pairs(request: Request) -> Response:
     found = _comparison_of(request)
     before, after = found.find(request.query_params.get("kind", KINDS_OF_PAIRS[0]))
     text = request.query_params.get("key", "")
-    is_added = len(before) > 0 and before[0] < 0
-    keys = (found.after if is_added else found.before).store.keys()
+    is_added = len(before) > 0 and bool(before[0] < 0)
+    keys = found.keys[is_added]
     numbers = after if is_added else before
     if text:
         wanted = itertools.compress(range(len(numbers)), (text in keys[at] for at in numbers.tolist()))

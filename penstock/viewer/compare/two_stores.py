@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError, PenstockError
 from penstock.pack.conversion.comparison import Unreadable, choose_step, hash_value, read_each
 from penstock.sample import Array, Field, Record, Value
+from penstock.stores.common.keys import make_keys
 from penstock.stores.pack.sharded import ShardedPack
 from penstock.stores.pack.store import LmdbStore
 from penstock.viewer.browse.collection import Collection
@@ -92,6 +93,8 @@ class TwoStores:
         self.only_before = [name for name in before.store.schema.fields if name not in names]
         self.only_after = [name for name in after.store.schema.fields if name not in names]
         self.pairing: Pairing | None = None
+        self.keys: tuple[Sequence[str], Sequence[str]] = ((), ())
+        """Those of either store, once they are read."""
         self.done = 0
         """Number of pairs whose records are compared."""
         self.error = ""
@@ -155,7 +158,8 @@ class TwoStores:
 
     def _run(self) -> None:
         try:
-            pairing = pair_keys(self.before.store.keys(), self.after.store.keys())
+            self.keys = make_keys(self.before.store.keys()), make_keys(self.after.store.keys())
+            pairing = pair_keys(*self.keys)
             self._flags = np.zeros(len(pairing.before), np.uint8)
             self.pairing = pairing
             self._paired.set()
