@@ -267,7 +267,7 @@ def test_a_threshold_gives_what_the_remaining_predictions_give() -> None:
         predicted, objects, find_overlaps(predicted, objects),
         match_boxes(predicted, objects, find_overlaps(predicted, objects), 0.5), iou=0.5, score=0.0,
     )  # fmt: skip
-    rows = list_classes(found, {}, 2)
+    rows = list_classes(found, {}, ("a", "b"))
     assert sum(row.objects for row in rows) == len(objects.classes)
     assert sum(row.predictions for row in rows) == len(predicted.classes)
     assert sum(count for _, _, count in count_cells(found)) == len(found.records)

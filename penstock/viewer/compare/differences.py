@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -23,37 +23,14 @@ _MOST_NBYTES: Final = 32 << 20
 
 
 def describe_differences(before: Record, after: Record, fields: Sequence[FieldPair]) -> list[dict[str, Any]]:
-    """Every field of two records.
-
-    Parameters
-    ----------
-    before, after : Record
-        The records.
-    fields : sequence of FieldPair
-        The fields that both have.
-
-    Returns
-    -------
-    list of dict
-        ``name``, ``kind``, ``before`` and ``after`` as text, ``same``, and ``words``: what differs, empty where nothing
-        does. Fields that differ are first.
-    """
-    rows = list(_iterate(before, after, fields))
-    return sorted(rows, key=lambda row: row["same"])
-
-
-def _iterate(before: Record, after: Record, fields: Sequence[FieldPair]) -> Iterator[dict[str, Any]]:
+    """Each field of two records, those that differ first: name, both values as text, and what differs in words."""
+    rows = []
     for field in fields:
         one, other = before.fields[field.name], after.fields[field.name]
         same = field.is_equal(one, other)
-        yield {
-            "name": field.name,
-            "kind": field.before.kind,
-            "before": _show(one, field.before),
-            "after": _show(other, field.after),
-            "same": same,
-            "words": "" if same else _say(one, other, field),
-        }
+        shown = {"before": _show(one, field.before), "after": _show(other, field.after)}
+        rows.append({"name": field.name, **shown, "same": same, "words": "" if same else _say(one, other, field)})
+    return sorted(rows, key=lambda row: row["same"])
 
 
 def _show(value: Value, field: Field) -> str:

@@ -35,27 +35,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Boxes:
-    """Boxes of all records, those of a record together, in the order of records.
+    """Boxes of all records, those of a record together, in the order of records."""
 
-    Parameters
-    ----------
-    offsets : ndarray, int64, (records + 1,)
-        Where the boxes of each record begin.
-    boxes : ndarray, float64, (n, 4)
-        x0, y0, x1, y1 in pixels.
-    classes : ndarray, int64, (n,)
-        -1 for an object without class.
-    scores : ndarray, float64, (n,)
-        Confidence, falling within a record; 1 for annotations.
-    crowds : ndarray, bool, (n,)
-        Objects that stand for several.
-    """
-
-    offsets: Indices
-    boxes: Floats
-    classes: Indices
-    scores: Floats
-    crowds: NDArray[np.bool_]
+    offsets: Indices  # (records + 1,): where the boxes of each record begin
+    boxes: Floats  # (n, 4): x0, y0, x1, y1 in pixels
+    classes: Indices  # (n,): -1 for an object without class
+    scores: Floats  # (n,): falling within a record; 1 for annotations
+    crowds: NDArray[np.bool_]  # (n,): objects that stand for several
 
     @property
     def records(self) -> Indices:
@@ -65,38 +51,22 @@ class Boxes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overlaps:
-    """Pairs of a prediction and an object of one record that overlap, sorted by prediction; crowds come last.
+    """Pairs of a prediction and an object of one record that overlap, sorted by prediction; crowds come last."""
 
-    Parameters
-    ----------
-    predictions, objects : ndarray, int64, (n,)
-        Their numbers.
-    ious : ndarray, float64, (n,)
-        Intersection over union; of a crowd, over the area of the prediction.
-    """
-
-    predictions: Indices
+    predictions: Indices  # (n,): their numbers
     objects: Indices
-    ious: Floats
+    ious: Floats  # intersection over union; of a crowd, over the area of the prediction
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Events:
-    """What was found, one entry for each prediction that counts, and for each object that was missed.
+    """What was found: an entry for each prediction that counts, and for each object that was missed."""
 
-    Parameters
-    ----------
-    records, kinds, truths, predicted : ndarray, int64, (n,)
-        The record; :data:`CORRECT` and so on; the class of the object, and of the prediction; -1: there is none.
-    scores : ndarray, float64, (n,)
-        Of the prediction; 0 without one.
-    """
-
-    records: Indices
-    kinds: Indices
-    truths: Indices
-    predicted: Indices
-    scores: Floats
+    records: Indices  # (n,)
+    kinds: Indices  # CORRECT and so on
+    truths: Indices  # the class of the object, -1 without one
+    predicted: Indices  # the class of the prediction, -1 without one
+    scores: Floats  # of the prediction, 0 without one
 
 
 def find_overlaps(predicted: Boxes, objects: Boxes) -> Overlaps:

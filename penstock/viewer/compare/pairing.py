@@ -19,33 +19,17 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairing:
-    """Which records of two stores have the same key.
+    """Which records of two stores have the same key."""
 
-    Parameters
-    ----------
-    before, after : ndarray, int64, shape (n,)
-        Indices of the pairs in either store, in the order of the first.
-    removed, added : ndarray, int64
-        Indices of the records that only the first store has, and of those that only the second one has.
-    repeated : (int, int)
-        Number of records of either store that have the key of an earlier one.
-    """
-
-    before: Indices
-    after: Indices
-    removed: Indices
-    added: Indices
-    repeated: tuple[int, int]
+    before: Indices  # of the pairs in the first store, whose order they have
+    after: Indices  # of the pairs in the second store
+    removed: Indices  # of the records that only the first store has
+    added: Indices  # of those that only the second one has
+    repeated: tuple[int, int]  # numbers of records that have the key of an earlier one of their store
 
 
 def pair_keys(before: Sequence[str], after: Sequence[str]) -> Pairing:
-    """Pair the records of two stores.
-
-    Parameters
-    ----------
-    before, after : sequence of str
-        The keys of either store; two keys are taken for equal if their 64-bit hashes (xxh3) are.
-    """
+    """Pair the keys of two stores; two keys are taken for equal if their 64-bit hashes (xxh3) are."""
     sides = [_Side.of(keys, len(keys)) for keys in (before, after)]
     merged = np.concatenate([side.names for side in sides])
     owner = np.repeat(np.array([0, 1], np.int8), [len(side.names) for side in sides])

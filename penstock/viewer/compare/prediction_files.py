@@ -41,54 +41,25 @@ _EXPECTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReadPrediction:
-    """One prediction as the file has it.
+    """One prediction as the file has it."""
 
-    Parameters
-    ----------
-    image : int or str
-        The image: an id, a key, the name of a file, or a number.
-    label : int or str
-        The class.
-    score : float
-        Confidence; 1 if the file has none.
-    box : tuple of float, optional
-        x0, y0, x1, y1.
-    instance : object
-        Mask in COCO's encoding, or polygons; None without one.
-    keypoints : list, optional
-        x, y, visibility of each point.
-    """
-
-    image: int | str
+    image: int | str  # an id, a key, the name of a file, or a number
     label: int | str
-    score: float
-    box: tuple[float, float, float, float] | None = None
-    instance: Value = None
-    keypoints: list[float] | None = None
+    score: float  # 1 if the file has none
+    box: tuple[float, float, float, float] | None = None  # x0, y0, x1, y1
+    instance: Value = None  # a mask in COCO's encoding, or polygons
+    keypoints: list[float] | None = None  # x, y, visibility of each point
 
 
 @dataclass(slots=True)
 class PredictionFile:
-    """The predictions of a file.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    rows : list of ReadPrediction
-        In the order of the file.
-    categories : dict of int or str to str
-        Names of the classes by id, where the file has them.
-    images : dict of int or str to str
-        Names of the files of images by id, where the file has them.
-    """
+    """The predictions of a file, in its order."""
 
     path: Path
     rows: list[ReadPrediction]
-    categories: dict[int | str, str] = field(default_factory=dict)
-    images: dict[int | str, str] = field(default_factory=dict)
-    has_indices: bool = False
-    """Whether images are named by the column ``index``: by their places in the store."""
+    categories: dict[int | str, str] = field(default_factory=dict)  # names of classes by id, where the file has them
+    images: dict[int | str, str] = field(default_factory=dict)  # names of files of images by id, likewise
+    has_indices: bool = False  # whether images are named by the column "index": by their places in the store
 
     @property
     def has_boxes(self) -> bool:

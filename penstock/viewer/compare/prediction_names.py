@@ -28,21 +28,11 @@ _DIGITS: Final = re.compile(r"[0-9]{1,15}$")
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What ids mean.
-
-    Parameters
-    ----------
-    numbers : mapping of int or str to int
-        The record, or the class, of each id that is known.
-    note : str
-        How they were found, for the page.
-    names : tuple of str
-        Names of all classes: those of the store, and behind them those that only the predictions have.
-    """
+    """What ids mean: the record, or the class, of each that is known."""
 
     numbers: Mapping[Name, int]
-    note: str
-    names: tuple[str, ...] = ()
+    note: str  # how they were found, for the page
+    names: tuple[str, ...] = ()  # of all classes: those of the store, then those that only the predictions have
 
 
 def find_records(store: Store, file: PredictionFile) -> Resolved:
@@ -122,15 +112,7 @@ def _number_of(key: str) -> str:
 
 
 def find_classes(file: PredictionFile, classes: Sequence[str]) -> Resolved:
-    """The class of each category, and the names of all classes.
-
-    Parameters
-    ----------
-    file : PredictionFile
-        The predictions.
-    classes : sequence of str
-        Those of the store; empty if it has no names.
-    """
+    """The class of each category, and the names of all classes; ``classes`` are those of the store."""
     given = dict.fromkeys(row.label for row in file.rows)
     names = list(classes)
     numbers: dict[Name, int] = {name: number for number, name in enumerate(classes)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -10,9 +11,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from penstock.errors import ArgumentError
-from penstock.viewer.compare.matching import CORRECT, DUPLICATE, MISSED, SPURIOUS, WRONG_CLASS
+from penstock.viewer.compare.matching import CORRECT, DUPLICATE, MISSED, SPURIOUS, WRONG_CLASS, Events
 from penstock.viewer.compare.predictions import SETS, Predictions
-from penstock.viewer.compare.scoring import ClassRow, count_cells, describe_event, list_classes, mean_precision
+from penstock.viewer.compare.scoring import count_cells, list_classes
 from penstock.viewer.server.answers import answer, read_float, read_int, session_of
 
 __all__ = ["PREDICTION_ROUTES"]
@@ -51,22 +52,16 @@ def show_evaluation(request: Request) -> Response:
     iou, score = read_float(request, "iou", 0.5, 0.1, 0.95), read_float(request, "score", 0.3, 0.0, 1.0)
     evaluation = found.evaluate(iou, score)
     found.shown_score = score
-    rows = list_classes(evaluation.events, evaluation.precisions, len(found.names))
+    rows = list_classes(evaluation.events, evaluation.precisions, found.names)
+    known = list(evaluation.precisions.values())
     cells = sorted(count_cells(evaluation.events), key=lambda cell: -cell[2])
     counts = np.bincount(evaluation.events.kinds, minlength=len(_COUNTS))
     return answer({
         "iou": iou, "score": score, "counts": {name: int(counts[kind]) for name, kind in _COUNTS.items()},
-        "mean": mean_precision(evaluation.precisions), "cells": cells[:_MOST_CELLS],
+        "mean": float(np.mean(known)) if known else None, "cells": cells[:_MOST_CELLS],
         "more_cells": max(0, len(cells) - _MOST_CELLS),
-        "classes": [_describe_row(row, found.names) for row in sorted(rows, key=lambda row: -row.errors)],
+        "classes": rows,
     })  # fmt: skip
-
-
-def _describe_row(row: ClassRow, names: tuple[str, ...]) -> dict[str, Any]:
-    return {
-        "number": row.number, "name": names[row.number], "objects": row.objects, "predictions": row.predictions,
-        "correct": row.correct, "precision": row.precision, "recall": row.recall, "ap": row.average_precision,
-    }  # fmt: skip
 
 
 def list_records(request: Request) -> Response:
@@ -77,10 +72,15 @@ def list_records(request: Request) -> Response:
     stop = read_int(request, "stop", start + 60, start, min(start + _MOST_ROWS, len(records)))
     collection = session_of(request).collection
     rows = [
-        {"index": index, "key": collection.key(index), **describe_event(evaluation.events, at, found.names)}
+        {"index": index, "key": collection.key(index), **_describe_event(evaluation.events, at, found.names)}
         for index, at in zip(records[start:stop].tolist(), events[start:stop].tolist(), strict=True)
     ]
     return answer({"total": len(records), "start": start, "rows": rows})
+
+
+def _describe_event(events: Events, at: int, names: Sequence[str]) -> dict[str, Any]:
+    truth, guess = (None if each < 0 else names[each] for each in (events.truths[at], events.predicted[at]))
+    return {"kind": events.kinds[at], "truth": truth, "predicted": guess, "score": events.scores[at]}
 
 
 PREDICTION_ROUTES = [

@@ -5,18 +5,16 @@ Called by :mod:`.predictions`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.viewer.compare.matching import CORRECT, MISSED, Boxes, Events
 
-__all__ = [
-    "ClassRow", "average_precisions", "count_cells", "describe_event", "list_classes", "mean_precision",
-    "select_records",
-]  # fmt: skip
+__all__ = ["ClassRow", "average_precisions", "count_cells", "list_classes", "select_records"]
 
 _RECALLS: Final = np.linspace(0, 1, 101)
 Indices = NDArray[np.int64]
@@ -24,30 +22,16 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class ClassRow:
-    """What is counted of one class.
-
-    Parameters
-    ----------
-    number : int
-        The class.
-    objects, predictions, correct : int
-        Annotated objects, predictions that count, and those that are correct.
-    precision, recall, average_precision : float or None
-        None where nothing is divided by.
-    """
+    """What is counted of one class; None where nothing is divided by."""
 
     number: int
-    objects: int
-    predictions: int
+    name: str
+    objects: int  # annotated ones
+    predictions: int  # those that count
     correct: int
     precision: float | None
     recall: float | None
-    average_precision: float | None
-
-    @property
-    def errors(self) -> int:
-        """Wrong predictions and objects that were not found."""
-        return self.objects + self.predictions - 2 * self.correct
+    ap: float | None  # average precision
 
 
 def count_cells(events: Events) -> list[tuple[int, int, int]]:
@@ -58,41 +42,28 @@ def count_cells(events: Events) -> list[tuple[int, int, int]]:
     return [(*cell, count) for cell, count in zip(map(tuple, cells.tolist()), counts.tolist(), strict=True)]
 
 
-def list_classes(events: Events, precisions: dict[int, float], count: int) -> list[ClassRow]:
-    """Each class that occurs, by its number."""
+def list_classes(events: Events, precisions: dict[int, float], names: Sequence[str]) -> list[ClassRow]:
+    """Each class that occurs; those with most errors are first."""
+    count = len(names)
     is_correct = events.kinds == CORRECT
     has_object = (events.truths >= 0) & (events.truths < count)
     has_prediction = (events.predicted >= 0) & (events.predicted < count)
     objects = np.bincount(events.truths[has_object], minlength=count)
     predictions = np.bincount(events.predicted[has_prediction], minlength=count)
     correct = np.bincount(events.predicted[has_prediction & is_correct], minlength=count)
-    rows = zip(range(count), objects.tolist(), predictions.tolist(), correct.tolist(), strict=True)
-    return [
-        ClassRow(
-            number, truths, guesses, right, right / guesses if guesses else None, right / truths if truths else None,
-            precisions.get(number),
-        )
-        for number, truths, guesses, right in rows
-        if truths or guesses
-    ]  # fmt: skip
+    counted = zip(range(count), names, objects.tolist(), predictions.tolist(), correct.tolist(), strict=True)
+    rows = [
+        ClassRow(*row, row[4] / row[3] if row[3] else None, row[4] / row[2] if row[2] else None, precisions.get(row[0]))
+        for row in counted
+        if row[2] or row[3]
+    ]
+    return sorted(rows, key=lambda row: 2 * row.correct - row.objects - row.predictions)
 
 
 def select_records(events: Events, kinds: set[int], cell: tuple[int, int] | None = None) -> tuple[Indices, Indices]:
-    """The records that have an event, each once, and the event of each: the most confident, which are first.
+    """The records with an event of some kinds, or of a cell of the matrix, each once; and the event shown of each.
 
-    Parameters
-    ----------
-    events : Events
-        All of them.
-    kinds : set of int
-        Those that are asked for.
-    cell : (int, int), optional
-        Of these the class of the object, and that of the prediction.
-
-    Returns
-    -------
-    records, events : ndarray, int64
-        Of equal confidence, those with more objects missed are first, then those of a lower index.
+    The most confident are first; of equal confidence those with more objects missed, then those of a lower index.
     """
     is_chosen = np.isin(events.kinds, sorted(kinds))
     if cell is not None:
@@ -123,18 +94,3 @@ def average_precisions(predicted: Boxes, objects: Boxes, matched: Indices) -> di
         places = np.searchsorted(recalls, _RECALLS, "left")
         found[number] = float(np.where(places < len(best), np.append(best, 0)[np.minimum(places, len(best))], 0).mean())
     return found
-
-
-def mean_precision(precisions: dict[int, float]) -> float | None:
-    """The mean over classes that have objects."""
-    known = list(precisions.values())
-    return float(np.mean(known)) if known else None
-
-
-def describe_event(events: Events, at: int, names: tuple[str, ...]) -> dict[str, Any]:
-    """One event as JSON."""
-    truth, guess = int(events.truths[at]), int(events.predicted[at])
-    return {
-        "kind": int(events.kinds[at]), "truth": names[truth] if 0 <= truth < len(names) else None,
-        "predicted": names[guess] if 0 <= guess < len(names) else None, "score": float(events.scores[at]),
-    }  # fmt: skip

@@ -47,13 +47,8 @@ def add_to_session(
 def find_set(session: Session, name: str) -> NDArray[np.int64]:
     """The records of the viewer's store that a set has, in its order.
 
-    Parameters
-    ----------
-    session : Session
-        With predictions, or with a store to compare with.
-    name : str
-        ``missed@0.5,0.3`` and others of predictions (:data:`~.predictions.SETS`); ``changed``, ``relabelled``,
-        ``removed``, ``unreadable``, ``unchanged`` of a comparison.
+    A set is one of predictions (``missed@0.5,0.3``, see :data:`~.predictions.SETS`), or of a comparison: ``changed``,
+    ``relabelled``, ``removed``, ``unreadable``, ``unchanged``.
 
     Raises
     ------

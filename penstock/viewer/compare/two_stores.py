@@ -44,15 +44,7 @@ Indices = NDArray[np.int64]
 
 
 class FieldPair:
-    """A field that both stores have: compares its values, classes by name.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    before, after : Field
-        In either store.
-    """
+    """A field that both stores have: compares its values, classes by name."""
 
     def __init__(self, name: str, before: Field, after: Field) -> None:
         self.name, self.before, self.after = name, before, after
@@ -74,6 +66,8 @@ class FieldPair:
         if self._numbers is not None and after is not None:
             after = self.renumber(np.asarray(after))
             before = None if before is None else np.asarray(before)
+        if isinstance(before, int | str) and type(before) is type(after):
+            return bool(before == after)  # as below, and many times faster
         return hash_value(before) == hash_value(after)
 
 
