@@ -47,7 +47,7 @@ class ReadPrediction:
     label: int | str
     score: float  # 1 if the file has none
     box: tuple[float, float, float, float] | None = None  # x0, y0, x1, y1
-    instance: Value = None  # a mask in COCO's encoding, or polygons
+    instance: Value = None  # a mask in COCO's encoding; other ones are not drawn
     keypoints: list[float] | None = None  # x, y, visibility of each point
 
 

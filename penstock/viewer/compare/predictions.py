@@ -257,7 +257,7 @@ class Predictions:
         return [
             *make("boxes", lambda row: row.box is not None, boxes=lambda row: row.box),
             *make("keypoints", lambda row: bool(row.keypoints), keypoints=lambda row: _points(row.keypoints)),
-            *make("masks", lambda row: row.instance is not None, instances=lambda row: row.instance),
+            *make("masks", lambda row: isinstance(row.instance, Mapping), instances=lambda row: row.instance),
         ]
 
     def close(self) -> None:
