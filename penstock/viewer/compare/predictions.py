@@ -128,10 +128,11 @@ class Predictions:
         numbers = np.array([records[row.image] for row in known], np.int64)
         scores = np.array([row.score for row in known])
         order = np.lexsort((-scores, numbers))
-        self._rows = [known[at] for at in order.tolist()]
+        known = [known[at] for at in order.tolist()]
+        self._rows = known if self.has_boxes else []
         counts = np.bincount(numbers, minlength=self._collection.total)
-        boxes = np.array([row.box or (np.nan,) * 4 for row in self._rows], np.float64).reshape(-1, 4)
-        labels = np.array([classes[row.label] for row in self._rows], np.int64)
+        boxes = np.array([row.box or (np.nan,) * 4 for row in known], np.float64).reshape(-1, 4)
+        labels = np.array([classes[row.label] for row in known], np.int64)
         return make_boxes(counts, boxes, labels, scores=scores[order])
 
     def start(self) -> None:

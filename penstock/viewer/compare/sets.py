@@ -20,6 +20,7 @@ from penstock.viewer.session import Session
 __all__ = ["add_to_session", "find_set", "order_by_set"]
 
 _OF_OTHER_STORE: Final = "added"
+_KEYS_WAIT_S: Final = 10.0
 
 
 def add_to_session(
@@ -61,6 +62,7 @@ def find_set(session: Session, name: str) -> NDArray[np.int64]:
         return predictions.find_set(name)[1]
     if compared is not None and name in KINDS_OF_PAIRS and name != _OF_OTHER_STORE:
         compared.start()
+        compared.wait_for_keys(_KEYS_WAIT_S)
         return compared.find(name)[0]
     raise ArgumentError(f"there is no set {name!r:.100} in this viewer")
 

@@ -126,7 +126,7 @@ function mount(root) {
   matrix.addEventListener("keydown", (event) => {
     const step = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
     const here = event.target.closest("td");
-    if (!step || (!here && event.target.role !== "region")) return;
+    if (!step || (!here && event.target.getAttribute("role") !== "region")) return;
     event.preventDefault();
     const lines = [...matrix.querySelectorAll("tbody tr")].map((line) => [...line.querySelectorAll("td")]);
     let row = here ? lines.findIndex((line) => line.includes(here)) : -step[0], column = here ? lines[row].indexOf(here) : -step[1];

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from penstock.errors import ArgumentError
@@ -29,6 +29,7 @@ __all__ = ["EXPORTS", "ROUTES"]
 
 _MOST_LISTED: Final = 200
 """Indices in a line to paste; of more records, the line names a file of keys."""
+_LINES_AT_ONCE: Final = 4096
 _REASON: Final = "picked in penstock view"
 Indices = NDArray[np.int64]
 
@@ -75,7 +76,7 @@ def _export(request: Request, bits: bytes, total: int) -> Response:
     headers = {"Cache-Control": "no-store"}
     if name:
         headers["Content-Disposition"] = f'attachment; filename="{name}"'
-    return Response(make(session_of(request).collection.store, indices), 200, headers, "text/plain; charset=utf-8")
+    return StreamingResponse(make(session_of(request).collection.store, indices), 200, headers, "text/plain")
 
 
 def _iterate_keys(store: Store, indices: Indices) -> Iterator[str]:
@@ -84,32 +85,33 @@ def _iterate_keys(store: Store, indices: Indices) -> Iterator[str]:
     return itertools.compress(store.keys(), is_picked.tolist())
 
 
-def _make_keys(store: Store, indices: Indices) -> str:
-    return format_keys(_iterate_keys(store, indices))
+def _make_keys(store: Store, indices: Indices) -> Iterable[str]:
+    return [format_keys(_iterate_keys(store, indices))]
 
 
-def _make_quarantine(store: Store, indices: Indices) -> str:
+def _make_quarantine(store: Store, indices: Indices) -> Iterable[str]:
     rows = zip(_iterate_keys(store, indices), indices.tolist(), strict=True)
-    return format_key_lines({"store": store.url, "key": key, "index": at, "reason": _REASON} for key, at in rows)
+    while some := list(itertools.islice(rows, _LINES_AT_ONCE)):
+        yield format_key_lines({"store": store.url, "key": key, "index": at, "reason": _REASON} for key, at in some)
 
 
-def _make_python(store: Store, indices: Indices) -> str:
+def _make_python(store: Store, indices: Indices) -> Iterable[str]:
     """A line that makes a subset; ``dataset`` is a dataset of the store, whole."""
     first, last, count = int(indices[0]), int(indices[-1]), len(indices)
     note = f"# {counted(count, 'record')} of {len(store):,}\n"
     if last - first + 1 == count:
-        return f"{note}subset = ps.Subset(dataset, range({first}, {last + 1}))\n"
+        return [f"{note}subset = ps.Subset(dataset, range({first}, {last + 1}))\n"]
     if count <= _MOST_LISTED:
-        return f"{note}subset = ps.Subset(dataset, {indices.tolist()})\n"
-    return f'{note}subset = ps.Subset(dataset, ps.find_keys(dataset.store, "keys.txt"))\n'
+        return [f"{note}subset = ps.Subset(dataset, {indices.tolist()})\n"]
+    return [f'{note}subset = ps.Subset(dataset, ps.find_keys(dataset.store, "keys.txt"))\n']
 
 
-def _make_command(store: Store, indices: Indices) -> str:
+def _make_command(store: Store, indices: Indices) -> Iterable[str]:
     del indices
-    return f"penstock pack {shlex.quote(store.url)} picked.lmdb --keys keys.txt\n"
+    return [f"penstock pack {shlex.quote(store.url)} picked.lmdb --keys keys.txt\n"]
 
 
-EXPORTS: Final[dict[str, tuple[str, Callable[[Store, Indices], str]]]] = {
+EXPORTS: Final[dict[str, tuple[str, Callable[[Store, Indices], Iterable[str]]]]] = {
     "keys": ("keys.txt", _make_keys),
     "quarantine": ("quarantine.jsonl", _make_quarantine),
     "python": ("", _make_python),
