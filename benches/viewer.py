@@ -105,7 +105,11 @@ def main() -> None:
         pack = Path(scratch) / "million.lmdb"
         write_pack(pack, RECORDS)
         measure(pack, RECORDS)  # the first reads files that are not in the page cache
-        measured = [measure(pack, RECORDS) for _ in range(options.rounds)]
+        report([measure(pack, RECORDS) for _ in range(options.rounds)])
+
+
+def report(measured: list[tuple[float, ...]]) -> None:
+    """Print the table."""
     print(f"### The first screen of {RECORDS:,} records\n")
     print(f"{SCREEN} thumbnails; {machine()}; {versions('penstock-data', 'starlette', 'uvicorn', 'pillow')}.\n")
     print("| | median | all rounds |")

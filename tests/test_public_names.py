@@ -74,6 +74,7 @@ PROMISED = [
     "Subset",
     "SubsetRandomSampler",
     "UnsupportedImageError",
+    "Viewer",
     "WeightedRandomSampler",
     "WorkerError",
     "World",
@@ -97,6 +98,7 @@ PROMISED = [
     "simulate",
     "split",
     "verify",
+    "view",
 ]
 
 NEEDS_TORCH = ("penstock.torch", "penstock.demo")

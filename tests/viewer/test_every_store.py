@@ -14,14 +14,20 @@ from tests.conformance.store_makers import KEYS, MAKERS, write_images
 from tests.viewer.asking import App
 
 
+def list_files(folder: Path) -> dict[Path, tuple[int, int]]:
+    """Sizes and times of change of all files."""
+    return {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in folder.rglob("*")}
+
+
 @pytest.mark.parametrize("name", list(MAKERS))
 def test_a_store_of_each_kind_is_shown(name: str, tmp_path: Path) -> None:
-    """Every registered kind of the conformance suite: five records, their keys, and pictures with the right pixels."""
+    """Five records, their keys, and pictures with the right pixels; no file is changed or made."""
     maker = MAKERS[name]
     if maker.needs:
         pytest.importorskip(maker.needs)
     contents = write_images(tmp_path / "photos")
     with ps.open(maker.make(tmp_path), **maker.options) as store:
+        before = list_files(tmp_path)
         app = App(store)
         try:
             session, rows = app.ask("api/session").json, app.ask("api/rows").json["rows"]
@@ -30,6 +36,7 @@ def test_a_store_of_each_kind_is_shown(name: str, tmp_path: Path) -> None:
             record = app.ask("api/record/3").json
         finally:
             app.close()
+        assert list_files(tmp_path) == before
 
     keys = [str(number) for number in range(len(KEYS))] if maker.keys is None else list(maker.keys)
     assert session["total"] == len(KEYS)

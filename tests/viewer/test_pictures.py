@@ -11,7 +11,7 @@ from PIL import Image
 
 import penstock as ps
 from penstock.errors import ArgumentError, DecodeError
-from penstock.viewer.browse.pictures import PictureForm, ShownPicture, find_size, make_picture
+from penstock.viewer.browse.pictures import PictureForm, ShownPicture, find_range, find_size, make_picture
 
 EXACT = PictureForm(side=8192, is_exact=True)
 
@@ -68,6 +68,23 @@ def test_a_region_that_is_scaled_lies_where_it_was_asked_for(form: str, orientat
     assert difference.max() < 12
 
 
+@pytest.mark.parametrize(("form", "orientation"), [("JPEG", 1), ("JPEG", 8), ("PNG", 1), ("WEBP", 1), ("GIF", 1)])
+def test_a_thumbnail_is_the_picture_reduced(form: str, orientation: int) -> None:
+    """Near what Pillow makes of all pixels, whether it is resized while it is decoded or afterwards."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    encoded = encode(smooth(400, 640), form, **({"exif": exif, "quality": 95} if form == "JPEG" else {}))
+    whole = Image.fromarray(ps.decode(encoded, orient=True))
+    size = (100, 160) if orientation == 8 else (160, 100)
+
+    shown = read(make_picture(encoded, PictureForm(side=160, is_exact=True)))
+
+    difference = np.abs(shown.astype(int) - np.asarray(whole.resize(size, Image.Resampling.BILINEAR)))
+    assert shown.shape == (size[1], size[0], 3)
+    assert difference[:, :, :2].mean() < 1.5
+    assert difference[:, :, :2].max() < 14
+
+
 def test_a_deep_picture_is_shown_from_its_smallest_to_its_largest_value() -> None:
     """16 bits, of a file and of a store, and floats; or in the window that is asked for."""
     ramp = np.linspace(1000, 3000, 256).astype(np.uint16).reshape(16, 16)
@@ -80,6 +97,9 @@ def test_a_deep_picture_is_shown_from_its_smallest_to_its_largest_value() -> Non
         assert (shown[-1, -1] == 255).all()
         assert (narrow[ramp <= 1500] == 0).all()
         assert (narrow[ramp >= 2000] == 255).all()
+        assert find_range(image) == (1000, 3000)
+    assert find_range(encode(ramp.astype(np.uint8), "PNG")) is None
+    assert find_range(np.linspace(0.2, 0.7, 12, dtype=np.float32).reshape(2, 2, 3)) == (0, 1)
 
 
 def test_a_window_of_a_deep_picture_does_not_depend_on_the_region() -> None:

@@ -109,6 +109,23 @@ def test_other_methods_and_bodies_without_a_length_are_refused(app: App) -> None
     assert app.ask("a" * 5000).status == 414
 
 
+def test_a_fault_of_the_viewer_is_logged_and_told_in_one_sentence(
+    app: App, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """500 with the error's name; the traceback is in the log, and not in the answer. The next request is answered."""
+    with monkeypatch.context() as patch:
+        patch.setattr(app.collection, "key", lambda index: 1 // index)
+        patch.setattr(app.collection, "find_kept", lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError):  # raised again for the server, which hides it
+            app.ask("api/rows")
+        answer = app.ask("api/thumb/0")
+
+    assert answer.status == 500
+    assert answer.json["error"].startswith("ZeroDivisionError")
+    assert [record.getMessage() for record in caplog.records] == ["GET /api/rows", "GET /api/thumb/0"]
+    assert app.ask("api/rows").status == 200
+
+
 def test_a_frame_may_show_the_viewer_on_this_machine_only(app: App) -> None:
     """Notebooks do; scripts come from the viewer alone."""
     rules = dict(each.strip().split(" ", 1) for each in app.ask("").headers["content-security-policy"].split(";"))

@@ -16,7 +16,7 @@ from penstock import _native
 from penstock.sample import Blob
 from penstock.transforms.decoding.jpeg_markers import count_scans, is_cut, iterate_segments
 
-__all__ = ["JpegStructure", "SeekTableSummary", "describe_jpeg", "describe_seek_table", "estimate_quality"]
+__all__ = ["JpegStructure", "describe_jpeg", "describe_seek_table", "estimate_quality"]
 
 _MAX_SCANS: Final = 1000
 _DQT: Final = 0xDB
@@ -94,29 +94,12 @@ def describe_jpeg(jpeg: bytes) -> JpegStructure:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SeekTableSummary:
-    """What a seek table holds.
-
-    Parameters
-    ----------
-    kind : str
-        "rows" or "tiles"; empty if it is damaged, or belongs to another image.
-    places, total : int
-        The places where decoding can begin, and those that the image has.
-    """
-
-    kind: str
-    places: int = 0
-    total: int = 0
-
-
-def describe_seek_table(jpeg: Blob, table: bytes | None) -> SeekTableSummary | None:
-    """Summarise the seek table of an image; None without one."""
+def describe_seek_table(jpeg: Blob, table: bytes | None) -> str | None:
+    """The kind of a seek table, and how many of the places it holds where decoding can begin; None without one."""
     if table is None:
         return None
     found = _native.inspect_index(jpeg, table)
-    return SeekTableSummary("") if found is None else SeekTableSummary(*found)
+    return "damaged, or of another image" if found is None else f"{found[0]}, {found[1]:,} of {found[2]:,} places"
 
 
 def estimate_quality(jpeg: bytes) -> tuple[int | None, bool]:

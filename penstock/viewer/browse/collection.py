@@ -22,6 +22,8 @@ from penstock.viewer.browse.thumbnails import KeptResults, NewestFirst
 __all__ = ["Collection", "ShownLayers"]
 
 _NO_IMAGE: Final = ""
+_REQUESTS_AT_ONCE: Final = 8
+"""Threads that make thumbnails where records come from a server, for which they wait."""
 _COLUMN_WAIT_S: Final = 0.3
 """How long rows wait for a column that is read for the first time."""
 
@@ -75,7 +77,8 @@ class Collection:
         self._keys: Sequence[str] | None = None
         self._lock = threading.Lock()
         self._kept = KeptResults()
-        self.workers: NewestFirst[bytes] = NewestFirst()
+        is_far = store.is_remote or store.location.remote is not None
+        self.workers: NewestFirst[bytes] = NewestFirst(_REQUESTS_AT_ONCE if is_far else None)
         """Make thumbnails."""
 
     def key(self, index: int) -> str:

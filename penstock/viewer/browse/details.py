@@ -20,7 +20,7 @@ from penstock.transforms.decoding.image_formats import quiet, sniff
 from penstock.transforms.decoding.jpeg_structure import describe_jpeg, describe_seek_table
 from penstock.viewer.browse.collection import Collection
 from penstock.viewer.browse.layers import JsonObject
-from penstock.viewer.browse.pictures import find_problem, find_size
+from penstock.viewer.browse.pictures import find_problem, find_range, find_size
 from penstock.viewer.browse.places import find_place
 from penstock.wording import to_plain
 
@@ -59,7 +59,7 @@ def describe_record(collection: Collection, index: int) -> JsonObject:
         image = record.fields[collection.image_field]
         picture = _describe_picture(image)
         if "jpeg" in picture:
-            picture["jpeg"]["seek_table"] = to_plain(describe_seek_table(image, collection.seek_table(index)))
+            picture["jpeg"]["seek_table"] = describe_seek_table(image, collection.seek_table(index))
     return {
         "index": index,
         "key": shorten_text(record.key)["text"],
@@ -109,11 +109,9 @@ def _describe_picture(image: Blob) -> JsonObject:
     if image is None or len(image) == 0:
         return {"problem": "the record has no image"}
     if isinstance(image, np.ndarray):
-        finite = image[np.isfinite(image)] if image.dtype.kind == "f" else image
-        limits = [float(finite.min()), float(finite.max())] if finite.size else [0.0, 0.0]
         return {
             "format": "pixels", "nbytes": image.nbytes, "width": image.shape[1], "height": image.shape[0],
-            "channels": image.shape[2], "dtype": str(image.dtype), "range": limits,
+            "channels": image.shape[2], "dtype": str(image.dtype), "range": find_range(image),
         }  # fmt: skip
     described: JsonObject = {"nbytes": memoryview(image).nbytes}
     encoded = bytes(image)
@@ -123,6 +121,7 @@ def _describe_picture(image: Blob) -> JsonObject:
     except DecodeError as error:
         return {**described, "problem": str(error)}
     described["exif"] = _read_exif(encoded)
+    described["range"] = find_range(encoded)
     if described["format"] == "JPEG":
         described["jpeg"] = to_plain(describe_jpeg(encoded))
     if problem := find_problem(encoded):

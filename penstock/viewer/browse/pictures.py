@@ -2,17 +2,20 @@
 
 ::
 
-    JPEG, PNG, WebP, ... ──decode: reduced, covered rows──┐
-    pixels of a store (uint8, uint16, float32) ──slices───┴─> values ──window──> uint8 ──resize, turn──> WebP, PNG
+    whole JPEG, PNG, WebP ──resized while it is decoded──┐
+    a region of it ──decode: reduced, covered rows───────┤
+    pixels of a store (uint8, uint16, float32) ──slices──┴─> values ──window──> uint8 ──resize, turn──> WebP, PNG
 
-A JPEG is decoded at 1/2, 1/4 or 1/8 where that is enough. A picture of more than 8 bits is shown from its smallest to
-its largest value, unless a window is given. Alpha is kept.
+A JPEG is decoded at 1/2, 1/4 or 1/8 where that is enough, whole ones by the programs that loaders use. A picture of
+more than 8 bits is shown from its smallest to its largest value, unless a window is given. Alpha is kept.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import threading
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,14 +24,18 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, DecodeError, UnsupportedImageError
 from penstock.sample import Array, Blob
-from penstock.transforms.decoding.decode import MAX_PIXELS, decode, read_orientations, sizes
+from penstock.transforms.decoding.decode import MAX_PIXELS, Decode, decode, read_orientations, sizes
 from penstock.transforms.decoding.image_formats import sniff
 from penstock.transforms.decoding.orientation import FIRST_TRANSPOSED, Region, orient_pixels, raw_region
+from penstock.transforms.ops.resize import Resize
+from penstock.transforms.pipeline import Pipeline
 
-__all__ = ["PictureForm", "ShownPicture", "find_problem", "find_size", "make_picture"]
+__all__ = ["PictureForm", "ShownPicture", "find_problem", "find_range", "find_size", "make_picture"]
 
 _MOST_AT_ONCE: Final = 1 << 24
 """Pictures of more pixels are decoded one after another."""
+_SAMPLES: Final = 1.5
+"""Decoded pixels for each pixel of a thumbnail, across and down, at least."""
 _large = threading.Lock()
 
 
@@ -77,6 +84,15 @@ class ShownPicture:
     note: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Decoded values, the region in them, x0, y0, x1, y1, and what was repaired."""
+
+    values: Array
+    box: tuple[float, float, float, float]
+    note: str = ""
+
+
 def find_size(image: Blob) -> tuple[int, int]:
     """Width and height of a picture as it is shown.
 
@@ -114,36 +130,41 @@ def make_picture(image: Blob, form: PictureForm) -> ShownPicture:
     width, height = region[2] - region[0], region[3] - region[1]
     ratio = min(1.0, form.side / max(width, height))
     target = max(1, round(width * ratio)), max(1, round(height * ratio))
-    note = ""
     if isinstance(image, np.ndarray):
-        stride = max(1, int(min(1 / ratio, 1e6) // 2))
-        x0, y0, x1, y1 = region
+        found = _take_part(image, region, max(1, int(min(1 / ratio, 1e6) // 2)))
         low, high = _find_range(image, form)
-        pixels, at, scale = image[y0:y1:stride, x0:x1:stride], (x0, y0), stride
-        pixels = _to_shown(pixels, form, low, high)
     else:
-        scale = next((each for each in (8, 4, 2) if ratio * each <= 1), 1) if sniff(bytes(image[:32])) == "JPEG" else 1
-        if size[0] * size[1] > _MOST_AT_ONCE:
-            with _large:
-                values, at, note = _decode(image, region, scale)
-        else:
-            values, at, note = _decode(image, region, scale)
-        low, high = _find_range(values, form)
-        pixels = _to_shown(values, form, low, high)
-    pixels = _resize(pixels, target, tuple((edge - at[i % 2]) / scale for i, edge in enumerate(region)))
-    return _encode(orient_pixels(pixels, orientation), form, note)
+        with _one_at_a_time(*size):
+            is_whole = ratio < 1 and region == (0, 0, *size)
+            found = (_decode_reduced(image, target) if is_whole else None) or _decode_part(image, region, ratio)
+        low, high = _find_range(found.values, form)
+    pixels = _resize(_to_shown(found.values, form, low, high), target, found.box)
+    return _encode(orient_pixels(pixels, orientation), form, found.note)
+
+
+def find_range(image: Blob) -> tuple[float, float] | None:
+    """The values that are shown as black and white, of a picture of more than 8 bits; None for others."""
+    values = image
+    if not isinstance(image, np.ndarray):
+        if _find_mode(image) != "unchanged":
+            return None
+        try:
+            values = decode(image, mode="unchanged")
+        except DecodeError:
+            return None
+    return None if values.dtype in {np.dtype(np.uint8), np.dtype(np.bool_)} else _find_range(values, PictureForm())
 
 
 def find_problem(encoded: bytes) -> str:
     """Why a file cannot be decoded, or is damaged; empty if it is whole."""
     try:
         width, height = find_size(encoded)
-        scale = 8 if sniff(encoded[:64]) == "JPEG" else 1
-        if width * height > _MOST_AT_ONCE:
-            with _large:
-                decode(encoded, scale=scale)
-        else:
-            decode(encoded, scale=scale)
+        mode = _find_mode(encoded)
+        with _one_at_a_time(width, height):
+            if mode != "unchanged":
+                _reduce(encoded, mode, (min(width, 16), min(height, 16)))
+            else:
+                decode(encoded)
     except DecodeError as error:
         return str(error)
     return ""
@@ -164,21 +185,50 @@ def _cut(region: Region | None, size: tuple[int, int]) -> Region:
     return x0, y0, x1, y1
 
 
-def _decode(image: Blob, region: Region, scale: int) -> tuple[Array, tuple[int, int], str]:
-    """Values of the covered pixels, not turned, the pixel of the file they begin at, and what was repaired."""
+def _take_part(image: Array, region: Region, stride: int) -> _Part:
+    x0, y0, x1, y1 = region
+    return _Part(image[y0:y1:stride, x0:x1:stride], (0, 0, (x1 - x0) / stride, (y1 - y0) / stride))
+
+
+def _decode_reduced(image: Blob, target: tuple[int, int]) -> _Part | None:
+    """The whole picture in the size ``target``, resized while it is decoded; None if it is deep, or damaged."""
+    if (mode := _find_mode(image)) == "unchanged":
+        return None
+    try:
+        return _Part(_reduce(image, mode, target), (0, 0, *target))
+    except DecodeError:
+        return None
+
+
+def _reduce(image: Blob, mode: str, target: tuple[int, int]) -> Array:
+    """All rows of a picture, resized while they are decoded; the whole is never in memory, where that can be."""
+    reduced: Array = Pipeline([Decode(mode=mode, scale="auto", quality=_SAMPLES), Resize(target[::-1])])(image)
+    return reduced
+
+
+def _one_at_a_time(width: int, height: int) -> AbstractContextManager[object]:
+    """A lock for pictures that take much memory."""
+    return _large if width * height > _MOST_AT_ONCE else contextlib.nullcontext()
+
+
+def _decode_part(image: Blob, region: Region, ratio: float) -> _Part:
+    """The covered pixels, not turned; what is damaged is repaired as far as it can be."""
     mode = _find_mode(image)
     if mode == "unchanged":  # the window is that of the whole picture
-        try:
-            return decode(image, mode=mode), (0, 0), ""
-        except UnsupportedImageError:
-            mode = "RGB"
-    at = region[0] // scale * scale, region[1] // scale * scale
+        with contextlib.suppress(UnsupportedImageError):
+            return _Part(decode(image, mode=mode), region)
+        mode = "RGB"
+    scale = 1
+    if sniff(bytes(image[:32])) == "JPEG":
+        scale = next((each for each in (8, 4, 2) if ratio * each <= 1), 1)
+    left, top = region[0] // scale, region[1] // scale
+    box = (region[0] / scale - left, region[1] / scale - top, region[2] / scale - left, region[3] / scale - top)
     try:
-        return decode(image, region, scale, mode=mode), at, ""
+        return _Part(decode(image, region, scale, mode=mode), box)
     except UnsupportedImageError:
         raise
     except DecodeError as error:
-        return decode(image, region, scale, mode=mode, on_truncated="repair"), at, str(error)
+        return _Part(decode(image, region, scale, mode=mode, on_truncated="repair"), box, str(error))
 
 
 def _find_mode(image: Blob) -> str:
@@ -232,7 +282,9 @@ def _to_shown(values: Array, form: PictureForm, low: float, high: float) -> NDAr
     return np.ascontiguousarray(shown)
 
 
-def _resize(pixels: NDArray[np.uint8], target: tuple[int, int], box: tuple[float, ...]) -> NDArray[np.uint8]:
+def _resize(
+    pixels: NDArray[np.uint8], target: tuple[int, int], box: tuple[float, float, float, float]
+) -> NDArray[np.uint8]:
     """The pixels in ``box`` (x0, y0, x1, y1) in the size ``target``."""
     from PIL import Image
 

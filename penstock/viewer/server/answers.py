@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from typing import Any
 
@@ -14,6 +15,8 @@ from penstock.viewer.session import Session
 from penstock.wording import to_plain
 
 __all__ = ["answer", "answer_error", "read_float", "read_index", "read_int", "session_of"]
+
+_logger = logging.getLogger(__name__)
 
 
 def session_of(request: Request) -> Session:
@@ -29,11 +32,15 @@ def answer(value: Any, status: int = 200) -> Response:
 
 
 def answer_error(request: Request, error: Exception) -> Response:
-    """An error as ``{"error": sentence}``: 400 for a wrong request, 422 for data that cannot be shown, else 500."""
-    del request
+    """An error as ``{"error": sentence}``: 400 for a wrong request, 422 for data that cannot be shown, else 500.
+
+    The last is a fault of the viewer, and is logged with its traceback.
+    """
     is_of_data = isinstance(error, PenstockError | OSError | MemoryError)
     status = 400 if isinstance(error, ArgumentError) else 422 if is_of_data else 500
     text = str(error) if is_of_data else f"{type(error).__name__}: {error}"
+    if status == 500:
+        _logger.error("%s %s", request.method, request.scope["path"], exc_info=error)
     return answer({"error": (text or "there is not enough memory")[:2000]}, status)
 
 

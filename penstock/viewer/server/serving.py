@@ -75,6 +75,9 @@ def view(
     The server listens on 127.0.0.1 only, and its address has a random token: programs of other users of this machine,
     and other pages of the browser, do not know it. On a machine without a display, forward the port:
     ``ssh -L PORT:127.0.0.1:PORT host``, and open the same address.
+
+    A kind of store that needs options is opened by the caller. :func:`penstock.open` itself keeps the index of a tar,
+    RecordIO or TFRecord file beside it.
     """
     for name in ("starlette", "uvicorn"):
         require(name, extra="view", purpose="to view a store")
@@ -114,8 +117,8 @@ class Viewer:
         app = make_app(session, token)
         self._socket = _listen(port)
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/{token}/"
-        config = uvicorn.Config(
-            app, log_level="error", access_log=False, ws="none", server_header=False, timeout_graceful_shutdown=1
+        config = uvicorn.Config(  # faults are logged by the application
+            app, log_level="critical", access_log=False, ws="none", server_header=False, timeout_graceful_shutdown=1
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
