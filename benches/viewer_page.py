@@ -3,8 +3,9 @@
 In headless Chromium of 1,280 x 800 pixels, against `penstock view` in a process of its own. The first screen is there
 when the pictures of all cells that are seen are; counted from the request for the page. Then the grid is scrolled: by
 the wheel, 40 pixels for each frame; by its bar from the first record to the last, in 300 steps of one frame. A gap is
-the time between two frames (`requestAnimationFrame`). Memory is that of the page's process (PSS) at the end, which
-holds Chromium's own code as far as it is used.
+the time between two frames (`requestAnimationFrame`); on a machine that does other work too, it holds the waiting for
+a core, so the processor time of the page's thread is there beside it. Memory is that of the page's process (PSS) at the
+end, which holds Chromium's own code as far as it is used.
 
 Needs .venv-site (`make site` or `make test-browser` makes it) and a Chromium.
 """
@@ -53,6 +54,12 @@ SCROLL = """(steps) => new Promise((done) => {
 })"""
 
 
+def read_thread_ms(tools: Any) -> float:
+    """Processor time that the page's thread has used."""
+    metrics = {each["name"]: each["value"] for each in tools.send("Performance.getMetrics")["metrics"]}
+    return float(metrics["TaskDuration"]) * 1000
+
+
 def measure(browser: Any, pack: Path) -> dict[str, list[float]]:
     """The first screen and the gaps of a new page of a new server, in milliseconds, and megabytes."""
     command = [sys.executable, "-m", "penstock", "view", str(pack), "--no-browser"]
@@ -61,10 +68,15 @@ def measure(browser: Any, pack: Path) -> dict[str, list[float]]:
         url = next(found[0] for line in server.stdout if (found := re.search(r"http://\S+", line)))
         context = browser.new_context(viewport={"width": 1280, "height": 800})
         page = context.new_page()
+        tools = context.new_cdp_session(page)
+        tools.send("Performance.enable", {"timeDomain": "threadTicks"})
         page.goto(url, wait_until="commit")
         first_ms, cells = page.evaluate(FIRST_SCREEN)
+        times = [read_thread_ms(tools)]
         wheel = page.evaluate(SCROLL, "wheel")
+        times.append(read_thread_ms(tools))
         bar = page.evaluate(SCROLL, "bar")
+        times.append(read_thread_ms(tools))
         page.evaluate(FIRST_SCREEN)
         assert page.locator(f"#cell-{RECORDS - 1}").count() == 1, "the last record is seen"
         elements = page.evaluate("document.querySelectorAll('*').length")
@@ -75,7 +87,11 @@ def measure(browser: Any, pack: Path) -> dict[str, list[float]]:
         server.terminate()
     return {
         "first screen, ms": [first_ms], "cells of it": [cells], "gaps by the wheel, ms": wheel,
-        "gaps by the bar, ms": bar, "elements": [elements], "memory of the page, MB": [page_mb],
+        "gaps by the bar, ms": bar,
+        "processor time to the first screen, ms": times[:1],
+        "processor time a frame by the wheel, ms": [(times[1] - times[0]) / len(wheel)],
+        "processor time a frame by the bar, ms": [(times[2] - times[1]) / len(bar)],
+        "elements": [elements], "memory of the page, MB": [page_mb],
         "memory of the server, MB": [server_mb],
     }  # fmt: skip
 

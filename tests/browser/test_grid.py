@@ -92,7 +92,7 @@ def test_pictures_are_asked_in_the_order_of_the_screen_and_given_up(page: Page, 
             route.continue_()
 
     page.route("**/api/thumb/**", hold)
-    page.on("requestfailed", lambda request: failed.append(read_index(request.url)))
+    page.on("requestfailed", lambda request: failed.extend(map(int, re.findall(r"/thumb/(\d+)", request.url))))
     page.goto(viewer_url(ManyStore(MILLION)))
     page.wait_for_selector("#cell-12 .key:has-text('0000012')")
     page.wait_for_timeout(200)

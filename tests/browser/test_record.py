@@ -189,6 +189,16 @@ def test_pixels_of_sixteen_bits_are_shown_in_a_window(page: Page, viewer_url: Vi
     assert float(window["high"][0]) - float(window["low"][0]) == pytest.approx(2000, abs=50)
 
 
+def test_one_channel_is_shown(page: Page, viewer_url: ViewerUrl, large: Path) -> None:
+    """As gray, until all are chosen."""
+    open_record(page, viewer_url(large))
+    page.keyboard.press("w")
+    page.get_by_label("Channel").select_option("2")
+    wait_until(page, "() => document.querySelector('.stage img').src.includes('channel=2')")
+    page.get_by_label("Channel").select_option("all")
+    wait_until(page, "() => !document.querySelector('.stage img').src.includes('channel')")
+
+
 def test_a_phone_shows_a_record(page: Page, viewer_url: ViewerUrl, large: Path) -> None:
     """The picture above what is known of it, and nothing to the side."""
     page.set_viewport_size({"width": 400, "height": 800})

@@ -121,7 +121,8 @@ class Grid {
   }
 
   fill(cell, position) {
-    const row = position === null ? undefined : this.rows.at(position);
+    // Without a filter the index is known before the rest of the record: its picture need not wait for that.
+    const row = position === null ? undefined : this.rows.at(position) ?? (this.rows.isWhole ? { index: position } : undefined);
     const { thumbnails, layers, picks: { active } } = this;
     fillCell(cell, position, row, { thumbnails, layers, side: this.scroll.side, active });
     if (position !== null) drawCell(cell, layers, this.scroll.side);
@@ -170,7 +171,7 @@ class Grid {
       if (known.length && known.every(({ id }) => hidden.has(id))) return;
       const seen = [];
       for (let position = this.scroll.first; position <= this.scroll.last; position++) {
-        const index = this.rows.at(position)?.index;
+        const index = this.rows.index(position);
         if (index !== undefined) seen.push(index);
       }
       this.layers.want(seen);

@@ -1,5 +1,5 @@
 // What a cell of the grid shows: a thumbnail, its annotations, its key and its class.
-import { api, classColor, count, el, hiddenLayers, noteLayers, plain } from "./app.js";
+import { api, app, classColor, count, el, hiddenLayers, noteLayers, plain } from "./app.js";
 import { drawLayers } from "./overlay.js";
 import { picks } from "./picks.js";
 
@@ -124,7 +124,7 @@ export function makeCell(thumbnails) {
 /** The end of a key, which tells it from its neighbours', as far as a cell is wide. */
 function shortenKey(key, side) {
   const name = key.slice(key.lastIndexOf("/", key.length - 2) + 1);
-  const most = Math.max(8, Math.floor(side / 6.4));
+  const most = Math.max(8, Math.floor(side / 7.4));
   return name.length > most ? `…${name.slice(1 - most)}` : name;
 }
 
@@ -144,10 +144,10 @@ export function fillCell(cell, position, row, { thumbnails, layers, side, active
   const asked = SIDES.find((each) => each >= pixels) ?? SIDES.at(-1);
   if (row && cell.index === row.index && cell.asked === asked && cell.row === row) return;
   const { parts } = cell;
-  const url = row ? `api/thumb/${row.index}?side=${asked}` : "";
+  const url = row && app.session.image ? `api/thumb/${row.index}?side=${asked}` : "";
   const isNew = cell.index !== row?.index || parts.url !== url;
   Object.assign(cell, { index: row?.index, asked, row });
-  const shown = row ? plain(row.key) : "";
+  const shown = plain(row?.key);
   parts.key.textContent = shortenKey(shown, side);
   parts.key.title = shown.slice(0, 2000);
   parts.label.style.visibility = row?.label === undefined ? "hidden" : "";
@@ -155,12 +155,12 @@ export function fillCell(cell, position, row, { thumbnails, layers, side, active
     parts.dot.style.background = classColor(row.label);
     parts.name.textContent = plain(row.name).slice(0, 200);
   }
-  cell.setAttribute("aria-label", row ? `${shown.slice(0, 200)}${row.name ? `, ${plain(row.name).slice(0, 200)}` : ""}` : `record ${count(position)}`);
-  if (!isNew) return;
-  parts.note.textContent = row?.problem ? plain(row.problem) : shown.slice(0, 120);
-  parts.note.title = "";
-  if (row) thumbnails.want(cell, url); else thumbnails.drop(cell);
-  drawCell(cell, layers, side);
+  const words = [shown.slice(0, 200), plain(row?.name).slice(0, 200)].filter(Boolean).join(", ");
+  cell.setAttribute("aria-label", words || `record ${count(position)}`);
+  if (isNew && url) thumbnails.want(cell, url);
+  else if (isNew) thumbnails.drop(cell);
+  if (!cell.classList.contains("failed")) parts.note.textContent = row?.problem ? plain(row.problem) : shown.slice(0, 120);
+  if (isNew) drawCell(cell, layers, side);
 }
 
 export function markCell(cell, index, active) {

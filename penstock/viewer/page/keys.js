@@ -1,5 +1,5 @@
 // The list of keys: every action, by its heading.
-import { action, app, el } from "./app.js";
+import { action, app, el, hasPage } from "./app.js";
 
 const NAMES = {
   " ": "Space", ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDown: "↓", Escape: "Esc", Enter: "↵",
@@ -20,6 +20,8 @@ function headingOf({ id, group }) {
 function listGroups() {
   const groups = new Map();
   for (const each of app.actions.values()) {
+    const page = each.id.split(/[-.:_]/)[0];
+    if (app.pages.has(page) && !hasPage(page)) continue;
     const heading = headingOf(each);
     groups.set(heading, [...groups.get(heading) ?? [], each]);
   }

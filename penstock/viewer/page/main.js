@@ -9,6 +9,7 @@ import "./keys.js";
 
 let shown = null, unmount = null;
 const narrow = matchMedia("(max-width: 760px)");
+const wide = matchMedia("(min-width: 1180px)");
 const SIDES = { left: "[", right: "]" };
 
 /** Whether a key belongs to what has the focus: a letter to a text field, an arrow to a slider, Enter to a button. */
@@ -51,9 +52,10 @@ function setUpSides() {
     button.addEventListener("click", () => showSide(side));
     action({ id: `side-${side}`, group: "Everywhere", key, title: `Show or hide: ${button.textContent}`,
       when: () => app.state.view === "grid" && app.state.index === undefined, run: () => showSide(side) });
-    showSide(side, !narrow.matches);
   }
-  narrow.addEventListener("change", () => Object.keys(SIDES).forEach((side) => showSide(side, !narrow.matches)));
+  const adapt = () => { showSide("left", !narrow.matches); showSide("right", wide.matches); };
+  for (const query of [narrow, wide]) query.addEventListener("change", adapt);
+  adapt();
   document.getElementById("page").addEventListener("pointerdown", () => {
     if (narrow.matches) Object.keys(SIDES).forEach((side) => showSide(side, false));
   });

@@ -65,6 +65,7 @@ export function drawLayers(svg, shown, { scale = 1, hidden = new Set(), names = 
   svg.replaceChildren();
   if (!shown?.layers) return;
   if (fit) svg.setAttribute("viewBox", `0 0 ${shown.width} ${shown.height}`);
+  const isBoxed = shown.layers.some(({ id, kind }) => kind !== "points" && kind !== "masks" && !hidden.has(id));
   let texts = 0;
   for (const { id, kind, source, items } of shown.layers) {
     if (hidden.has(id)) continue;
@@ -78,7 +79,7 @@ export function drawLayers(svg, shown, { scale = 1, hidden = new Set(), names = 
     const paths = joinByColor(items, kind, draw);
     svg.append(el("path", { class: `halo ${form}`, d: [...paths.values()].join("") }));
     for (const [stroke, d] of paths) svg.append(el("path", { class: form, d, style: `stroke:${stroke}` }));
-    if (!names) continue;
+    if (!names || (kind === "points" && isBoxed)) continue;
     for (const item of items) if (texts++ < MOST_TEXTS) drawText(svg, item, kind, scale, shown.width);
   }
 }

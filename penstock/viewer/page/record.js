@@ -79,9 +79,11 @@ class RecordDialog {
       const found = await api(`record/${index}`, {}, { signal, quiet: true });
       this.key = found.key;
       this.title.textContent = plain(found.key);
+      this.picture.root.setAttribute("aria-label", `Picture of ${plain(found.key).slice(0, 200)}`);
       this.title.title = plain(found.key).slice(0, 1000);
       this.facts.replaceChildren(...drawFacts(found));
       this.setLimits(found.picture?.range ?? [0, 255]);
+      this.listChannels(found.picture?.channels ?? found.picture?.jpeg?.components ?? (found.picture?.format && 3));
     } catch (error) {
       if (signal.aborted) return;
       this.facts.replaceChildren(el("p", { class: "bad" }, error.message));
@@ -134,8 +136,10 @@ class RecordDialog {
       this[`${name}Text`] = el("output", {});
       return el("label", {}, title, this[name], this[`${name}Text`]);
     };
+    this.channel = el("select", { onchange: () => this.askWindow() });
+    this.channels = el("label", { hidden: true }, "Channel", this.channel);
     return el("div", { class: "window", role: "group", "aria-label": "Window and level", hidden: true },
-      slider("level", "Level"), slider("width", "Window"), button("As stored", "Reset", () => this.resetWindow(), { "aria-label": null }));
+      slider("level", "Level"), slider("width", "Window"), this.channels, button("As stored", "Reset", () => this.resetWindow(), { "aria-label": null }));
   }
 
   toggleWindow() {
@@ -161,11 +165,21 @@ class RecordDialog {
     this.tellWindow();
     clearTimeout(this.later);
     const [level, width] = [Number(this.level.value), Number(this.width.value)];
-    this.later = setTimeout(() => this.picture.setWindow({ low: level - width / 2, high: level + width / 2 }), 60);
+    const [low, high] = this.limits, step = (high - low) / 500;
+    const isWhole = width > high - low - step && Math.abs(level - (low + high) / 2) < step;
+    const window = isWhole ? {} : { low: level - width / 2, high: level + width / 2 };
+    this.later = setTimeout(() => this.picture.setWindow({ ...window, channel: this.channel.value || undefined }), 60);
+  }
+
+  listChannels(number) {
+    this.channels.hidden = !(number > 1);
+    const names = Array.from({ length: Math.min(number || 0, 64) }, (_, channel) => el("option", { value: channel }, `${channel}`));
+    this.channel.replaceChildren(el("option", { value: "" }, "all"), ...names);
   }
 
   resetWindow() {
     this.setLimits(this.limits ?? [0, 255]);
+    this.channel.value = "";
     this.picture.setWindow({});
   }
 }

@@ -37,7 +37,7 @@ export class RecordPicture {
     this.stop?.abort();
     this.stop = new AbortController();
     const { signal } = this.stop;
-    Object.assign(this, { index, layers: undefined, width: 0, height: 0, isFit: true });
+    Object.assign(this, { index, layers: undefined, width: 0, height: 0, isFit: true, window: {} });
     this.part.hidden = true;
     this.part.removeAttribute("src");
     this.svg.replaceChildren();
