@@ -57,6 +57,9 @@ class Grid {
       this.place));
     this.picks = new GridPicks(this.place, this.scroll, this.rows, (position) => this.activate(position));
     this.ends = [on((state, before) => this.changed(state, before)), picks.on(() => this.mark())];
+    const renew = () => this.rows.renew(this.scroll.first, this.scroll.last);  // see find.js
+    document.addEventListener("facts", renew);
+    this.ends.push(() => document.removeEventListener("facts", renew));
     const { state } = app;
     this.slider.value = this.size;
     this.rows.reset(state.q, state.sort);

@@ -55,6 +55,13 @@ export class Rows {
     }
   }
 
+  /** After new facts of the scan: ask again for what is seen, which stays until the answer; later for the rest. */
+  renew(first, last) {
+    if (this.isWhole) return;
+    for (const page of this.#pages.values()) page.isPending = true;
+    this.want(first, Math.max(first, last));
+  }
+
   /** Indices of the records at positions first to last, asked for as far as they are not known. */
   async indices(first, last) {
     if (this.isWhole) return Array.from({ length: last - first + 1 }, (_, at) => first + at);

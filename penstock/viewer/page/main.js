@@ -6,6 +6,7 @@ import "./compare.js";
 import "./predictions.js";
 import "./record.js";
 import "./keys.js";
+import "./find.js";
 
 let shown = null, unmount = null;
 const narrow = matchMedia("(max-width: 760px)");

@@ -1,0 +1,173 @@
+"""The panel that finds records: typed, clicked, by keys, from a link."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Page, expect
+
+import penstock as ps
+from tests.browser.many import ManyStore
+
+HOSTILE = "<img src=x onerror=alert(1)>\u202e&\"'"
+
+
+@pytest.fixture
+def url(tmp_path: Path, viewer_url: Callable[..., str]) -> str:
+    """The viewer of twelve pictures of three classes, one of them hostile; two are alike, one is tiny."""
+    records = []
+    for number in range(12):
+        file = io.BytesIO()
+        size = (20, 40) if number == 5 else (100 + 10 * number, 100)
+        cells = np.random.default_rng(number if number != 7 else 6).integers(0, 256, (6, 8), np.uint8)
+        Image.fromarray(cells).resize(size, Image.Resampling.BICUBIC).save(file, "JPEG")
+        records.append({"key": f"2019/{number:02}", "image": file.getvalue(), "label": number % 3, "count": number})
+    ps.pack(
+        records, tmp_path / "p.lmdb", schema={"image": "image", "label": "label", "count": "int"},
+        classes=["cat", "a dog", HOSTILE],
+    )  # fmt: skip
+    return viewer_url(tmp_path / "p.lmdb")
+
+
+def test_a_filter_is_typed_clicked_and_shared(page: Page, url: str) -> None:
+    """What is typed is in the address; a bar adds to it, and back takes it away; a link shows the same."""
+    page.goto(url)
+    count, field = page.locator(".find-count"), page.get_by_role("combobox", name="Filter")
+    expect(count).to_have_text("12 records")
+
+    page.keyboard.press("f")
+    expect(field).to_be_focused()
+    page.keyboard.type("lab")
+    expect(page.locator("#find-suggestions li").first).to_contain_text("label")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.keyboard.type("= dog")
+    expect(page.locator("#find-suggestions li")).to_have_text(["a dog"])
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Enter")
+    expect(field).to_have_value('label = "a dog" ')
+    expect(count).to_have_text("4 of 12 records")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Escape")
+    expect(field).not_to_be_focused()
+
+    page.get_by_role("button", name="format JPEG").click()
+    expect(field).to_have_value('label = "a dog" and format = JPEG')
+    page.get_by_role("button", name="class cat:").click()
+    expect(count).to_have_text("0 of 12 records")
+    page.go_back()
+    expect(count).to_have_text("4 of 12 records")
+    link = page.url
+    page.goto("about:blank")
+    page.goto(link)
+    expect(field).to_have_value('label = "a dog" and format = JPEG')
+    expect(count).to_have_text("4 of 12 records")
+    page.get_by_role("button", name="format JPEG").click()
+    expect(field).to_have_value('label = "a dog"')
+
+
+def test_an_error_says_where_it_is(page: Page, url: str) -> None:
+    """A filter that cannot be read is not applied; the wrong place is marked, and what is near is said."""
+    page.goto(url)
+    field = page.get_by_role("combobox", name="Filter")
+    field.fill("label = cut and count > 1")
+    field.press("Enter")
+
+    expect(page.get_by_role("alert")).to_contain_text("did you mean cat?")
+    expect(page.locator(".find-error mark")).to_have_text("c")
+    expect(page.locator(".find-count")).to_have_text("12 records")
+    assert "q=" not in page.url
+    field.fill("label = cat and count > 1")
+    expect(page.locator(".find-error")).to_be_empty()
+    expect(page.locator(".find-count")).to_have_text("3 of 12 records")
+
+
+def test_problems_duplicates_and_orders(page: Page, url: str) -> None:
+    """Chips appear with the scan; bars are walked by keys; the order is in the address."""
+    page.goto(url)
+    tiny = page.get_by_role("button", name="problem tiny: 1 records")
+    tiny.press("Enter")
+    expect(page.locator(".find-count")).to_have_text("1 of 12 records")
+    expect(tiny).to_have_attribute("aria-pressed", "true")
+    tiny.press("Enter")
+    expect(page.get_by_role("button", name="problem near-duplicate: 2 records")).to_be_visible()
+    field = page.get_by_role("combobox", name="Filter")
+    field.fill("duplicate")
+    field.press("Enter")
+    expect(page.locator(".find-count")).to_have_text("2 of 12 records")
+    expect(page.locator(".grid-page .found")).to_have_text("2 of 12 records")
+    field.fill("")
+    field.press("Enter")
+    expect(page.locator(".find-count")).to_have_text("12 records")
+
+    page.locator("[data-name=width] button").first.focus()
+    page.keyboard.press("End")
+    page.keyboard.press("Enter")
+    expect(field).to_have_value("width >= 200 and width < 220")
+    page.get_by_label("Sort by").select_option("brightness")
+    page.get_by_role("button", name="Smallest first").click()
+    page.wait_for_url("**sort=-brightness**")
+    page.get_by_label("Sort by").select_option("random")
+    page.get_by_role("button", name="Another random order").click()
+    page.wait_for_url("**sort=random%3A2**")
+
+
+def test_hostile_names_are_text(page: Page, url: str) -> None:
+    """A class whose name is HTML is shown as it is written, and its button gives a filter that fits it."""
+    page.goto(url)
+    page.locator(".find-class", has_text="onerror").click()
+
+    expect(page.locator(".find-count")).to_have_text("4 of 12 records")
+    assert page.locator(".find img").count() == 0
+
+
+def test_the_panel_looks_right(page: Page, url: str, screenshot: Callable[[str], None]) -> None:
+    """Pictures of the panel, with a filter and with an error; nothing is wider than a phone."""
+    page.goto(f"{url}#q=count+%3E+2")
+    expect(page.locator(".find-count")).to_have_text("9 of 12 records")
+    expect(page.get_by_role("button", name="problem tiny")).to_be_visible()
+    screenshot("find")
+    page.get_by_role("combobox", name="Filter").fill("label = cut")
+    expect(page.get_by_role("alert")).to_contain_text("did you mean")
+    screenshot("find-error")
+    page.set_viewport_size({"width": 400, "height": 800})
+    page.get_by_role("button", name="Filters").click()
+    page.get_by_role("combobox", name="Filter").fill("label = ")
+    expect(page.locator("#find-suggestions li").first).to_be_visible()
+    screenshot("find-narrow")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_rows_follow_the_scan(page: Page, tmp_path: Path, viewer_url: Callable[..., str]) -> None:
+    """A filter of pixels, opened by a link, shows its records when they are measured, without a reload."""
+    folder = tmp_path / "photos"
+    (folder / "a").mkdir(parents=True)
+    Image.new("L", (8, 8), 200).save(tmp_path / "light.png")
+    for number in range(2099):  # with the last one more than what is scanned without being asked for
+        (folder / "a" / f"{number:04}.png").hardlink_to(tmp_path / "light.png")
+    Image.new("L", (8, 8), 9).save(folder / "a" / "2099.png")
+    page.goto(f"{viewer_url(folder)}#q=brightness+%3C+10")
+
+    expect(page.locator(".find-count")).to_have_text("1 of 2,100 records", timeout=60_000)
+    expect(page.locator(".grid-page .found")).to_have_text("1 of 2,100 records")
+
+
+def test_a_scan_of_a_million_is_stopped(page: Page, viewer_url: Callable[..., str]) -> None:
+    """A large store is scanned when it is asked for; it stops at once, and the filter says of how many it is."""
+    page.goto(viewer_url(ManyStore(1_000_000)))
+    expect(page.get_by_role("button", name="class class 3: 100,000 records")).to_be_visible()
+    page.get_by_role("button", name="Scan 1,000,000 records").press("Enter")
+
+    expect(page.get_by_role("progressbar", name="Scan of all records")).to_be_visible()
+    page.get_by_role("button", name="Stop").press("Enter")
+    expect(page.get_by_role("button", name="Scan the other")).to_be_visible()
+    page.get_by_role("button", name="class class 3: 100,000 records").click()
+    expect(page.locator(".find-count")).to_have_text("100,000 of 1,000,000 records")
+    page.get_by_role("combobox", name="Filter").fill("brightness > 1")
+    expect(page.locator(".find-count")).to_contain_text("scanned")
