@@ -282,6 +282,7 @@ def test_a_set_is_an_order_of_the_grid(detected: Path, tmp_path: Path, ask: Call
 
     rows = asker.json(f"api/rows?sort={quote('set:false-positives@0.5,0.3')}")
     assert (rows["total"], [row["index"] for row in rows["rows"]]) == (2, [2, 0])
+    assert asker.json(f"api/find/check?sort={quote('set:missed@0.5,0.3')}")["ok"]
     assert asker.request(f"api/picks/matching?sort={quote('set:missed@0.5,0.3')}")[2] == b"\x02"
     status, _, body = asker.request("api/rows?sort=set:odd")
     assert (status, "there is no set 'odd' in this viewer" in body.decode()) == (400, True)

@@ -106,6 +106,8 @@ def parse_sort(finder: Finder, sort: str) -> tuple[int | None, int]:
         if not (seed.isdecimal() and seed.isascii() and len(seed) < 19):
             raise QueryError(f"random must be followed by a seed, as in random:3, got {sort!r:.100}", len(word))
         return int(seed), 0
+    if word == "set":
+        return None, 0  # find_order reads it
     return None, finder.level_of(Operand(sort.removeprefix("-"))) if sort else 0
 
 
