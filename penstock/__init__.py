@@ -87,6 +87,7 @@ if TYPE_CHECKING:
     from penstock.simulation import ObjectStorage, simulate
     from penstock.stores import open  # noqa: A004  # ps.open, as gzip.open
     from penstock.stores.base import Store
+    from penstock.stores.common.key_files import find_keys
     from penstock.transforms.decoding.decode import decode
     from penstock.transforms.decoding.encode import encode
     from penstock.view.showing import show
@@ -161,6 +162,7 @@ __all__ = [
     "default_collate",
     "default_convert",
     "encode",
+    "find_keys",
     "find_world",
     "get_worker_info",
     "index",
@@ -201,6 +203,7 @@ _MODULES: Final = {
     "penstock.simulation": "ObjectStorage simulate",
     "penstock.stores": "open",
     "penstock.stores.base": "Store",
+    "penstock.stores.common.key_files": "find_keys",
     "penstock.transforms.decoding.decode": "decode",
     "penstock.transforms.decoding.encode": "encode",
     "penstock.view.showing": "show",

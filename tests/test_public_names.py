@@ -84,6 +84,7 @@ PROMISED = [
     "default_collate",
     "default_convert",
     "encode",
+    "find_keys",
     "find_world",
     "get_worker_info",
     "index",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -159,6 +160,13 @@ def pack(
         ),
     ] = None,
     on: OnOption = None,
+    keys: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Pack only the records that the file names: a key in each line; `.jsonl`: `key` of each object.",
+        ),
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the pack at DST, whether it is finished or not.")
     ] = False,
@@ -208,6 +216,7 @@ def pack(
             quality=quality,
             image_format=None if image_format is None else image_format.value,
             on=on,
+            keys=keys,
             progress=True,
         )
     if as_json:

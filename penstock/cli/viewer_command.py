@@ -44,6 +44,15 @@ def view(
     *,
     port: Annotated[int, typer.Option(help="The port to listen on; by default a free one.")] = 0,
     browser: Annotated[bool, typer.Option(help="Open the browser.")] = True,
+    compare: Annotated[
+        str | None, typer.Option(metavar="STORE", help="Another store to compare with, record by record.")
+    ] = None,
+    predictions: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Predictions of a model: COCO's results (.json), or a table with key, label and score."
+        ),
+    ] = None,
     annotations: AnnotationsOption = None,
     annotation_format: Annotated[
         str | None,
@@ -61,7 +70,14 @@ def view(
 
     with (
         open_viewed(store, classes, layout, option) as opened,
-        start(opened, annotations=annotations, format=annotation_format or "auto", port=port) as viewer,
+        start(
+            opened,
+            annotations=annotations,
+            format=annotation_format or "auto",
+            compare=compare,
+            predictions=predictions,
+            port=port,
+        ) as viewer,
     ):
         print_line(viewer.url)
         shown = viewer.session.collection

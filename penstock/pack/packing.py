@@ -17,11 +17,13 @@ from penstock.pack.on_ray.tasks import is_on_ray
 from penstock.pack.pipeline.pack_source import PackReport, PackSettings, pack_source
 from penstock.pack.pipeline.run import PackProgress
 from penstock.pack.resize.resizing import Resizing
-from penstock.pack.sources import SourceOptions, open_source
+from penstock.pack.sources import Source, SourceOptions, open_source
 from penstock.pack.sources.annotations import AnnotatedImages
+from penstock.pack.sources.selected import SelectedSource
 from penstock.pack.staging import staged
 from penstock.paths import parse_size, refuse_remote
 from penstock.sample import Field, Schema
+from penstock.stores.common.key_files import KeysLike
 from penstock.transforms.decoding.encode import ENCODED_FORMATS
 
 __all__ = ["pack"]
@@ -57,6 +59,7 @@ def pack(
     image_format: str | None = None,
     storage_options: Mapping[str, object] | None = None,
     on: str | None = None,
+    keys: KeysLike | None = None,
 ) -> PackReport:
     """Pack a source into a store.
 
@@ -153,6 +156,9 @@ def pack(
         task writes a shard, with ``workers`` threads (by default 1) for which it reserves as many CPUs. ``dst`` is a
         folder that all nodes have, or a URL; its ``storage_options`` are sent to the tasks. A source with
         ``storage_options`` needs them in the environment of the nodes.
+    keys : str, path or sequence of str, optional
+        Pack only the records with these keys, in the order of the source; a file of keys as for
+        :func:`penstock.find_keys`. The source has its keys before it is read: a folder, a store, a table, annotations.
 
     Returns
     -------
@@ -167,6 +173,8 @@ def pack(
         If an argument is invalid, one of source and destination is inside the other, or ``dst`` is a finished pack of
         another or a changed source, or of other options; the message says which. With ``on="ray"``, also if the source
         is read in order, or cannot be pickled, or ``dst`` is not on all nodes.
+    RecordKeyError
+        If the source lacks one of ``keys``.
     WorkerError
         With ``on="ray"``, if a task is lost again and again; what is finished is kept.
     StoreError
@@ -177,10 +185,10 @@ def pack(
     -----
     Records keep the order of the source: index ``i`` of the pack is index ``i`` of the source unless a record before it
     was skipped. The size of the image is added, as fields ``width`` and ``height``. The options that decide what a pack
-    contains are ``check``, ``transcode``, ``shard_size``, ``classes``, ``on``, and ``resize`` with its ``quality`` and
-    ``image_format``. A folder is unchanged if names, sizes and times of change of its images are the same; a table, if
-    also its bytes are. Whether a dataset in Python is unchanged cannot be known: an unfinished pack of it is resumed if
-    class, length and some samples are the same, a finished one is not used again.
+    contains are ``check``, ``transcode``, ``shard_size``, ``classes``, ``on``, ``keys``, and ``resize`` with its
+    ``quality`` and ``image_format``. A folder is unchanged if names, sizes and times of change of its images are the
+    same; a table, if also its bytes are. Whether a dataset in Python is unchanged cannot be known: an unfinished pack
+    of it is resumed if class, length and some samples are the same, a finished one is not used again.
 
     With ``on="ray"``, records and their order are those of ``on=None``. Bytes of the shards do not depend on the
     number of nodes and tasks, nor on what was lost or killed; shards end at other records than without it.
@@ -217,7 +225,18 @@ def pack(
     )
     with staged(dst, storage_options, overwrite=overwrite) as target:
         run = pack_on_ray if is_parallel else pack_source
-        return run(open_source(src, options), target, settings, progress)
+        return run(_open_source(src, options, keys), target, settings, progress)
+
+
+def _open_source(src: object, options: SourceOptions, keys: KeysLike | None) -> Source:
+    source = open_source(src, options)
+    if keys is None:
+        return source
+    try:
+        return SelectedSource(source, keys)
+    except BaseException:
+        source.close()
+        raise
 
 
 def _annotate(

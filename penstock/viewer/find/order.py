@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.viewer.compare.sets import order_by_set
 from penstock.viewer.find.columns import Mask
 from penstock.viewer.find.finder import Finder, finder_of
 from penstock.viewer.find.language import Condition, Operand, QueryError
@@ -32,6 +33,7 @@ def find_order(session: Session, query: str, sort: str) -> NDArray[np.int64] | N
         that of the records that were measured.
     sort : str
         A name; with a minus before it, the largest first; ``random:SEED``. Records without a value come last.
+        ``set:NAME``: only those of a set of predictions or of a comparison, in its order.
 
     Returns
     -------
@@ -43,6 +45,8 @@ def find_order(session: Session, query: str, sort: str) -> NDArray[np.int64] | N
     ArgumentError
         If the filter or the order cannot be read; names the place.
     """
+    if sort.startswith("set:"):
+        return order_by_set(session, sort.removeprefix("set:"), find_order(session, query, ""))
     return list_order(finder_of(session), query, sort)
 
 
@@ -102,6 +106,8 @@ def parse_sort(finder: Finder, sort: str) -> tuple[int | None, int]:
         if not (seed.isdecimal() and seed.isascii() and len(seed) < 19):
             raise QueryError(f"random must be followed by a seed, as in random:3, got {sort!r:.100}", len(word))
         return int(seed), 0
+    if word == "set":
+        return None, 0  # find_order reads it
     return None, finder.level_of(Operand(sort.removeprefix("-"))) if sort else 0
 
 

@@ -1,6 +1,9 @@
 // Starts the page: asks for the session, shows the page of the state, sends keys to actions.
 import { action, api, app, count, el, hasPage, on, plain, say, set, update } from "./app.js";
 import "./grid.js";
+import "./picks.js";
+import "./compare.js";
+import "./predictions.js";
 import "./record.js";
 import "./model.js";
 import "./keys.js";

@@ -19,6 +19,7 @@ from penstock.stores.base import Store
 from penstock.stores.streams import ShardStream
 from penstock.viewer.browse.annotations_beside import read_beside
 from penstock.viewer.browse.collection import Collection
+from penstock.viewer.compare.sets import add_to_session
 from penstock.viewer.model.dataset_store import find_store
 from penstock.viewer.model.source import is_viewable, open_source
 from penstock.viewer.session import Session
@@ -31,6 +32,8 @@ def view(
     *,
     annotations: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | None = None,
     format: str = "auto",  # noqa: A002  # as of `pack`
+    compare: str | os.PathLike[str] | Store | None = None,
+    predictions: str | os.PathLike[str] | None = None,
     port: int = 0,
 ) -> Viewer:
     """Show a store, or what a loader makes of it, in a browser, or as the result of a notebook's cell.
@@ -47,6 +50,11 @@ def view(
         points and masks of VOC, COCO or YOLO files beside a folder. What is wrong in them is left out.
     format : str
         Their format, or "auto".
+    compare : str, path or Store, optional
+        Another store, or a later version of this one: records are compared by their keys.
+    predictions : str or path, optional
+        A file of predictions of a model: COCO's results (``.json``), or a table (``.csv``, ``.jsonl``, ``.parquet``)
+        with the columns ``key``, ``label`` and ``score``, or ``key`` and a probability for each class.
     port : int
         To listen on; 0: a free one.
 
@@ -60,7 +68,8 @@ def view(
     OptionalPackageError
         If Starlette or uvicorn is absent: ``pip install penstock-data[view]``.
     ArgumentError
-        If it is no store, such as a stream of shards or of samples, or the port cannot be listened on.
+        If it is no store, such as a stream of shards or of samples, the port cannot be listened on, or the file of
+        predictions is wrong, or has none for these records.
     StoreError
         If the store cannot be opened.
     AnnotationError
@@ -81,12 +90,17 @@ def view(
     if source is not None:
         store = find_store(source)
     opened = store if isinstance(store, Store) else _open(store)
+    session = None
     try:
         beside = None if annotations is None else read_beside(opened, annotations, format)
         collection = Collection(opened, owns_store=opened is not store, annotations=beside)
-        return Viewer(Session(collection, parts={} if source is None else {"model": source}), port=port)
+        session = Session(collection, parts={} if source is None else {"model": source})
+        add_to_session(session, compare, predictions)
+        return Viewer(session, port=port)
     except BaseException:
-        if opened is not store:
+        if session is not None:
+            session.close()
+        elif opened is not store:
             opened.close()
         raise
 

@@ -1,0 +1,199 @@
+"""Matches predicted boxes with annotated ones as COCO's evaluation does, and says what each of them is.
+
+::
+
+    Boxes, Boxes ──overlaps──> pairs of one record ──match──> the object of each prediction ──judge──> Events
+                   (once)      IoU of at least 0.1   (per IoU)   by score, each object once    (per score)
+
+Source of the rule: ``COCOeval.evaluateImg`` of pycocotools: predictions of one class and record by falling score, at
+most 100, each takes the free object of its class that overlaps most; crowds may be taken several times, and what takes
+one is not counted. Called by :mod:`.predictions`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "CORRECT", "DUPLICATE", "MISSED", "SPURIOUS", "WRONG_CLASS", "Boxes", "Events", "Overlaps", "find_overlaps",
+    "judge_boxes", "judge_labels", "match_boxes",
+]  # fmt: skip
+
+CORRECT, WRONG_CLASS, DUPLICATE, SPURIOUS, MISSED = range(5)
+"""What a prediction is, or an object without one. ``SPURIOUS``: nothing is there. The numbers are those of events."""
+_LEAST_IOU: Final = 0.1
+_MAX_PREDICTIONS: Final = 100
+_CHUNK_PAIRS: Final = 1 << 20
+_NOT_COUNTED: Final = -2
+Indices = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Boxes:
+    """Boxes of all records, those of a record together, in the order of records."""
+
+    offsets: Indices  # (records + 1,): where the boxes of each record begin
+    boxes: Floats  # (n, 4): x0, y0, x1, y1 in pixels
+    classes: Indices  # (n,): -1 for an object without class
+    scores: Floats  # (n,): falling within a record; 1 for annotations
+    crowds: NDArray[np.bool_]  # (n,): objects that stand for several
+
+    @property
+    def records(self) -> Indices:
+        """The record of each box."""
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Overlaps:
+    """Pairs of a prediction and an object of one record that overlap, sorted by prediction; crowds come last."""
+
+    predictions: Indices  # (n,): their numbers
+    objects: Indices
+    ious: Floats  # intersection over union; of a crowd, over the area of the prediction
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Events:
+    """What was found: an entry for each prediction that counts, and for each object that was missed."""
+
+    records: Indices  # (n,)
+    kinds: Indices  # CORRECT and so on
+    truths: Indices  # the class of the object, -1 without one
+    predicted: Indices  # the class of the prediction, -1 without one
+    scores: Floats  # of the prediction, 0 without one
+
+
+def find_overlaps(predicted: Boxes, objects: Boxes) -> Overlaps:
+    """The pairs whose overlap is at least 0.1, over all records."""
+    counts = np.diff(objects.offsets)[predicted.records]
+    firsts = objects.offsets[predicted.records]
+    ends = np.cumsum(counts)
+    found: list[tuple[Indices, Indices, Floats]] = []
+    start = 0
+    while start < len(counts):
+        base = ends[start] - counts[start]
+        stop = max(start + 1, int(np.searchsorted(ends, base + _CHUNK_PAIRS, "right")))
+        some = counts[start:stop]
+        one = np.repeat(np.arange(start, stop), some)
+        other = np.repeat(firsts[start:stop] - (ends[start:stop] - some), some) + np.arange(base, ends[stop - 1])
+        ious = _compute_ious(predicted.boxes[one], objects.boxes[other], objects.crowds[other])
+        held = ious >= _LEAST_IOU
+        found.append((one[held], other[held], ious[held]))
+        start = stop
+    if not found:
+        return Overlaps(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+    one, other, ious = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    order = np.lexsort((other, objects.crowds[other], one))
+    return Overlaps(one[order], other[order], ious[order])
+
+
+def _compute_ious(one: Floats, other: Floats, crowds: NDArray[np.bool_]) -> Floats:
+    sides = np.minimum(one[:, 2:], other[:, 2:]) - np.maximum(one[:, :2], other[:, :2])
+    common = np.where((sides > 0).all(axis=1), sides.prod(axis=1), 0)
+    area, other_area = ((each[:, 2:] - each[:, :2]).prod(axis=1) for each in (one, other))
+    union = np.where(crowds, area, area + other_area - common)
+    ious: Floats = np.divide(common, union, out=np.zeros(len(one)), where=union > 0)
+    return ious
+
+
+def match_boxes(predicted: Boxes, objects: Boxes, overlaps: Overlaps, iou: float) -> Indices:
+    """The object that each prediction takes: -1 none, -2 not counted (a crowd, or one of more than 100).
+
+    A prediction below a score does not change what those above it take: the result holds for every threshold.
+    """
+    matched = np.full(len(predicted.classes), -1)
+    same = predicted.classes[overlaps.predictions] == objects.classes[overlaps.objects]
+    numbers, places = overlaps.predictions[same], overlaps.objects[same]
+    matched[_rank(predicted) >= _MAX_PREDICTIONS] = _NOT_COUNTED
+    held = matched[numbers] != _NOT_COUNTED
+    numbers, places, ious = numbers[held], places[held], overlaps.ious[same][held]
+    if not len(numbers):
+        return matched
+    crowds = objects.crowds[places].tolist()
+    begins = np.flatnonzero(np.diff(numbers, prepend=-1) != 0).tolist()
+    given = numbers.tolist(), places.tolist(), ious.tolist()
+    is_taken: set[int] = set()
+    for begin, end in zip(begins, [*begins[1:], len(given[0])], strict=True):
+        best, least = -1, min(iou, 1 - 1e-10)
+        for at in range(begin, end):
+            if given[1][at] in is_taken and not crowds[at]:
+                continue
+            if best >= 0 and not crowds[best] and crowds[at]:
+                break
+            if given[2][at] >= least:
+                best, least = at, given[2][at]
+        if best >= 0:
+            is_taken.add(given[1][best])
+            matched[given[0][begin]] = _NOT_COUNTED if crowds[best] else given[1][best]
+    return matched
+
+
+def _rank(predicted: Boxes) -> Indices:
+    """The place of each prediction among those of its record and class, which are in order."""
+    order = np.lexsort((predicted.classes, predicted.records))
+    names = np.column_stack([predicted.records, predicted.classes])[order]
+    begins = np.flatnonzero((np.diff(names, axis=0, prepend=-2) != 0).any(axis=1))
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.arange(len(order)) - np.repeat(begins, np.diff(begins, append=len(order)))
+    return ranks
+
+
+def judge_boxes(
+    predicted: Boxes, objects: Boxes, overlaps: Overlaps, matched: Indices, *, iou: float, score: float
+) -> Events:
+    """What each prediction of at least ``score`` is, and which objects none of them found.
+
+    A prediction without an object of its class is of a wrong class if it overlaps a free object of another class by
+    ``iou``, whose object is then found; else a duplicate, if it overlaps one of its class; else nothing is there.
+    """
+    chosen = np.flatnonzero((predicted.scores >= score) & (matched != _NOT_COUNTED))
+    kinds = np.full(len(predicted.classes), SPURIOUS)
+    truths = np.full(len(predicted.classes), -1)
+    is_correct = matched >= 0
+    kinds[is_correct] = CORRECT
+    truths[is_correct] = predicted.classes[is_correct]
+    is_found = objects.crowds.copy()
+    is_found[matched[chosen][matched[chosen] >= 0]] = True
+    is_open = np.zeros(len(predicted.classes), bool)
+    is_open[chosen] = ~is_correct[chosen]
+    held = is_open[overlaps.predictions] & (overlaps.ious >= iou) & ~objects.crowds[overlaps.objects]
+    order = np.flatnonzero(held)
+    numbers, places = overlaps.predictions[order], overlaps.objects[order]
+    strongest = np.lexsort((-overlaps.ious[order], numbers))  # numbers rise with falling scores within a record
+    for number, place in zip(numbers[strongest].tolist(), places[strongest].tolist(), strict=True):
+        if kinds[number] == WRONG_CLASS:
+            continue
+        if objects.classes[place] == predicted.classes[number]:
+            kinds[number] = DUPLICATE
+        elif not is_found[place]:
+            kinds[number], truths[number] = WRONG_CLASS, objects.classes[place]
+            is_found[place] = True
+    truths[kinds == DUPLICATE] = -1
+    missed = np.flatnonzero(~is_found)
+    return Events(
+        np.concatenate([predicted.records[chosen], objects.records[missed]]),
+        np.concatenate([kinds[chosen], np.full(len(missed), MISSED)]),
+        np.concatenate([truths[chosen], objects.classes[missed]]),
+        np.concatenate([predicted.classes[chosen], np.full(len(missed), -1)]),
+        np.concatenate([predicted.scores[chosen], np.zeros(len(missed))]),
+    )
+
+
+def judge_labels(predicted: Boxes, labels: Indices, *, score: float) -> Events:
+    """What the most confident prediction of each record is, against its label; records without label are left out."""
+    counts = np.diff(predicted.offsets)
+    firsts = predicted.offsets[:-1]
+    guesses, scores = np.full(len(labels), -1), np.zeros(len(labels))
+    has_any = counts > 0
+    guesses[has_any], scores[has_any] = predicted.classes[firsts[has_any]], predicted.scores[firsts[has_any]]
+    is_low = scores < score
+    guesses[is_low], scores[is_low] = -1, 0
+    kinds = np.where(guesses < 0, MISSED, np.where(guesses == labels, CORRECT, WRONG_CLASS))
+    known = np.flatnonzero(labels >= 0)
+    return Events(known, kinds[known], labels[known], guesses[known], scores[known])

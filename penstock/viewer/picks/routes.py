@@ -1,0 +1,125 @@
+"""Picked records: all of a filter at once, and exports, as texts that are downloaded or pasted.
+
+The page keeps the picked records as bits, one for each record of the store (the lowest bit of a byte first), and sends
+them so: 125 kB for a million records.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from penstock.errors import ArgumentError
+from penstock.stores.base import Store
+from penstock.stores.common.key_files import format_key_lines, format_keys
+from penstock.viewer.find.order import find_order
+from penstock.viewer.server.answers import session_of
+from penstock.wording import counted
+
+__all__ = ["EXPORTS", "ROUTES"]
+
+_MOST_LISTED: Final = 200
+"""Indices in a line to paste; of more records, the line names a file of keys."""
+_LINES_AT_ONCE: Final = 4096
+_REASON: Final = "picked in penstock view"
+Indices = NDArray[np.int64]
+
+
+def send_matching(request: Request) -> Response:
+    """The records that match ``q``, as bits; ``sort`` may name a set."""
+    session = session_of(request)
+    order = find_order(session, *(request.query_params.get(name, "") for name in ("q", "sort")))
+    is_matching = np.ones(session.collection.total, bool)
+    if order is not None:
+        is_matching[:] = False
+        is_matching[order] = True
+    bits = np.packbits(is_matching, bitorder="little").tobytes()
+    return Response(bits, media_type="application/octet-stream", headers={"Cache-Control": "no-store"})
+
+
+async def export_picks(request: Request) -> Response:
+    """The picked records, bits in the body, as ``format``: one of :data:`EXPORTS`."""
+    total = session_of(request).collection.total
+    bits = await _read_body(request, (total + 7) // 8)
+    return await run_in_threadpool(_export, request, bits, total)
+
+
+async def _read_body(request: Request, nbytes: int) -> bytes:
+    body = b""
+    async for part in request.stream():
+        body += part
+        if len(body) > nbytes:
+            break
+    if len(body) != nbytes:
+        raise ArgumentError(f"the body must have a bit for each record, {counted(nbytes, 'byte')}, got {len(body)}")
+    return body
+
+
+def _export(request: Request, bits: bytes, total: int) -> Response:
+    form = request.query_params.get("format", "keys")
+    if form not in EXPORTS:
+        raise ArgumentError(f"format must be one of {', '.join(EXPORTS)}, got {form!r:.100}")
+    chosen = np.unpackbits(np.frombuffer(bits, np.uint8), count=total, bitorder="little")
+    indices = np.flatnonzero(chosen)
+    if not len(indices):
+        raise ArgumentError("no record is picked; pick some first")
+    name, make = EXPORTS[form]
+    headers = {"Cache-Control": "no-store"}
+    if name:
+        headers["Content-Disposition"] = f'attachment; filename="{name}"'
+    return StreamingResponse(make(session_of(request).collection.store, indices), 200, headers, "text/plain")
+
+
+def _iterate_keys(store: Store, indices: Indices) -> Iterator[str]:
+    is_picked = np.zeros(len(store), bool)
+    is_picked[indices] = True
+    return itertools.compress(store.keys(), is_picked.tolist())
+
+
+def _make_keys(store: Store, indices: Indices) -> Iterable[str]:
+    return [format_keys(_iterate_keys(store, indices))]
+
+
+def _make_quarantine(store: Store, indices: Indices) -> Iterable[str]:
+    rows = zip(_iterate_keys(store, indices), indices.tolist(), strict=True)
+    while some := list(itertools.islice(rows, _LINES_AT_ONCE)):
+        yield format_key_lines({"store": store.url, "key": key, "index": at, "reason": _REASON} for key, at in some)
+
+
+def _make_python(store: Store, indices: Indices) -> Iterable[str]:
+    """A line that makes a subset; ``dataset`` is a dataset of the store, whole."""
+    first, last, count = int(indices[0]), int(indices[-1]), len(indices)
+    note = f"# {counted(count, 'record')} of {len(store):,}\n"
+    if last - first + 1 == count:
+        return [f"{note}subset = ps.Subset(dataset, range({first}, {last + 1}))\n"]
+    if count <= _MOST_LISTED:
+        return [f"{note}subset = ps.Subset(dataset, {indices.tolist()})\n"]
+    return [f'{note}subset = ps.Subset(dataset, ps.find_keys(dataset.store, "keys.txt"))\n']
+
+
+def _make_command(store: Store, indices: Indices) -> Iterable[str]:
+    del indices
+    return [f"penstock pack {shlex.quote(store.url)} picked.lmdb --keys keys.txt\n"]
+
+
+EXPORTS: Final[dict[str, tuple[str, Callable[[Store, Indices], Iterable[str]]]]] = {
+    "keys": ("keys.txt", _make_keys),
+    "quarantine": ("quarantine.jsonl", _make_quarantine),
+    "python": ("", _make_python),
+    "command": ("", _make_command),
+}
+"""Name of the file, if it is one, and the text of each format."""
+
+ROUTES = [
+    Route("/api/picks/matching", send_matching),
+    Route("/api/picks/export", export_picks, methods=["POST"]),
+]

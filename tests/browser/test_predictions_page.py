@@ -1,0 +1,83 @@
+"""The page of predictions, and the panel of picked records, by mouse and by keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from tests.pack.images import make_photos
+from tests.viewer.test_predictions import RESULTS, detected, write
+
+__all__ = ["detected"]
+
+
+def test_predictions_beside_annotations(
+    page: Page,
+    viewer_url: Callable[..., str],
+    detected: Path,
+    tmp_path: Path,
+    screenshot: Callable[[str], None],
+    find_barriers: Callable[[Page], list[str]],
+) -> None:
+    """Sets are counted, most confident first; a cell shows its records; the score changes all of it."""
+    page.goto(viewer_url(detected, predictions=write(tmp_path / "r.json", RESULTS)))
+
+    page.locator(".grid-cell").first.wait_for()
+    page.keyboard.press("p")
+    sets = page.get_by_role("group", name="Sets of records")
+    expect(sets.get_by_role("button")).to_have_text(
+        ["3 False positives", "1 Wrong class", "1 Duplicates", "1 Nothing there", "1 Missed", "1 Correct"]
+    )
+    records = page.get_by_role("region", name="Records").get_by_role("listitem")
+    expect(records).to_contain_text(["0.95 dog, not there", "0.80 cat, again"])
+    assert not find_barriers(page)
+    screenshot("predictions")
+
+    cell = page.get_by_role("button", name="dog taken for owl: 1")
+    cell.click()
+    expect(records).to_contain_text(["0.70 owl, is dog"])
+    cell.press("ArrowLeft")
+    expect(page.get_by_role("button", name="dog taken for owl: 1")).to_be_focused()  # nothing is to its left
+    page.get_by_role("slider", name="Score").fill("0.1")
+    expect(sets.get_by_role("button", name="Missed")).to_have_text("0 Missed")
+
+    sets.get_by_role("button", name="False positives").click()
+    page.get_by_role("button", name="All in the grid").click()
+    expect(page.locator(".grid-cell:not(.outside)")).to_have_count(2)
+    page.get_by_role("button", name="Show all").click()
+    expect(page.locator(".grid-cell:not(.outside)")).to_have_count(3)
+
+
+def test_picked_records_are_exported(
+    page: Page, viewer_url: Callable[..., str], tmp_path: Path, find_barriers: Callable[[Page], list[str]]
+) -> None:
+    """By keys and by buttons; they are still picked when the page is opened again."""
+    page.goto(viewer_url(make_photos(tmp_path / "photos", 12)))
+    panel = page.get_by_role("region", name="Picked records")
+    page.locator(".grid-cell").first.wait_for()
+
+    page.keyboard.press("a")
+    expect(panel.get_by_role("status")).to_have_text("12 of 12 records picked")
+    page.keyboard.press("x")
+    expect(panel.get_by_role("status")).to_have_text("0 of 12 records picked")
+    page.locator(".grid-cell").nth(2).click(modifiers=["Control"])
+    page.keyboard.press("i")
+    expect(panel.get_by_role("status")).to_have_text("11 of 12 records picked")
+    assert not find_barriers(page)
+    with page.expect_download() as download:
+        page.keyboard.press("e")
+    keys = Path(download.value.path()).read_text().splitlines()
+    assert (download.value.suggested_filename, len(keys), "cats/4.jpg" in keys) == ("keys.txt", 11, False)
+    with page.expect_download() as download:
+        panel.get_by_role("button", name="Quarantine list").click()
+    assert Path(download.value.path()).read_text().count("\n") == 11
+
+    panel.get_by_role("button", name="Python").click()
+    expect(panel.locator("pre")).to_contain_text("ps.Subset(dataset, [0, 1, 3,")
+    page.wait_for_function("sessionStorage.length > 0")
+    page.reload()
+    expect(panel.get_by_role("status")).to_have_text("11 of 12 records picked")
+    panel.get_by_role("button", name="Clear").click()
+    expect(panel.get_by_role("button", name="keys.txt")).to_be_hidden()
