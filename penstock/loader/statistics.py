@@ -23,6 +23,8 @@ class LoaderStatistics:
     """Methods of a loader that read its counters, or have them reported."""
 
     _counters: LoaderCounters
+    view: bool = False
+    """Whether epochs that begin from now on are told to viewers: see ``penstock view --attach``."""
 
     def __repr__(self) -> str:
         """The settings that say what a loader does; nothing is opened, drawn or counted."""
@@ -82,7 +84,7 @@ class LoaderStatistics:
         observer : penstock.trace.Observer
             Its methods are called by the thread that works, so that their time is the loader's; what they raise is
             raised by the loader. It is not pickled with the loader. With ``observes_work``, worker processes get a
-            copy, and of several such observers only the first is told of the work.
+            copy.
         """
         self._counters.add_observer(observer)
 

@@ -1,6 +1,7 @@
 // Starts the page: asks for the session, shows the page of the state, sends keys to actions.
 import { action, api, app, el, on, set, update } from "./app.js";
 import "./grid.js";
+import "./live.js";
 
 let shown = null, unmount = null;
 

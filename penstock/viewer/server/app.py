@@ -19,7 +19,7 @@ from penstock.viewer.session import Session
 __all__ = ["make_app"]
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "page"
-_PARTS: Final = ("browse",)
+_PARTS: Final = ("browse", "live")
 """Folders of this package whose module ``routes`` has ``ROUTES``."""
 
 

@@ -11,23 +11,36 @@ from types import TracebackType
 from typing import Self
 
 from penstock import stores
+from penstock.errors import ArgumentError
+from penstock.loader.statistics import LoaderStatistics
 from penstock.registry import require
 from penstock.stores.base import Store
 from penstock.viewer.browse.collection import Collection
+from penstock.viewer.live.attaching import attach_loader, find_store
+from penstock.viewer.live.sources import LiveSources
 from penstock.viewer.session import Session
 
 __all__ = ["Viewer", "view"]
 
 
-def view(store: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Store, *, port: int = 0) -> Viewer:
-    """Show a store in a browser, or as the result of a notebook's cell.
+def view(
+    store: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Store | LoaderStatistics | None = None,
+    *,
+    port: int = 0,
+    attach: str | int | None = None,
+) -> Viewer:
+    """Show a store or a running loader in a browser, or as the result of a notebook's cell.
 
     Parameters
     ----------
-    store : str, path, sequence of paths, or Store
-        A path is opened, and closed with the viewer.
+    store : str, path, sequence of paths, Store, or DataLoader
+        A path is opened, and closed with the viewer. A loader of penstock or :mod:`penstock.torch` is shown at work,
+        from its next epoch on: its ``view`` is set. None: what the loaders of ``attach`` read.
     port : int
         To listen on; 0: a free one.
+    attach : str or int, optional
+        Loaders of other processes, made with ``view=True``: "all" of this user, the number of a process, or the path of
+        a loader's file or of a folder of such files.
 
     Returns
     -------
@@ -40,12 +53,23 @@ def view(store: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Stor
         If Starlette or uvicorn is absent: ``pip install penstock-data[view]``.
     StoreError
         If the store cannot be opened.
+    ArgumentError
+        If there is neither a store nor a loader, or ``attach`` names none.
     """
     for name in ("starlette", "uvicorn"):
         require(name, extra="view", purpose="to view a store")
+    if isinstance(store, LoaderStatistics):
+        store, attach = attach_loader(store)
+    elif store is None and attach is None:
+        raise ArgumentError("a store or a loader must be given, or attach=, got neither")
     owns = not isinstance(store, Store)
+    if store is None and attach is not None:
+        store = find_store(attach)
     opened = store if isinstance(store, Store) else stores.open(store)
-    return Viewer(Session(Collection(opened, owns_store=owns)), port=port)
+    session = Session(Collection(opened, owns_store=owns))
+    if attach is not None:
+        session.parts["live"] = LiveSources(attach, session.collection)
+    return Viewer(session, port=port)
 
 
 class Viewer:
