@@ -1,0 +1,124 @@
+"""The pages of a viewer in headless Chromium (`make test-browser`): by mouse and by keys, as a reader uses them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Request, sync_playwright
+
+import penstock as ps
+from penstock.viewer import Viewer
+
+ROOT: Final = Path(__file__).resolve().parent.parent.parent
+DESK: Final = {"width": 1280, "height": 800}
+PHONE: Final = {"width": 400, "height": 800}
+SCREENSHOTS: Final = Path(os.environ.get("PENSTOCK_SCREENSHOTS") or ROOT / "target" / "screenshots")
+"""Where `screenshot` writes: kept as artefacts of a run, ignored by git."""
+
+
+@dataclass
+class Seen:
+    """What pages did that they should not: errors, and requests that leave their viewers.
+
+    A request that is answered with 400 or 422 is not an error: the page says in a sentence what the answer says.
+    """
+
+    errors: list[str] = field(default_factory=list)
+    strangers: list[str] = field(default_factory=list)
+    servers: set[str] = field(default_factory=set)
+
+    def watch(self, page: Page) -> None:
+        """Collect from now on."""
+        page.set_default_timeout(60_000)
+        page.on("console", self.note_message)
+        page.on("pageerror", self.note_error)
+        page.on("request", self.note_request)
+
+    def note_message(self, message: ConsoleMessage) -> None:
+        """Note what the console shows as an error."""
+        if message.type == "error" and not ("status of 4" in message.text and "/api/" in message.location["url"]):
+            self.errors.append(f"{message.text} ({message.location['url']})")
+
+    def note_error(self, error: Error) -> None:
+        """Note an exception of a script."""
+        self.errors.append(str(error))
+
+    def note_request(self, request: Request) -> None:
+        """Note what is asked of anything but a viewer of this test."""
+        if not request.url.startswith(("data:", "blob:")) and urlsplit(request.url).netloc not in self.servers:
+            self.strangers.append(request.url)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A headless Chromium of this machine."""
+    program = next(
+        (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+    )
+    if program is None:
+        pytest.skip("there is no Chromium; install one: apt-get install chromium")
+    with sync_playwright() as driver:
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        opened = driver.chromium.launch(executable_path=program, args=arguments)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def seen() -> Seen:
+    """What the pages of a test did."""
+    return Seen()
+
+
+@pytest.fixture
+def viewer_url(seen: Seen) -> Iterator[Callable[..., str]]:
+    """Starts a viewer: ``viewer_url(store, ...)`` with the arguments of ``ps.view`` gives its address."""
+    started: list[Viewer] = []
+
+    def start(*args: Any, **kwargs: Any) -> str:
+        started.append(ps.view(*args, **kwargs))
+        seen.servers.add(urlsplit(started[-1].url).netloc)
+        return started[-1].url
+
+    yield start
+    for viewer in started:
+        viewer.close()
+
+
+@pytest.fixture
+def page(browser: Browser, seen: Seen, viewer_url: Callable[..., str]) -> Iterator[Page]:
+    """An empty page on a desk, for ``page.goto(viewer_url(store))``.
+
+    At the end there was no error, and nothing was asked of anything but a viewer.
+    """
+    context = browser.new_context(viewport=DESK, color_scheme="light", reduced_motion="reduce")
+    opened = context.new_page()
+    seen.watch(opened)
+    yield opened
+    context.close()
+    assert not seen.errors
+    assert not seen.strangers
+
+
+@pytest.fixture
+def screenshot(page: Page) -> Callable[[str], None]:
+    """Writes ``NAME-light.png``, ``NAME-dark.png`` and ``NAME-phone.png`` of the page: ``screenshot(name)``."""
+
+    def write(name: str) -> None:
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        size = page.viewport_size or DESK
+        for scheme in ("dark", "light"):
+            page.emulate_media(color_scheme=scheme)
+            page.screenshot(path=SCREENSHOTS / f"{name}-{scheme}.png")
+        page.set_viewport_size(PHONE)
+        page.screenshot(path=SCREENSHOTS / f"{name}-phone.png")
+        page.set_viewport_size(size)
+
+    return write
