@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["LivePublisher", "publish"]
 
 _PERIOD_S: Final = 1.0
-_SHORT_S: Final = 0.05
+_SHORT_S: Final = 0.5
 _NEWEST: Final = 5
 _TEXT: Final = 200
 _numbers: Final = itertools.count()
@@ -89,7 +89,8 @@ class LivePublisher(Observer):
         self._file: LiveFile | None = LiveFile(path, _describe(settings, recipe, host))
         self._path = path
         self._finalizer = weakref.finalize(self, self._file.close)
-        self._slow, self._due_s, self._is_writing = SlowSamples(), 0.0, False
+        self._slow, self._is_writing = SlowSamples(), False
+        self._due_s = self._written_s = 0.0
         self._epoch, self._total, self._first = 0, 0, 0
 
     def __getstate__(self) -> Path:
@@ -116,12 +117,13 @@ class LivePublisher(Observer):
 
     def delivered(self, samples: int) -> None:  # noqa: ARG002  # the counters have counted them
         """Write a line if it is time to."""
-        if time.monotonic() >= self._due_s:
+        if (now := time.monotonic()) >= self._due_s:
+            self._due_s = now + _PERIOD_S
             self._write()
 
     def end_epoch(self) -> None:
         """Write a line, unless the last one is as good as new: epochs may be very short."""
-        if time.monotonic() >= self._due_s - _PERIOD_S + _SHORT_S:
+        if time.monotonic() >= self._written_s + _SHORT_S:
             self._write()
 
     def _write(self) -> None:
@@ -139,7 +141,7 @@ class LivePublisher(Observer):
             warnings.warn(f"the loader is viewed no more: {error}", RuntimeWarning, stacklevel=3)
         finally:
             self._is_writing = False
-            self._due_s = time.monotonic() + _PERIOD_S
+            self._written_s = time.monotonic()
 
     def _take_slow(self) -> list[dict[str, object]]:
         return [_describe_sample(self._dataset, sample) for sample in self._slow.take()]
