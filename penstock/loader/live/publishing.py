@@ -161,9 +161,9 @@ class LivePublisher(Observer):
                 self._file = None
         self._slow.name_worker(worker)
 
-    def limit_rows(self, batch: int) -> int | None:
+    def limit_rows(self, batch: int) -> int | None:  # noqa: ARG002  # any of them
         """See :class:`~penstock.trace.Observer`."""
-        return self._slow.limit_rows(batch)
+        return self._slow.limit_rows()
 
     def begin_part(self, batch: int, indices: Sequence[object]) -> None:
         """See :class:`~penstock.trace.Observer`."""
@@ -238,8 +238,7 @@ def _describe_sample(dataset: object, sample: SlowSample) -> dict[str, object]:
         "indices": list(sample.indices),
     }  # fmt: skip
     if found is not None:
-        store, number = found
-        described |= {"store": store.url, "record": number, "key": (store.get_key(number) or "")[:_TEXT]}
+        described |= {"store": found[0].url, "record": found[1]}  # its key is found by the viewer
     elif dataset is not None and sample.indices:
         described["key"] = name_sample(dataset, sample.indices[0])[:_TEXT]
     return described

@@ -1,7 +1,8 @@
 """The slowest samples that a process has built: which ones, and how long each has taken.
 
 Most datasets build several samples in one call. So that single ones are timed, few of the batches are built in parts of
-one sample (:meth:`SlowSamples.limit_rows`): as many as cost 0.5 % of the time.
+one sample (:meth:`SlowSamples.limit_rows`): as many as cost 0.5 % of the time. Where samples take microseconds, few are
+timed.
 """
 
 from __future__ import annotations
@@ -18,9 +19,13 @@ import numpy as np
 __all__ = ["SlowSample", "SlowSamples"]
 
 _KEPT: Final = 8
-_PART_NS: Final = 20_000
-"""What a part of a batch costs beside its samples."""
+_SAMPLE_NS: Final = 500
+"""What it costs to time one."""
 _MOST_COST: Final = 0.005
+_LEAST_COST: Final = 0.02
+"""Parts of the time of all batches, and of one that is built sample by sample: one of four at most is."""
+_NEW: Final = 0.05
+"""Weight of a measurement in a mean."""
 _BEFORE: Final = -2
 _AFTER: Final = -1
 """Places: no sample has begun; none will. After the last sample comes the collation, whose place is -1."""
@@ -51,10 +56,10 @@ class SlowSample:
 class _Part:
     """What a thread is building."""
 
-    __slots__ = ("batch", "begun_ns", "count", "indices", "place", "since_ns")
+    __slots__ = ("batch", "begun_ns", "count", "indices", "is_timed", "place", "since_ns")
 
     def __init__(self, batch: int, indices: Sequence[object]) -> None:
-        self.batch, self.indices, self.place, self.count = batch, indices, _BEFORE, 1
+        self.batch, self.indices, self.place, self.count, self.is_timed = batch, indices, _BEFORE, 1, True
         self.begun_ns = self.since_ns = time.perf_counter_ns()
 
 
@@ -65,27 +70,36 @@ class SlowSamples:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._slowest: list[tuple[float, int, SlowSample]] = []
-        self._least_ns, self._number, self._sample_ns = 0.0, 0, 0.0
+        self._least_ns, self._number, self._drawn = 0.0, 0, 1
+        self._single_ns = self._among_ns = 0.0  # a sample that is a part of its own, and one of several
 
     def name_worker(self, worker: int) -> None:
         """The thread is this worker."""
         self._local.worker = worker
 
-    def limit_rows(self, batch: int) -> int | None:
-        """1 for batches that are to be built sample by sample, of which there are the fewer the shorter samples are."""
-        if not self._sample_ns:
+    def limit_rows(self) -> int | None:
+        """1 for a batch that is to be built sample by sample, of which there are the fewer the more that costs."""
+        if not self._among_ns:
             return None
-        apart = max(1, round(_PART_NS / (_MOST_COST * self._sample_ns)))
-        return 1 if (batch * 2_654_435_761 & 0xFFFFFFFF) % apart == 0 else None  # not each of a fixed number
+        if not self._single_ns:  # what it costs is found with this batch
+            return 1
+        return 1 if self._is_next(max(self._single_ns / self._among_ns - 1, _LEAST_COST)) else None
+
+    def _is_next(self, cost: float) -> bool:
+        """Whether the turn has come of what costs this part of the time of a batch; not each of a fixed number."""
+        self._drawn = (self._drawn * 1_103_515_245 + 12_345) & 0x7FFFFFFF
+        return (self._drawn >> 8) % max(1, round(cost / _MOST_COST)) == 0
 
     def begin_part(self, batch: int, indices: Sequence[object]) -> None:
         """The thread begins samples of a batch."""
-        self._local.part = _Part(batch, indices)
+        part = self._local.part = _Part(batch, indices)
+        sample_ns = self._among_ns or self._single_ns
+        part.is_timed = not sample_ns or self._is_next(_SAMPLE_NS / sample_ns)
 
     def begin_sample(self, place: int, count: int) -> None:
         """It begins ``count`` samples at ``place`` of the part; -1: their collation."""
         part: _Part | None = getattr(self._local, "part", None)
-        if part is not None:
+        if part is not None and part.is_timed:
             now = time.perf_counter_ns()
             if part.place >= 0 and now - part.since_ns > self._least_ns * part.count:
                 self._keep(part, now - part.since_ns)
@@ -96,10 +110,13 @@ class SlowSamples:
         part: _Part | None = getattr(self._local, "part", None)
         if part is None or not samples:
             return
-        spent_ns = time.perf_counter_ns() - part.begun_ns
-        self._sample_ns += 0.1 * (spent_ns / samples - self._sample_ns) if self._sample_ns else spent_ns / samples
-        if part.place == _BEFORE:  # one call has built them all
-            part.place, part.count = 0, samples
+        each_ns = (time.perf_counter_ns() - part.begun_ns) / samples
+        if samples == 1:
+            self._single_ns += _NEW * (each_ns - self._single_ns) if self._single_ns else each_ns
+        else:
+            self._among_ns += _NEW * (each_ns - self._among_ns) if self._among_ns else each_ns
+        if part.place == _BEFORE:  # one call has built them all, or they were not timed
+            part.place, part.count, part.is_timed = 0, samples, True
         self.begin_sample(_AFTER, 1)
         self._local.part = None
 

@@ -63,7 +63,8 @@ def _describe_slow(sources: LiveSources, sample: Mapping[str, object]) -> dict[s
         "key": str(sample.get("key") or "")[:_TEXT], "picture": None, "record": None,
     }  # fmt: skip
     if isinstance(url, str) and isinstance(record, int):
-        described["picture"] = sources.picture_of(url, record)
+        key, described["picture"] = sources.find_record(url, record)
+        described["key"] = key[:_TEXT]
         described["record"] = record if sources.shows(url) else None
     return described
 

@@ -267,21 +267,23 @@ class LiveSources:
                     loader.poll()
             return [each for each in self._loaders.values() if each.header]
 
-    def picture_of(self, url: str, record: int) -> str | None:
-        """Where the page gets the picture of a record of a store from; None if it has none here."""
+    def find_record(self, url: str, record: int) -> tuple[str, str | None]:
+        """The key of a record of a store, and where the page gets its picture from; None if it has none here."""
         with self._lock:
-            if self._open(url) is None:
-                return None
+            found = self._open(url)
+            if found is None or not 0 <= record < found.total:
+                return f"record {record}", None
             if url not in self._urls:
                 self._urls.append(url)
-            return f"api/live/thumb/{self._urls.index(url)}/{record}"
+            picture = f"api/live/thumb/{self._urls.index(url)}/{record}" if found.image_field else None
+            return found.key(record), picture
 
     def shows(self, url: str) -> bool:
         """Whether the viewer's records are those of this store."""
         return url == self._collection.store.url
 
     def collection(self, number: int) -> Collection:
-        """The records of a store that :meth:`picture_of` has named.
+        """The records of a store that :meth:`find_record` has named.
 
         Raises
         ------
