@@ -17,7 +17,7 @@ import penstock as ps
 from penstock.cli import app
 from penstock.errors import ArgumentError
 from penstock.loader.live.live_file import LiveFile
-from penstock.viewer.live.sources import WatchedLoader, make_point
+from penstock.viewer.live.sources import LiveLoader, make_point
 from tests.pack.images import make_photos
 from tests.viewer.running import start_training, until
 
@@ -208,7 +208,7 @@ def test_speeds_are_differences_of_sums() -> None:
 def test_a_file_that_was_written_anew_is_read_once(folder: Path) -> None:
     """Its first lines are known already."""
     path = folder / "host-1-0.jsonl"
-    file, watched = LiveFile(path, {"penstock": 1}), WatchedLoader(path, 0)
+    file, watched = LiveFile(path, {"penstock": 1}), LiveLoader(path, 0)
     for number in range(1500):
         file.append({"t": number, "batches": number, "samples": number, "slow": []})
         if number % 300 == 0:

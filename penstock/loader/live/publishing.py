@@ -20,7 +20,7 @@ from penstock.datasets.sample_names import find_record, name_sample
 from penstock.errors import ArgumentError
 from penstock.loader.counters import LoaderCounters
 from penstock.loader.live.live_file import LiveFile, find_folder, remove_stale
-from penstock.loader.live.slow_samples import SlowSample, SlowSamples
+from penstock.loader.live.slow_samples import SlowSamples, TimedSample
 from penstock.loader.stats import Stats
 from penstock.ranks import World, find_world
 from penstock.trace import Observer
@@ -231,7 +231,7 @@ def _count(stats: Stats, counters: LoaderCounters) -> dict[str, object]:
     return values
 
 
-def _describe_sample(dataset: object, sample: SlowSample) -> dict[str, object]:
+def _describe_sample(dataset: object, sample: TimedSample) -> dict[str, object]:
     found = None if dataset is None or not sample.indices else find_record(dataset, sample.indices[0])
     described: dict[str, object] = {
         "ms": sample.time_ns / 1e6, "count": sample.count, "batch": sample.batch, "worker": sample.worker,

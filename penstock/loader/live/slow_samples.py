@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-__all__ = ["SlowSample", "SlowSamples"]
+__all__ = ["SlowSamples", "TimedSample"]
 
 _KEPT: Final = 8
 _SAMPLE_NS: Final = 500
@@ -33,7 +33,7 @@ _MOST_INDICES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class SlowSample:
+class TimedSample:
     """A sample, or several that one call has built.
 
     Parameters
@@ -69,7 +69,7 @@ class SlowSamples:
     def __init__(self) -> None:
         self._local = threading.local()
         self._lock = threading.Lock()
-        self._slowest: list[tuple[float, int, SlowSample]] = []
+        self._slowest: list[tuple[float, int, TimedSample]] = []
         self._least_ns, self._number, self._drawn = 0.0, 0, 1
         self._single_ns = self._among_ns = 0.0  # a sample that is a part of its own, and one of several
 
@@ -126,7 +126,7 @@ class SlowSamples:
             for index in part.indices[part.place : part.place + min(part.count, _MOST_INDICES)]
             if isinstance(index, (int, np.integer))
         )
-        sample = SlowSample(time_ns, part.count, indices, part.batch, getattr(self._local, "worker", -1))
+        sample = TimedSample(time_ns, part.count, indices, part.batch, getattr(self._local, "worker", -1))
         with self._lock:
             self._number += 1
             entry = (time_ns / max(part.count, 1), self._number, sample)
@@ -137,7 +137,7 @@ class SlowSamples:
             if len(self._slowest) == _KEPT:
                 self._least_ns = self._slowest[0][0]
 
-    def take(self) -> list[SlowSample]:
+    def take(self) -> list[TimedSample]:
         """The slowest since the last call, the slowest first."""
         with self._lock:
             taken, self._slowest, self._least_ns = self._slowest, [], 0.0

@@ -2,7 +2,7 @@
 
 ::
 
-    files of penstock.loader.live ──> LiveSources.poll ──> WatchedLoader: points, slow samples ──> routes
+    files of penstock.loader.live ──> LiveSources.poll ──> LiveLoader: points, slow samples ──> routes
 
 Files are read when the page asks, not in between. They are text of the viewer's own user: numbers and names are taken
 from them, nothing else.
@@ -24,7 +24,7 @@ from penstock.errors import ArgumentError, PenstockError
 from penstock.loader.live.live_file import KEPT_LINES, find_folder, list_files, list_workers, read_from
 from penstock.viewer.browse.collection import Collection
 
-__all__ = ["LiveSources", "Point", "WatchedLoader", "list_sources", "make_point", "read_number"]
+__all__ = ["LiveLoader", "LiveSources", "Point", "list_sources", "make_point", "read_number"]
 
 _MOST_LOADERS: Final = 64
 _LEAST_S: Final = 0.5
@@ -141,7 +141,7 @@ def make_point(before: Mapping[str, object], line: Mapping[str, object]) -> Poin
 
 
 @dataclass
-class WatchedLoader:
+class LiveLoader:
     """What is known of one loader.
 
     Parameters
@@ -251,17 +251,17 @@ class LiveSources:
 
     def __init__(self, which: str | int, collection: Collection) -> None:
         self._which, self._collection = which, collection
-        self._loaders: dict[Path, WatchedLoader] = {}
+        self._loaders: dict[Path, LiveLoader] = {}
         self._stores: dict[str, Collection | None] = {}
         self._urls: list[str] = []
         self._lock = threading.RLock()
 
-    def poll(self) -> list[WatchedLoader]:
+    def poll(self) -> list[LiveLoader]:
         """All loaders, with what is new."""
         with self._lock:
             for path in list_sources(self._which):
                 if path not in self._loaders and len(self._loaders) < _MOST_LOADERS:
-                    self._loaders[path] = WatchedLoader(path, len(self._loaders))
+                    self._loaders[path] = LiveLoader(path, len(self._loaders))
             for loader in self._loaders.values():
                 with contextlib.suppress(ArgumentError, OSError):  # it is no file of a loader
                     loader.poll()
