@@ -90,9 +90,10 @@ tutorials:  ## run the tutorials, and record what their pages show (ARGS="classi
 	$(SETUP) --clients
 	$(V)/python scripts/tutorials.py $(ARGS)
 
-sheet:  ## draw docs/contact-sheet.jpg anew, the picture in README.md
-	$(SETUP)
+sheet:  ## draw docs/contact-sheet.jpg and docs/view.webp anew, the pictures in README.md
+	$(SETUP) --site
 	$(V)/python scripts/sheet.py
+	.venv-site/bin/python scripts/viewer_picture.py
 
 fuzz:  ## throw damaged files at the decoders, their index, fill and records, 60 s each (SECONDS=600 for more)
 	$(SETUP)

@@ -93,6 +93,9 @@ def check_contents() -> None:
         nameless = sorted(name for name, part in parts.items() if not part.get("licenses"))
         if nameless:
             raise CheckError(f"{path.name} lists components without a licence: {nameless}")
+        page = {str(each.relative_to(ROOT)) for each in (ROOT / "penstock" / "viewer" / "page").iterdir()}
+        if lacking := sorted(page - set(names)):
+            raise CheckError(f"{path.name} must have the files of the viewer's page, lacks {lacking}")
         if licenses != [(ROOT / "THIRD-PARTY-LICENSES.txt").read_text()]:
             raise CheckError(f"{path.name} must have THIRD-PARTY-LICENSES.txt, as it is in this checkout")
         print(f"{path.name}: {len(parts)} components, each with its licence")

@@ -69,10 +69,11 @@ def test_the_libraries_in_the_documentation_have_the_pinned_versions() -> None:
 def test_data_files_are_in_the_wheel() -> None:
     """What is read from the package at run time, such as kernels and pages of errors, is in it and not excluded."""
     excluded = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["maturin"]["exclude"]
-    suffixes = {".cu", ".h", ".md", ".txt"}
+    suffixes = {".cu", ".h", ".md", ".txt", ".html", ".css", ".js"}
     files = [path.relative_to(ROOT) for path in (ROOT / "penstock").rglob("*") if path.suffix in suffixes]
 
-    assert {path.name for path in files} >= {"decode.cu", "grid.h", "corrupt-record.md", "training.py.txt"}
+    some = {"decode.cu", "grid.h", "corrupt-record.md", "training.py.txt", "index.html", "main.js"}
+    assert {path.name for path in files} >= some
     assert [path for path in files if any(path.match(pattern) for pattern in excluded)] == []
 
 
@@ -81,7 +82,7 @@ def test_import_is_light() -> None:
     code = (
         "import sys, threading, penstock\n"
         "heavy = {'torch', 'PIL', 'lmdb', 'msgpack', 'typer', 'rich', 'torchvision', 'multiprocessing.pool', "
-        "'importlib.metadata'}\n"
+        "'importlib.metadata', 'starlette', 'uvicorn', 'penstock.viewer'}\n"
         "assert threading.active_count() == 1, threading.enumerate()\n"
         "print(*sorted(heavy & set(sys.modules)))"
     )

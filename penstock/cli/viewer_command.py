@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 import webbrowser
-from typing import Annotated
+from pathlib import PurePath
+from typing import Annotated, Final
 
 import typer
 
 from penstock.cli.app import app
-from penstock.cli.arguments import ClassesOption, LayoutOption, StoreOptions, open_store
+from penstock.cli.arguments import (
+    AnnotationsOption,
+    ClassesOption,
+    LayoutOption,
+    StoreOptions,
+    open_store,
+)
 from penstock.cli.printing import print_line
 from penstock.errors import ArgumentError
+from penstock.wording import counted, escape_unprintable
 
 __all__ = ["view"]
+
+_IN_TERMINALS: Final = frozenset({"lynx", "w3m", "links", "elinks", "links2", "browsh", "www-browser"})
+"""Browsers that would take the terminal, and do not run the page."""
 
 
 @app.command()
@@ -32,6 +46,11 @@ def view(
     ] = None,
     port: Annotated[int, typer.Option(help="The port to listen on; by default a free one.")] = 0,
     browser: Annotated[bool, typer.Option(help="Open the browser.")] = True,
+    annotations: AnnotationsOption = None,
+    annotation_format: Annotated[
+        str | None,
+        typer.Option("--format", metavar="NAME", help="The format of the annotations; by default found by the files."),
+    ] = None,
     classes: ClassesOption = None,
     layout: LayoutOption = None,
     option: StoreOptions = None,
@@ -45,17 +64,35 @@ def view(
             print_line(line)
         return
     which = None if attach is None else parse_which(attach)
-    if store is None and which is None:
+    if store is not None:
+        opened, page = open_store(store, classes, layout, option), ""
+    elif which is not None:
+        opened, page = find_store(which), "#view=live"
+    else:
         raise ArgumentError("STORE must be given, or --attach")
-    found = find_store(which) if store is None and which is not None else None
-    opened = open_store(store, classes, layout, option) if store is not None else found
-    assert opened is not None, "one of both is given"
-    with opened, start(opened, port=port, attach=which) as viewer:
-        address = viewer.url if store is not None else f"{viewer.url}#view=live"
+    with (
+        opened,
+        start(opened, annotations=annotations, format=annotation_format or "auto", port=port, attach=which) as viewer,
+    ):
+        address = viewer.url + page
         print_line(address)
-        if browser:
-            webbrowser.open(address)
+        fields = ", ".join(viewer.session.collection.schema.fields)
+        print_line(escape_unprintable(f"{opened.url}: {counted(len(opened), 'record')} ({fields}); Ctrl-C ends it"))
+        sys.stdout.flush()  # it may be a pipe that is read for the address
+        if browser and _has_display():
+            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         try:
             viewer.wait()
         except KeyboardInterrupt:
             print_line("")
+
+
+def _has_display() -> bool:
+    """Whether the browser that would be opened has a window of its own."""
+    if sys.platform.startswith("linux") and not any(map(os.environ.get, ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))):
+        return False
+    try:
+        found = webbrowser.get()
+    except webbrowser.Error:
+        return False
+    return PurePath(getattr(found, "name", "")).name not in _IN_TERMINALS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Request, sync_playwright
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, ConsoleMessage, Error, Locator, Page, Request, expect, sync_playwright
 
 import penstock as ps
 from penstock.viewer import Viewer
@@ -19,8 +21,28 @@ from penstock.viewer import Viewer
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 DESK: Final = {"width": 1280, "height": 800}
 PHONE: Final = {"width": 400, "height": 800}
+PATIENCE_S: Final = 30
+"""How long anything is waited for; it is there in a fraction of a second, on a machine that has time."""
 SCREENSHOTS: Final = Path(os.environ.get("PENSTOCK_SCREENSHOTS") or ROOT / "target" / "screenshots")
 """Where `screenshot` writes: kept as artefacts of a run, ignored by git."""
+
+
+expect.set_options(timeout=PATIENCE_S * 1000)
+
+
+def wait_until(page: Page, condition: str, argument: object = None) -> None:
+    """Wait until JavaScript is true; ``page.wait_for_function`` is refused by the policy of a viewer's pages."""
+    end = time.monotonic() + PATIENCE_S
+    while not page.evaluate(condition, argument):
+        assert time.monotonic() < end, f"{condition} is not true after {PATIENCE_S} s"
+        page.wait_for_timeout(20)
+
+
+def find_box(place: Locator) -> dict[str, float]:
+    """Where an element lies: x, y, width, height in pixels of the window."""
+    box: dict[str, float] | None = place.bounding_box()
+    assert box is not None, f"{place} is not shown"
+    return box
 
 
 @dataclass
@@ -36,7 +58,7 @@ class Seen:
 
     def watch(self, page: Page) -> None:
         """Collect from now on."""
-        page.set_default_timeout(60_000)
+        page.set_default_timeout(PATIENCE_S * 1000)
         page.on("console", self.note_message)
         page.on("pageerror", self.note_error)
         page.on("request", self.note_request)
@@ -122,3 +144,20 @@ def screenshot(page: Page) -> Callable[[str], None]:
         page.set_viewport_size(size)
 
     return write
+
+
+@pytest.fixture
+def find_barriers() -> Callable[[Page], list[str]]:
+    """What keeps people from using a page, as axe-core finds it: ``find_barriers(page)``; in light and in dark."""
+
+    def find(page: Page) -> list[str]:
+        found = []
+        for scheme in ("dark", "light"):
+            page.emulate_media(color_scheme=scheme)
+            for each in Axe().run(page).response["violations"]:
+                if each["impact"] in {"serious", "critical"}:
+                    places = "; ".join(node["html"][:160] for node in each["nodes"][:3])
+                    found.append(f"{scheme}: {each['id']}: {each['help']}: {places}")
+        return found
+
+    return find

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.pack.images import make_photos
 
 manager = pytest.importorskip("jupyter_client.manager")
 
@@ -124,3 +131,28 @@ def test_stores_and_batches_are_shown(kernel: Kernel, tmp_path_factory: pytest.T
     assert picture.keys() & {"image/png", "image/jpeg"}
     assert shown.count("display_data") == 1
     assert shown.count("update_display_data") >= 1
+
+
+def test_a_viewer_is_shown_in_a_frame(kernel: Kernel, tmp_path: Path) -> None:
+    """The result of a cell is the page, which the kernel answers while other cells run, until it is closed."""
+    pytest.importorskip("starlette")
+    make_photos(tmp_path / "photos", 3)
+
+    (shown,) = [
+        content["data"]["text/html"]
+        for kind, content in kernel.follow(kernel.begin(f"viewer = ps.view({str(tmp_path / 'photos')!r})\nviewer"))
+        if kind == "execute_result"
+    ]
+    busy = kernel.begin("for _ in range(20): time.sleep(0.01)")
+    url = re.search(r'<iframe src="([^"]+)"', shown)
+    assert url is not None
+    with urllib.request.urlopen(f"{url[1]}api/session", timeout=_PATIENCE_S) as answer:
+        session = json.load(answer)
+        rules = answer.headers["content-security-policy"]
+    kernel.follow(busy)
+
+    assert session["total"] == 3
+    assert "frame-ancestors 'self' http://localhost:*" in rules
+    assert kernel.run("viewer.close()\nviewer.close()") == ""
+    with pytest.raises(urllib.error.URLError):
+        urllib.request.urlopen(url[1], timeout=_PATIENCE_S)

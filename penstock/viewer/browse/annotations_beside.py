@@ -25,7 +25,7 @@ class AnnotationsBeside:
     Parameters
     ----------
     found : Annotations
-        As they were read.
+        As they were read; at least one.
     folder : Path or None
         The folder of the store's pictures, if it is one: then annotations are found by the path of the picture.
         Otherwise by its name without the suffix.
@@ -34,8 +34,7 @@ class AnnotationsBeside:
     def __init__(self, found: Annotations, folder: Path | None) -> None:
         self.problems = found.problems
         self._root, self._folder = found.root, folder
-        first = found.records[0] if found.records else {}
-        fields = {name: _find_field(name, value, found) for name, value in first.items()}
+        fields = {name: _find_field(name, value, found) for name, value in found.records[0].items()}
         self.schema = Schema({name: field for name, field in fields.items() if field is not None})
         """Of the fields that every record gets."""
         names = (os.path.normpath(found.root / record["image"]) for record in found.records)
@@ -72,9 +71,11 @@ def read_beside(store: Store, source: SourceLike, format: str = "auto") -> Annot
         If it cannot be read.
     """
     folder = Path(store.location.path) if store.kind == "files" and store.location.is_local else None
-    found = AnnotationsBeside(read(source, format, folder, "skip"), folder)
-    if len(store) and not any(map(found.__contains__, store.keys())):
-        raise ArgumentError(f"no annotation in {str(source)!r:.500} is of a picture of {store.url}")
+    annotations = read(source, format, folder, "skip")
+    found = AnnotationsBeside(annotations, folder) if annotations.records else None
+    if found is None or (len(store) and not any(map(found.__contains__, store.keys()))):
+        first = f"; the first problem: {annotations.problems[0]}" if annotations.problems else ""
+        raise ArgumentError(f"no annotation in {str(source)!r:.500} is of a picture of {store.url}{first}")
     return found
 
 

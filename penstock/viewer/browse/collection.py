@@ -142,7 +142,8 @@ class Collection:
         """The annotations of a record as they are drawn."""
         record = self.record(index)
         fields = dict(record.fields)
-        width, height = find_size(fields[self.image_field]) if self.image_field else (0, 0)
+        image = fields.get(self.image_field)
+        width, height = (0, 0) if image is None or len(image) == 0 else find_size(image)
         return ShownLayers(width, height, make_layers(self._annotate(fields), fields, (width, height)))
 
     def column(self, field: str, wait_s: float = _COLUMN_WAIT_S) -> Array | None:

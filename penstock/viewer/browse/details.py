@@ -19,7 +19,7 @@ from penstock.transforms.decoding.decode import MAX_PIXELS
 from penstock.transforms.decoding.image_formats import quiet, sniff
 from penstock.transforms.decoding.jpeg_structure import describe_jpeg
 from penstock.viewer.browse.collection import Collection
-from penstock.viewer.browse.pictures import find_size
+from penstock.viewer.browse.pictures import find_problem, find_size
 from penstock.viewer.browse.places import find_place
 from penstock.wording import to_plain
 
@@ -121,6 +121,8 @@ def _describe_picture(image: Blob) -> dict[str, Any]:
     described["exif"] = _read_exif(encoded)
     if described["format"] == "JPEG":
         described["jpeg"] = to_plain(describe_jpeg(encoded))
+    if problem := find_problem(encoded):
+        described["problem"] = problem
     return described
 
 

@@ -25,7 +25,7 @@ from penstock.transforms.decoding.decode import MAX_PIXELS, decode, read_orienta
 from penstock.transforms.decoding.image_formats import sniff
 from penstock.transforms.decoding.orientation import FIRST_TRANSPOSED, Region, orient_pixels, raw_region
 
-__all__ = ["PictureForm", "ShownPicture", "find_size", "make_picture"]
+__all__ = ["PictureForm", "ShownPicture", "find_problem", "find_size", "make_picture"]
 
 _MOST_AT_ONCE: Final = 1 << 24
 """Pictures of more pixels are decoded one after another."""
@@ -108,7 +108,9 @@ def make_picture(image: Blob, form: PictureForm) -> ShownPicture:
     """
     size, orientation = ((image.shape[1], image.shape[0]), 1) if isinstance(image, np.ndarray) else _read_header(image)
     shown = size[::-1] if orientation >= FIRST_TRANSPOSED else size
-    region = raw_region(_cut(form.region, shown), orientation, *size)
+    region = _cut(form.region, shown)
+    if orientation != 1:
+        region = raw_region(region, orientation, *size)
     width, height = region[2] - region[0], region[3] - region[1]
     ratio = min(1.0, form.side / max(width, height))
     target = max(1, round(width * ratio)), max(1, round(height * ratio))
@@ -121,7 +123,7 @@ def make_picture(image: Blob, form: PictureForm) -> ShownPicture:
         pixels = _to_shown(pixels, form, low, high)
     else:
         scale = next((each for each in (8, 4, 2) if ratio * each <= 1), 1) if sniff(bytes(image[:32])) == "JPEG" else 1
-        if size[0] * size[1] > _MOST_AT_ONCE * scale:
+        if size[0] * size[1] > _MOST_AT_ONCE:
             with _large:
                 values, at, note = _decode(image, region, scale)
         else:
@@ -130,6 +132,21 @@ def make_picture(image: Blob, form: PictureForm) -> ShownPicture:
         pixels = _to_shown(values, form, low, high)
     pixels = _resize(pixels, target, tuple((edge - at[i % 2]) / scale for i, edge in enumerate(region)))
     return _encode(orient_pixels(pixels, orientation), form, note)
+
+
+def find_problem(encoded: bytes) -> str:
+    """Why a file cannot be decoded, or is damaged; empty if it is whole."""
+    try:
+        width, height = find_size(encoded)
+        scale = 8 if sniff(encoded[:64]) == "JPEG" else 1
+        if width * height > _MOST_AT_ONCE:
+            with _large:
+                decode(encoded, scale=scale)
+        else:
+            decode(encoded, scale=scale)
+    except DecodeError as error:
+        return str(error)
+    return ""
 
 
 def _read_header(image: Blob) -> tuple[tuple[int, int], int]:
@@ -207,7 +224,7 @@ def _to_shown(values: Array, form: PictureForm, low: float, high: float) -> NDAr
     if values.dtype != np.uint8 or (low, high) != (0.0, 255.0):
         with np.errstate(invalid="ignore", over="ignore"):
             scaled = (colors.astype(np.float32) - np.float32(low)) * np.float32(255 / max(high - low, 1e-12))
-            colors = np.clip(np.nan_to_num(scaled), 0, 255).__add__(0.5).astype(np.uint8)
+            colors = (np.clip(np.nan_to_num(scaled), 0, 255) + 0.5).astype(np.uint8)
     shown = np.repeat(colors, 3, axis=2) if colors.shape[2] == 1 else colors
     if channels in {2, 4} and values.dtype.kind == "u":
         alpha = values[:, :, -1:] if values.dtype == np.uint8 else (values[:, :, -1:] >> 8).astype(np.uint8)

@@ -17,14 +17,14 @@ import numpy as np
 from penstock.sample import Blob
 from penstock.stores.base import Store
 
-__all__ = ["Place", "find_place"]
+__all__ = ["BytesPlace", "find_place"]
 
 _MAPS: Final = Path("/proc/self/maps")
 _LINE: Final = re.compile(r"([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ \d+ +(/.*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BytesPlace:
     """A range of bytes of a file.
 
     Parameters
@@ -40,7 +40,7 @@ class Place:
     nbytes: int
 
 
-def find_place(store: Store, key: str, value: Blob) -> Place | None:
+def find_place(store: Store, key: str, value: Blob) -> BytesPlace | None:
     """Where a value of a record lies; None where that is not known: it is decompressed, copied, or on a server.
 
     Parameters
@@ -53,7 +53,7 @@ def find_place(store: Store, key: str, value: Blob) -> Place | None:
         As the store gave it.
     """
     if store.kind == "files" and store.location.is_local and store.location.remote is None:
-        return Place(str(Path(store.location.path, key)), 0, memoryview(value).nbytes)
+        return BytesPlace(str(Path(store.location.path, key)), 0, memoryview(value).nbytes)
     if isinstance(value, bytes):
         return None
     try:
@@ -65,5 +65,5 @@ def find_place(store: Store, key: str, value: Blob) -> Place | None:
     for line in lines:
         found = _LINE.match(line)
         if found is not None and int(found[1], 16) <= address < int(found[2], 16):
-            return Place(found[4], address - int(found[1], 16) + int(found[3], 16), array.nbytes)
+            return BytesPlace(found[4], address - int(found[1], 16) + int(found[3], 16), array.nbytes)
     return None

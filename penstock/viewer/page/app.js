@@ -7,9 +7,11 @@
 
 export const app = { session: null, state: {}, listeners: new Set(), pages: new Map(), panels: [], actions: new Map() };
 
+const SVG = new Set(["svg", "path", "text", "g", "rect", "line", "circle", "polyline"]);
+
 /** An element: el("button", {class: "quiet", onclick: run, "aria-label": text}, "text", child, ...). */
 export function el(tag, attributes = {}, ...children) {
-  const made = tag === "svg" || attributes.svg
+  const made = SVG.has(tag) || attributes.svg
     ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
     if (name === "svg" || value === null || value === undefined || value === false) continue;
@@ -20,7 +22,7 @@ export function el(tag, attributes = {}, ...children) {
   return made;
 }
 
-/** The JSON of a request; an error is shown in the status line and thrown. */
+/** The JSON of a request; an error is shown in the status line and thrown. `quiet`: it is only thrown. */
 export async function api(path, query = {}, options = {}) {
   const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
   const url = `api/${path}${given.length ? `?${new URLSearchParams(given)}` : ""}`;
@@ -44,6 +46,16 @@ export function say(text, isError = false) {
   const status = document.getElementById("status");
   status.textContent = text;
   status.classList.toggle("error", isError);
+}
+
+/** A number with its thousands apart: 1,000,000. */
+export const count = (number) => number.toLocaleString("en-US");
+
+/** A text of a store as it can be shown: control characters by their symbols, none that turns the direction. */
+export function plain(text) {
+  return String(text ?? "")
+    .replace(/[\u0000-\u001f]/g, (found) => String.fromCharCode(0x2400 + found.charCodeAt(0)))
+    .replace(/[\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, "\ufffd");
 }
 
 const DEFAULTS = { view: "grid" };
@@ -80,10 +92,19 @@ export function update() {
 /** A page: register({id, title, key, feature, mount(root) -> unmount}). Shown where `feature` is among session.features. */
 export function register(page) { app.pages.set(page.id, page); }
 
+/** Whether a page is there: it is registered, and the session has what it shows. */
+export function hasPage(id) {
+  const page = app.pages.get(id);
+  return Boolean(page && (!page.feature || app.session.features.includes(page.feature)));
+}
+
 /** A panel beside the grid: panel({id, side: "left" | "right", mount(root)}). */
 export function panel(made) { app.panels.push(made); }
 
-/** What a key does: action({id, key, title, run(event), when()}). `key` as KeyboardEvent.key: "?", "g", "Escape". */
+/**
+ * What a key does: action({id, key, title, run(event), when(), group}). `key` as KeyboardEvent.key: "?", "g", "Escape",
+ * or a list of them; `group` is its heading in the list of keys.
+ */
 export function action(made) { app.actions.set(made.id, made); }
 
 export function run(id, event) { app.actions.get(id)?.run(event); }
@@ -93,3 +114,26 @@ export function classColor(number) {
   const hue = ((Number(number) * 137.508) % 360 + 360) % 360;
   return `oklch(0.72 0.15 ${hue.toFixed(1)})`;
 }
+
+// What is drawn over pictures. `hide` in the address has the layers that are off, and "names".
+const layers = new Map();
+
+export function hiddenLayers(state = app.state) {
+  return new Set((state.hide ?? "").split(",").filter(Boolean));
+}
+
+/** Turn a layer off or on. */
+export function toggleLayer(id) {
+  const hidden = hiddenLayers();
+  if (!hidden.delete(id)) hidden.add(id);
+  set({ hide: [...hidden].join(",") }, { replace: true });
+}
+
+/** Note which layers there are; true if one is new. */
+export function noteLayers(found) {
+  const before = layers.size;
+  for (const { id, name, kind } of found) if (!layers.has(id)) layers.set(id, { id, name, kind });
+  return layers.size > before;
+}
+
+export const knownLayers = () => [...layers.values()];

@@ -1,51 +1,107 @@
 // Starts the page: asks for the session, shows the page of the state, sends keys to actions.
-import { action, api, app, el, on, set, update } from "./app.js";
+import { action, api, app, count, el, hasPage, on, plain, say, set, update } from "./app.js";
 import "./grid.js";
+import "./record.js";
+import "./keys.js";
 import "./live.js";
 
 let shown = null, unmount = null;
+const narrow = matchMedia("(max-width: 760px)");
+const SIDES = { left: "[", right: "]" };
 
-function isTyping(event) {
-  return event.target.matches?.("input, textarea, select, [contenteditable]") && event.key !== "Escape";
+/** Whether a key belongs to what has the focus: a letter to a text field, an arrow to a slider, Enter to a button. */
+function isTaken({ target, key }) {
+  if (key === "Escape" || !target.matches) return false;
+  if (target.matches("select, textarea, [contenteditable], input:not([type=checkbox], [type=radio], [type=range])")) return true;
+  if (target.matches("input")) return key.startsWith("Arrow") || ["Home", "End", "PageUp", "PageDown", " "].includes(key);
+  return target.matches("button, a[href], summary, [role=button], [role=tab]") && (key === "Enter" || key === " ");
 }
 
 document.addEventListener("keydown", (event) => {
-  if (isTyping(event) || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTaken(event)) return;
+  if (document.querySelector("dialog.keys[open]")) return;
   for (const each of app.actions.values()) {
-    if (each.key === event.key && (!each.when || each.when())) {
+    if ([each.key].flat().includes(event.key) && (!each.when || each.when())) {
       event.preventDefault();
+      if (event.key === "f" || event.key === "/") showSide("left", true);
       each.run(event);
       return;
     }
   }
 });
 
-function listPages() {
-  return [...app.pages.values()].filter((page) => !page.feature || app.session.features.includes(page.feature));
+/** Show or hide the panels of one side; on a narrow screen they lie over the page. */
+function showSide(side, isOpen = document.body.dataset[side] !== "open") {
+  if (isOpen && narrow.matches) for (const other of Object.keys(SIDES)) showSide(other, false);
+  document.body.dataset[side] = isOpen ? "open" : "closed";
+  document.getElementById(`show-${side}`).setAttribute("aria-expanded", String(isOpen));
 }
 
-on((state) => {
-  const page = app.pages.get(state.view) ?? app.pages.get("grid");
+function setUpSides() {
+  for (const [side, key] of Object.entries(SIDES)) {
+    const root = document.getElementById(side);
+    const button = document.getElementById(`show-${side}`);
+    for (const each of app.panels) if (each.side === side) each.mount(root);
+    if (!root.childElementCount) continue;
+    button.hidden = false;
+    button.setAttribute("aria-controls", side);
+    button.title = `Show or hide (${key})`;
+    button.addEventListener("click", () => showSide(side));
+    action({ id: `side-${side}`, group: "Everywhere", key, title: `Show or hide: ${button.textContent}`,
+      when: () => app.state.view === "grid" && app.state.index === undefined, run: () => showSide(side) });
+    showSide(side, !narrow.matches);
+  }
+  narrow.addEventListener("change", () => Object.keys(SIDES).forEach((side) => showSide(side, !narrow.matches)));
+  document.getElementById("page").addEventListener("pointerdown", () => {
+    if (narrow.matches) Object.keys(SIDES).forEach((side) => showSide(side, false));
+  });
+}
+
+/** Go to a page; the grid shows its records, not the one that was open. */
+function go(id) { set(id === "grid" ? { view: id, index: null } : { view: id }); }
+
+function showPage(state) {
+  const page = app.pages.get(hasPage(state.view) ? state.view : "grid");
+  document.body.dataset.view = page.id;
   for (const link of document.querySelectorAll("#pages a")) {
     if (link.dataset.id === page.id) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
   }
   if (page.id === shown) return;
   unmount?.();
   shown = page.id;
+  say("");
   const root = document.getElementById("page");
   root.replaceChildren();
   unmount = page.mount(root);
-});
-
-app.session = await api("session");
-document.title = `${app.session.name} · penstock view`;
-document.getElementById("name").textContent = app.session.name;
-document.getElementById("pages").append(...listPages().map((page) =>
-  el("a", { href: `#view=${page.id}`, "data-id": page.id }, page.title)));
-for (const page of listPages()) {
-  if (page.key) action({ id: `page-${page.id}`, key: page.key, title: page.title, run: () => set({ view: page.id }) });
 }
-for (const { side, mount } of app.panels) mount(document.getElementById(side));
-window.addEventListener("popstate", update);
-window.addEventListener("hashchange", update);
-update();
+
+async function start() {
+  try {
+    app.session = await api("session");
+  } catch (error) {
+    document.getElementById("page").append(el("p", { class: "empty" }, `The viewer does not answer: ${error.message}`));
+    return;
+  }
+  const { name, url, total } = app.session;
+  document.title = `${plain(name)} · penstock view`;
+  document.getElementById("name").textContent = plain(name);
+  document.getElementById("name").title = plain(url);
+  document.getElementById("count").textContent = total === 1 ? "1 record" : `${count(total)} records`;
+  const pages = [...app.pages.values()].filter((page) => hasPage(page.id));
+  if (pages.length > 1) {
+    document.getElementById("pages").append(...pages.map((page) => el("a", {
+      href: `#view=${page.id}`, "data-id": page.id, title: page.key ? `${page.title} (${page.key})` : page.title,
+      onclick: (event) => { event.preventDefault(); go(page.id); },
+    }, page.title)));
+  }
+  for (const page of pages) {
+    if (page.key) action({ id: `page-${page.id}`, group: "Pages", key: page.key, title: page.title, run: () => go(page.id) });
+  }
+  setUpSides();
+  on((state, before) => { if (state !== before) showPage(state); });
+  window.addEventListener("popstate", update);
+  window.addEventListener("hashchange", update);
+  update();
+}
+
+await start();

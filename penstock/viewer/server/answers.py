@@ -31,9 +31,10 @@ def answer(value: Any, status: int = 200) -> Response:
 def answer_error(request: Request, error: Exception) -> Response:
     """An error as ``{"error": sentence}``: 400 for a wrong request, 422 for data that cannot be shown, else 500."""
     del request
-    status = 400 if isinstance(error, ArgumentError) else 422 if isinstance(error, PenstockError | OSError) else 500
-    text = str(error) if status != 500 else f"{type(error).__name__}: {error}"
-    return answer({"error": text[:2000]}, status)
+    is_of_data = isinstance(error, PenstockError | OSError | MemoryError)
+    status = 400 if isinstance(error, ArgumentError) else 422 if is_of_data else 500
+    text = str(error) if is_of_data else f"{type(error).__name__}: {error}"
+    return answer({"error": (text or "there is not enough memory")[:2000]}, status)
 
 
 def read_int(request: Request, name: str, default: int, low: int, high: int) -> int:

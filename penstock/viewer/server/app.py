@@ -1,34 +1,75 @@
-"""The application: the page, and the requests of each part."""
+"""The application: the page, and the requests of each part.
+
+Files of the page are those that lie in ``page/`` when a viewer is started; no path of a request is looked up on disk.
+"""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from starlette.applications import Starlette
-from starlette.responses import FileResponse
-from starlette.routing import BaseRoute, Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from penstock.viewer.server.answers import answer_error
+from penstock.errors import PenstockError
+from penstock.viewer.server.answers import answer, answer_error
 from penstock.viewer.server.guard import Guard
 from penstock.viewer.session import Session
 
-__all__ = ["make_app"]
+__all__ = ["list_routes", "make_app"]
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "page"
 _PARTS: Final = ("browse", "live")
 """Folders of this package whose module ``routes`` has ``ROUTES``."""
+_MEDIA_TYPES: Final[Mapping[str, str]] = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_ERRORS: Final[tuple[type[Exception], ...]] = (PenstockError, OSError, MemoryError)
+"""What data that cannot be shown raise. Other errors are faults of the viewer, and are logged with their traceback."""
 
 
 def make_app(session: Session, token: str) -> ASGIApp:
     """The application of a viewer, behind its guard."""
-    routes: list[BaseRoute] = [Route("/", lambda _: FileResponse(PAGE / "index.html"))]
-    for part in _PARTS:
-        routes += importlib.import_module(f"penstock.viewer.{part}.routes").ROUTES
-    routes.append(Mount("/page", StaticFiles(directory=PAGE)))
-    app = Starlette(routes=routes, exception_handlers={Exception: answer_error})
+    handlers = {**dict.fromkeys((*_ERRORS, Exception), answer_error), HTTPException: _answer_refusal}
+    app = Starlette(routes=list_routes(), exception_handlers=handlers)
+    app.router.redirect_slashes = False
     app.state.session = session
     return Guard(app, token)
+
+
+def list_routes() -> list[BaseRoute]:
+    """What is answered: the files of the page, and the requests of each part."""
+    send_file = _make_sender()
+    routes: list[BaseRoute] = [Route("/", send_file), Route("/page/{name}", send_file)]
+    for part in _PARTS:
+        routes += importlib.import_module(f"penstock.viewer.{part}.routes").ROUTES
+    return routes
+
+
+def _make_sender() -> Callable[[Request], Response]:
+    """What sends a file of the page by its name."""
+    files = {path.name: path for path in sorted(PAGE.iterdir()) if path.suffix in _MEDIA_TYPES}
+
+    def send_file(request: Request) -> Response:
+        path = files.get(request.path_params.get("name", "index.html"))
+        if path is None:
+            raise HTTPException(404)
+        return FileResponse(path, media_type=_MEDIA_TYPES[path.suffix], headers={"Cache-Control": "no-cache"})
+
+    return send_file
+
+
+def _answer_refusal(request: Request, error: Exception) -> Response:
+    """What no route answers: another path, or another method."""
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    text = f"{request.method} is not answered here" if status == 405 else "there is nothing at this path"
+    return answer({"error": text}, status)

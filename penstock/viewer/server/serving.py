@@ -6,15 +6,18 @@ import html
 import os
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 from penstock import stores
+from penstock.datasets.streams.dataset import StreamDataset
 from penstock.errors import ArgumentError
 from penstock.loader.statistics import LoaderStatistics
 from penstock.registry import require
 from penstock.stores.base import Store
+from penstock.stores.streams import ShardStream
+from penstock.viewer.browse.annotations_beside import read_beside
 from penstock.viewer.browse.collection import Collection
 from penstock.viewer.live.attaching import attach_loader, find_store
 from penstock.viewer.live.sources import LiveSources
@@ -26,6 +29,8 @@ __all__ = ["Viewer", "view"]
 def view(
     store: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Store | LoaderStatistics | None = None,
     *,
+    annotations: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | None = None,
+    format: str = "auto",  # noqa: A002  # as of `pack`
     port: int = 0,
     attach: str | int | None = None,
 ) -> Viewer:
@@ -34,8 +39,15 @@ def view(
     Parameters
     ----------
     store : str, path, sequence of paths, Store, or DataLoader
-        A path is opened, and closed with the viewer. A loader of penstock or :mod:`penstock.torch` is shown at work,
-        from its next epoch on: its ``view`` is set. None: what the loaders of ``attach`` read.
+        What :func:`penstock.open` opens: a pack, a folder of images, a container of another program, a URL. A path is
+        opened, and closed with the viewer. Nothing is written to it, or beside it. A loader of
+        penstock or :mod:`penstock.torch` is shown at work, from its next epoch on: its ``view`` is set. None: what the
+        loaders of ``attach`` read.
+    annotations : str, path or mapping, optional
+        Annotations of the images that are no fields of the store, as for :func:`penstock.annotations.read`: boxes,
+        points and masks of VOC, COCO or YOLO files beside a folder. What is wrong in them is left out.
+    format : str
+        Their format, or "auto".
     port : int
         To listen on; 0: a free one.
     attach : str or int, optional
@@ -51,25 +63,41 @@ def view(
     ------
     OptionalPackageError
         If Starlette or uvicorn is absent: ``pip install penstock-data[view]``.
+    ArgumentError
+        If it is no store, such as a stream of shards or a dataset, or the port cannot be listened on; if neither a
+        store nor a loader is given, or ``attach`` names none.
     StoreError
         If the store cannot be opened.
-    ArgumentError
-        If there is neither a store nor a loader, or ``attach`` names none.
+    AnnotationError
+        If the annotations cannot be read.
+
+    Notes
+    -----
+    The server listens on 127.0.0.1 only, and its address has a random token: programs of other users of this machine,
+    and other pages of the browser, do not know it. On a machine without a display, forward the port:
+    ``ssh -L PORT:127.0.0.1:PORT host``, and open the same address.
     """
     for name in ("starlette", "uvicorn"):
         require(name, extra="view", purpose="to view a store")
     if isinstance(store, LoaderStatistics):
         store, attach = attach_loader(store)
-    elif store is None and attach is None:
+    if store is not None:
+        opened = store if isinstance(store, Store) else _open(store)
+    elif attach is not None:
+        opened = find_store(attach)
+    else:
         raise ArgumentError("a store or a loader must be given, or attach=, got neither")
-    owns = not isinstance(store, Store)
-    if store is None and attach is not None:
-        store = find_store(attach)
-    opened = store if isinstance(store, Store) else stores.open(store)
-    session = Session(Collection(opened, owns_store=owns))
-    if attach is not None:
-        session.parts["live"] = LiveSources(attach, session.collection)
-    return Viewer(session, port=port)
+    try:
+        beside = None if annotations is None else read_beside(opened, annotations, format)
+        collection = Collection(opened, owns_store=opened is not store, annotations=beside)
+        session = Session(collection)
+        if attach is not None:
+            session.parts["live"] = LiveSources(attach, collection)
+        return Viewer(session, port=port)
+    except BaseException:
+        if opened is not store:
+            opened.close()
+        raise
 
 
 class Viewer:
@@ -89,12 +117,12 @@ class Viewer:
 
         token = make_token()
         self.session = session
-        self._socket = socket.create_server(("127.0.0.1", port))
+        app = make_app(session, token)
+        self._socket = _listen(port)
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/{token}/"
         config = uvicorn.Config(
-            make_app(session, token), log_level="error", access_log=False, ws="none", server_header=False,
-            timeout_graceful_shutdown=1,
-        )  # fmt: skip
+            app, log_level="error", access_log=False, ws="none", server_header=False, timeout_graceful_shutdown=1
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}, name="penstock-view", daemon=True
@@ -106,7 +134,7 @@ class Viewer:
         self._thread.join()
 
     def close(self) -> None:
-        """Stop the server, and close what was opened for it."""
+        """Stop the server, and close what was opened for it. Closing again does nothing."""
         self._server.should_exit = True
         self._thread.join()
         self._socket.close()
@@ -124,4 +152,34 @@ class Viewer:
         return f"Viewer({self.session.collection.name!r}, {self.url})"
 
     def _repr_html_(self) -> str:
-        return f'<iframe src="{html.escape(self.url)}" title="penstock view" width="100%" height="720"></iframe>'
+        url = html.escape(self.url)
+        return (
+            f'<iframe src="{url}" title="penstock view" width="100%" height="720" style="border: 0"></iframe>'
+            f'<div><a href="{url}" target="_blank" rel="noreferrer">Open in a tab</a></div>'
+        )
+
+
+def _open(given: object) -> Store:
+    """The store that is given by its place, or that wraps an object.
+
+    Raises
+    ------
+    ArgumentError
+        If it is a stream or a dataset.
+    """
+    is_iterator = hasattr(given, "__iter__") and not hasattr(given, "__getitem__")
+    if isinstance(given, ShardStream | StreamDataset) or is_iterator:
+        raise ArgumentError(
+            f"a viewer reads records in any order, and {type(given).__name__} only gives them one after another; view "
+            "the store that it reads, or pack it first (penstock pack)"
+        )
+    return stores.open(given)
+
+
+def _listen(port: int) -> socket.socket:
+    if not 0 <= port <= 65535:
+        raise ArgumentError(f"port must be in [0, 65535], got {port}")
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        raise ArgumentError(f"port {port} cannot be listened on: {error.strerror or error}") from error

@@ -1,0 +1,225 @@
+// A picture at any zoom: the whole of it, and over that the part that is seen at the resolution of the screen.
+import { api, el, hiddenLayers, noteLayers } from "./app.js";
+import { drawLayers } from "./overlay.js";
+
+const LARGEST_ZOOM = 64, REST_MS = 90, WHOLE = 2048, SHARP = 2;
+
+export class RecordPicture {
+  /** told({zoom, x, y, values}): what the pointer is on; noted(): a layer is new. */
+  constructor({ told, noted }) {
+    Object.assign(this, { told, noted, zoom: 1, x: 0, y: 0, width: 0, height: 0, window: {}, isFit: true });
+    this.whole = el("img", { alt: "", draggable: "false" });
+    this.part = el("img", { alt: "", draggable: "false", class: "part" });
+    this.svg = el("svg", { class: "overlay", "aria-hidden": "true" });
+    this.note = el("p", { class: "note", role: "status" });
+    this.root = el("div", { class: "stage", role: "img", "aria-label": "Picture" }, this.whole, this.part, this.svg, this.note);
+    this.pointers = new Map();
+    this.root.addEventListener("wheel", (event) => this.#wheel(event), { passive: false });
+    this.root.addEventListener("pointerdown", (event) => this.#down(event));
+    this.root.addEventListener("pointermove", (event) => this.#move(event));
+    for (const name of ["pointerup", "pointercancel"]) this.root.addEventListener(name, (event) => this.pointers.delete(event.pointerId));
+    this.root.addEventListener("dblclick", () => (this.isFit ? this.actual() : this.fit()));
+    this.whole.addEventListener("load", () => this.#came());
+    this.whole.addEventListener("error", () => this.#explain());
+    this.part.addEventListener("load", () => { this.part.hidden = false; this.values = undefined; });
+    this.observer = new ResizeObserver(() => (this.isFit ? this.fit() : this.draw()));
+    this.observer.observe(this.root);
+  }
+
+  close() {
+    this.observer.disconnect();
+    this.stop?.abort();
+    clearTimeout(this.timer);
+  }
+
+  /** Show the picture of a record. */
+  async show(index) {
+    this.stop?.abort();
+    this.stop = new AbortController();
+    const { signal } = this.stop;
+    Object.assign(this, { index, layers: undefined, width: 0, height: 0, isFit: true });
+    this.part.hidden = true;
+    this.part.removeAttribute("src");
+    this.svg.replaceChildren();
+    this.note.textContent = "";
+    this.whole.hidden = true;
+    this.whole.src = this.#url({ side: WHOLE });
+    try {
+      const found = (await api("layers", { indices: index }, { signal, quiet: true }))[index];
+      if (!found?.layers) return;
+      this.layers = found;
+      noteLayers(found.layers);
+      this.#size(found);
+      this.noted();
+      this.draw();
+    } catch { /* the picture says what is wrong */ }
+  }
+
+  /** Values that become black and white, and the channel: {low, high, channel}. */
+  setWindow(window) {
+    this.window = window;
+    this.whole.src = this.#url({ side: WHOLE });
+    this.#askPart();
+  }
+
+  fit() {
+    this.isFit = true;
+    const { clientWidth, clientHeight } = this.root;
+    if (!this.width || !clientWidth) return;
+    this.zoom = Math.min(clientWidth / this.width, clientHeight / this.height, 8);
+    this.x = (clientWidth - this.width * this.zoom) / 2;
+    this.y = (clientHeight - this.height * this.zoom) / 2;
+    this.draw();
+  }
+
+  actual() { this.zoomTo(1 / (devicePixelRatio || 1)); }
+
+  zoomBy(factor) { this.zoomTo(this.zoom * factor); }
+
+  /** Zoom about a point of the stage, by default its middle. */
+  zoomTo(zoom, x = this.root.clientWidth / 2, y = this.root.clientHeight / 2) {
+    const least = Math.min(this.root.clientWidth / this.width, this.root.clientHeight / this.height, 1) / 4;
+    const next = Math.min(Math.max(zoom, least), LARGEST_ZOOM);
+    this.x = x - (x - this.x) * next / this.zoom;
+    this.y = y - (y - this.y) * next / this.zoom;
+    this.zoom = next;
+    this.isFit = false;
+    this.draw();
+  }
+
+  pan(x, y) {
+    this.x += x;
+    this.y += y;
+    this.isFit = false;
+    this.draw();
+  }
+
+  draw() {
+    if (!this.width) return;
+    const { clientWidth, clientHeight } = this.root;
+    // At least a part of the picture stays in sight.
+    this.x = Math.min(Math.max(this.x, 40 - this.width * this.zoom), clientWidth - 40);
+    this.y = Math.min(Math.max(this.y, 40 - this.height * this.zoom), clientHeight - 40);
+    this.#put(this.whole, 0, 0, this.width, this.height);
+    if (this.region) this.#put(this.part, ...this.region);
+    this.root.classList.toggle("sharp", this.zoom >= SHARP);
+    this.svg.setAttribute("viewBox", [-this.x, -this.y, clientWidth, clientHeight].map((each) => each / this.zoom).join(" "));
+    drawLayers(this.svg, this.layers, {
+      scale: 1 / this.zoom, hidden: hiddenLayers(), names: !hiddenLayers().has("names"), fit: false,
+    });
+    this.told({ zoom: this.zoom * (devicePixelRatio || 1) });
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.#askPart(), REST_MS);
+  }
+
+  #put(img, x0, y0, x1, y1) {
+    Object.assign(img.style, {
+      left: `${this.x + x0 * this.zoom}px`, top: `${this.y + y0 * this.zoom}px`,
+      width: `${(x1 - x0) * this.zoom}px`, height: `${(y1 - y0) * this.zoom}px`,
+    });
+  }
+
+  #url(query) {
+    const given = Object.entries({ ...query, ...this.window }).filter(([, value]) => value !== undefined && value !== null);
+    return `api/picture/${this.index}?${new URLSearchParams(given)}`;
+  }
+
+  /** Ask for the part that is seen, where the whole picture is coarser than the screen. */
+  #askPart() {
+    if (!this.width || this.whole.hidden) return;
+    const shown = this.zoom * (devicePixelRatio || 1);
+    const x0 = Math.max(0, Math.floor(-this.x / this.zoom)), y0 = Math.max(0, Math.floor(-this.y / this.zoom));
+    const x1 = Math.min(this.width, Math.ceil((this.root.clientWidth - this.x) / this.zoom));
+    const y1 = Math.min(this.height, Math.ceil((this.root.clientHeight - this.y) / this.zoom));
+    const isEnough = this.whole.naturalWidth >= Math.min(this.width, this.width * shown) - 1 && shown < SHARP;
+    if (isEnough || x1 <= x0 || y1 <= y0) {
+      this.part.hidden = true;
+      this.region = null;
+      return;
+    }
+    this.region = [x0, y0, x1, y1];
+    const side = Math.max(16, Math.ceil(Math.max(x1 - x0, y1 - y0) * Math.min(shown, 1)));
+    const url = this.#url({ region: this.region.join(","), side, exact: shown >= 1 ? 1 : undefined });
+    this.isExact = shown >= 1 && this.window.low === undefined && this.window.channel === undefined;
+    this.#put(this.part, ...this.region);
+    if (this.part.getAttribute("src") === url) return;
+    this.part.hidden = true;
+    this.part.src = url;
+  }
+
+  #size({ width, height }) {
+    if (this.width || !width) return;
+    Object.assign(this, { width, height });
+    this.fit();
+  }
+
+  #came() {
+    this.whole.hidden = false;
+    this.note.textContent = "";
+    this.#size({ width: this.whole.naturalWidth, height: this.whole.naturalHeight });
+    this.draw();
+  }
+
+  async #explain() {
+    const { index } = this;
+    let text = "The picture did not come.";
+    try {
+      const response = await fetch(this.whole.src);
+      if (!response.ok) text = (await response.json()).error;
+    } catch { /* the sentence above says it */ }
+    if (index === this.index) this.note.textContent = text;
+  }
+
+  #wheel(event) {
+    event.preventDefault();
+    const box = this.root.getBoundingClientRect();
+    const step = Math.max(-200, Math.min(200, event.deltaY * (event.deltaMode === 1 ? 20 : 1)));
+    this.zoomTo(this.zoom * Math.exp(-step / (event.ctrlKey ? 100 : 350)), event.clientX - box.left, event.clientY - box.top);
+  }
+
+  #down(event) {
+    if (event.button !== 0) return;
+    this.pointers.set(event.pointerId, event);
+    this.root.setPointerCapture(event.pointerId);
+  }
+
+  #move(event) {
+    const before = this.pointers.get(event.pointerId);
+    if (!before) {
+      this.#tellPixel(event);
+      return;
+    }
+    const box = this.root.getBoundingClientRect();
+    const other = [...this.pointers.values()].find((each) => each.pointerId !== event.pointerId);
+    this.pointers.set(event.pointerId, event);
+    if (!other) {
+      this.pan(event.clientX - before.clientX, event.clientY - before.clientY);
+      return;
+    }
+    const span = (one) => Math.hypot(one.clientX - other.clientX, one.clientY - other.clientY);
+    const middle = [(event.clientX + other.clientX) / 2 - box.left, (event.clientY + other.clientY) / 2 - box.top];
+    this.pan((event.clientX - before.clientX) / 2, (event.clientY - before.clientY) / 2);
+    this.zoomTo(this.zoom * span(event) / Math.max(span(before), 1), ...middle);
+  }
+
+  /** The pixel under the pointer, with its values where they are shown without loss. */
+  #tellPixel(event) {
+    const box = this.root.getBoundingClientRect();
+    const x = Math.floor((event.clientX - box.left - this.x) / this.zoom);
+    const y = Math.floor((event.clientY - box.top - this.y) / this.zoom);
+    if (!this.width || x < 0 || y < 0 || x >= this.width || y >= this.height) {
+      this.told({ zoom: this.zoom * (devicePixelRatio || 1) });
+      return;
+    }
+    let values;
+    if (this.region && this.isExact && !this.part.hidden && this.part.naturalWidth === this.region[2] - this.region[0]) {
+      if (!this.values) {
+        const canvas = el("canvas", { width: this.part.naturalWidth, height: this.part.naturalHeight });
+        this.values = canvas.getContext("2d", { willReadFrequently: true });
+        this.values.drawImage(this.part, 0, 0);
+      }
+      values = [...this.values.getImageData(x - this.region[0], y - this.region[1], 1, 1).data];
+    }
+    this.told({ zoom: this.zoom * (devicePixelRatio || 1), x, y, values });
+  }
+}

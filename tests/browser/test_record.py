@@ -1,0 +1,200 @@
+"""One record: its picture at any zoom, what is known of it, and its neighbours."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Page, expect
+
+from penstock.sample import Field, Schema
+from penstock.stores.pack.writer import LmdbWriter
+from tests.browser.conftest import find_box, wait_until
+
+ViewerUrl = Callable[..., str]
+WIDTH, HEIGHT = 3000, 2000
+
+
+def write_large(path: Path) -> Path:
+    """Three large pictures with boxes of two classes, key points and a long text."""
+    file = io.BytesIO()
+    rows, columns = np.mgrid[:HEIGHT, :WIDTH]
+    pixels = np.stack([columns % 256, rows % 256, (rows // 8 + columns // 8) % 2 * 255], axis=-1).astype(np.uint8)
+    exif = Image.Exif()
+    exif[0x010F] = "Maker of cameras"
+    Image.fromarray(pixels).save(file, "JPEG", quality=90, exif=exif)
+    schema = Schema({
+        "image": Field("image"), "boxes": Field("boxes"), "labels": Field("int64[*]", ("cat", "dog")),
+        "caption": Field("text"),
+    })  # fmt: skip
+    writer = LmdbWriter(path, schema, "tests", overwrite=True)
+    for number in range(3):
+        boxes = np.array([[100, 100, 900, 700], [1500, 800, 2900, 1900]], np.float32)
+        fields = {"image": file.getvalue(), "boxes": boxes, "labels": np.array([0, 1]), "caption": f"{number} " * 500}
+        writer.append(writer.prepare(f"large/{number}.jpg", fields))
+    writer.finish()
+    writer.close()
+    return path
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Written once."""
+    return write_large(tmp_path_factory.mktemp("large") / "large.lmdb")
+
+
+def open_record(page: Page, url: str, index: int = 0) -> None:
+    """Show a record and wait for its picture and its facts."""
+    page.goto(f"{url}#index={index}")
+    page.wait_for_selector("dialog.record .facts")
+    wait_until(page, "() => !document.querySelector('.stage img').hidden")
+
+
+def watch_pictures(page: Page) -> list[dict[str, list[str]]]:
+    """Queries of the pictures that are asked from now on."""
+    queries: list[dict[str, list[str]]] = []
+
+    def note(request: Any) -> None:
+        address = urlsplit(request.url)
+        if "/api/picture/" in address.path:
+            queries.append(parse_qs(address.query))
+
+    page.on("request", note)
+    return queries
+
+
+def test_what_is_zoomed_is_asked_at_the_resolution_of_the_screen(
+    page: Page, viewer_url: ViewerUrl, large: Path
+) -> None:
+    """The part that is seen, never more pixels than the screen has; at 100 % without loss, with values of pixels."""
+    open_record(page, viewer_url(large))
+    asked = watch_pictures(page)
+    stage = find_box(page.locator(".stage"))
+    page.mouse.move(stage["x"] + 300, stage["y"] + 300)
+    for _ in range(4):
+        page.mouse.wheel(0, -200)
+    page.wait_for_selector(".stage .part:not([hidden])")
+    page.keyboard.press("1")
+    expect(page.locator(".pixel")).to_contain_text("100 %")
+    page.wait_for_selector(".stage .part[src*=exact]:not([hidden])")
+    page.mouse.move(stage["x"] + 305, stage["y"] + 305)
+    expect(page.locator(".pixel")).to_contain_text("(")
+
+    with_region = [each for each in asked if "region" in each]
+    assert with_region
+    for query in with_region:
+        x0, y0, x1, y1 = map(int, query["region"][0].split(","))
+        assert 0 <= x0 < x1 <= WIDTH
+        assert 0 <= y0 < y1 <= HEIGHT
+        assert int(query["side"][0]) <= math.ceil(max(stage["width"], stage["height"])) + 2
+    page.keyboard.press("0")
+    expect(page.locator(".stage .part")).to_be_hidden()
+
+
+def test_a_drag_moves_the_picture_and_its_boxes(page: Page, viewer_url: ViewerUrl, large: Path) -> None:
+    """By as far as the pointer moves."""
+    open_record(page, viewer_url(large))
+    page.keyboard.press("1")
+    page.wait_for_selector(".stage path.edge:not(.halo)")
+    before, boxes = (find_box(page.locator(each).first) for each in (".stage img", ".stage path.edge:not(.halo)"))
+    page.mouse.move(400, 400)
+    page.mouse.down()
+    page.mouse.move(500, 350, steps=3)
+    page.mouse.up()
+    after, moved = (find_box(page.locator(each).first) for each in (".stage img", ".stage path.edge:not(.halo)"))
+
+    assert (after["x"] - before["x"], after["y"] - before["y"]) == (100, -50)
+    assert moved["x"] - boxes["x"] == pytest.approx(100, abs=1)
+    assert after["width"] == WIDTH
+
+
+def test_keys_and_buttons_go_to_neighbours(page: Page, viewer_url: ViewerUrl, large: Path) -> None:
+    """In the order of the filter, and no further than its ends."""
+    open_record(page, viewer_url(large))
+    title = page.locator("dialog.record h2")
+    expect(title).to_have_text("large/0.jpg")
+    expect(page.get_by_role("button", name="The record before")).to_be_disabled()
+    page.keyboard.press("ArrowRight")
+    expect(title).to_have_text("large/1.jpg")
+    expect(page.get_by_text("2 of 3")).to_be_visible()
+    page.get_by_role("button", name="The record after").click()
+    expect(title).to_have_text("large/2.jpg")
+    expect(page.get_by_role("button", name="The record after")).to_be_disabled()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Space")
+    expect(page.get_by_role("button", name="Picked")).to_have_attribute("aria-pressed", "true")
+    page.keyboard.press("Escape")
+
+    expect(page.locator("#cell-2[aria-selected=true].active")).to_be_visible()
+
+
+def test_layers_are_drawn_and_turned_off(page: Page, viewer_url: ViewerUrl, large: Path, screenshot: Any) -> None:
+    """By key and by button, in the grid and over the record; the address keeps it."""
+    open_record(page, viewer_url(large))
+    expect(page.locator(".stage path.edge:not(.halo)")).to_have_count(2)
+    expect(page.locator(".stage text")).to_have_text(["cat", "dog"])
+    screenshot("record")
+    page.keyboard.press("n")
+    expect(page.locator(".stage text")).to_have_count(0)
+    page.locator("dialog.record").get_by_role("button", name="boxes").click()
+    expect(page.locator(".stage path")).to_have_count(0)
+    page.keyboard.press("b")
+    expect(page.locator(".stage path.edge:not(.halo)")).to_have_count(2)
+    page.keyboard.press("Escape")
+    expect(page.locator("#cell-0 path.edge:not(.halo)")).to_have_count(2)
+    page.keyboard.press("b")
+    expect(page.locator("#cell-0 path.edge:not(.halo)")).to_have_count(0)
+
+    assert "hide=names%2Cboxes" in page.url
+
+
+def test_everything_that_is_known_is_listed(page: Page, viewer_url: ViewerUrl, large: Path) -> None:
+    """Fields with the names of classes, a long text folded, Exif, the structure of the JPEG."""
+    open_record(page, viewer_url(large), 1)
+    facts = page.locator(".record-facts")
+    for text in ("1 cat, 1 dog", "3,000 \u00d7 2,000", "Maker of cameras", "sequential", "90"):
+        expect(facts).to_contain_text(text)
+    long = facts.locator("details", has_text="1 1 1 1").first
+    expect(long.locator(".long")).to_be_hidden()
+    long.locator("summary").click()
+
+    expect(long.locator(".long")).to_contain_text("1 1 1 1 " * 100)
+
+
+def test_pixels_of_sixteen_bits_are_shown_in_a_window(page: Page, viewer_url: ViewerUrl, tmp_path: Path) -> None:
+    """Sliders set the values that are black and white; reset shows them as they are stored."""
+    path = tmp_path / "deep.lmdb"
+    writer = LmdbWriter(path, Schema({"image": Field("pixels:uint16[*,*,1]")}), "tests", overwrite=True)
+    writer.append(writer.prepare("deep", {"image": np.arange(1000, 41000, 10, dtype=np.uint16).reshape(50, 80, 1)}))
+    writer.finish()
+    writer.close()
+    open_record(page, viewer_url(path))
+    asked = watch_pictures(page)
+    page.keyboard.press("w")
+    expect(page.locator(".window")).to_be_visible()
+    expect(page.locator(".window output").first).to_have_text("20995")
+    page.get_by_label("Window", exact=False).locator("input").last.fill("2000")
+    wait_until(page, "() => document.querySelector('.stage img').src.includes('low=')")
+    page.get_by_role("button", name="Reset").click()
+    wait_until(page, "() => !document.querySelector('.stage img').src.includes('low=')")
+
+    window = next(each for each in asked if "high" in each)
+    assert float(window["high"][0]) - float(window["low"][0]) == pytest.approx(2000, abs=50)
+
+
+def test_a_phone_shows_a_record(page: Page, viewer_url: ViewerUrl, large: Path) -> None:
+    """The picture above what is known of it, and nothing to the side."""
+    page.set_viewport_size({"width": 400, "height": 800})
+    open_record(page, viewer_url(large))
+    page.wait_for_selector(".stage path.edge:not(.halo)")
+    stage, facts = (find_box(page.locator(each)) for each in (".stage", ".record-facts"))
+
+    assert page.evaluate("document.querySelector('dialog.record').scrollWidth") <= 400
+    assert facts["y"] >= stage["y"] + stage["height"]
