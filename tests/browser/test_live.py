@@ -30,7 +30,11 @@ def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[
 
 
 def test_two_ranks_on_one_page(
-    page: Page, viewer_url: Callable[..., str], training: Any, screenshot: Callable[[str], None]
+    page: Page,
+    viewer_url: Callable[..., str],
+    training: Any,
+    screenshot: Callable[[str], None],
+    find_barriers: Callable[[Page], list[str]],
 ) -> None:
     """By keys: the page, a pause, the tables. Charts and numbers change while they run; the end of one is said."""
     photos, ranks = training
@@ -61,6 +65,7 @@ def test_two_ranks_on_one_page(
     table = cards.nth(0).get_by_role("table")
     expect(table.get_by_role("columnheader", name="samples/s")).to_be_visible()
     assert table.get_by_role("row").count() > 1
+    assert not find_barriers(page)
     page.keyboard.press("d")
     expect(table).to_be_hidden()
     assert not [url for url in asked if "live/loaders" in url]

@@ -179,7 +179,7 @@ def test_lines_of_any_kind_are_shown_or_passed_over(folder: Path, ask: Callable[
 
 
 def test_speeds_are_differences_of_sums() -> None:
-    """As ``Stats.since`` computes them; at the end of an epoch the queue is that of before."""
+    """As ``Stats.since`` computes them."""
     before = {
         "t": 10.0,
         "batches": 2,
@@ -190,7 +190,7 @@ def test_speeds_are_differences_of_sums() -> None:
         "stages": {"read": 0},
     }
     line = {
-        "t": 12.0, "batches": 6, "samples": 24, "wait_ns": 1_000_000_000, "nbytes": 2_000, "queue": [0, 0, 0],
+        "t": 12.0, "batches": 6, "samples": 24, "wait_ns": 1_000_000_000, "nbytes": 2_000, "queue": [1, 3, 4],
         "stages": {"read": 16_000_000}, "workers": {"-1": [5, 0], "0": [500_000_000, 4]},
     }  # fmt: skip
 
@@ -203,6 +203,22 @@ def test_speeds_are_differences_of_sums() -> None:
     assert point.busy == {"0": 0.25}
     assert (point.ready, point.under_way, point.limit) == (1, 3, 4)
     assert make_point(line, line) is None
+
+
+def test_the_queue_of_an_epoch_that_has_ended_is_that_of_before(folder: Path) -> None:
+    """Between two epochs there is none, however short they are."""
+    file = LiveFile(folder / "host-1-0.jsonl", {"penstock": 1})
+    watched = LiveLoader(file.path, 0)
+    for t, queue in enumerate(([1, 3, 4], [0, 0, 0], [0, 0, 0], [4, 4, 4]), start=1):
+        file.append({"t": t, "batches": t, "samples": t, "queue": queue})
+
+    watched.poll()
+
+    assert [(point.ready, point.under_way, point.limit) for point in watched.points] == [
+        (1, 3, 4),
+        (1, 3, 4),
+        (4, 4, 4),
+    ]
 
 
 def test_a_file_that_was_written_anew_is_read_once(folder: Path) -> None:

@@ -124,8 +124,6 @@ def make_point(before: Mapping[str, object], line: Mapping[str, object]) -> Poin
     samples = max(grown("samples"), 1)
     wait_ms = min(grown("wait_ns") / 1e6 / batches, seconds * 1e3 / batches)
     queue = line.get("queue")
-    if not _read_pair(queue, 2):  # the epoch has just ended
-        queue = before.get("queue")
     earlier = _read_mapping(before, "workers")
     busy = {
         name[:8]: min(1.0, max(0.0, _read_pair(times, 0) - _read_pair(earlier.get(name), 0)) / 1e9 / seconds)
@@ -200,6 +198,8 @@ class LiveLoader:
                 self.slow.append({**sample, "t": t})
         if is_worker:
             return
+        if not _read_pair(line.get("queue"), 2):  # the epoch has just ended
+            line = {**line, "queue": self.last.get("queue")}
         self.last = line
         point = make_point(self._before, line) if self._before else None
         if point is not None:
