@@ -221,6 +221,18 @@ def test_the_queue_of_an_epoch_that_has_ended_is_that_of_before(folder: Path) ->
     ]
 
 
+def test_a_pause_between_epochs_is_a_gap(folder: Path) -> None:
+    """A loader for validation is as fast as it is while it is iterated; epochs may be shorter than a point."""
+    file = LiveFile(folder / "host-1-0.jsonl", {"penstock": 1})
+    watched = LiveLoader(file.path, 0)
+    for t, begun, batches in ((1.0, 0.9, 1), (2.0, 0.9, 11), (60.2, 60.0, 12), (60.4, 60.3, 13), (61.0, 60.9, 21)):
+        file.append({"t": t, "begun": begun, "batches": batches, "samples": batches})
+
+    watched.poll()
+
+    assert [(point.t, point.seconds, point.samples_per_s) for point in watched.points] == [(2, 1, 10), (61, 1, 10)]
+
+
 def test_a_file_that_was_written_anew_is_read_once(folder: Path) -> None:
     """Its first lines are known already."""
     path = folder / "host-1-0.jsonl"

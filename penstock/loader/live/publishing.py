@@ -90,7 +90,7 @@ class LivePublisher(Observer):
         self._path = path
         self._finalizer = weakref.finalize(self, self._file.close)
         self._slow, self._is_writing = SlowSamples(), False
-        self._due_s = self._written_s = 0.0
+        self._due_s = self._ended_s = self._begun_s = 0.0
         self._epoch, self._total, self._first = 0, 0, 0
 
     def __getstate__(self) -> Path:
@@ -109,7 +109,8 @@ class LivePublisher(Observer):
         self._file = None
 
     def begin_epoch(self, epoch: int, total: int) -> None:
-        """An epoch begins, of ``total`` batches; 0: unknown."""
+        """An epoch begins, of ``total`` batches; 0: unknown, or the one before is under way."""
+        self._begun_s = time.time() if total else 0.0
         counters = self._counters()
         self._epoch, self._total, self._first = epoch, total, 0 if counters is None else counters.stats().batches
 
@@ -122,8 +123,9 @@ class LivePublisher(Observer):
             self._write()
 
     def end_epoch(self) -> None:
-        """Write a line, unless the last one is as good as new: epochs may be very short."""
-        if time.monotonic() >= self._written_s + _SHORT_S:
+        """Write a line, unless an epoch has just ended: epochs may be very short."""
+        if (now := time.monotonic()) >= self._ended_s + _SHORT_S:
+            self._ended_s = now
             self._write()
 
     def _write(self) -> None:
@@ -134,14 +136,16 @@ class LivePublisher(Observer):
         self._is_writing = True
         try:
             stats = counters.stats()
-            place = {"epoch": self._epoch, "total": self._total, "batch": stats.batches - self._first}
+            place = {
+                "epoch": self._epoch, "total": self._total, "batch": stats.batches - self._first,
+                "begun": self._begun_s,
+            }  # fmt: skip
             self._file.append({**place, **_count(stats, counters), "slow": self._take_slow()})
         except OSError as error:
             self._file = None
             warnings.warn(f"the loader is viewed no more: {error}", RuntimeWarning, stacklevel=3)
         finally:
             self._is_writing = False
-            self._written_s = time.monotonic()
 
     def _take_slow(self) -> list[dict[str, object]]:
         return [_describe_sample(self._dataset, sample) for sample in self._slow.take()]

@@ -29,6 +29,7 @@ __all__ = ["LiveLoader", "LiveSources", "Point", "list_sources", "make_point", "
 _MOST_LOADERS: Final = 64
 _LEAST_S: Final = 0.5
 """Seconds of a point: shorter ones, at the ends of epochs, would show a batch and its neighbours."""
+_PAUSE_S: Final = 2.0
 _SLOW_KEPT: Final = 24
 _SLOW_S: Final = 600.0
 _TEXT: Final = 400
@@ -201,6 +202,9 @@ class LiveLoader:
         if not _read_pair(line.get("queue"), 2):  # the epoch has just ended
             line = {**line, "queue": self.last.get("queue")}
         self.last = line
+        begun = read_number(line, "begun")
+        if self._before and begun - read_number(self._before, "t") > _PAUSE_S:
+            self._before = {**self._before, "t": begun}  # a pause between two epochs is no time of either
         point = make_point(self._before, line) if self._before else None
         if point is not None:
             self.points.append(point)
