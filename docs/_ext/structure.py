@@ -56,6 +56,7 @@ CHILDREN: Final[dict[str, tuple[str, ...]]] = {
         "docs/gpu",
         "docs/augmenting-on-a-device",
         "docs/faults",
+        "docs/viewer-live",
         "docs/doctor",
         "docs/check",
         "docs/platforms",

@@ -8,7 +8,7 @@ import sys
 import threading
 import webbrowser
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path, PurePath
 from typing import Annotated, Final
 
@@ -19,7 +19,6 @@ from penstock.cli.arguments import (
     AnnotationsOption,
     ClassesOption,
     LayoutOption,
-    StoreArgument,
     StoreOptions,
     open_store,
 )
@@ -40,8 +39,19 @@ _IN_TERMINALS: Final = frozenset({"lynx", "w3m", "links", "elinks", "links2", "b
 
 @app.command()
 def view(
-    store: StoreArgument,
+    store: Annotated[
+        str | None,
+        typer.Argument(metavar="[STORE]", help="What `penstock.open` opens; may be left out with `--attach`."),
+    ] = None,
     *,
+    attach: Annotated[
+        str | None,
+        typer.Option(
+            metavar="LOADERS",
+            help="Show running loaders that were made with `view=True`: `all` of yours, the number of a process, or a "
+            "loader's file. `list` prints them, and starts nothing.",
+        ),
+    ] = None,
     port: Annotated[int, typer.Option(help="The port to listen on; by default a free one.")] = 0,
     browser: Annotated[bool, typer.Option(help="Open the browser.")] = True,
     compare: Annotated[
@@ -62,14 +72,22 @@ def view(
     layout: LayoutOption = None,
     option: StoreOptions = None,
 ) -> None:
-    """Look at STORE, or at what a loader of a script makes of it (FILE.py:NAME), in a browser; Ctrl-C ends it.
+    """Look at STORE, at what a loader of a script makes of it (FILE.py:NAME), or at running loaders, in a browser.
 
-    The server can be reached from this machine only.
+    The server can be reached from this machine only; Ctrl-C ends it.
     """
+    from penstock.viewer.live.attaching import describe_running, parse_which
     from penstock.viewer.server.serving import view as start
 
+    if attach == "list":
+        for line in describe_running():
+            print_line(line)
+        return
+    which = None if attach is None else parse_which(attach)
+    if store is None and which is None:
+        raise ArgumentError("STORE must be given, or --attach")
     with (
-        open_viewed(store, classes, layout, option) as opened,
+        nullcontext() if store is None else open_viewed(store, classes, layout, option) as opened,
         start(
             opened,
             annotations=annotations,
@@ -77,15 +95,17 @@ def view(
             compare=compare,
             predictions=predictions,
             port=port,
+            attach=which,
         ) as viewer,
     ):
-        print_line(viewer.url)
+        address = viewer.url + ("#view=live" if store is None else "")
+        print_line(address)
         shown = viewer.session.collection
         said = f"{shown.store.url}: {counted(shown.total, 'record')} ({', '.join(shown.schema.fields)}); Ctrl-C ends it"
         print_line(escape_unprintable(said))
         sys.stdout.flush()  # it may be a pipe that is read for the address
         if browser and _has_display():
-            threading.Thread(target=webbrowser.open, args=(viewer.url,), daemon=True).start()
+            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         try:
             viewer.wait()
         except KeyboardInterrupt:

@@ -79,6 +79,7 @@ class LoaderOptions(TypedDict, total=False):
     error_log: str | os.PathLike[str] | None
     seed_per_sample: bool
     overlap_epochs: bool
+    view: bool
     pin_memory: bool
     generator: object
 

@@ -20,7 +20,7 @@ from penstock.loader.position import Position
 from penstock.loader.stats import QueueStats, RemoteStats, Stats, WorkerStats, make_stages
 from penstock.repairs import Repaired
 from penstock.sample import Batch, State
-from penstock.trace import STAGES, Observer, Trace
+from penstock.trace import STAGES, Observer, Trace, join_observers
 from penstock.workers.base import NOTHING, Task, TaskResult
 from penstock.workers.left_out import LeftOut
 
@@ -70,10 +70,12 @@ class LoaderCounters:
         self._iterators: list[weakref.ref[_HasQueue]] = []
         self._observers: list[Observer] = []
         self._newest: tuple[Task, Sequence[LeftOut]] | None = None  # of the batch delivered last
+        self.publisher: Observer | None = None  # of penstock.loader.live, one of the observers
 
     def __getstate__(self) -> dict[str, State]:
         """The counts; times, and whoever reads them, are those here."""
         here = {"_traces", "_retired", "_retired_remote", "_worker_batches", "_iterators", "_observers", "_newest"}
+        here.add("publisher")
         return {name: value for name, value in self.__dict__.items() if name not in here}
 
     def __setstate__(self, state: dict[str, State]) -> None:
@@ -84,7 +86,7 @@ class LoaderCounters:
     def open(self, trace: Trace | None = None) -> Trace:
         """A trace that counts from now on; by default a new one."""
         if trace is None:
-            trace = Trace(next((each for each in self._observers if each.observes_work), None))
+            trace = Trace(join_observers(self._observers))
         self._traces.append(trace)
         return trace
 
@@ -94,6 +96,8 @@ class LoaderCounters:
             self._traces.remove(trace)
             self._retired = _sum(self._retired, trace.total_by_worker())
             self._retired_remote += RemoteStats(**trace.remote())
+            for observer in self._observers:
+                observer.end_epoch()
 
     def watch(self, iterator: _HasQueue) -> None:
         """Look at this iterator's batches for :meth:`stats`, as long as it lives."""

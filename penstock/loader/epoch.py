@@ -64,6 +64,10 @@ class PreparedEpoch:
         is_divisible = recipe.is_stream and isinstance(recipe.dataset, DivisibleStream)
         if is_divisible:
             self._divide_stream(recipe.dataset, worker_starts)
+        if settings.view or settings.counters.publisher is not None:
+            from penstock.loader.live.publishing import publish  # not needed otherwise
+
+            publish(settings, recipe, position.epoch)
         trace = settings.counters.open()
         try:
             backend.start(recipe.make_job(trace, self.seed, worker_starts))

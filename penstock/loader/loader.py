@@ -119,6 +119,8 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
         Begin the next epoch while the last batches of this one are consumed, so that ``iter()`` finds its first batches
         built. Needs a map-style dataset and a sampler of penstock's (``shuffle=`` makes one). The next epoch has its
         own workers. If ``set_epoch`` or a state chooses another epoch, what was built is dropped.
+    view : bool
+        Show the work to ``penstock view --attach``.
     pin_memory, generator : bool, object
         torch's. They are refused: :class:`penstock.torch.DataLoader` takes them.
 
@@ -187,6 +189,7 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
         error_log: str | os.PathLike[str] | None = None,
         seed_per_sample: bool = False,
         overlap_epochs: bool = False,
+        view: bool = False,
         pin_memory: bool = False,
         generator: object = None,
     ) -> None:
@@ -200,13 +203,11 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
         )  # fmt: skip
         if overlap_epochs and not num_workers:
             raise ArgumentError("overlap_epochs needs num_workers > 0: without workers nothing is built ahead")
-        self.dataset = dataset
-        self.num_workers, self.prefetch_factor = num_workers, given.prefetch_factor
-        self.persistent_workers, self.in_order = persistent_workers, in_order
-        self.timeout, self.stall_timeout = timeout, stall_timeout
-        self.worker_init_fn, self.chunk_size = worker_init_fn, given.chunk_size
-        self.multiprocessing_context = given.context
-        self.on_error, self.seed_per_sample, self.overlap_epochs = on_error, seed_per_sample, overlap_epochs
+        self.dataset, self.num_workers, self.prefetch_factor = dataset, num_workers, given.prefetch_factor
+        self.persistent_workers, self.in_order, self.timeout = persistent_workers, in_order, timeout
+        self.stall_timeout, self.worker_init_fn, self.chunk_size = stall_timeout, worker_init_fn, given.chunk_size
+        self.multiprocessing_context, self.overlap_epochs = given.context, overlap_epochs
+        self.on_error, self.seed_per_sample, self.view = on_error, seed_per_sample, view
         self._counters = LoaderCounters(LeftOutLog(on_error, max_errors, error_log))
         self.seed = secrets.randbits(63) if given.seed is None else given.seed
         self._seed_given = given.seed is not None
@@ -311,7 +312,7 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
             self._order, self.num_workers, self.in_order, self.timeout, self.stall_timeout, self.persistent_workers,
             self._counters, self._order.count_batches, self.seed,
             self._idle, begin_next=None if self._ahead is None else weakref.WeakMethod(self._ahead.begin),
-            reported_length=self.reported_length,
+            reported_length=self.reported_length, view=self.view,
         )  # fmt: skip
 
     def _make_recipe(self) -> Recipe:

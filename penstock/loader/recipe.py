@@ -95,6 +95,7 @@ class Settings:
     snapshot_every: int | None = 1  # batches between two states of worker processes; None or 0: only their first
     begin_next: weakref.WeakMethod[Callable[[], None]] | None = None  # begins the next epoch early
     reported_length: int | None = None  # what ``len(dataset)`` was when ``len(loader)`` was called
+    view: bool = False  # whether viewers are told
 
     @property
     def patience_s(self) -> float | None:

@@ -28,6 +28,8 @@ class LoaderStatistics:
 
     _counters: LoaderCounters
     _make_settings: Callable[[], Settings]
+    view: bool = False
+    """Whether epochs that begin from now on are told to viewers: see ``penstock view --attach``."""
 
     def __repr__(self) -> str:
         """The settings that say what a loader does; nothing is opened, drawn or counted."""
@@ -120,7 +122,7 @@ class LoaderStatistics:
         observer : penstock.trace.Observer
             Its methods are called by the thread that works, so that their time is the loader's; what they raise is
             raised by the loader. It is not pickled with the loader. With ``observes_work``, worker processes get a
-            copy, and of several such observers only the first is told of the work.
+            copy.
         """
         self._counters.add_observer(observer)
 

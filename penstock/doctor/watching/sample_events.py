@@ -16,15 +16,17 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from penstock.datasets.sample_names import name_sample
 from penstock.doctor.watching.event_file import EventRow, make_row
 from penstock.doctor.watching.recording import BATCH, SAMPLE, STAGES, WORK_STAGES, Events
 
-__all__ = ["PARTS", "SampleTime", "Shares", "fill_cpu", "pack_samples", "unpack_samples"]
+__all__ = ["PARTS", "SampleTime", "Shares", "fill_cpu", "name_slowest", "pack_samples", "unpack_samples"]
 
 PARTS: Final = WORK_STAGES[:3]
 _SHARES: Final = 102
 """Stage of an event that is none: its start, end and cpu are the shares of the samples up to the next one of these."""
 _WHOLE: Final = 1_000_000_000
+_SLOWEST: Final = 50
 
 SampleTime = tuple[int, int, int, int, int]
 """Index (-1: several, or none), start, end, processor time (-1: not measured), and number of samples."""
@@ -126,3 +128,11 @@ def fill_cpu(events: Events) -> Events:
             share = float(events["cpu"][known].sum()) / max(float(lengths[known].sum()), 1.0)
             events["cpu"][missing] = np.rint(min(share, 1.0) * lengths[missing])
     return events
+
+
+def name_slowest(dataset: object, events: Events) -> dict[int, str]:
+    """The names of the slowest samples, by index, the slowest first; those without a name are left out."""
+    single = events[(events["stage"] == SAMPLE) & (events["index"] >= 0)]
+    order = np.argsort(single["start"] - single["end"], kind="stable")[:_SLOWEST]
+    named = {index: name_sample(dataset, index) for index in single["index"][order].tolist()}
+    return {index: name for index, name in named.items() if name}

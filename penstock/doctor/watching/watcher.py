@@ -29,8 +29,7 @@ from penstock.doctor.watching.loaders.loader_settings import (
 from penstock.doctor.watching.loaders.loader_watch import LoaderWatch, ScriptStep, step_events, step_times
 from penstock.doctor.watching.loaders.made_loaders import MadeLoaders
 from penstock.doctor.watching.recording import Events, ProcessUsage, Recording
-from penstock.doctor.watching.sample_events import fill_cpu, unpack_samples
-from penstock.doctor.watching.sample_names import name_slowest
+from penstock.doctor.watching.sample_events import fill_cpu, name_slowest, unpack_samples
 from penstock.doctor.watching.watched_process import WatchedProcess
 
 __all__ = ["Limits", "Watcher", "blocks"]

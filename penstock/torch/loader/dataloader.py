@@ -75,6 +75,7 @@ class _LoaderOptions(TypedDict, total=False):
     max_errors: float | None
     error_log: str | os.PathLike[str] | None
     overlap_epochs: bool
+    view: bool
     decode: str | torch.device
     channels_last: bool
 
@@ -110,7 +111,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
     snapshot_every_n_steps : int, optional
         Batches between two states that worker processes send. A resumed run builds again what was delivered after the
         last one. 0 or None: only the state at their start.
-    stall_timeout, seed_per_sample, on_error, max_errors, error_log
+    stall_timeout, seed_per_sample, on_error, max_errors, error_log, view
         As for :class:`penstock.DataLoader`.
     overlap_epochs : bool
         Begin the next epoch while the last batches of this one are consumed, so that ``iter()`` finds its first batches
@@ -174,7 +175,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
         in_order: bool = True, workers: str | RayWorkers = "auto", seed: int | None = None,
         stall_timeout: float | None = 120.0, chunk_size: int | None = None, snapshot_every_n_steps: int | None = 1,
         seed_per_sample: bool = False, on_error: str = "raise", max_errors: float | None = None,
-        error_log: str | os.PathLike[str] | None = None, overlap_epochs: bool = False,
+        error_log: str | os.PathLike[str] | None = None, overlap_epochs: bool = False, view: bool = False,
         decode: str | torch.device = "cpu", channels_last: bool = False,
     ) -> None: ...  # fmt: skip
     def __init__(
@@ -207,6 +208,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
         max_errors: float | None = None,
         error_log: str | os.PathLike[str] | None = None,
         overlap_epochs: bool = False,
+        view: bool = False,
         decode: str | torch.device = "cpu",
         channels_last: bool = False,
     ) -> None:
@@ -236,7 +238,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
         self.on_error, self.max_errors, self.error_log = on_error, max_errors, error_log
         if overlap_epochs and not persistent_workers:
             raise ArgumentError("overlap_epochs needs persistent_workers=True: new workers' seeds are drawn at iter()")
-        self.overlap_epochs = overlap_epochs
+        self.overlap_epochs, self.view = overlap_epochs, view
         self.decode, self.channels_last = check_decode(decode, workers, multiprocessing_context), bool(channels_last)
         self._left_out_log = LeftOutLog(on_error, max_errors, error_log)
         self._resume: State = None
@@ -287,7 +289,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
             self._counters, functools.partial(len, index_sampler), self.seed,
             snapshot_every=self.snapshot_every_n_steps, reported_length=self._IterableDataset_len_called,
             begin_next=None if self._ahead is None else weakref.WeakMethod(self._ahead.begin),
-            generator=self.generator, restores_globals=self._restores_globals,
+            generator=self.generator, restores_globals=self._restores_globals, view=self.view,
         )  # fmt: skip
 
     def set_epoch(self, epoch: int) -> None:

@@ -8,6 +8,7 @@ import "./record.js";
 import "./model.js";
 import "./keys.js";
 import "./find.js";
+import "./live.js";
 
 let shown = null, unmount = null;
 const narrow = matchMedia("(max-width: 760px)");

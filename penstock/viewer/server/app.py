@@ -25,7 +25,7 @@ from penstock.viewer.session import Session
 __all__ = ["list_routes", "make_app"]
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "page"
-_PARTS: Final = ("browse", "model", "find", "picks", "compare")
+_PARTS: Final = ("browse", "model", "find", "picks", "compare", "live")
 """Folders of this package whose module ``routes`` has ``ROUTES``."""
 _MEDIA_TYPES: Final[Mapping[str, str]] = {
     ".html": "text/html; charset=utf-8",

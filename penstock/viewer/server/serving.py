@@ -13,6 +13,7 @@ from typing import Self
 from penstock import stores
 from penstock.datasets.streams.dataset import StreamDataset
 from penstock.errors import ArgumentError
+from penstock.loader.statistics import LoaderStatistics
 from penstock.registry import require
 from penstock.sample import DatasetLike
 from penstock.stores.base import Store
@@ -20,6 +21,8 @@ from penstock.stores.streams import ShardStream
 from penstock.viewer.browse.annotations_beside import read_beside
 from penstock.viewer.browse.collection import Collection
 from penstock.viewer.compare.sets import add_to_session
+from penstock.viewer.live.attaching import find_store as find_store_of_loaders
+from penstock.viewer.live.sources import LiveSources
 from penstock.viewer.model.dataset_store import find_store
 from penstock.viewer.model.source import is_viewable, open_source
 from penstock.viewer.session import Session
@@ -28,15 +31,16 @@ __all__ = ["Viewer", "view"]
 
 
 def view(
-    store: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Store | DatasetLike,
+    store: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Store | DatasetLike | None = None,
     *,
     annotations: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | None = None,
     format: str = "auto",  # noqa: A002  # as of `pack`
     compare: str | os.PathLike[str] | Store | None = None,
     predictions: str | os.PathLike[str] | None = None,
     port: int = 0,
+    attach: str | int | None = None,
 ) -> Viewer:
-    """Show a store, or what a loader makes of it, in a browser, or as the result of a notebook's cell.
+    """Show a store, what a loader makes of it, or a running loader: in a browser, or as the result of a cell.
 
     Parameters
     ----------
@@ -44,7 +48,8 @@ def view(
         What :func:`penstock.open` opens: a pack, a folder of images, a container of another program, a URL. A path is
         opened, and closed with the viewer. Nothing is written to it, or beside it. Of a loader (penstock's or torch's)
         or a map-style dataset, the page "Model" shows what the model gets: each op, several draws, and batches. The
-        loader is not iterated, and does not change.
+        loader is not iterated, and does not change; one that was made with ``view=True`` is also shown at work. None:
+        what the loaders of ``attach`` read.
     annotations : str, path or mapping, optional
         Annotations of the images that are no fields of the store, as for :func:`penstock.annotations.read`: boxes,
         points and masks of VOC, COCO or YOLO files beside a folder. What is wrong in them is left out.
@@ -57,6 +62,9 @@ def view(
         with the columns ``key``, ``label`` and ``score``, or ``key`` and a probability for each class.
     port : int
         To listen on; 0: a free one.
+    attach : str or int, optional
+        Loaders of other processes, made with ``view=True``: "all" of this user, the number of a process, or the path of
+        a loader's file or of a folder of such files.
 
     Returns
     -------
@@ -69,7 +77,8 @@ def view(
         If Starlette or uvicorn is absent: ``pip install penstock-data[view]``.
     ArgumentError
         If it is no store, such as a stream of shards or of samples, the port cannot be listened on, or the file of
-        predictions is wrong, or has none for these records.
+        predictions is wrong, or has none for these records; if neither a store nor a loader is given, or ``attach``
+        names none.
     StoreError
         If the store cannot be opened.
     AnnotationError
@@ -86,15 +95,24 @@ def view(
     """
     for name in ("starlette", "uvicorn"):
         require(name, extra="view", purpose="to view a store")
-    source = open_source(store) if is_viewable(store) else None
+    source = open_source(store) if store is not None and is_viewable(store) else None
+    if isinstance(store, LoaderStatistics) and store.view:
+        attach = os.getpid()
     if source is not None:
         store = find_store(source)
-    opened = store if isinstance(store, Store) else _open(store)
+    if store is not None:
+        opened = store if isinstance(store, Store) else _open(store)
+    elif attach is not None:
+        opened = find_store_of_loaders(attach)
+    else:
+        raise ArgumentError("a store or a loader must be given, or attach=, got neither")
     session = None
     try:
         beside = None if annotations is None else read_beside(opened, annotations, format)
         collection = Collection(opened, owns_store=opened is not store, annotations=beside)
         session = Session(collection, parts={} if source is None else {"model": source})
+        if attach is not None:
+            session.parts["live"] = LiveSources(attach, collection)
         add_to_session(session, compare, predictions)
         return Viewer(session, port=port)
     except BaseException:

@@ -180,6 +180,8 @@ class _ObservedBuild:
     def __init__(self, build: BatchBuild, observer: Observer, task: Task) -> None:
         self._build, self._observer, self._task = build, observer, task
         self._begun_ns = 0
+        limit = observer.limit_rows(task.seq)
+        self.most_rows = build.most_rows if limit is None else min(limit, build.most_rows)
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._build, name)

@@ -179,7 +179,7 @@ class JobRunner:
         self._status.end_batch()
 
     def _run(self, build: BatchBuild) -> None:
-        chunk = build.rows if build.whole else _CHUNK
+        chunk = build.rows if build.whole else min(_CHUNK, build.most_rows)
         for start in range(0, build.rows, max(chunk, 1)):
             stop = min(start + chunk, build.rows)
             self._status.first_row = start

@@ -1,0 +1,98 @@
+"""The page of running loaders, as a reader uses it while they run."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.pack.images import make_photos
+from tests.viewer.running import start_training
+
+_IS_DRAWN = "title => document.querySelector(`.live svg[aria-label^='${title}'] path`).getAttribute('d')?.length > 9"
+
+
+@pytest.fixture
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, list[subprocess.Popen[str]]]]:
+    """A folder of pictures, and two ranks that train on it."""
+    monkeypatch.setenv("PENSTOCK_VIEW_DIR", str(tmp_path / "live"))
+    photos = make_photos(tmp_path / "photos", 40)
+    (photos / "cats" / "<b>broken.jpg").write_bytes(b"no picture")
+    started = [start_training(photos, tmp_path / "live", "threads", rank) for rank in (0, 1)]
+    yield photos, started
+    for each in started:
+        with each:
+            each.kill()
+
+
+def test_two_ranks_on_one_page(
+    page: Page,
+    viewer_url: Callable[..., str],
+    training: Any,
+    screenshot: Callable[[str], None],
+    find_barriers: Callable[[Page], list[str]],
+) -> None:
+    """By keys: the page, a pause, the tables. Charts and numbers change while they run; the end of one is said."""
+    photos, ranks = training
+    page.goto(viewer_url(str(photos), attach="all"))
+    page.get_by_role("link", name="Live").wait_for()
+    page.keyboard.press("l")
+
+    cards = page.locator(".live-card")
+    expect(cards).to_have_count(2)
+    expect(cards.nth(0).get_by_role("heading", level=2)).to_have_text("Rank 0 · StoreDataset")
+    expect(cards.nth(1).get_by_role("heading", level=2)).to_have_text("Rank 1 · StoreDataset")
+    expect(page.locator(".live-summary")).to_contain_text("2 loaders run")
+    for title in ("Speed", "Step", "Work for a sample", "Batches"):
+        chart = cards.nth(0).get_by_role("img", name=title)
+        chart.wait_for()
+        page.wait_for_function(_IS_DRAWN, arg=title)
+    expect(cards.nth(0).locator(".live-errors")).to_contain_text("cats/<b>broken.jpg")
+    picture = cards.nth(0).locator(".live-slow img").first
+    page.wait_for_function("() => document.querySelector('.live-slow img')?.naturalWidth > 0")
+    assert picture.get_attribute("alt")
+    screenshot("live")
+
+    page.keyboard.press("r")  # pause
+    expect(page.get_by_role("button", name="Go on")).to_be_visible()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.keyboard.press("d")
+    table = cards.nth(0).get_by_role("table")
+    expect(table.get_by_role("columnheader", name="samples/s")).to_be_visible()
+    assert table.get_by_role("row").count() > 1
+    assert not find_barriers(page)
+    page.keyboard.press("d")
+    expect(table).to_be_hidden()
+    assert not [url for url in asked if "live/loaders" in url]
+
+    ranks[1].kill()
+    page.get_by_role("button", name="Go on").click()
+    expect(page.get_by_text("Its process was killed")).to_be_visible()
+    expect(page.locator(".live-summary")).to_contain_text("1 loader runs")
+
+
+def test_a_slow_sample_leads_to_its_record(page: Page, viewer_url: Callable[..., str], training: Any) -> None:
+    """Where the viewer shows the store that the loader reads."""
+    page.goto(viewer_url(attach="all") + "#view=live")
+
+    link = page.locator(".live-slow a").first
+    index = (link.get_attribute("href") or "").rpartition("=")[2]
+    link.click()
+
+    page.wait_for_url(f"**/#*index={index}*")
+
+
+def test_without_loaders_the_page_says_how(
+    page: Page, viewer_url: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No error: a loader may begin at any time."""
+    monkeypatch.setenv("PENSTOCK_VIEW_DIR", str(tmp_path))
+
+    page.goto(viewer_url(attach="all") + "#view=live")
+
+    expect(page.locator(".live-summary")).to_contain_text("view=True")
