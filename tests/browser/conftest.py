@@ -132,7 +132,6 @@ def page(browser: Browser, seen: Seen, viewer_url: Callable[..., str]) -> Iterat
 @pytest.fixture
 def screenshot(page: Page) -> Callable[[str], None]:
     """Writes ``NAME-light.png``, ``NAME-dark.png`` and ``NAME-phone.png`` of the page: ``screenshot(name)``."""
-
     cells = "document.querySelectorAll('.grid-cell:not(.outside)')"
     shown = f"() => [...{cells}].every(each => each.matches('.ready, .failed'))"
 
