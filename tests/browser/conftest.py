@@ -132,16 +132,21 @@ def page(browser: Browser, seen: Seen, viewer_url: Callable[..., str]) -> Iterat
 @pytest.fixture
 def screenshot(page: Page) -> Callable[[str], None]:
     """Writes ``NAME-light.png``, ``NAME-dark.png`` and ``NAME-phone.png`` of the page: ``screenshot(name)``."""
+    cells = "document.querySelectorAll('.grid-cell:not(.outside)')"
+    shown = f"() => [...{cells}].every(each => each.matches('.ready, .failed'))"
 
     def write(name: str) -> None:
+        wait_until(page, shown)
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         size = page.viewport_size or DESK
         for scheme in ("dark", "light"):
             page.emulate_media(color_scheme=scheme)
             page.screenshot(path=SCREENSHOTS / f"{name}-{scheme}.png")
         page.set_viewport_size(PHONE)
+        wait_until(page, shown)
         page.screenshot(path=SCREENSHOTS / f"{name}-phone.png")
         page.set_viewport_size(size)
+        wait_until(page, shown)
 
     return write
 
