@@ -21,11 +21,11 @@ import torch.utils.data
 import penstock
 import penstock.torch
 from penstock import doctor
+from penstock.datasets.sample_names import name_sample
 from penstock.doctor.watching import block as watching
 from penstock.doctor.watching.batch_copies import ReplayedBatch
 from penstock.doctor.watching.event_file import Control, EventFile, is_any_busy, make_row, read_events, read_state
 from penstock.doctor.watching.recording import BATCH, EVENT, SAMPLE, STAGES, Recording
-from penstock.datasets.sample_names import name_sample
 from penstock.doctor.watching.watcher import Limits, Watcher
 from penstock.errors import ArgumentError
 
