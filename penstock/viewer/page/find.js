@@ -152,7 +152,7 @@ function draw() {
     : `${count(matched)} of ${count(total)} ${noun}${partial}`;
   drawScan({ total, running, headers, pixels });
   drawCounts(parts.counts, latest, {
-    about: parts.about ?? {}, q: app.state.q ?? "", ask: (name) => { wanted.push(name); refresh(); },
+    about: parts.about ?? {}, q: app.state.q ?? "", ask: (name) => { if (!wanted.includes(name)) { wanted.push(name); refresh(); } },
   });
 }
 
