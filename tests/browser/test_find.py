@@ -91,7 +91,7 @@ def test_an_error_says_where_it_is(page: Page, url: str) -> None:
 def test_problems_duplicates_and_orders(page: Page, url: str) -> None:
     """Chips appear with the scan; bars are walked by keys; the order is in the address."""
     page.goto(url)
-    tiny = page.get_by_role("button", name="problem tiny: 1 records")
+    tiny = page.get_by_role("button", name="problem tiny: 1 record", exact=True)
     tiny.press("Enter")
     expect(page.locator(".find-count")).to_have_text("1 of 12 records")
     expect(tiny).to_have_attribute("aria-pressed", "true")
@@ -171,3 +171,20 @@ def test_a_scan_of_a_million_is_stopped(page: Page, viewer_url: Callable[..., st
     expect(page.locator(".find-count")).to_have_text("100,000 of 1,000,000 records")
     page.get_by_role("combobox", name="Filter").fill("brightness > 1")
     expect(page.locator(".find-count")).to_contain_text("scanned")
+
+
+def test_counts_that_take_long_are_made_when_they_are_opened(
+    page: Page, tmp_path: Path, viewer_url: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The heading is there at once; its bars are when it is opened."""
+    monkeypatch.setattr("penstock.viewer.find.fields._FEW", 0)
+    boxes = [np.full((number, 4), (0, 0, 9, 9), np.float32) for number in range(3)]
+    rows = ({"count": number, "boxes": each} for number, each in enumerate(boxes))
+    ps.pack(rows, tmp_path / "p.lmdb", schema={"count": "int", "boxes": "boxes"})
+    page.goto(viewer_url(tmp_path / "p.lmdb"))
+    expect(page.locator("[data-name=boxes]")).not_to_have_attribute("open", "")
+
+    page.locator("[data-name=boxes] summary").press("Enter")
+    page.get_by_role("button", name="boxes 2: 1 record").press("Enter")
+    expect(page.get_by_role("combobox", name="Filter")).to_have_value("boxes = 2")
+    expect(page.locator(".find-count")).to_have_text("1 of 3 records")

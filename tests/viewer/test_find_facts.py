@@ -19,6 +19,7 @@ from PIL import Image, ImageFilter
 import penstock as ps
 from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import Indices, Store
+from penstock.viewer.browse.annotations_beside import read_beside
 from penstock.viewer.browse.collection import Collection
 from penstock.viewer.find import scanning
 from penstock.viewer.find.columns import FilterNumbers
@@ -434,3 +435,44 @@ def test_records_of_every_kind_of_store_are_found(kind: str, tmp_path: Path) -> 
     assert [widths[index] for index in order.tolist()] == sorted(widths, reverse=True)
     assert found.tolist() == [index for index, width in enumerate(widths) if width > 12]
     assert {"problem", "width", "format"} <= {each.name for each in histograms}
+
+
+def test_annotations_beside_a_folder_are_compared(tmp_path: Path) -> None:
+    """Boxes and classes of a file of COCO are found as those of a store are; a picture without any has none."""
+    (tmp_path / "images").mkdir()
+    for name in ("a.png", "b.png", "c.png"):
+        (tmp_path / "images" / name).write_bytes(save(scene(1, 40, 32), "PNG"))
+    boxes = [(1, 5, [2, 3, 10, 12]), (1, 6, [0, 0, 40, 10]), (2, 6, [1, 1, 5, 5])]
+    coco = {
+        "images": [{"id": 1, "file_name": "b.png", "width": 40, "height": 32}, {"id": 2, "file_name": "c.png"}],
+        "categories": [{"id": 5, "name": "cup"}, {"id": 6, "name": "plate"}],
+        "annotations": [
+            {"id": number, "image_id": image, "category_id": category, "bbox": box, "area": 1, "iscrowd": 0}
+            for number, (image, category, box) in enumerate(boxes)
+        ],
+    }
+    (tmp_path / "coco.json").write_text(json.dumps(coco))
+
+    with ps.open(tmp_path / "images") as store:
+        finder = Finder(Collection(store, annotations=read_beside(store, tmp_path / "coco.json")))
+        finder.scan.start(PIXELS)
+        finder.scan.wait()
+        found = {
+            query: keys_by(finder, dict.fromkeys("abc"), query, "")
+            for query in (
+                "class = cup", "class = plate", "not boxes", "boxes > 1", ".area < 30", "problem = empty-annotation",
+                "class = plate and not problem",
+            )
+        }  # fmt: skip
+        charts = {each.name for each in make_histograms(finder, None)}
+
+    assert found == {
+        "class = cup": ["b"],
+        "class = plate": ["b", "c"],
+        "not boxes": ["a"],
+        "boxes > 1": ["b"],
+        ".area < 30": ["c"],
+        "problem = empty-annotation": ["a"],
+        "class = plate and not problem": ["b", "c"],
+    }
+    assert {"class", "boxes", "area"} <= charts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
@@ -96,6 +96,11 @@ class Collection:
         if self._beside is None:
             return record
         return Record(record.index, record.key, {**self._beside.find(record.key), **record.fields})
+
+    def iter_beside(self) -> Iterator[dict[str, Value]]:
+        """The annotations beside the store of each record, by its key."""
+        if self._beside is not None:
+            yield from map(self._beside.find, self.store.keys())
 
     def annotated(self, index: int) -> Annotated:
         """The image and the annotations of a record."""

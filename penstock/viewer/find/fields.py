@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 
 from penstock.ragged import Ragged
 from penstock.sample import Array, Field
-from penstock.stores.base import Store
+from penstock.stores.fields.columns import join_values, make_column, refuse_fixed
 from penstock.transforms.targets.field_kinds import guess_kind
+from penstock.viewer.browse.collection import Collection
 from penstock.viewer.find.columns import FilterColumn, FilterNumbers, FilterTexts, Mask
 
 __all__ = ["BoxFacts", "FieldColumns"]
@@ -75,11 +76,11 @@ class BoxFacts:
 
 
 class FieldColumns:
-    """Columns of the fields of a store, by name; numbers are kept.
+    """Columns of the fields of a collection, by name; numbers are kept.
 
     Parameters
     ----------
-    store : Store
+    collection : Collection
         Read when a column is first asked for.
 
     Attributes
@@ -90,16 +91,20 @@ class FieldColumns:
         Fields in which words are searched.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        fields = store.schema.fields
+    def __init__(self, collection: Collection) -> None:
+        self._collection, self._store = collection, collection.store
+        self._schema = collection.schema
+        fields = self._schema.fields
         self.boxes = _first(name for name, each in fields.items() if _is_rows(each, 4) and _suits(name, each, "boxes"))
         self.keypoints = _first(
             name for name, each in fields.items()
             if name != self.boxes and _is_rows(each) and _suits(name, each, "keypoints")
         )  # fmt: skip
-        self.classes = _first(name for name, each in fields.items() if each.kind == "label") or _first(
-            name for name, each in fields.items() if each.classes and _is_list(each)
+        labels = [name for name, each in fields.items() if each.kind == "label"]
+        lists = (name for name, each in fields.items() if each.classes and _is_list(each))
+        # The only class of a folder without sub-folders says nothing.
+        self.classes = _first(name for name in labels if len(fields[name].classes) != 1) or next(
+            lists, _first(iter(labels))
         )
         self.scores = _first(
             name for name, each in fields.items()
@@ -115,7 +120,7 @@ class FieldColumns:
         """What a field is for filters: "number", "class", "count", "text"; None if it cannot be compared."""
         if name == "key":
             return "text"
-        field = self._store.schema.fields.get(name)
+        field = self._schema.fields.get(name)
         if field is None:
             return "text" if self._split_path(name) is not None else None
         if field.classes or field.kind == "label":
@@ -135,30 +140,36 @@ class FieldColumns:
             If they cannot be read.
         """
         count = len(self._store)
-        if name == "key" and name not in self._store.schema:
+        if name == "key" and name not in self._schema:
             return FilterTexts(self._store.keys, count)
         path = self._split_path(name)
         if path is not None:
             return FilterTexts(lambda: self._iter_path(*path), count)
-        if self._store.schema[name].kind in {"text", "json"}:
+        if self._schema[name].kind in {"text", "json"}:
             return FilterTexts(lambda: self._iter_texts(name), count)
+        return self.numbers(name)
+
+    def numbers(self, name: str) -> FilterNumbers:
+        """The values of a field of numbers, or of lists of them; kept."""
         with self._lock:
             if name not in self._made:
-                self._made[name] = self._numbers(name)
+                self._made[name] = self._make_numbers(name)
             return self._made[name]
 
     def is_quick(self, name: str) -> bool:
         """Whether the numbers of a field are there at once: they are no lists, were read before, or are few."""
         if name == self.boxes and self._boxes is not None:
             return True
-        field = self._store.schema.fields.get(name)
-        is_list = field is not None and field.array is not None
-        return not is_list or name in self._made or len(self._store) <= _FEW
+        field = self._schema.fields.get(name)
+        if field is None or name in self._made or len(self._store) <= _FEW:
+            return True
+        return field.array is None and self._collection.column(name) is not None
 
-    def _numbers(self, name: str) -> FilterNumbers:
-        field = self._store.schema[name]
+    def _make_numbers(self, name: str) -> FilterNumbers:
+        field = self._schema[name]
         if field.array is None:
-            values = self._store.column(name)
+            is_stored = name in self._store.schema
+            values = self._store.column(name) if is_stored else make_column(name, [*self._iter_values(name)], field, "")
             is_class = field.kind == "label"
             valid = np.asarray(values != -1) if is_class else None
             return FilterNumbers(values, classes=field.classes, valid=valid, is_class=is_class)
@@ -168,7 +179,7 @@ class FieldColumns:
             column = self._store.column(name)
             offsets = np.arange(len(column) + 1, dtype=np.int64) * column[:1].size
             return FilterNumbers(_as_number(column.reshape(-1)), offsets, field.classes)
-        ragged = self._store.ragged_column(name)
+        ragged = self._read_lists(name)
         if _is_list(field):
             return FilterNumbers(_as_number(ragged.values), ragged.offsets, field.classes)
         return FilterNumbers(np.diff(ragged.offsets))
@@ -179,13 +190,24 @@ class FieldColumns:
             return BoxFacts.of(Ragged(np.zeros((0, 4), np.float32), np.zeros(len(self._store) + 1, np.int64)))
         with self._lock:
             if self._boxes is None:
-                self._boxes = BoxFacts.of(self._store.ragged_column(self.boxes))
+                self._boxes = BoxFacts.of(self._read_lists(self.boxes))
             return self._boxes
+
+    def _read_lists(self, name: str) -> Ragged:
+        if name in self._store.schema:
+            return self._store.ragged_column(name)
+        return join_values(name, refuse_fixed(name, self._schema[name]), self._iter_values(name), self._store.url)
+
+    def _iter_values(self, name: str) -> Iterator[object]:
+        """The values of a small field, without pictures where the store can avoid them; nothing is kept."""
+        if name in self._store.schema:
+            return self._store._iter_values(name)  # noqa: SLF001  # a column would be kept, with the longest text's width
+        return (each[name] for each in self._collection.iter_beside())
 
     def _iter_texts(self, name: str) -> Iterable[object]:
         """The values of a field of text or JSON; texts are kept, if they are few enough."""
-        values = self._store._iter_values(name)  # noqa: SLF001  # it keeps nothing, and reads no pictures
-        if self._store.schema[name].kind == "json":
+        values = self._iter_values(name)
+        if self._schema[name].kind == "json":
             return values
         return self._iter_kept(*self._kept[name]) if name in self._kept else self._keep(name, values)
 
@@ -209,15 +231,15 @@ class FieldColumns:
     def _split_path(self, name: str) -> tuple[str, list[str]] | None:
         """The field of JSON and the names inside it that a name with dots means."""
         field, _, rest = name.partition(".")
-        while rest and name not in self._store.schema:
-            if field in self._store.schema and self._store.schema[field].kind == "json":
+        while rest and name not in self._schema:
+            if field in self._schema and self._schema[field].kind == "json":
                 return field, rest.split(".")
             step, _, rest = rest.partition(".")
             field = f"{field}.{step}"
         return None
 
     def _iter_path(self, field: str, path: list[str]) -> Iterator[object]:
-        for each in self._store._iter_values(field):  # noqa: SLF001  # as above
+        for each in self._iter_values(field):
             value: object = each
             for step in path:
                 value = value.get(step) if isinstance(value, dict) else None

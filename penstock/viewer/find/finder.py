@@ -108,12 +108,12 @@ class Finder:
 
     def __init__(self, collection: Collection) -> None:
         self.scan = Scan(collection)
-        self.fields = FieldColumns(collection.store)
-        self.total, self._store = collection.total, collection.store
+        self.fields = FieldColumns(collection)
+        self.total = collection.total
         self.lock = threading.RLock()
         self.kept: OrderedDict[tuple[str, str, int], NDArray[np.int64]] = OrderedDict()
         self._groups: tuple[int, NDArray[np.int32]] = (0, np.zeros(self.total, np.int32))
-        schema = collection.store.schema
+        self._schema = schema = collection.schema
         self._has_sizes = all(name in schema and schema[name].kind == "int" for name in ("width", "height"))
         # The classes of a label that a store calls otherwise are found as `label`, too.
         self._measured = {**MEASURED, "label": MEASURED["class"]} if "label" not in schema else MEASURED
@@ -124,7 +124,7 @@ class Finder:
 
     def names(self) -> dict[str, MeasuredName]:
         """Every name that can be compared, fields first."""
-        kinds = {name: self.fields.kind(name) for name in ("key", *self._store.schema.fields)}
+        kinds = {name: self.fields.kind(name) for name in ("key", *self._schema.fields)}
         fields = {name: MeasuredName(kind, 0, "a field") for name, kind in kinds.items() if kind is not None}
         return {**fields, **{name: each for name, each in self._measured.items() if name not in fields}}
 
@@ -143,8 +143,8 @@ class Finder:
         """Names of the values of a name, if it has any."""
         if self.fields.kind(name) is None and name in {"class", "label"}:
             name = self.fields.classes
-        if name in self._store.schema:
-            return self._store.schema[name].classes
+        if name in self._schema:
+            return self._schema[name].classes
         return {"format": FORMATS[1:], "mode": MODES[1:], "problem": (*PROBLEMS,)}.get(name, ())
 
     def evaluate(self, node: Condition) -> Mask:
@@ -215,7 +215,7 @@ class Finder:
         measured = self._measured.get(name.text.removeprefix("."))
         if measured is None:
             known = self.names()
-            if name.text in self._store.schema:
+            if name.text in self._schema:
                 raise QueryError(f"values of {name.text!r:.100} cannot be compared", name.at)
             raise QueryError(f"no field is named {name.text!r:.100}{find_near(name.text, [*known])}", name.at)
         return self._with_sizes(measured.level)
@@ -264,9 +264,11 @@ class Finder:
 
     def sizes(self) -> NDArray[np.int64]:
         """Width and height of each picture, (n, 2); 0 where they are not known."""
-        named = (self._store.column(name) for name in ("width", "height"))
-        measured = (self.scan.facts[name] for name in ("width", "height"))
-        return np.stack([*(named if self._has_sizes else measured)], 1).astype(np.int64)
+        if self._has_sizes:
+            columns = [self.fields.numbers(name).values for name in ("width", "height")]
+        else:
+            columns = [self.scan.facts[name] for name in ("width", "height")]
+        return np.stack(columns, 1).astype(np.int64)
 
     def _pixels(self) -> FilterColumn:
         pixels = self.sizes().prod(1)
@@ -282,7 +284,7 @@ class Finder:
         empty = np.zeros(self.total, np.bool_)
         if self.fields.boxes and (not if_quick or self.fields.is_quick(self.fields.boxes)):
             empty = boxes.counts == 0
-        if self.fields.classes and self._store.schema[self.fields.classes].kind == "label":
+        if self.fields.classes and self._schema[self.fields.classes].kind == "label":
             empty = empty | self.fields.column(self.fields.classes).missing()
         return FilterFlags(find_problems(self.scan.facts, self.sizes(), boxes, empty=empty), [*PROBLEMS])
 

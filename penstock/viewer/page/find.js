@@ -97,8 +97,9 @@ async function refresh() {
   try {
     const checked = await api("find/check", { q, sort }, { quiet: true, signal: request.signal });
     if (parts.field.text() === q.trim()) {
-      const isOfSort = !checked.ok && checked.in === "sort";
-      parts.field.fail(isOfSort ? { error: `Sort by ${sort}: ${checked.error}`, at: null } : checked.ok ? null : checked);
+      const isOfSort = checked.in === "sort";
+      const wrong = isOfSort ? { error: `Sort by ${sort}: ${checked.error}`, at: null } : checked;
+      parts.field.fail(checked.ok ? null : wrong);
     }
     const query = new URLSearchParams(checked.ok ? { q, sort } : {});
     for (const name of wanted) query.append("asked", name);
@@ -152,8 +153,14 @@ function draw() {
     : `${count(matched)} of ${count(total)} ${noun}${partial}`;
   drawScan({ total, running, headers, pixels });
   drawCounts(parts.counts, latest, {
-    about: parts.about ?? {}, q: app.state.q ?? "", ask: (name) => { wanted.push(name); refresh(); },
+    about: parts.about ?? {}, q: app.state.q ?? "", ask,
   });
+}
+
+function ask(name) {
+  if (wanted.includes(name)) return;
+  wanted.push(name);
+  refresh();
 }
 
 function drawScan({ total, running, headers, pixels }) {

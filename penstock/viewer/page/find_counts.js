@@ -86,7 +86,7 @@ function drawSection(histogram, content, ask) {
 }
 
 function makeButton(histogram, bar, attributes, q, ...children) {
-  const noun = histogram.counts === "objects" ? "objects" : "records";
+  const noun = `${histogram.counts === "objects" ? "object" : "record"}${bar.count === 1 ? "" : "s"}`;
   const counted = bar.matched === bar.count ? count(bar.count)
     : `${count(bar.matched)} of ${count(bar.count)}`;
   return el("button", {
