@@ -132,15 +132,13 @@ class StoreDataset(Dataset[Sample]):
     ) -> None:
         check_on_truncated(on_truncated)
         self.store = store if isinstance(store, Store) else stores.open(store)
-        self.fields = fields
+        self.fields, self.on_truncated = fields, on_truncated
         self.transform, self.target_transform = transform, target_transform
         self.index, self.index_memory = index, index_memory
         self._kinds, self._ragged, self._batch_form = kinds, ragged, batch_form
-        self.on_truncated = on_truncated
         self._repaired: deque[Repaired] = deque(maxlen=_MAX_REPAIRED)
         self._plan = self._new_plan()
-        if self._plan.assembly is not None:
-            warn_of_background(self._plan.assembly, self._plan.selection, self.store.schema)
+        warn_of_background(self._plan.assembly, self._plan.selection, self.store.schema)
         self._seek_tables = self._open_seek_tables()
 
     def __len__(self) -> int:
@@ -343,8 +341,7 @@ class StoreDataset(Dataset[Sample]):
         """Name the images that were repaired, by the record of each."""
         url, keys = self.store.url, self.store.keys()
         noted = zip(scope.notes, indices, strict=True)
-        records = [replace(note, store=url, key=keys[index], index=index) for note, index in noted]
-        self._repaired.extend(records)
+        self._repaired.extend(replace(note, store=url, key=keys[index], index=index) for note, index in noted)
         scope.hand_on(records)
 
     def _sample(self, record: Record) -> Sample:

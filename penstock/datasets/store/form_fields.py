@@ -101,9 +101,14 @@ def bind_form(
     )  # fmt: skip
 
 
-def warn_of_background(assembly: BatchAssembly, selection: FieldSelection, schema: Schema) -> None:
+def warn_of_background(assembly: BatchAssembly | None, selection: FieldSelection, schema: Schema) -> None:
     """Warn where the first class of a store is an object's, which some of torchvision's models take for background."""
-    if assembly.form.name != "torchvision" or assembly.form.first_label is not None or not assembly.labels:
+    if (
+        assembly is None
+        or assembly.form.name != "torchvision"
+        or assembly.form.first_label is not None
+        or not assembly.labels
+    ):
         return
     field = selection.names.get(assembly.labels, assembly.labels)
     classes = schema[field].classes
