@@ -340,8 +340,8 @@ class StoreDataset(Dataset[Sample]):
     def _record_repairs(self, scope: RepairScope, indices: Sequence[int]) -> None:
         """Name the images that were repaired, by the record of each."""
         url, keys = self.store.url, self.store.keys()
-        noted = zip(scope.notes, indices, strict=True)
-        self._repaired.extend(replace(note, store=url, key=keys[index], index=index) for note, index in noted)
+        records = [replace(n, store=url, key=keys[i], index=i) for n, i in zip(scope.notes, indices, strict=True)]
+        self._repaired.extend(records)
         scope.hand_on(records)
 
     def _sample(self, record: Record) -> Sample:
