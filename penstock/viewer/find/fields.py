@@ -111,10 +111,11 @@ class FieldColumns:
                 field, is_stored, values = self._schema[name], name in self._store.schema, self._iter_values(name)
                 if field.array is None:
                     column = self._store.column(name) if is_stored else make_column(name, [*values], field, "")
+                    self._columns[name] = column
                 else:
                     kind = refuse_fixed(name, field)
-                    column = self._store.ragged_column(name) if is_stored else join_values(name, kind, values, "")
-                self._columns[name] = column
+                    lists = self._store.ragged_column(name) if is_stored else join_values(name, kind, values, "")
+                    self._columns[name] = lists
             return self._columns[name]
 
     def _iter_values(self, name: str) -> Iterator[object]:
