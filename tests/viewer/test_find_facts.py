@@ -25,7 +25,7 @@ from penstock.viewer.find import scanning
 from penstock.viewer.find.columns import FilterNumbers, Mask
 from penstock.viewer.find.finder import MEASURED, Finder
 from penstock.viewer.find.histograms import BarChart, count_numbers, make_histograms
-from penstock.viewer.find.language import Operand
+from penstock.viewer.find.language import QueryToken
 from penstock.viewer.find.order import list_order
 from penstock.viewer.find.problems import PROBLEMS, find_duplicates
 from penstock.viewer.find.scanning import measure
@@ -308,7 +308,7 @@ def test_bars_hold_every_number_once(numbers: list[int], name: str, dtype: str, 
     column = FilterNumbers(values)
     for bar in made.bars:
         tests = [part.split() for part in bar.query.split(" and ")]
-        fits = np.all([column.test(sign, Operand(text)) for _, sign, text in tests], axis=0)  # type: ignore[arg-type]
+        fits = np.all([column.test(sign, QueryToken(text)) for _, sign, text in tests], axis=0)  # type: ignore[arg-type]
         assert fits.sum() == bar.count, bar
 
 

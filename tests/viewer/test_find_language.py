@@ -20,8 +20,8 @@ from penstock.viewer.find.language import (
     Condition,
     FieldTest,
     Group,
-    Operand,
     QueryError,
+    QueryToken,
     parse_query,
     quote,
 )
@@ -103,7 +103,7 @@ def is_true(node: Condition, index: int, record: Record) -> bool:
     if node.operator == "is missing":
         return bool(record["count"] == -1) if name == "count" else not values_of(name, record)
     if not node.operator:
-        return is_found(name, index, record) if node.is_quoted else has_value(name, record)
+        return is_found(name, index, record) if node.name.kind == "quoted" else has_value(name, record)
     sign = {"!=": "=", "!~": "~"}.get(node.operator, node.operator)
     found = any(compares(name, sign, each.text, value) for each in node.values for value in values_of(name, record))
     return found != node.operator.startswith("!")
@@ -133,9 +133,9 @@ LIKE: Final = st.sampled_from(["=", "!=", "~", "!~"])
 
 def make_tests(name: str, signs: st.SearchStrategy[Any], texts: st.SearchStrategy[str]) -> st.SearchStrategy[FieldTest]:
     """Comparisons of a name."""
-    one = st.builds(lambda sign, text: FieldTest(Operand(name), sign, (Operand(text),)), signs, texts)
+    one = st.builds(lambda sign, text: FieldTest(QueryToken(name), sign, (QueryToken(text),)), signs, texts)
     among = st.lists(texts, min_size=2, max_size=3).map(
-        lambda each: FieldTest(Operand(name), "=", tuple(Operand(text) for text in each))
+        lambda each: FieldTest(QueryToken(name), "=", tuple(QueryToken(text) for text in each))
     )
     return one | among
 
@@ -146,9 +146,9 @@ TERMS: Final = st.one_of(
     make_tests("label", ORDER, NUMBERS),
     *(make_tests(name, ORDER, NUMBERS) for name in ("count", "ratio", "sizes", "boxes", "meta.iso")),
     *(make_tests(name, LIKE | ORDER, TEXTS) for name in ("note", "meta.lens.name")),
-    st.sampled_from(NAMES).map(lambda name: FieldTest(Operand(name), "is missing")),
-    st.sampled_from([*NAMES, "boxes"]).map(lambda name: FieldTest(Operand(name))),
-    TEXTS.map(lambda text: FieldTest(Operand(text), is_quoted=True)),
+    st.sampled_from(NAMES).map(lambda name: FieldTest(QueryToken(name), "is missing")),
+    st.sampled_from([*NAMES, "boxes"]).map(lambda name: FieldTest(QueryToken(name))),
+    TEXTS.map(lambda text: FieldTest(QueryToken(text, kind="quoted"))),
 )
 CONDITIONS: Final = st.recursive(
     TERMS,
@@ -174,7 +174,7 @@ def write(node: Condition, rank: int = 0) -> str:
         return f"{name} is missing"
     if not node.operator:
         escaped = node.name.text.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"' if node.is_quoted else name
+        return f'"{escaped}"' if node.name.kind == "quoted" else name
     if len(node.values) > 1:
         return f"{name} in ({', '.join(quote(each.text) for each in node.values)})"
     return f"{name}{node.operator} {quote(node.values[0].text)}"
@@ -247,7 +247,11 @@ def test_numbers_are_written_as_in_python(finder: Finder, written: str, number: 
 @given(st.text(max_size=20))
 def test_quoted_text_is_one_value(text: str) -> None:
     """What ``quote`` writes is read back as it is."""
-    assert parse_query(f"key = {quote(text)}") == FieldTest(Operand("key"), "=", (Operand(text, 6),))
+    node = parse_query(f"key = {quote(text)}")
+
+    assert isinstance(node, FieldTest)
+    assert (node.name.text, node.operator) == ("key", "=")
+    assert [(each.text, each.at) for each in node.values] == [(text, 6)]
 
 
 def test_orders(finder: Finder) -> None:

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.sample import Array
-from penstock.viewer.find.language import Operand, Operator, QueryError
+from penstock.viewer.find.language import Operator, QueryError, QueryToken
 
 __all__ = ["FilterColumn", "FilterNumbers", "FilterTexts", "Mask", "find_near", "has_any", "match_text"]
 
@@ -51,13 +51,13 @@ class FilterNumbers:
     valid: Mask | None = None
     is_class: bool = False
 
-    def test(self, sign: Operator, operand: Operand) -> Mask:
+    def test(self, sign: Operator, operand: QueryToken) -> Mask:
         """The records with a value that fits; QueryError if the values cannot be compared so."""
         found = self._compare(sign, operand)
         found = found if self.offsets is None else has_any(found, self.offsets)
         return found if self.valid is None else found & self.valid
 
-    def _compare(self, sign: Operator, operand: Operand) -> Mask:
+    def _compare(self, sign: Operator, operand: QueryToken) -> Mask:
         if self.classes and sign in {"=", "~"}:
             fits = match_text(operand) if sign == "~" else operand.text.__eq__
             numbers = [number for number, name in enumerate(self.classes) if fits(name)]
@@ -107,7 +107,7 @@ class FilterTexts:
     iterate: Callable[[], Iterable[object]]
     count: int
 
-    def test(self, sign: Operator, operand: Operand) -> Mask:
+    def test(self, sign: Operator, operand: QueryToken) -> Mask:
         """The records with a value that fits."""
         fits = match_text(operand) if sign == "~" else None
         number = _read_number(operand.text)
@@ -159,7 +159,7 @@ def _read_number(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def match_text(operand: Operand) -> Callable[[str], bool]:
+def match_text(operand: QueryToken) -> Callable[[str], bool]:
     """What tells whether a text contains the operand, or, if it has ``*``, ``?`` or ``[``, fits it as a whole.
 
     Lower and upper case are equal. The time is linear in the length of the text. QueryError if it has too many stars.

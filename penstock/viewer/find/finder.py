@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from penstock.viewer.browse.collection import Collection
 from penstock.viewer.find.columns import FilterColumn, FilterNumbers, FilterTexts, Mask, find_near, match_text
 from penstock.viewer.find.fields import FieldColumns
-from penstock.viewer.find.language import Condition, FieldTest, Group, Operand, QueryError, parse_query
+from penstock.viewer.find.language import Condition, FieldTest, Group, QueryError, QueryToken, parse_query
 from penstock.viewer.find.problems import PROBLEMS, find_areas, find_duplicates, find_outliers, find_problems
 from penstock.viewer.find.scanning import FORMATS, Scan
 from penstock.viewer.session import Session
@@ -122,7 +122,7 @@ class Finder:
             column.test(node.operator, each)
         return scans
 
-    def needs_scan(self, name: Operand) -> bool:
+    def needs_scan(self, name: QueryToken) -> bool:
         """Whether a name needs the scan; QueryError if there is no such name."""
         if self.fields.kind(name.text) is not None:
             return False
@@ -150,16 +150,16 @@ class Finder:
     def _is_search(self, node: FieldTest) -> bool:
         name = node.name.text
         is_known = self.fields.kind(name) is not None or name.removeprefix(".") in self._measured
-        return not node.operator and (node.is_quoted or not is_known)
+        return not node.operator and (node.name.kind == "quoted" or not is_known)
 
-    def _search(self, word: Operand) -> Mask:
+    def _search(self, word: QueryToken) -> Mask:
         """Records whose key, class or text has a word."""
         columns = [self.fields.column(name) for name in ("key", *self.fields.texts)]
         if any(map(match_text(word), self.classes("class"))):
             columns.append(self.fields.column(self.fields.classes))
         return functools.reduce(np.logical_or, [column.test("~", word) for column in columns])
 
-    def column(self, name: Operand) -> FilterColumn:
+    def column(self, name: QueryToken) -> FilterColumn:
         """The values of a name, by what is known now; QueryError if there is no such name."""
         if self.fields.kind(name.text) is not None:
             return self.fields.column(name.text)

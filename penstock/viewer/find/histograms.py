@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from penstock.sample import Array
 from penstock.viewer.find.columns import FilterNumbers, Mask
 from penstock.viewer.find.finder import Finder
-from penstock.viewer.find.language import Operand, quote
+from penstock.viewer.find.language import QueryToken, quote
 
 __all__ = ["Bar", "BarChart", "count_numbers", "make_histograms"]
 
@@ -70,7 +70,7 @@ def make_histograms(finder: Finder, mask: Mask) -> list[BarChart]:
 
 def _make(finder: Finder, name: str, mask: Mask) -> BarChart:
     is_problem = name == "problem"
-    column = finder.problems(reads_boxes=finder.is_quick("boxes")) if is_problem else finder.column(Operand(name))
+    column = finder.problems(reads_boxes=finder.is_quick("boxes")) if is_problem else finder.column(QueryToken(name))
     assert isinstance(column, FilterNumbers), "texts are not counted"
     chart = BarChart(name)
     if column.offsets is None:

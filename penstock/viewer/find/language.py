@@ -22,7 +22,7 @@ from typing import Final, Literal, NamedTuple
 
 from penstock.errors import ArgumentError
 
-__all__ = ["Condition", "FieldTest", "Group", "Operand", "Operator", "QueryError", "parse_query", "quote"]
+__all__ = ["Condition", "FieldTest", "Group", "Operator", "QueryError", "QueryToken", "parse_query", "quote"]
 
 _MAX_QUERY: Final = 4000
 _MAX_DEPTH: Final = 50
@@ -45,21 +45,22 @@ class QueryError(ArgumentError):
         self.at = at
 
 
-class Operand(NamedTuple):
-    """A word or a quoted text of a query, and where it begins."""
+class QueryToken(NamedTuple):
+    """A word, a quoted text or a sign of a query, and where it begins."""
 
     text: str
     at: int = 0
+    kind: str = "word"
+    """"word", "quoted", "keyword", "op", "mark" or "end"."""
 
 
 @dataclass(frozen=True)
 class FieldTest:
-    """A comparison with one of some values; of a name alone: whether it was quoted, and so is a text to search for."""
+    """A comparison with one of some values; a name alone that was quoted is a text to search for."""
 
-    name: Operand
+    name: QueryToken
     operator: Operator = ""
-    values: tuple[Operand, ...] = ()
-    is_quoted: bool = False
+    values: tuple[QueryToken, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,12 +72,6 @@ class Group:
 
 
 Condition = FieldTest | Group
-
-
-class _QueryToken(NamedTuple):
-    kind: str
-    text: str
-    at: int
 
 
 def parse_query(query: str) -> Condition | None:
@@ -94,7 +89,7 @@ def quote(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _split(query: str) -> list[_QueryToken]:
+def _split(query: str) -> list[QueryToken]:
     tokens = []
     for found in _TOKEN.finditer(query):
         kind = found.lastgroup or ""
@@ -105,18 +100,18 @@ def _split(query: str) -> list[_QueryToken]:
             text = re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.DOTALL)
         elif kind == "word" and text.lower() in _KEYWORDS:
             kind, text = "keyword", text.lower()
-        tokens.append(_QueryToken(kind, text, at))
-    return [*tokens, _QueryToken("end", "", len(query))]
+        tokens.append(QueryToken(text, at, kind))
+    return [*tokens, QueryToken("", len(query), "end")]
 
 
 class _QueryParser:
     """Reads tokens from the left; one method for each rule of the grammar."""
 
-    def __init__(self, tokens: list[_QueryToken]) -> None:
+    def __init__(self, tokens: list[QueryToken]) -> None:
         self._tokens, self._place, self._depth = tokens, 0, 0
 
     @property
-    def next(self) -> _QueryToken:
+    def next(self) -> QueryToken:
         return self._tokens[self._place]
 
     def parse(self) -> Condition:
@@ -167,7 +162,6 @@ class _QueryParser:
         return node
 
     def _term(self) -> Condition:
-        is_quoted = self.next.kind == "quoted"
         name = self._value("a name or a word to search for")
         if self.next.kind == "op":
             written = self.next.text
@@ -182,10 +176,10 @@ class _QueryParser:
         else:
             is_negated = self._is_at("not") and self._tokens[self._place + 1].text == "in"
             self._place += is_negated
-            test = FieldTest(name, "=", self._list()) if self._take("in") else FieldTest(name, is_quoted=is_quoted)
+            test = FieldTest(name, "=", self._list()) if self._take("in") else FieldTest(name)
         return Group("not", (test,)) if is_negated else test
 
-    def _list(self) -> tuple[Operand, ...]:
+    def _list(self) -> tuple[QueryToken, ...]:
         self._require("(", "'in' must be followed by values in parentheses: in (a, b)")
         values = [self._value("a value")]
         while self._take(","):
@@ -193,11 +187,11 @@ class _QueryParser:
         self._require(")", "values of 'in' must be separated by commas and end with )")
         return tuple(values)
 
-    def _value(self, what: str) -> Operand:
+    def _value(self, what: str) -> QueryToken:
         token = self.next
         if token.kind not in {"word", "quoted"}:
             found = "the end" if token.kind == "end" else repr(token.text)
             hint = "; put it in quotes to use it as text" if token.kind == "keyword" else ""
             raise QueryError(f"{what} must be here, got {found}{hint}", token.at)
         self._place += 1
-        return Operand(token.text, token.at)
+        return token

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from penstock.viewer.compare.sets import order_by_set
 from penstock.viewer.find.finder import Finder, finder_of
-from penstock.viewer.find.language import Operand, QueryError
+from penstock.viewer.find.language import QueryError, QueryToken
 from penstock.viewer.session import Session
 
 __all__ = ["check_sort", "find_order", "list_order"]
@@ -56,7 +56,7 @@ def check_sort(finder: Finder, sort: str) -> bool:
     word, _, seed = sort.partition(":")
     if word == "random" and not (seed.isdecimal() and seed.isascii() and len(seed) < 19):
         raise QueryError(f"random must be followed by a seed, as in random:3, got {sort!r:.100}", len(word))
-    return word not in {"", "random", "set"} and finder.needs_scan(Operand(sort.removeprefix("-")))
+    return word not in {"", "random", "set"} and finder.needs_scan(QueryToken(sort.removeprefix("-")))
 
 
 def _sort(finder: Finder, indices: NDArray[np.int64], sort: str) -> NDArray[np.int64]:
@@ -66,7 +66,7 @@ def _sort(finder: Finder, indices: NDArray[np.int64], sort: str) -> NDArray[np.i
     if word == "random":
         return indices[np.argsort(np.random.default_rng(int(seed)).permutation(finder.total)[indices])]
     is_descending = sort.startswith("-")
-    keys = finder.column(Operand(sort.removeprefix("-"))).sort_keys()
+    keys = finder.column(QueryToken(sort.removeprefix("-"))).sort_keys()
     if isinstance(keys, list):
         return np.array(sorted(indices.tolist(), key=keys.__getitem__, reverse=is_descending), np.int64)
     chosen = keys[indices]
