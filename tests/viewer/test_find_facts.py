@@ -22,14 +22,13 @@ from penstock.stores.base import Indices, Store
 from penstock.viewer.browse.annotations_beside import read_beside
 from penstock.viewer.browse.collection import Collection
 from penstock.viewer.find import scanning
-from penstock.viewer.find.columns import FilterNumbers
-from penstock.viewer.find.duplicates import group_duplicates
+from penstock.viewer.find.columns import FilterNumbers, Mask
 from penstock.viewer.find.finder import MEASURED, Finder
 from penstock.viewer.find.histograms import BarChart, count_numbers, make_histograms
-from penstock.viewer.find.language import Operand
-from penstock.viewer.find.measuring import PIXELS, measure
-from penstock.viewer.find.order import find_mask, list_order
-from penstock.viewer.find.problems import PROBLEMS
+from penstock.viewer.find.language import QueryToken
+from penstock.viewer.find.order import list_order
+from penstock.viewer.find.problems import PROBLEMS, find_duplicates
+from penstock.viewer.find.scanning import measure
 from tests.conformance.store_makers import MAKERS, write_images
 from tests.pack.images import make_photos
 
@@ -135,7 +134,7 @@ def cases() -> Finder:
 def scanned(store: Store) -> Finder:
     """A finder of which everything was measured."""
     finder = Finder(Collection(store))
-    finder.scan.start(PIXELS)
+    finder.scan.start()
     finder.scan.wait()
     return finder
 
@@ -158,21 +157,20 @@ def test_each_problem_is_found_where_it_is(cases: Finder, name: str) -> None:
 @pytest.mark.parametrize(
     ("query", "keys"),
     [
-        ("format = PNG and mode = L", ["fine-gray"]),
         ("format in (GIF, PNG) and not problem", ["fine-png", "fine-gray", "fine-gif"]),
         ("width = 165 and height = 40 and pixels = 6600 and aspect > 4.1", ["extreme-aspect"]),
-        ("exif_turned = 6 and width = 96", ["exif-turned", "exif-turned-tall-box"]),
-        ("exif_turned and area > 6000", ["exif-turned-tall-box"]),
+        ("problem = exif-turned and width = 96", ["exif-turned", "exif-turned-tall-box"]),
+        ("problem = exif-turned and area > 6000", ["exif-turned-tall-box"]),
         ("not boxes", ["empty-annotation"]),
         ("boxes > 1", ["box-outside-before", "box-degenerate"]),
-        ("area > 6000 and not exif_turned", ["fine-box-at-edge"]),
+        ("area > 6000 and not problem = exif-turned", ["fine-box-at-edge"]),
         ("area = 0", ["box-degenerate"]),
         ("width is missing", ["unreadable", "unreadable-text", "unreadable-kind"]),
         ("format = unsupported", ["unreadable-kind"]),
         ("brightness is missing", ["unreadable", "unreadable-png", "unreadable-text", "unreadable-kind"]),
         ("unread and nbytes < 200", ["unreadable", "unreadable-text", "unreadable-kind"]),
-        ("bit_depth = 8 and key ~ fine-p*", ["fine-png"]),
-        ("class = 3 or score > 0 or keypoints or masks", []),
+        (".format = PNG and key ~ fine-p*", ["fine-png"]),
+        ("class = 3 or score > 0", []),
     ],
 )
 def test_measured_names_have_the_values_of_the_files(cases: Finder, query: str, keys: list[str]) -> None:
@@ -182,9 +180,9 @@ def test_measured_names_have_the_values_of_the_files(cases: Finder, query: str, 
 
 def test_look_follows_the_pixels() -> None:
     """Brightness and contrast are those of the gray values; a blurred picture is less sharp, and has the same hash."""
-    flat = measure(save(Image.new("L", (300, 200), 77), "PNG"), PIXELS)
+    flat = measure(save(Image.new("L", (300, 200), 77), "PNG"))
     sharp, blurred, small = (
-        measure(save(image, quality=95), PIXELS)
+        measure(save(image, quality=95))
         for image in (
             scene(1, 800, 600),
             scene(1, 800, 600).filter(ImageFilter.GaussianBlur(12)),
@@ -207,7 +205,7 @@ def test_stored_pixels_of_any_form_are_measured(shape: tuple[int, int], channels
     """Any size, number of channels and dtype has a size and a look."""
     pixels = np.random.default_rng(0).integers(0, 255, (*shape, channels)).astype(dtype)
 
-    facts = measure(pixels, PIXELS)
+    facts = measure(pixels)
 
     assert (facts.height, facts.width, facts.nbytes) == (*shape, pixels.nbytes)
     assert facts.broken == 0
@@ -222,11 +220,9 @@ def test_near_duplicates_are_groups() -> None:
     rows["smaller"] = (save(scene(7, 480, 320)), BOX)
     finder = scanned(Rows(rows))
 
-    groups = finder.duplicate_groups(3)
-
-    assert groups == [[3, 20, 21], [7, 22]]
+    assert finder.duplicates().tolist() == [3 if at in {3, 20, 21} else 7 if at in {7, 22} else -1 for at in range(23)]
     assert keys_by(finder, rows, "duplicate", "duplicate") == ["3", "copy", "worse", "7", "smaller"]
-    assert keys_by(finder, rows, "duplicate = 2", "") == ["7", "smaller"]
+    assert keys_by(finder, rows, "duplicate = 7", "") == ["7", "smaller"]
 
 
 def keys_by(finder: Finder, rows: Mapping[str, object], query: str, sort: str) -> list[str]:
@@ -244,23 +240,19 @@ HASHES: Final = st.lists(
 )
 
 
-@given(HASHES, st.integers(0, 3))
-def test_groups_are_those_of_all_pairs(made: list[tuple[int, set[int]]], distance: int) -> None:
+@given(HASHES)
+def test_groups_are_those_of_all_pairs(made: list[tuple[int, set[int]]]) -> None:
     """Two hashes are in one group, if a chain of pairs that differ by few bits joins them."""
     hashes = [number ^ sum(1 << bit for bit in bits) for number, bits in made]
 
-    groups = group_duplicates(np.array(hashes, np.uint64), distance).tolist()
+    groups = find_duplicates(np.array(hashes, np.uint64)).tolist()
 
     expected = [*range(len(hashes))]
     for _ in hashes:
         for one, other in itertools.combinations(range(len(hashes)), 2):
-            if (hashes[one] ^ hashes[other]).bit_count() <= distance:
+            if (hashes[one] ^ hashes[other]).bit_count() <= 3:
                 expected[one] = expected[other] = min(expected[one], expected[other])
-    numbers: dict[int, int] = {}
-    for root in expected:
-        if expected.count(root) > 1:
-            numbers.setdefault(root, len(numbers) + 1)
-    assert groups == [numbers.get(root, 0) for root in expected]
+    assert groups == [root if expected.count(root) > 1 else -1 for root in expected]
 
 
 def test_an_outlier_is_first() -> None:
@@ -277,12 +269,10 @@ def test_an_outlier_is_first() -> None:
 def test_bars_mean_their_conditions(cases: Finder) -> None:
     """The records of a bar are those that its condition gives; those of a histogram are all with a value."""
     seen = set()
-    fits = find_mask(cases, "format = JPEG")
-    assert fits is not None
+    fits = mask_of(cases, "format = JPEG")
     for histogram in make_histograms(cases, fits):
         for bar in histogram.bars:
-            mask = find_mask(cases, bar.query)
-            assert mask is not None
+            mask = mask_of(cases, bar.query)
             if histogram.counts == "records":
                 assert (bar.count, bar.matched) == (mask.sum(), (mask & fits).sum()), (histogram.name, bar)
             else:
@@ -291,7 +281,14 @@ def test_bars_mean_their_conditions(cases: Finder) -> None:
         seen.add(histogram.name)
         if histogram.name == "boxes":
             assert sum(bar.count for bar in histogram.bars) == len(make_cases())
-    assert {"problem", "boxes", "area", "width", "height", "nbytes", "format", "mode", "brightness"} <= seen
+    assert {"problem", "boxes", "area", "width", "height", "nbytes", "format", "brightness"} <= seen
+
+
+def mask_of(finder: Finder, query: str) -> Mask:
+    """The records that fit."""
+    indices = list_order(finder, query, "")
+    assert indices is not None
+    return np.isin(np.arange(finder.total), indices)
 
 
 @given(
@@ -304,14 +301,14 @@ def test_bars_hold_every_number_once(numbers: list[int], name: str, dtype: str, 
     """Whatever the numbers are, each is in one bar, the one whose condition it fits."""
     values = (np.array(numbers) / divisor).astype(dtype)
 
-    made = count_numbers(BarChart(name, "number", "records"), values, None)
+    made = BarChart(name)
+    count_numbers(made, values, np.ones(len(values), np.bool_))
 
-    assert made is not None
     assert sum(bar.count for bar in made.bars) == len(numbers)
     column = FilterNumbers(values)
     for bar in made.bars:
         tests = [part.split() for part in bar.query.split(" and ")]
-        fits = np.all([column.test(sign, Operand(text)) for _, sign, text in tests], axis=0)  # type: ignore[arg-type]
+        fits = np.all([column.test(sign, QueryToken(text)) for _, sign, text in tests], axis=0)  # type: ignore[arg-type]
         assert fits.sum() == bar.count, bar
 
 
@@ -322,14 +319,14 @@ def test_a_scan_stops_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     some, measured = threading.Event(), measure
 
     def measure_some(*args: Any) -> Any:
-        if np.count_nonzero(finder.scan.facts["level"]) > 20:
+        if np.count_nonzero(finder.scan.facts["known"]) > 20:
             finder.scan.stop()
             some.set()
         return measured(*args)
 
     monkeypatch.setattr(scanning, "measure", measure_some)
     before = finder.scan.progress()
-    finder.scan.start(PIXELS)
+    finder.scan.start()
     assert some.wait(60)
     finder.scan.wait()
     monkeypatch.undo()
@@ -337,32 +334,20 @@ def test_a_scan_stops_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     list_order(finder, "brightness > 0", "")
 
     assert before == {
-        "running": False, "stopped": False, "total": 200, "headers": 0, "pixels": 0, "known": 0,
+        "running": False, "stopped": False, "total": 200, "measured": 0, "known": 0,
     }  # fmt: skip
-    assert 0 < stopped["pixels"] < 200
+    assert 0 < stopped["measured"] < 200
     assert finder.scan.progress() == {**stopped, "running": False, "stopped": True}
-    finder.scan.start(PIXELS)
+    finder.scan.start()
     finder.scan.wait()
-    assert finder.scan.progress()["pixels"] == 200
+    assert finder.scan.progress()["measured"] == 200
     finder.close()
-    finder.scan.start(PIXELS)
+    finder.scan.start()
     assert not finder.scan.progress()["running"]
 
 
-def test_headers_are_measured_without_decoding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A filter of sizes needs no pixels."""
-    monkeypatch.setattr("penstock.viewer.find.measuring.decode", None)
-    finder = Finder(Collection(Rows(make_cases())))
-
-    list_order(finder, "width > 100", "")
-    finder.scan.wait()
-
-    assert keys_of(finder, "width > 100") == ["extreme-aspect"]
-    assert finder.scan.progress()["pixels"] == 0
-
-
 def test_requests_of_the_panel(ask: Callable[..., Any], tmp_path: Path) -> None:
-    """Names, errors with their place, counts, duplicates; the rows follow the filter and the order."""
+    """Names, errors with their place, counts; the rows follow the filter and the order."""
     asker = ask(make_photos(tmp_path / "photos", 12))
 
     names = {each["name"]: each for each in asker.json("api/find/names")["names"]}
@@ -371,17 +356,16 @@ def test_requests_of_the_panel(ask: Callable[..., Any], tmp_path: Path) -> None:
     wrong = asker.json("api/find/check?q=label+%3D+cat")
     assert (wrong["ok"], wrong["at"], wrong["in"]) == (False, 8, "q")
     assert asker.json("api/find/check?sort=-nothing")["in"] == "sort"
-    assert asker.json("api/find/check?q=brightness+%3C+9")["level"] == PIXELS
-    assert asker.json("api/find/facts")["pixels"] == 0
+    assert asker.json("api/find/check?q=brightness+%3C+9")["scans"]
+    assert asker.json("api/find/facts")["measured"] == 0
     assert asker.request("api/find/scan", method="GET")[0] == 405
     assert asker.request("api/find/scan?do=run", method="POST")[0] == 400
-    status, _, body = asker.request("api/find/scan?do=pixels", method="POST")
+    status, _, body = asker.request("api/find/scan?do=start", method="POST")
     assert (status, json.loads(body)["total"]) == (200, 12)
     asker.viewer.session.part("find", dict).scan.wait()
     found = asker.json("api/find/histograms?q=label+%3D+cats")
     assert (found["matched"], found["known"]) == (6, 1)
     assert [bar["query"] for bar in found["histograms"][1]["bars"]] == ["class = cats", "class = dogs"]
-    assert asker.json("api/find/duplicates")["groups"] == []
     rows = asker.json("api/rows?q=label+%3D+cats&sort=-nbytes")
     assert rows["total"] == 6
     assert asker.request("api/rows?q=label+%3D")[0] == 400
@@ -394,19 +378,20 @@ def test_the_page_names_what_filters_compare() -> None:
     assert [name for name in (*MEASURED, *PROBLEMS) if f"`{name}`" not in page] == []
 
 
-def test_what_takes_long_is_read_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lists of many records are read for a filter, and for counts that are asked for; not when the panel is shown."""
-    rows = Rows(make_cases())
-    finder, whole = Finder(Collection(rows)), make_histograms(Finder(Collection(rows)), None)
+def test_what_takes_long_is_counted_after_a_filter_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lists of many records are read for a filter, not when the panel is shown."""
+    finder, every = Finder(Collection(Rows(make_cases()))), np.ones(len(make_cases()), np.bool_)
+    whole = make_histograms(finder, every)
     monkeypatch.setattr("penstock.viewer.find.fields._FEW", 0)
+    finder = Finder(Collection(Rows(make_cases())))
     with monkeypatch.context() as without:
         without.setattr(Rows, "ragged_column", None)
-        shown = make_histograms(finder, None)
-    asked = make_histograms(finder, None, ["boxes", "area"])
+        shown = make_histograms(finder, every)
+    list_order(finder, "boxes > 1", "")
 
-    assert [(each.name, each.is_deferred) for each in shown] == [("boxes", True), ("area", True)]
-    assert asked == [each for each in whole if each.name in {"boxes", "area"}]
-    assert make_histograms(finder, None) == whole
+    assert shown == []
+    assert {"boxes", "area"} <= {each.name for each in whole}
+    assert make_histograms(finder, every) == whole
 
 
 QUICK: Final = frozenset({"files", "lmdb", "hdf5", "tar", "recordio"})
@@ -428,7 +413,7 @@ def test_records_of_every_kind_of_store_are_found(kind: str, tmp_path: Path) -> 
         ]
         order = list_order(finder, "", "-.width")
         found = list_order(finder, "problem = tiny and .width > 12 and not duplicate and key ~ *", "")
-        histograms = make_histograms(finder, None)
+        histograms = make_histograms(finder, np.ones(finder.total, np.bool_))
 
     assert order is not None
     assert found is not None
@@ -455,7 +440,7 @@ def test_annotations_beside_a_folder_are_compared(tmp_path: Path) -> None:
 
     with ps.open(tmp_path / "images") as store:
         finder = Finder(Collection(store, annotations=read_beside(store, tmp_path / "coco.json")))
-        finder.scan.start(PIXELS)
+        finder.scan.start()
         finder.scan.wait()
         found = {
             query: keys_by(finder, dict.fromkeys("abc"), query, "")
@@ -464,7 +449,7 @@ def test_annotations_beside_a_folder_are_compared(tmp_path: Path) -> None:
                 "class = plate and not problem",
             )
         }  # fmt: skip
-        charts = {each.name for each in make_histograms(finder, None)}
+        charts = {each.name for each in make_histograms(finder, np.ones(finder.total, np.bool_))}
 
     assert found == {
         "class = cup": ["b"],

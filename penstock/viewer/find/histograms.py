@@ -1,13 +1,13 @@
 """Counts of what the records are: classes, sizes, boxes, look, problems; of those that fit a filter beside all.
 
 Each bar has the condition that means it, so that a page adds it to the filter. Called by :mod:`.routes`. It starts no
-scan: what is not known is not counted, and what nothing is known of is left out.
+scan: what is not known is not counted, and what nothing is known of is left out. So are lists of very many records,
+until a filter or the scan has needed them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.sample import Array
-from penstock.viewer.find.columns import FilterFlags, FilterNumbers, Mask
+from penstock.viewer.find.columns import FilterNumbers, Mask
 from penstock.viewer.find.finder import Finder
-from penstock.viewer.find.language import Operand, quote
+from penstock.viewer.find.language import QueryToken, quote
 
 __all__ = ["Bar", "BarChart", "count_numbers", "make_histograms"]
 
 _SHOWN: Final = (
-    "problem", "class", "boxes", "area", "score", "width", "height", "aspect", "nbytes", "format", "mode", "brightness",
+    "problem", "class", "boxes", "area", "score", "width", "height", "aspect", "nbytes", "format", "brightness",
     "contrast", "sharpness",
 )  # fmt: skip
 _BY_RATIO: Final = frozenset({"area", "nbytes", "pixels", "sharpness", "aspect"})
@@ -46,118 +46,79 @@ class Bar:
     """Of a class."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BarChart:
     """The bars of one name; ``more``: how many classes are left out; ``counts``: "records" or "objects"."""
 
     name: str
-    kind: str
-    counts: str
+    kind: str = "number"
+    counts: str = "records"
     bars: list[Bar] = field(default_factory=list)
     more: int = 0
-    is_deferred: bool = False
-    """Whether it is made only when it is asked for, since its values take long to read."""
 
 
-def make_histograms(finder: Finder, mask: Mask | None, asked: Collection[str] = ()) -> list[BarChart]:
-    """The histograms of a collection.
-
-    Parameters
-    ----------
-    finder : Finder
-        Of the collection.
-    mask : ndarray, shape (n,), bool, optional
-        The records that fit the filter; None: all.
-    asked : collection of str
-        Names whose histograms are made even if reading their values takes long.
-    """
-    names = finder.names()
-    fields = [name for name, each in names.items() if each.about == "a field" and each.kind != "text"]
-    absent = {"boxes", "area"} if not finder.fields.boxes else set()
-    shown: list[str] = [name for name in _SHOWN if name in names and name not in absent]
-    shown += [name for name in fields if name not in {*shown, finder.fields.classes, finder.fields.boxes,
-                                                      finder.fields.scores}][:_MOST_FIELDS]  # fmt: skip
-    made = [
-        _make(finder, name, mask) if name in asked or finder.is_quick(name)
-        else BarChart(name, names[name].kind, "objects", is_deferred=True)
-        for name in shown
-    ]  # fmt: skip
-    return [each for each in made if each is not None and (each.bars or each.is_deferred)]
+def make_histograms(finder: Finder, mask: Mask) -> list[BarChart]:
+    """The histograms of a collection; ``mask``, (n,): the records that fit the filter."""
+    names, own = finder.names(), finder.fields
+    counted = [name for name, each in names.items() if each.kind != "text"]
+    fields = [name for name in counted if names[name].about == "a field"
+              and name not in {*_SHOWN, own.classes, own.boxes, own.scores}]  # fmt: skip
+    shown = [*(name for name in _SHOWN if name in counted), *fields[:_MOST_FIELDS]]
+    charts = [_make(finder, name, mask) for name in shown if finder.is_quick(name)]
+    return [each for each in charts if each.bars]
 
 
-def _make(finder: Finder, name: str, mask: Mask | None) -> BarChart | None:
-    column = finder.problems(if_quick=True) if name == "problem" else finder.column(Operand(name))
-    if isinstance(column, FilterFlags):
-        histogram = _count_flags(name, column, mask)
-        if not finder.scan.progress()["running"]:  # or groups would be made again and again
-            histogram.bars.extend(_count_duplicates(finder.duplicates() > 0, mask))
-        return histogram
-    if not isinstance(column, FilterNumbers):
-        return None
-    values, fits = column.values, mask
-    if column.offsets is not None:
-        fits = None if mask is None else np.repeat(mask, np.diff(column.offsets))
-    else:
+def _make(finder: Finder, name: str, mask: Mask) -> BarChart:
+    is_problem = name == "problem"
+    column = finder.problems(reads_boxes=finder.is_quick("boxes")) if is_problem else finder.column(QueryToken(name))
+    assert isinstance(column, FilterNumbers), "texts are not counted"
+    chart = BarChart(name)
+    if column.offsets is None:
         has_value = ~column.missing()
-        values, fits = values[has_value], None if mask is None else mask[has_value]
-    counts = "records" if column.offsets is None else "objects"
-    if not len(values):
-        return None
-    if column.classes or column.is_class:
-        return _count_classes(BarChart(name, "class", counts), column, values, fits)
-    return count_numbers(BarChart(name, "number", counts), values, fits)
+        values, fits = column.values[has_value], mask[has_value]
+    else:
+        values, fits = column.values, np.repeat(mask, np.diff(column.offsets))
+        chart.counts = "records" if is_problem else "objects"
+    if not (column.classes or column.is_class):
+        count_numbers(chart, values, fits)
+        return chart
+    chart.kind = "flags" if is_problem else "class"
+    _count_classes(chart, column.classes, values, fits)
+    if is_problem and not finder.scan.is_running:  # or groups would be made again and again
+        has = finder.duplicates() >= 0
+        more = Bar("near-duplicate", int(has.sum()), int((has & mask).sum()), "duplicate")
+        chart.bars += [more] if more.count else []
+    return chart
 
 
-def _count_flags(name: str, column: FilterFlags, mask: Mask | None) -> BarChart:
-    histogram = BarChart(name, "flags", "records")
-    for place, each in enumerate(column.names):
-        has = (column.bits & np.uint16(1 << place)) != 0
-        count = int(np.count_nonzero(has))
-        if count:
-            matched = count if mask is None else int(np.count_nonzero(has & mask))
-            histogram.bars.append(Bar(each, count, matched, f"{name} = {each}"))
-    return histogram
-
-
-def _count_duplicates(is_duplicate: Mask, mask: Mask | None) -> list[Bar]:
-    count = int(np.count_nonzero(is_duplicate))
-    matched = count if mask is None else int(np.count_nonzero(is_duplicate & mask))
-    return [Bar("near-duplicate", count, matched, "duplicate")] if count else []
-
-
-def _count_classes(
-    histogram: BarChart, column: FilterNumbers, values: NDArray[np.int64], fits: Mask | None
-) -> BarChart:
+def _count_classes(chart: BarChart, classes: tuple[str, ...], values: NDArray[np.int64], fits: Mask) -> None:
     is_class = (values >= 0) & (values <= _LARGEST_CLASS)
-    values, fits = values[is_class], None if fits is None else fits[is_class]
-    counts = np.bincount(values)
-    matched = counts if fits is None else np.bincount(values[fits], minlength=len(counts))
+    counts, matched = _count(values[is_class], fits[is_class], 0)
     order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-    histogram = BarChart(histogram.name, histogram.kind, histogram.counts, more=max(0, len(order) - _CLASS_BARS))
+    chart.more = max(0, len(order) - _CLASS_BARS)
     for number in order[:_CLASS_BARS].tolist():
-        is_named = 0 <= number < len(column.classes)
-        text = column.classes[number] if is_named else str(number)
-        query = f"{quote(histogram.name)} = {quote(text)}"
-        histogram.bars.append(Bar(text[:200], int(counts[number]), int(matched[number]), query, number))
-    return histogram
+        text = classes[number] if number < len(classes) else str(number)
+        query = f"{quote(chart.name)} = {quote(text)}"
+        chart.bars.append(Bar(text[:200], int(counts[number]), int(matched[number]), query, number))
 
 
-def count_numbers(histogram: BarChart, values: Array, fits: Mask | None) -> BarChart | None:
-    """Add the bars of some numbers, of which those of ``fits`` fit the filter; None if none of them is finite."""
+def _count(places: NDArray[np.int64], fits: Mask, bars: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How many values each bar has, and how many of them fit."""
+    counts = np.bincount(places, minlength=bars)
+    return counts, np.bincount(places[fits], minlength=len(counts))
+
+
+def count_numbers(chart: BarChart, values: Array, fits: Mask) -> None:
+    """Add the bars of some numbers to a chart, of which those of ``fits`` fit the filter."""
     is_finite = np.isfinite(values)
-    values, fits = values[is_finite], None if fits is None else fits[is_finite]
+    values, fits = values[is_finite], fits[is_finite]
     if not len(values):
-        return None
-    chosen = _choose_edges(values, by_ratio=histogram.name in _BY_RATIO)
-    edges = np.unique([float(_write(edge)) for edge in chosen.tolist()])  # as the conditions have them
-    edges = edges.astype(values.dtype) if values.dtype.kind == "f" else edges
+        return
+    edges = _choose_edges(values, by_ratio=chart.name in _BY_RATIO)
     # Bar i holds values from edges[i], included, to edges[i + 1], excluded, as the condition says.
-    places = np.searchsorted(edges, values, side="right") - 1
-    counts = np.bincount(places, minlength=len(edges) - 1)
-    matched = counts if fits is None else np.bincount(places[fits], minlength=len(edges) - 1)
-    is_whole = values.dtype.kind in "iu"
-    name = quote(histogram.name)
-    for low, high, count, fit in zip(edges[:-1], edges[1:], counts.tolist(), matched.tolist(), strict=True):
+    counts = _count(np.searchsorted(edges, values, side="right") - 1, fits, len(edges) - 1)
+    is_whole, name = values.dtype.kind in "iu", quote(chart.name)
+    for low, high, count, fit in zip(edges[:-1], edges[1:], *(each.tolist() for each in counts), strict=True):
         begin, end = _write(low), _write(high)
         if low == -math.inf:
             label, query = f"below {end}", f"{name} < {end}"
@@ -167,37 +128,33 @@ def count_numbers(histogram: BarChart, values: Array, fits: Mask | None) -> BarC
             label, query = begin, f"{name} = {begin}"
         else:
             label, query = f"{begin} to {end}", f"{name} >= {begin} and {name} < {end}"
-        histogram.bars.append(Bar(label, count, fit, query))
-    return histogram
+        chart.bars.append(Bar(label, count, fit, query))
 
 
-def _choose_edges(values: Array, *, by_ratio: bool) -> NDArray[np.float64]:
+def _choose_edges(values: Array, *, by_ratio: bool) -> Array:
     """Round edges of some 16 bars: the first is not above any value, the last above all.
 
     Where few values are far from the others, the first or the last bar has all of them: its edge is infinite.
     """
-    low, high = float(values.min()), float(values.max())
+    least, most = float(values.min()), float(values.max())
+    low, high = np.quantile(values, (0.01, 0.99)).tolist()
+    if not most - least > 3 * (high - low) > 0:
+        low, high = least, most
     if by_ratio and low > 0 and high / low > 8:
-        steps = [base * 10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-                 for base in (1, 2, 5)]  # fmt: skip
-        inner = [each for each in steps if low < each <= high]
-        first = max((each for each in steps if each <= low), default=low)
-        if len(inner) >= _BARS:
-            inner = inner[:: -(-len(inner) // (_BARS - 1))]
-        last = next((each for each in steps if each > high), high * 2)
-        return np.array([first, *inner, last])
-    inner_low, inner_high = np.quantile(values, (0.01, 0.99)).tolist()
-    if high - low > 3 * (inner_high - inner_low) > 0:
-        edges = _choose_edges(values[(values >= inner_low) & (values <= inner_high)], by_ratio=False)
-        before, after = [-math.inf] * (low < edges[0]), [math.inf] * (high >= edges[-1])
-        return np.array([*before, *edges, *after])
-    span = max(high - low, 0.0)
-    step = _round_up(span / _BARS) if span else 1.0
-    if values.dtype.kind in "iu":
-        step = max(1.0, math.ceil(step))
-    first = math.floor(low / step)
-    count = math.floor(high / step) - first + 2
-    return (first + np.arange(count, dtype=np.float64)) * step
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        steps = np.array([base * 10.0**power for power in powers for base in (1, 2, 5)])
+        first, last = np.searchsorted(steps, (low, high), side="right").tolist()
+        chosen = steps[max(0, first - 1) : last + 1]
+        chosen = chosen[:: -(-len(chosen) // _BARS)]
+    else:
+        step = _round_up((high - low) / _BARS) if high > low else 1.0
+        if values.dtype.kind in "iu":
+            step = max(1.0, math.ceil(step))
+        chosen = step * np.arange(math.floor(low / step), math.floor(high / step) + 2)
+    edges = np.unique([float(_write(each)) for each in chosen.tolist()])  # as the conditions have them
+    edges = edges.astype(values.dtype) if values.dtype.kind == "f" else edges
+    before, after = [-math.inf] if least < edges[0] else [], [math.inf] if most >= edges[-1] else []
+    return np.concatenate([before, edges, after])
 
 
 def _round_up(step: float) -> float:

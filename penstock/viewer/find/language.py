@@ -3,7 +3,7 @@
 ::
 
     label = dog and width > 2000 and not boxes
-    key ~ "2019/*" or nbytes > 1MB or problem in (unreadable, repaired)
+    key ~ "2019/*" or nbytes > 1e6 or problem in (unreadable, repaired)
 
     query  := all {"or" all}                     value := word | "quoted text"
     all    := one {["and"] one}                  words next to each other: both
@@ -18,27 +18,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from penstock.errors import ArgumentError
 
-__all__ = [
-    "MAX_QUERY",
-    "AllOf",
-    "AnyOf",
-    "Condition",
-    "FieldTest",
-    "IsMissing",
-    "Negation",
-    "Operand",
-    "QueryError",
-    "parse_query",
-    "quote",
-]  # fmt: skip
+__all__ = ["Condition", "FieldTest", "Group", "Operator", "QueryError", "QueryToken", "parse_query", "quote"]
 
-MAX_QUERY: Final = 4000
-"""Most characters of a query."""
-
+_MAX_QUERY: Final = 4000
 _MAX_DEPTH: Final = 50
 _TOKEN: Final = re.compile(
     r"""\s*(?:(?P<quoted>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<op>==|!=|<=|>=|!~|[=<>~])|(?P<mark>[(),])"""
@@ -47,95 +33,52 @@ _TOKEN: Final = re.compile(
 )
 _KEYWORDS: Final = frozenset({"and", "or", "not", "in", "is", "missing"})
 
-Operator = Literal["=", "!=", "<", "<=", ">", ">=", "~", "!~"]
+Operator = Literal["=", "<", "<=", ">", ">=", "~", "is missing", ""]
+"""The last one: of a name alone, or of a word to search for."""
 
 
 class QueryError(ArgumentError):
-    """A filter or an order that cannot be read.
-
-    Parameters
-    ----------
-    message : str
-        What is wrong.
-    at : int
-        The character of the query at which it is wrong, from 0.
-    """
+    """A filter or an order that cannot be read; ``at``: the character at which it is wrong, from 0."""
 
     def __init__(self, message: str, at: int) -> None:
         super().__init__(message)
         self.at = at
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """A word or a quoted text of a query, and where it begins."""
+class QueryToken(NamedTuple):
+    """A word, a quoted text or a sign of a query, and where it begins."""
 
     text: str
     at: int = 0
+    kind: str = "word"
+    """"word", "quoted", "keyword", "op", "mark" or "end"."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FieldTest:
-    """A comparison; without an operator: the name alone, or a word to search for."""
+    """A comparison with one of some values; a name alone that was quoted is a text to search for."""
 
-    name: Operand
-    operator: Operator | None = None
-    values: tuple[Operand, ...] = ()
-    """One; several: equal to any of them (``in``)."""
-    is_quoted: bool = False
-    """Of a name alone: whether it was quoted, and so is text to search for."""
+    name: QueryToken
+    operator: Operator = ""
+    values: tuple[QueryToken, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class IsMissing:
-    """Whether a record has no value."""
+@dataclass(frozen=True)
+class Group:
+    """Conditions of which every one, or at least one, must be true; "not": one that must be false."""
 
-    name: Operand
-
-
-@dataclass(frozen=True, slots=True)
-class Negation:
-    """The records for which ``node`` is false."""
-
-    node: Condition
-
-
-@dataclass(frozen=True, slots=True)
-class AllOf:
-    """The records for which every one is true."""
-
+    join: Literal["and", "or", "not"]
     nodes: tuple[Condition, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AnyOf:
-    """The records for which at least one is true."""
-
-    nodes: tuple[Condition, ...]
-
-
-Condition = FieldTest | IsMissing | Negation | AllOf | AnyOf
-
-
-@dataclass(frozen=True, slots=True)
-class _QueryToken:
-    kind: str
-    text: str
-    at: int
+Condition = FieldTest | Group
 
 
 def parse_query(query: str) -> Condition | None:
-    """The tree of a filter; None for an empty one.
-
-    Raises
-    ------
-    QueryError
-        If it is not of the language, longer than :data:`MAX_QUERY`, or nested too deeply.
-    """
-    if len(query) > MAX_QUERY:
-        raise QueryError(f"a filter must have at most {MAX_QUERY} characters, got {len(query)}", MAX_QUERY)
-    parser = _QueryParser(_split(query))
-    return None if parser.next.kind == "end" else parser.parse()
+    """The tree of a filter; None for an empty one. QueryError if it is not of the language, too long or too deep."""
+    if len(query) > _MAX_QUERY:
+        raise QueryError(f"a filter must have at most {_MAX_QUERY} characters, got {len(query)}", _MAX_QUERY)
+    return _QueryParser(_split(query)).parse() if query.strip() else None
 
 
 def quote(text: str) -> str:
@@ -146,30 +89,29 @@ def quote(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def _split(query: str) -> list[_QueryToken]:
+def _split(query: str) -> list[QueryToken]:
     tokens = []
-    at = 0
-    while found := _TOKEN.match(query, at):
+    for found in _TOKEN.finditer(query):
         kind = found.lastgroup or ""
-        text, begin, at = found[kind], found.start(kind), found.end()
+        text, at = found[kind], found.start(kind)
         if kind == "wrong":
-            raise QueryError("this quote is not closed", begin)
+            raise QueryError("this quote is not closed", at)
         if kind == "quoted":
             text = re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.DOTALL)
         elif kind == "word" and text.lower() in _KEYWORDS:
             kind, text = "keyword", text.lower()
-        tokens.append(_QueryToken(kind, text, begin))
-    return [*tokens, _QueryToken("end", "", len(query))]
+        tokens.append(QueryToken(text, at, kind))
+    return [*tokens, QueryToken("", len(query), "end")]
 
 
 class _QueryParser:
     """Reads tokens from the left; one method for each rule of the grammar."""
 
-    def __init__(self, tokens: list[_QueryToken]) -> None:
+    def __init__(self, tokens: list[QueryToken]) -> None:
         self._tokens, self._place, self._depth = tokens, 0, 0
 
     @property
-    def next(self) -> _QueryToken:
+    def next(self) -> QueryToken:
         return self._tokens[self._place]
 
     def parse(self) -> Condition:
@@ -178,80 +120,78 @@ class _QueryParser:
             raise QueryError(f"{self.next.text!r:.100} is not expected here", self.next.at)
         return node
 
-    def _take(self, *texts: str) -> bool:
-        """Go past the next token, if it is one of these marks or keywords."""
-        if self.next.kind in {"keyword", "mark"} and self.next.text in texts:
-            self._place += 1
-            return True
-        return False
+    def _is_at(self, *texts: str) -> bool:
+        return self.next.kind in {"keyword", "mark"} and self.next.text in texts
+
+    def _take(self, text: str) -> bool:
+        """Go past the next token, if it is this mark or keyword."""
+        is_at = self._is_at(text)
+        self._place += is_at
+        return is_at
+
+    def _require(self, text: str, error: str, at: int | None = None) -> None:
+        if not self._take(text):
+            raise QueryError(error, self.next.at if at is None else at)
 
     def _any(self) -> Condition:
         nodes = [self._all()]
         while self._take("or"):
             nodes.append(self._all())
-        return nodes[0] if len(nodes) == 1 else AnyOf(tuple(nodes))
+        return nodes[0] if len(nodes) == 1 else Group("or", tuple(nodes))
 
     def _all(self) -> Condition:
         nodes = [self._one()]
         while self._take("and") or self.next.kind in {"word", "quoted"} or self._is_at("not", "("):
             nodes.append(self._one())
-        return nodes[0] if len(nodes) == 1 else AllOf(tuple(nodes))
-
-    def _is_at(self, *texts: str) -> bool:
-        return self.next.kind in {"keyword", "mark"} and self.next.text in texts
+        return nodes[0] if len(nodes) == 1 else Group("and", tuple(nodes))
 
     def _one(self) -> Condition:
         if not self._is_at("not", "("):
             return self._term()
+        opened = self.next.at
         self._depth += 1
         if self._depth > _MAX_DEPTH:
-            raise QueryError(f"a filter must be nested at most {_MAX_DEPTH} deep", self.next.at)
+            raise QueryError(f"a filter must be nested at most {_MAX_DEPTH} deep", opened)
         if self._take("not"):
-            node: Condition = Negation(self._one())
+            node: Condition = Group("not", (self._one(),))
         else:
-            opened = self.next.at
             self._take("(")
             node = self._any()
-            if not self._take(")"):
-                raise QueryError("this parenthesis is not closed", opened)
+            self._require(")", "this parenthesis is not closed", opened)
         self._depth -= 1
         return node
 
     def _term(self) -> Condition:
-        is_quoted = self.next.kind == "quoted"
         name = self._value("a name or a word to search for")
         if self.next.kind == "op":
-            operator = self.next.text
+            written = self.next.text
             self._place += 1
-            given: Operator = "=" if operator == "==" else operator  # type: ignore[assignment]  # of the pattern
-            return FieldTest(name, given, (self._value(f"a value after {operator}"),))
-        if self._take("is"):
+            is_negated = written.startswith("!")
+            operator = {"==": "=", "!=": "=", "!~": "~"}.get(written, written)
+            test = FieldTest(name, operator, (self._value(f"a value after {written}"),))  # type: ignore[arg-type]  # of the pattern
+        elif self._take("is"):
             is_negated = self._take("not")
-            if not self._take("missing"):
-                raise QueryError("'is' must be followed by missing, or not missing", self.next.at)
-            return Negation(IsMissing(name)) if is_negated else IsMissing(name)
-        if self._take("in"):
-            return self._among(name)
-        if self._is_at("not") and self._tokens[self._place + 1].text == "in":
-            self._place += 2
-            return Negation(self._among(name))
-        return FieldTest(name, is_quoted=is_quoted)
+            self._require("missing", "'is' must be followed by missing, or not missing")
+            test = FieldTest(name, "is missing")
+        else:
+            is_negated = self._is_at("not") and self._tokens[self._place + 1].text == "in"
+            self._place += is_negated
+            test = FieldTest(name, "=", self._list()) if self._take("in") else FieldTest(name)
+        return Group("not", (test,)) if is_negated else test
 
-    def _among(self, name: Operand) -> Condition:
-        if not self._take("("):
-            raise QueryError("'in' must be followed by values in parentheses: in (a, b)", self.next.at)
+    def _list(self) -> tuple[QueryToken, ...]:
+        self._require("(", "'in' must be followed by values in parentheses: in (a, b)")
         values = [self._value("a value")]
         while self._take(","):
             values.append(self._value("a value"))
-        if not self._take(")"):
-            raise QueryError("values of 'in' must be separated by commas and end with )", self.next.at)
-        return FieldTest(name, "=", tuple(values))
+        self._require(")", "values of 'in' must be separated by commas and end with )")
+        return tuple(values)
 
-    def _value(self, what: str) -> Operand:
+    def _value(self, what: str) -> QueryToken:
         token = self.next
         if token.kind not in {"word", "quoted"}:
             found = "the end" if token.kind == "end" else repr(token.text)
             hint = "; put it in quotes to use it as text" if token.kind == "keyword" else ""
             raise QueryError(f"{what} must be here, got {found}{hint}", token.at)
         self._place += 1
-        return Operand(token.text, token.at)
+        return token

@@ -1,4 +1,4 @@
-"""What may be wrong with a record, by name: found from sizes, boxes and what the scan measured."""
+"""What may be wrong with a record: found from sizes, boxes and what the scan measured; outliers; near-duplicates."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.ragged import Ragged
 from penstock.sample import Array
-from penstock.viewer.find.columns import Mask
-from penstock.viewer.find.fields import BoxFacts
-from penstock.viewer.find.measuring import REPAIRED, UNREADABLE
+from penstock.viewer.find.columns import FilterNumbers, Mask, has_any
+from penstock.viewer.find.scanning import REPAIRED, UNREADABLE
 
-__all__ = ["PROBLEMS", "find_outliers", "find_problems"]
+__all__ = ["PROBLEMS", "find_areas", "find_duplicates", "find_outliers", "find_problems"]
 
 PROBLEMS: Final[Mapping[str, str]] = {
     "unreadable": "the picture cannot be read or decoded; also one that is too large or not supported",
@@ -25,69 +25,68 @@ PROBLEMS: Final[Mapping[str, str]] = {
     "box-outside": "a box is outside the picture by more than a pixel",
     "box-degenerate": "a box has no area, or is not finite",
 }
-"""Names in the order of their bits, and what they mean."""
-
 _TINY: Final = 32
 _ASPECT: Final = 4
 _MARGIN: Final = 1.0
 _MAD: Final = 1.4826  # of the median absolute deviation: the standard deviation of a normal distribution
+_DISTANCE: Final = 3
+_MOST_COMPARED: Final = 1 << 27
+"""Pairs of hashes that are compared in one part: some seconds; more, of very many similar ones, are left out."""
+
+_ONES: Final = np.array([number.bit_count() for number in range(1 << 16)], np.uint8)
 
 
-def find_problems(facts: Array, sizes: NDArray[np.int64], boxes: BoxFacts, *, empty: Mask) -> NDArray[np.uint16]:
-    """The problems of each record as bits, (n,).
+def find_problems(facts: Array, boxes: Ragged, *, empty: Mask) -> FilterNumbers:
+    """The problems of each record, as numbers of :data:`PROBLEMS`.
 
-    Parameters
-    ----------
-    facts : ndarray, shape (n,), FACTS
-        Of the scan.
-    sizes : ndarray, shape (n, 2), int64
-        Width and height; 0 where they are not known.
-    boxes : BoxFacts
-        Of the records.
-    empty : ndarray, shape (n,), bool
-        Records without annotations.
+    ``facts``, (n,): of the scan; ``boxes``: (total, 4) values; ``empty``, (n,): records without annotations.
     """
-    broken, (width, height) = facts["broken"], sizes.T
-    is_known = (width > 0) & (height > 0)
-    shorter, longer = np.minimum(width, height), np.maximum(width, height)
-    x0, y0, x1, y1 = boxes.extents.T
+    broken, width, height = facts["broken"], facts["width"], facts["height"]
+    is_known, shorter = np.asarray(height > 0), np.minimum(width, height)
+    sizes = np.stack([width, height], 1)
+    of_box = np.repeat(np.arange(len(facts)), np.diff(boxes.offsets))
+    corner, far = boxes.values[:, :2], boxes.values[:, 2:]
     # Boxes may be those of the file or of the turned picture: outside is what is outside of both.
-    is_turned = facts["orientation"] >= 5
-    leaves = (x1 > width + _MARGIN) | (y1 > height + _MARGIN)
-    leaves &= ~is_turned | (x1 > height + _MARGIN) | (y1 > width + _MARGIN)
+    leaves = (far > sizes[of_box] + _MARGIN).any(1)
+    leaves &= (facts["orientation"][of_box] < 5) | (far > sizes[of_box, ::-1] + _MARGIN).any(1)
+    leaves = (is_known[of_box] & leaves) | (corner < -_MARGIN).any(1)
     found = {
-        "unreadable": (broken & UNREADABLE) != 0,
-        "repaired": (broken & REPAIRED) != 0,
+        "unreadable": broken == UNREADABLE,
+        "repaired": broken == REPAIRED,
         "exif-turned": facts["orientation"] > 1,
         "tiny": is_known & (shorter < _TINY),
-        "extreme-aspect": is_known & (longer > _ASPECT * shorter),
+        "extreme-aspect": is_known & (np.maximum(width, height) > _ASPECT * shorter),
         "empty-annotation": empty,
-        "box-outside": (is_known & leaves) | (x0 < -_MARGIN) | (y0 < -_MARGIN),
-        "box-degenerate": boxes.degenerate,
+        "box-outside": has_any(leaves, boxes.offsets),
+        "box-degenerate": has_any(find_areas(boxes).values == 0, boxes.offsets),
     }
-    bits = np.zeros(len(facts), np.uint16)
-    for place, name in enumerate(PROBLEMS):
-        bits |= found[name].astype(np.uint16) << np.uint16(place)
-    return bits
+    has = np.stack([found[name] for name in PROBLEMS])
+    offsets = np.append(0, np.cumsum(has.sum(0)))
+    return FilterNumbers(np.nonzero(has.T)[1].astype(np.uint8), offsets, tuple(PROBLEMS))
 
 
-def find_outliers(facts: Array, sizes: NDArray[np.int64]) -> NDArray[np.float32]:
+def find_areas(boxes: Ragged) -> FilterNumbers:
+    """The area of each box; 0 where its width or height is not above 0, or a number of it is not finite."""
+    sides = boxes.values[:, 2:] - boxes.values[:, :2]
+    is_right = np.isfinite(boxes.values).all(1) & (sides > 0).all(1)
+    return FilterNumbers(np.where(is_right, sides.prod(1), np.float32(0)), boxes.offsets)
+
+
+def find_outliers(facts: Array) -> NDArray[np.float32]:
     """How far each record is from the others, (n,), in standard deviations; NaN where its pixels were not measured.
 
     The largest of |x - median| / (1.4826 MAD) over the logarithms of size, aspect and sharpness, and over brightness
     and contrast. (B. Iglewicz and D. Hoaglin, How to Detect and Handle Outliers, 1993.)
     """
-    is_known = ~np.isnan(facts["brightness"]) & (sizes > 0).all(1)
+    is_known = ~np.isnan(facts["brightness"])
     found = np.full(len(facts), np.nan, np.float32)
     if not is_known.any():
         return found
-    width, height = sizes[is_known].T.astype(np.float64)
-    rows = facts[is_known]
-    measures = (
-        np.log(width * height), np.log(width / height), rows["brightness"].astype(np.float64),
-        rows["contrast"].astype(np.float64), np.log1p(np.nan_to_num(rows["sharpness"].astype(np.float64))),
-    )  # fmt: skip
-    farthest = np.zeros(len(rows))
+    names = ("width", "height", "brightness", "contrast", "sharpness")
+    width, height, brightness, contrast, sharpness = (facts[name][is_known].astype(np.float64) for name in names)
+    sharpness = np.log1p(np.nan_to_num(sharpness))
+    measures = (np.log(width * height), np.log(width / height), brightness, contrast, sharpness)
+    farthest = np.zeros(len(width))
     for measure in measures:
         deviation = np.abs(measure - np.median(measure))
         spread = _MAD * float(np.median(deviation))
@@ -95,3 +94,42 @@ def find_outliers(facts: Array, sizes: NDArray[np.int64]) -> NDArray[np.float32]
             np.maximum(farthest, deviation / spread, out=farthest)
     found[is_known] = farthest
     return found
+
+
+def find_duplicates(hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """The first of the hashes that are near to each one, (n,); -1: it is alone.
+
+    A group holds what is joined by a chain of hashes that differ by at most 3 bits. Of the 4 parts of 16 bits of two
+    such hashes, at least one is equal: for each part, those with an equal part are compared. (Multi-index hashing:
+    M. Norouzi, A. Punjani and D. Fleet, Fast search in Hamming space, 2012.)
+    """
+    unique, places = np.unique(hashes, return_inverse=True)
+    roots = np.arange(len(unique))
+    for part in range(4):
+        keys = (unique >> np.uint64(16 * part)) & np.uint64(0xFFFF)
+        order = np.argsort(keys, kind="stable")
+        ordered, keys = unique[order], keys[order]
+        active, compared = np.arange(len(unique)), 0
+        for step in range(1, len(unique)):
+            active = active[active + step < len(unique)]
+            active = active[keys[active] == keys[active + step]]
+            compared += len(active)
+            if not len(active) or compared > _MOST_COMPARED:
+                break
+            differing = (ordered[active] ^ ordered[active + step]).view(np.uint16).reshape(-1, 4)
+            near = active[_ONES[differing].sum(1) <= _DISTANCE]
+            roots = _join(roots, order[near], order[near + step])
+    roots = roots[places.reshape(-1)]
+    first = np.full(len(unique), len(hashes))
+    np.minimum.at(first, roots, np.arange(len(hashes)))
+    return np.where(np.bincount(roots, minlength=len(unique))[roots] > 1, first[roots], -1)
+
+
+def _join(roots: NDArray[np.int64], first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Roots, of which those of each pair are the same."""
+    while (differs := roots[first] != roots[second]).any():
+        one, other = roots[first[differs]], roots[second[differs]]
+        np.minimum.at(roots, np.maximum(one, other), np.minimum(one, other))
+        while (roots[roots] != roots).any():
+            roots = roots[roots]
+    return roots

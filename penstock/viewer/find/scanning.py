@@ -2,10 +2,10 @@
 
 ::
 
-    filter, order, panel ──need(HEADER | PIXELS)──> threads ──read 16 records, measure──> facts, a row for each record
-                                                       └── the level that was asked for last comes first
+    filter, order, panel ──start()──> threads ──read 16 records, measure──> facts, a row for each record
 
-Nothing is kept beside the store. A scan that was stopped goes on where it was when it is started again.
+A picture is measured for its header, and for how its pixels look, decoded at a fraction of the size, as gray. Nothing
+is kept beside the store. A scan that was stopped goes on where it was when it is started again.
 """
 
 from __future__ import annotations
@@ -13,70 +13,94 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
 
-from penstock.errors import PenstockError
-from penstock.sample import Record
+from penstock.errors import DecodeError, ImageTooLargeError, PenstockError, UnsupportedImageError
+from penstock.sample import Array, Blob, Record
 from penstock.stores.problems import DAMAGE
+from penstock.transforms.decoding.decode import MAX_PIXELS, as_bytes, decode, read_orientations, sizes
+from penstock.transforms.decoding.image_formats import sniff
+from penstock.view.canvas import as_rgb
 from penstock.viewer.browse.collection import Collection
-from penstock.viewer.find.measuring import FACTS, HEADER, PIXELS, Facts, measure, unreadable
 
-__all__ = ["Scan"]
+__all__ = ["FORMATS", "REPAIRED", "UNREADABLE", "Facts", "Scan", "measure"]
+
+UNREADABLE: Final = 1
+REPAIRED: Final = 2
+"""What may be wrong with the bytes of a picture; repaired: damaged, but decoded as far as possible."""
+
+FORMATS: Final = (
+    "", "JPEG", "PNG", "GIF", "WebP", "BMP", "TIFF", "PPM", "AVIF", "HEIC", "JPEG XL", "pixels", "unsupported",
+)  # fmt: skip
+"""Names of what is kept as a number; the empty one where it is not known."""
+
+_LONG_SIDE: Final = 256
+_LUMA: Final = np.array([0.299, 0.587, 0.114], np.float32)
+_ROWS, _COLUMNS = np.mgrid[0:8, 0:8]
+_HASH_ORDER: Final = np.argsort((_ROWS + _COLUMNS).ravel() % 4, kind="stable")
+"""The order of the bits of a hash: each 16 of them lie all over the picture, so that a border of one colour does not
+make them equal (see :func:`.problems.find_duplicates`)."""
 
 _CHUNK: Final = 16
 _MOST_THREADS: Final = 8
+_FAILURES: Final = (PenstockError, OSError, MemoryError, *DAMAGE)
 _RENEWAL_S: Final = 1.0
 """Filters that need facts of the scan are evaluated again after this time, while it goes on."""
+
+
+class Facts(NamedTuple):
+    """What is kept of a record.
+
+    Brightness and contrast are the mean and the standard deviation of gray values, 0 to 255; sharpness is the variance
+    of the Laplacian. Both are taken of the picture reduced to at most 256 pixels a side. NaN: not measured.
+    """
+
+    known: bool = True
+    format: int = 0
+    orientation: int = 1
+    broken: int = 0
+    width: int = 0
+    height: int = 0
+    nbytes: int = 0
+    brightness: float = np.nan
+    contrast: float = np.nan
+    sharpness: float = np.nan
+    hash: int = 0
+
+
+_DTYPES: Final = ("?", "u1", "u1", "u1", "i4", "i4", "u4", "f4", "f4", "f4", "u8")
+_FACTS: Final = np.dtype([*zip(Facts._fields, _DTYPES, strict=True)])
+_NOTHING: Final = Facts(broken=UNREADABLE)
+"""Those of a record that cannot be read."""
 
 
 class Scan:
     """Measures the records of a collection in the background.
 
-    Parameters
-    ----------
-    collection : Collection
-        Read in order.
-
-    Attributes
-    ----------
-    facts : ndarray, shape (n,), FACTS
-        What is known; ``level`` is 0 where nothing is. Rows are written while others read.
-    generation : int
-        Changes when there are new facts, at most once a second.
+    ``facts``, (n,), has what is known; rows are written while others read. ``generation`` changes when there are new
+    facts, at most once a second.
     """
 
     def __init__(self, collection: Collection) -> None:
         self._collection = collection
-        self.facts = np.zeros(collection.total, FACTS)
-        self.generation = 0
-        self._renewed = time.monotonic()
+        self.facts = np.full(collection.total, np.array(Facts(known=False), _FACTS))
+        self.generation, self._renewed = 0, time.monotonic()
         self._lock = threading.Lock()
-        self._wanted: list[int] = []
-        self._next = {HEADER: 0, PIXELS: 0}
+        self._next = 0
         self._threads: set[threading.Thread] = set()
         self._is_stopped = self._is_closed = False
-        schema = collection.store.schema
-        self._masks = [name for name, each in schema.fields.items() if each.kind == "mask"]
-        self._instances = "instances" if "instances" in schema and not schema["instances"].is_blob else ""
 
-    def need(self, level: int) -> None:
-        """Measure all records to a level, unless it was stopped."""
-        if not self._is_stopped:
-            self.start(level)
-
-    def start(self, level: int) -> None:
-        """Begin to measure, or go on; the level that is given last comes first. Returns at once."""
+    def start(self, *, after_stop: bool = True) -> None:
+        """Begin to measure all records, or go on; ``after_stop``: also if it was stopped. Returns at once."""
         with self._lock:
-            if self._is_closed:
+            if self._is_closed or (self._is_stopped and not after_stop):
                 return
             self._is_stopped = False
-            levels = [each for each in (HEADER, PIXELS) if self._next[each] < len(self.facts)]
-            if level in levels:
-                self._wanted = [*(each for each in self._wanted if each != level), level]
-            count = min(_MOST_THREADS, max(1, (os.cpu_count() or 1) - 1)) if self._wanted else 0
+            count = min(_MOST_THREADS, max(1, (os.cpu_count() or 1) - 1)) if self._next < len(self.facts) else 0
             for _ in range(count - len(self._threads)):
                 thread = threading.Thread(target=self._run, name="penstock-view-scan", daemon=True)
                 self._threads.add(thread)
@@ -84,84 +108,118 @@ class Scan:
 
     def stop(self) -> None:
         """Measure no further records, until :meth:`start` is called."""
-        with self._lock:
-            self._is_stopped = True
-            self._wanted = []
+        self._is_stopped = True
 
     def close(self) -> None:
         """Stop, and wait for the threads, each of which ends after the picture that it decodes."""
-        self.stop()
         with self._lock:
-            self._is_closed = True
-            threads = list(self._threads)
-        for thread in threads:
-            thread.join()
+            self._is_stopped = self._is_closed = True
+        self.wait()
 
     def wait(self) -> None:
         """Return when nothing is measured any more."""
         while threads := list(self._threads):
             threads[0].join()
 
+    @property
+    def is_running(self) -> bool:
+        """Whether records are measured now."""
+        return bool(self._threads) and not self._is_stopped
+
     def progress(self) -> dict[str, float]:
-        """``{running, stopped, total, headers, pixels, known}``; ``known``: the part of what is asked for, 0 to 1."""
-        levels = self.facts["level"]
-        headers, pixels = int(np.count_nonzero(levels)), int(np.count_nonzero(levels == PIXELS))
-        total = len(self.facts)
-        asked = [headers if level == HEADER else pixels for level in self._wanted[-1:]] or [max(headers, pixels)]
+        """``{running, stopped, total, measured, known}``; ``known``: the part that was measured, 0 to 1."""
+        total, measured = len(self.facts), int(np.count_nonzero(self.facts["known"]))
         return {
-            "running": bool(self._threads) and bool(self._wanted), "stopped": self._is_stopped, "total": total,
-            "headers": headers, "pixels": pixels, "known": asked[0] / total if total else 1.0,
+            "running": self.is_running, "stopped": self._is_stopped, "total": total, "measured": measured,
+            "known": measured / total if total else 1.0,
         }  # fmt: skip
 
     def _run(self) -> None:
-        while chunk := self._take():
-            self._measure(*chunk)
+        while indices := self._take():
+            try:
+                records = dict(zip(indices, self._collection.store.read(indices), strict=True))
+            except _FAILURES:
+                records = {}  # they are read one by one
+            for index in indices:
+                if self._is_stopped:
+                    with self._lock:  # these records are taken again
+                        self._next = min(self._next, index)
+                    break
+                self._measure(index, records.get(index))
 
-    def _take(self) -> tuple[int, list[int]] | None:
-        """The next records, and their level; None: there are none, and this thread ends."""
+    def _take(self) -> list[int]:
+        """The next records; empty: there are none, and this thread ends."""
         with self._lock:
-            if time.monotonic() - self._renewed > _RENEWAL_S:
-                self._renewed = time.monotonic()
-                self.generation += 1
-            while self._wanted:
-                level = self._wanted[-1]
-                while (begin := self._next[level]) < len(self.facts):
-                    self._next[level] = min(begin + _CHUNK, len(self.facts))
-                    levels = self.facts["level"][begin : self._next[level]]
-                    if indices := (begin + np.flatnonzero(levels < level)).tolist():
-                        return level, indices
-                self._wanted.pop()
-            self._threads.discard(threading.current_thread())
-            self.generation += 1
-            return None
+            indices: list[int] = []
+            while not indices and not self._is_stopped and self._next < len(self.facts):
+                begin, self._next = self._next, self._next + _CHUNK
+                indices = (begin + np.flatnonzero(~self.facts["known"][begin : self._next])).tolist()
+            if not indices:
+                self._threads.discard(threading.current_thread())
+            if not indices or time.monotonic() - self._renewed > _RENEWAL_S:
+                self.generation, self._renewed = self.generation + 1, time.monotonic()
+            return indices
 
-    def _measure(self, level: int, indices: Sequence[int]) -> None:
+    def _measure(self, index: int, record: Record | None) -> None:
         try:
-            records: Sequence[Record | None] = self._collection.store.read(indices)
-        except (PenstockError, OSError, *DAMAGE):
-            records = [self._read_one(index) for index in indices]
-        for index, record in zip(indices, records, strict=True):
-            if self._is_stopped:
-                self._give_back(level, indices[0])
-                return
-            self.facts[index] = unreadable(PIXELS) if record is None else self._measure_one(record, level)
+            fields = (self._collection.store.read([index])[0] if record is None else record).fields
+            self.facts[index] = measure(fields.get(self._collection.image_field))
+        except _FAILURES:  # also of values that are no picture at all
+            self.facts[index] = _NOTHING
 
-    def _read_one(self, index: int) -> Record | None:
+
+def measure(image: Blob | Array | None) -> Facts:
+    """The facts of a picture: a file, or pixels (height, width, channels); None: the record has no picture."""
+    if image is None:
+        return Facts()
+    if isinstance(image, np.ndarray) and image.ndim == 3:
+        height, width, _ = image.shape
+        facts = Facts(True, FORMATS.index("pixels"), 1, 0, width, height, min(image.nbytes, 0xFFFFFFFF))
+        step = max(1, max(width, height) // (2 * _LONG_SIDE))
+        return facts if 0 in image.shape else _add_look(facts, as_rgb(image[::step, ::step]) @ _LUMA)
+    encoded = as_bytes(image)
+    facts = Facts(nbytes=min(len(encoded), 0xFFFFFFFF))
+    try:
+        form = sniff(encoded[:32])
+        width, height = (int(side) for side in sizes([encoded])[0])
+        orientation = int(read_orientations([encoded], MAX_PIXELS)[0])
+    except DecodeError as error:
+        is_image = isinstance(error, UnsupportedImageError | ImageTooLargeError)
+        return facts._replace(broken=UNREADABLE, format=FORMATS.index("unsupported" if is_image else ""))
+    facts = facts._replace(format=FORMATS.index(form), orientation=orientation, width=width, height=height)
+    scale = next((each for each in (8, 4, 2) if max(width, height) >= each * _LONG_SIDE
+                  and min(width, height) >= each * 9), 1)  # fmt: skip
+    for broken, on_truncated in ((0, None), (REPAIRED, "repair")):
         try:
-            return self._collection.store.read([index])[0]
-        except (PenstockError, OSError, *DAMAGE):
-            return None
+            gray = decode(encoded, scale=scale, mode="L", orient=True, on_truncated=on_truncated)
+        except DecodeError:
+            continue
+        return _add_look(facts._replace(broken=broken), gray)
+    return facts._replace(broken=UNREADABLE)
 
-    def _measure_one(self, record: Record, level: int) -> Facts:
-        masks = sum(record.fields.get(name) is not None for name in self._masks)
-        found = record.fields.get(self._instances)
-        masks += len(found) if isinstance(found, list | np.ndarray) else 0
-        try:
-            return measure(record.fields.get(self._collection.image_field), level, masks)
-        except (PenstockError, MemoryError, *DAMAGE):  # of values that are no picture at all
-            return unreadable(PIXELS)
 
-    def _give_back(self, level: int, begin: int) -> None:
-        """Records that were taken and not measured are taken again after a stop."""
-        with self._lock:
-            self._next[level] = min(self._next[level], begin)
+def _add_look(facts: Facts, gray: Array) -> Facts:
+    height, width = gray.shape
+    ratio = max(1.0, max(height, width) / _LONG_SIDE)
+    small = _resize(gray, max(1, round(height / ratio)), max(1, round(width / ratio)))
+    laplacian = small[:-2, 1:-1] + small[2:, 1:-1] + small[1:-1, :-2] + small[1:-1, 2:] - 4 * small[1:-1, 1:-1]
+    return facts._replace(
+        brightness=float(small.mean()), contrast=float(small.std()),
+        sharpness=float(laplacian.var()) if laplacian.size else np.nan, hash=_hash(small),
+    )  # fmt: skip
+
+
+def _resize(gray: Array, height: int, width: int) -> NDArray[np.float32]:
+    """Means of blocks."""
+    picture = Image.fromarray(gray.astype(np.float32))
+    return np.asarray(picture.resize((width, height), Image.Resampling.BOX), np.float32)
+
+
+def _hash(gray: NDArray[np.float32]) -> int:
+    """64 bits: whether gray falls from each of 9 x 8 blocks to the one right of it (dHash, N. Krawetz 2013).
+
+    Pictures that differ by compression, size or a little colour differ by a few bits.
+    """
+    blocks = _resize(gray, 8, 9)
+    bits = (blocks[:, :-1] > blocks[:, 1:] + 0.5).ravel()[_HASH_ORDER]
+    return int.from_bytes(np.packbits(bits).tobytes(), "big")

@@ -10,7 +10,6 @@ const POLL_MS = 1200;  // or four times as long as the last answer took
 const ORDERS = [["", "as stored"], ["key", "key"], ["random", "random"]];
 
 let names = [], parts = {}, asked = null, timer = 0, latest = null, unseen = false, wait = POLL_MS;
-const wanted = [];  // counts that are made only when they are asked for
 
 function mount(root) {
   const field = makeField({ names: () => names, apply });
@@ -45,7 +44,7 @@ async function loadNames() {
     el("optgroup", { label: "Measured" }, names.filter((each) => !isField(each)).map(asOption)));
   showOrder();
   if (latest) draw();
-  if (found.scans_small) control("pixels");
+  if (found.scans_small) control("start");
 }
 
 function isField({ about }) {
@@ -101,10 +100,9 @@ async function refresh() {
       const wrong = isOfSort ? { error: `Sort by ${sort}: ${checked.error}`, at: null } : checked;
       parts.field.fail(checked.ok ? null : wrong);
     }
-    const query = new URLSearchParams(checked.ok ? { q, sort } : {});
-    for (const name of wanted) query.append("asked", name);
-    const found = await api(`find/histograms?${query}`, {}, { signal: request.signal, quiet: true });
-    latest = { ...found, level: checked.level, ok: checked.ok };
+    const query = checked.ok ? { q, sort } : {};
+    const found = await api("find/histograms", query, { signal: request.signal, quiet: true });
+    latest = { ...found, scans: checked.scans, ok: checked.ok };
   } catch (error) {
     if (error.name === "AbortError") return;
     parts.field.fail({ error: error.message, at: null });
@@ -124,17 +122,17 @@ async function refresh() {
 
 /** While the scan goes on: its progress, and new counts where there are new facts. */
 async function poll() {
-  const { headers, pixels } = latest;
+  const { measured } = latest;
   try {
     const facts = await api("find/facts", {}, { quiet: true });
-    if (facts.headers === headers && facts.pixels === pixels && facts.running) {
+    if (facts.measured === measured && facts.running) {
       timer = setTimeout(poll, wait);
       return;
     }
   } catch {
     return;
   }
-  if (latest.level > 0) document.dispatchEvent(new Event("facts"));
+  if (latest.scans) document.dispatchEvent(new Event("facts"));
   refresh();
 }
 
@@ -145,35 +143,26 @@ async function control(what) {
 }
 
 function draw() {
-  const { total, matched, ok, level, running, headers, pixels } = latest;
-  const scanned = level === 2 ? pixels : headers;
-  const partial = ok && level > 0 && scanned < total ? `, of ${count(scanned)} scanned` : "";
+  const { total, matched, ok, scans, measured } = latest;
+  const partial = ok && scans && measured < total ? `, of ${count(measured)} scanned` : "";
   const noun = total === 1 ? "record" : "records";
   parts.count.textContent = !ok ? "" : !app.state.q ? `${count(total)} ${noun}`
     : `${count(matched)} of ${count(total)} ${noun}${partial}`;
-  drawScan({ total, running, headers, pixels });
-  drawCounts(parts.counts, latest, {
-    about: parts.about ?? {}, q: app.state.q ?? "", ask,
-  });
+  drawScan(latest);
+  drawCounts(parts.counts, latest, { about: parts.about ?? {}, q: app.state.q ?? "" });
 }
 
-function ask(name) {
-  if (wanted.includes(name)) return;
-  wanted.push(name);
-  refresh();
-}
-
-function drawScan({ total, running, headers, pixels }) {
+function drawScan({ total, running, measured, known }) {
   const button = (what, text) => el("button", { type: "button", "data-do": what, onclick: () => control(what) }, text);
-  const share = total ? Math.floor((100 * Math.max(pixels, running && latest.level === 1 ? headers : 0)) / total) : 100;
+  const share = Math.floor(100 * known);
   const focused = parts.scan.contains(document.activeElement);
   if (running) {
     parts.scan.replaceChildren(
       el("progress", { max: 100, value: share, "aria-label": "Scan of all records" }),
       el("span", {}, `${share} % scanned`), button("stop", "Stop"));
-  } else if (pixels < total) {
-    const left = total - pixels, noun = left === 1 ? "record" : "records";
-    parts.scan.replaceChildren(button("pixels", `Scan ${pixels ? "the other " : ""}${count(left)} ${noun}`),
+  } else if (measured < total) {
+    const left = total - measured, noun = left === 1 ? "record" : "records";
+    parts.scan.replaceChildren(button("start", `Scan ${measured ? "the other " : ""}${count(left)} ${noun}`),
       el("span", {}, "for unreadable pictures, near-duplicates, brightness and sharpness"));
   } else {
     parts.scan.replaceChildren();

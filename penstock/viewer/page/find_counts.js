@@ -4,7 +4,7 @@ import { app, classColor, count, el, plain, set } from "./app.js";
 
 const FEW = 8;
 const OPEN = new Set(["class", "label", "boxes", "width", "format"]);
-const PLAIN = new Set(["format", "mode"]);
+const PLAIN = new Set(["format"]);
 const TITLES = { nbytes: "bytes of the picture", boxes: "boxes per picture", area: "area of boxes" };
 
 const opened = new Map(), whole = new Set();
@@ -59,29 +59,25 @@ function toggle(event, histogram, bar) {
 }
 
 /** Draw all counts into `root`; the button that has the focus keeps it. */
-export function drawCounts(root, found, { about, q, ask }) {
+export function drawCounts(root, found, { about, q }) {
   const seen = JSON.stringify([found.histograms, q, [...whole]]);
   if (seen === drawn && root.firstChild) return;
   drawn = seen;
   const focused = document.activeElement?.dataset?.query;
   const scrolled = root.closest("aside")?.scrollTop;
-  const redraw = () => { drawn = ""; drawCounts(root, found, { about, q, ask }); };
+  const redraw = () => { drawn = ""; drawCounts(root, found, { about, q }); };
   root.replaceChildren(...found.histograms.map((each) => each.kind === "flags" ? drawChips(each, { about, q })
-    : drawSection(each, each.is_deferred ? el("p", {}, "Reading…")
-      : each.kind === "class" ? drawRows(each, { q, redraw }) : drawBars(each, { q }), ask)));
+    : drawSection(each, each.kind === "class" ? drawRows(each, { q, redraw }) : drawBars(each, { q }))));
   if (scrolled) root.closest("aside").scrollTop = scrolled;
   if (focused) [...root.querySelectorAll("button")].find((each) => each.dataset.query === focused)?.focus();
 }
 
-function drawSection(histogram, content, ask) {
-  const isOpen = opened.get(histogram.name) ?? (OPEN.has(histogram.name) && !histogram.is_deferred);
+function drawSection(histogram, content) {
+  const isOpen = opened.get(histogram.name) ?? OPEN.has(histogram.name);
   const noun = histogram.counts === "objects" ? el("span", {}, "objects") : null;
   return el("details", {
     class: "find-section", open: isOpen, "data-name": histogram.name,
-    ontoggle: ({ target }) => {
-      opened.set(histogram.name, target.open);
-      if (target.open && histogram.is_deferred) ask(histogram.name);
-    },
+    ontoggle: ({ target }) => opened.set(histogram.name, target.open),
   }, el("summary", {}, TITLES[histogram.name] ?? plain(histogram.name), noun), content);
 }
 
