@@ -115,7 +115,7 @@ def test_a_fault_of_the_viewer_is_logged_and_told_in_one_sentence(
     """500 with the error's name; the traceback is in the log, and not in the answer. The next request is answered."""
     with monkeypatch.context() as patch:
         patch.setattr(app.collection, "key", lambda index: 1 // index)
-        patch.setattr(app.collection, "find_kept", lambda *_: 1 // 0)
+        patch.setattr(app.collection, "is_kept", lambda *_: 1 // 0)
         with pytest.raises(ZeroDivisionError):  # raised again for the server, which hides it
             app.ask("api/rows")
         answer = app.ask("api/thumb/0")

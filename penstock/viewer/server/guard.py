@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["MAX_BODY_NBYTES", "Guard", "make_token"]
+__all__ = ["MAX_BODY_NBYTES", "Guard"]
 
 MAX_BODY_NBYTES: Final = 64 << 20
 """Bytes that a request may send: a list of a few million records."""
@@ -38,21 +38,8 @@ _HEADERS: Final = (
 )
 
 
-def make_token() -> str:
-    """A token that cannot be guessed, for a path."""
-    return secrets.token_urlsafe(24)
-
-
 class Guard:
-    """Passes a request on, if it may be answered, with the token taken off its path; else refuses it.
-
-    Parameters
-    ----------
-    app : ASGI application
-        What answers.
-    token : str
-        The first part of the paths of this viewer.
-    """
+    """Passes a request on to ``app``, if it may be answered, with the token taken off its path; else refuses it."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app, self._token = app, token.encode()
