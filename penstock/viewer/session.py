@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from penstock.viewer.browse.collection import Collection
+from penstock.viewer.browse.layers import JsonObject
 
 __all__ = ["Layer", "LayerSource", "Session"]
 
-Layer = dict[str, Any]
-"""One kind of annotation of a picture as JSON: ``{"id", "name", "kind": "boxes" | "points" | "masks" | "tracks",
-"items": [...]}``; coordinates are pixels of the picture as it is shown (turned by its EXIF orientation)."""
+Layer = JsonObject
+"""One kind of annotation of a picture: see :mod:`penstock.viewer.browse.layers`."""
 
 
 class LayerSource(Protocol):
@@ -30,15 +30,7 @@ class LayerSource(Protocol):
 
 @dataclass
 class Session:
-    """What a viewer shows.
-
-    Parameters
-    ----------
-    collection : Collection
-        The records.
-    layer_sources : list of LayerSource
-        Beside the annotations of the store.
-    """
+    """What a viewer shows: the records, and further annotations of them beside those of the store."""
 
     collection: Collection
     layer_sources: list[LayerSource] = field(default_factory=list)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cached_property
 from typing import Final, Generic, TypeVar
 
 from penstock.datasets.store.dataset import StoreDataset
@@ -59,10 +59,15 @@ class NewestFirst(Generic[T]):
     def _run_newest(self) -> None:
         future, call = self._calls.pop()
         if future.set_running_or_notify_cancel():
-            try:
-                future.set_result(call())
-            except BaseException as error:  # noqa: BLE001  # raised where the result is awaited
-                future.set_exception(error)
+            _settle(future, call)
+
+
+def _settle(future: Future[T], call: Callable[[], T]) -> None:
+    """Give a future the result of a call, or the error, which is raised where it is awaited."""
+    try:
+        future.set_result(call())
+    except BaseException as error:  # noqa: BLE001  # as said
+        future.set_exception(error)
 
 
 class Collection:
@@ -87,17 +92,18 @@ class Collection:
         self.workers: NewestFirst[bytes] = NewestFirst(_REQUESTS_AT_ONCE if is_far else None)
         """Make pictures."""
 
-    @cached_property
+    @functools.cached_property
     def version(self) -> str:
         """A text that differs where the records of the store do."""
         return self.store.digest()
 
-    @cached_property
+    @functools.cached_property
     def _keys(self) -> Sequence[str]:
         return self.store.keys()
 
-    @cached_property
-    def _tables(self) -> SeekTables:
+    @functools.cached_property
+    def seek_tables(self) -> SeekTables:
+        """Those of the images in the file beside the store."""
         return SeekTables(self.store, self.image_field, "auto", 0)
 
     def key(self, index: int) -> str:
@@ -160,10 +166,6 @@ class Collection:
         layers = make_layers(find_annotations(fields, self._roles), fields, (width, height))
         return {"width": width, "height": height, "layers": layers}
 
-    def seek_table(self, index: int) -> bytes | None:
-        """The seek table of a record's image in the file beside the store; None if there is none."""
-        return next(iter(self._tables.get([index]).entries))
-
     def column(self, field: str, wait_s: float = _COLUMN_WAIT_S) -> Array | None:
         """A small field of all records, read by a thread at the first call; None while it is not there, or cannot be.
 
@@ -172,7 +174,8 @@ class Collection:
         with self._lock:
             if field not in self._columns:
                 self._columns[field] = Future()
-                threading.Thread(target=self._read_column, args=(field, self._columns[field]), daemon=True).start()
+                call = functools.partial(self.store.column, field)
+                threading.Thread(target=_settle, args=(self._columns[field], call), daemon=True).start()
         try:
             return self._columns[field].result(wait_s)
         except (TimeoutError, PenstockError, OSError, ValueError):
@@ -187,9 +190,3 @@ class Collection:
         self.workers.close()
         if self._owns_store:
             self.store.close()
-
-    def _read_column(self, field: str, future: Future[Array]) -> None:
-        try:
-            future.set_result(self.store.column(field))
-        except BaseException as error:  # noqa: BLE001  # raised where the column is asked for
-            future.set_exception(error)

@@ -53,7 +53,8 @@ def describe_record(collection: Collection, index: int) -> JsonObject:
         image = record.fields[collection.image_field]
         picture = _describe_picture(image)
         if "jpeg" in picture:
-            picture["jpeg"]["seek_table"] = describe_seek_table(image, collection.seek_table(index))
+            (table,) = collection.seek_tables.get([index]).entries
+            picture["jpeg"]["seek_table"] = describe_seek_table(image, table)
     return {
         "index": index,
         "key": shorten_text(record.key)["text"],
