@@ -87,7 +87,10 @@ def make_picture(image: Blob, form: PictureForm) -> bytes:
     ArgumentError if the region has no pixel of it, or there is no such channel; DecodeError if it cannot be decoded.
     """
     size = find_size(image)
-    region = x0, y0, x1, y1 = _cut(form.region, size)
+    x0, y0, x1, y1 = form.region or (0, 0, *size)
+    region = x0, y0, x1, y1 = max(x0, 0), max(y0, 0), min(x1, size[0]), min(y1, size[1])
+    if x0 >= x1 or y0 >= y1:
+        raise ArgumentError(f"region must lie in a picture of {size[0]} x {size[1]}, got {form.region}")
     ratio = min(1.0, form.side / max(x1 - x0, y1 - y0))
     target = max(1, round((x1 - x0) * ratio)), max(1, round((y1 - y0) * ratio))
     mode = _find_mode(image)
@@ -111,15 +114,6 @@ def check_picture(image: Blob) -> tuple[str, tuple[float, float] | None]:
     except DecodeError as error:
         return str(error), None
     return "", _find_range(values, PictureForm()) if values.dtype.itemsize > 1 else None
-
-
-def _cut(region: Region | None, size: tuple[int, int]) -> Region:
-    if region is None:
-        return 0, 0, *size
-    x0, y0, x1, y1 = max(region[0], 0), max(region[1], 0), min(region[2], size[0]), min(region[3], size[1])
-    if x0 >= x1 or y0 >= y1:
-        raise ArgumentError(f"region must lie in a picture of {size[0]} x {size[1]}, got {region}")
-    return x0, y0, x1, y1
 
 
 def _one_at_a_time(width: int, height: int) -> AbstractContextManager[object]:

@@ -162,14 +162,10 @@ def _read_form(request: Request, side: int, most: int) -> PictureForm:
     low, high = (
         read_float(request, name, 0, -_VALUE_LIMIT, _VALUE_LIMIT) if name in query else None for name in ("low", "high")
     )
-    return PictureForm(
-        side=read_int(request, "side", side, 16, most),
-        region=(corners[0], corners[1], corners[2], corners[3]) if corners else None,
-        low=low,
-        high=high,
-        channel=read_int(request, "channel", 0, 0, 1 << 16) if "channel" in query else None,
-        is_exact=query.get("exact") == "1",
-    )
+    length = read_int(request, "side", side, 16, most)
+    region = (corners[0], corners[1], corners[2], corners[3]) if corners else None
+    channel = read_int(request, "channel", 0, 0, 1 << 16) if "channel" in query else None
+    return PictureForm(length, region, low, high, channel, query.get("exact") == "1")
 
 
 ROUTES = [

@@ -46,11 +46,10 @@ def view(
     Parameters
     ----------
     store : str, path, sequence of paths, Store, loader, or dataset
-        What :func:`penstock.open` opens: a pack, a folder of images, a container of another program, a URL. A path is
-        opened, and closed with the viewer. Nothing is written to it, or beside it. Of a loader (penstock's or torch's)
-        or a map-style dataset, the page "Model" shows what the model gets: each op, several draws, and batches. The
-        loader is not iterated, and does not change; one that was made with ``view=True`` is also shown at work. None:
-        what the loaders of ``attach`` read.
+        What :func:`penstock.open` opens; a path is closed with the viewer, and nothing is written to it, or beside it.
+        Of a loader (penstock's or torch's) or a map-style dataset, the page "Model" shows what the model gets: each op,
+        several draws, and batches. The loader is not iterated, and does not change; one that was made with
+        ``view=True`` is also shown at work. None: what the loaders of ``attach`` read.
     annotations : str, path or mapping, optional
         Annotations of the images that are no fields of the store, as for :func:`penstock.annotations.read`: boxes,
         points and masks of VOC, COCO or YOLO files beside a folder. What is wrong in them is left out.
@@ -77,9 +76,8 @@ def view(
     OptionalPackageError
         If Starlette or uvicorn is absent: ``pip install penstock-data[view]``.
     ArgumentError
-        If it is no store, such as a stream of shards or of samples, the port cannot be listened on, or the file of
-        predictions is wrong, or has none for these records; if neither a store nor a loader is given, or ``attach``
-        names none.
+        If it is no store, such as a stream of shards; the port cannot be listened on; the predictions are wrong, or of
+        other records; neither a store nor a loader is given, or ``attach`` names none.
     StoreError
         If the store cannot be opened.
     AnnotationError
