@@ -30,7 +30,15 @@ class LayerSource(Protocol):
 
 @dataclass
 class Session:
-    """What a viewer shows: the records, and further annotations of them beside those of the store."""
+    """What a viewer shows.
+
+    Parameters
+    ----------
+    collection : Collection
+        The records.
+    layer_sources : list of LayerSource
+        Beside the annotations of the store.
+    """
 
     collection: Collection
     layer_sources: list[LayerSource] = field(default_factory=list)
