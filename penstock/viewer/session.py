@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from penstock.viewer.browse.collection import Collection
+from penstock.viewer.browse.layers import JsonObject
 
 __all__ = ["Layer", "LayerSource", "Session"]
 
-Layer = dict[str, Any]
-"""One kind of annotation of a picture as JSON: ``{"id", "name", "kind": "boxes" | "points" | "masks" | "tracks",
-"items": [...]}``; coordinates are pixels of the picture as it is shown (turned by its EXIF orientation)."""
+Layer = JsonObject
+"""One kind of annotation of a picture: see :mod:`penstock.viewer.browse.layers`."""
 
 
 class LayerSource(Protocol):

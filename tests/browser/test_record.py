@@ -129,7 +129,7 @@ def test_keys_and_buttons_go_to_neighbours(page: Page, viewer_url: ViewerUrl, la
     expect(page.get_by_role("button", name="The record after")).to_be_disabled()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Space")
-    expect(page.get_by_role("button", name="Picked")).to_have_attribute("aria-pressed", "true")
+    expect(page.locator("dialog.record").get_by_role("button", name="Picked")).to_have_attribute("aria-pressed", "true")
     page.keyboard.press("Escape")
 
     expect(page.locator("#cell-2[aria-selected=true].active")).to_be_visible()

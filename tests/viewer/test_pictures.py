@@ -11,7 +11,7 @@ from PIL import Image
 
 import penstock as ps
 from penstock.errors import ArgumentError, DecodeError
-from penstock.viewer.browse.pictures import PictureForm, ShownPicture, find_range, find_size, make_picture
+from penstock.viewer.browse.pictures import PictureForm, check_picture, find_size, make_picture
 
 EXACT = PictureForm(side=8192, is_exact=True)
 
@@ -29,9 +29,9 @@ def smooth(height: int, width: int) -> np.ndarray[Any, Any]:
     return np.stack([x * 255 // width, y * 255 // height, (x + y) % 256], axis=2).astype(np.uint8)
 
 
-def read(shown: ShownPicture) -> np.ndarray[Any, Any]:
+def read(shown: bytes) -> np.ndarray[Any, Any]:
     """The pixels of what a browser gets."""
-    return np.asarray(Image.open(io.BytesIO(shown.content)))
+    return np.asarray(Image.open(io.BytesIO(shown)))
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -97,9 +97,9 @@ def test_a_deep_picture_is_shown_from_its_smallest_to_its_largest_value() -> Non
         assert (shown[-1, -1] == 255).all()
         assert (narrow[ramp <= 1500] == 0).all()
         assert (narrow[ramp >= 2000] == 255).all()
-        assert find_range(image) == (1000, 3000)
-    assert find_range(encode(ramp.astype(np.uint8), "PNG")) is None
-    assert find_range(np.linspace(0.2, 0.7, 12, dtype=np.float32).reshape(2, 2, 3)) == (0, 1)
+        assert check_picture(image) == ("", (1000, 3000))
+    assert check_picture(encode(ramp.astype(np.uint8), "PNG")) == ("", None)
+    assert check_picture(np.linspace(0.2, 0.7, 12, dtype=np.float32).reshape(2, 2, 3)) == ("", (0, 1))
 
 
 def test_a_window_of_a_deep_picture_does_not_depend_on_the_region() -> None:
@@ -149,12 +149,15 @@ def test_every_format_becomes_a_thumbnail(form: str) -> None:
 
 
 def test_a_truncated_jpeg_is_shown_as_far_as_it_goes() -> None:
-    """With a note; what is no picture raises."""
+    """Its problem is said; what is no picture raises."""
     jpeg = encode(smooth(64, 64), "JPEG")
+    cut = jpeg[: len(jpeg) * 2 // 3]
 
-    shown = make_picture(jpeg[: len(jpeg) * 2 // 3], PictureForm(64))
+    shown = make_picture(cut, PictureForm(64))
 
-    assert "ends" in shown.note or "truncated" in shown.note
+    problem, _ = check_picture(cut)
+    assert "ends" in problem or "truncated" in problem
+    assert check_picture(jpeg) == ("", None)
     assert read(shown).shape == (64, 64, 3)
     for broken in (b"", b"no picture", jpeg[:20]):
         with pytest.raises(DecodeError):

@@ -100,11 +100,12 @@ def test_only_files_of_the_page_are_sent(app: App) -> None:
 
 
 def test_other_methods_and_bodies_without_a_length_are_refused(app: App) -> None:
-    """405 and 413; a path or a query that is too long, 414."""
+    """405 and 413; a number that is none, 400; a path or a query that is too long, 414."""
     assert app.ask("api/rows", method="POST").status == 405
     assert app.ask("api/rows", method="HEAD").status == 200
     assert app.ask("api/rows", headers={"transfer-encoding": "chunked"}).status == 413
     assert app.ask("api/rows", headers={"content-length": str(1 << 40)}).status == 413
+    assert app.ask("api/rows", "start=--1").status == 400
     assert app.ask("api/rows", "q=" + "a" * 20_000).status == 414
     assert app.ask("a" * 5000).status == 414
 
@@ -115,7 +116,7 @@ def test_a_fault_of_the_viewer_is_logged_and_told_in_one_sentence(
     """500 with the error's name; the traceback is in the log, and not in the answer. The next request is answered."""
     with monkeypatch.context() as patch:
         patch.setattr(app.collection, "key", lambda index: 1 // index)
-        patch.setattr(app.collection, "find_kept", lambda *_: 1 // 0)
+        patch.setattr(app.collection, "is_kept", lambda *_: 1 // 0)
         with pytest.raises(ZeroDivisionError):  # raised again for the server, which hides it
             app.ask("api/rows")
         answer = app.ask("api/thumb/0")

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.stores.common.kept_objects import KeptObjects
+from penstock.viewer.browse.collection import NewestFirst
 from penstock.viewer.browse.pictures import PictureForm
-from penstock.viewer.browse.thumbnails import KeptResults, NewestFirst
 from tests.pack.images import make_photos
 from tests.viewer.asking import App
 
@@ -48,20 +49,17 @@ def test_closing_cancels_what_waits_and_ends_the_threads() -> None:
     assert not any(thread.name.startswith("penstock-view-") for thread in threading.enumerate())
 
 
-def test_what_was_asked_for_last_is_kept() -> None:
-    """Up to the limit; large results are not kept at all."""
-    kept = KeptResults(max_nbytes=8000)
+def test_what_was_used_last_is_kept() -> None:
+    """Up to the limit; an object that is made again replaces the other."""
+    kept = KeptObjects(8000)
     for number in range(8):
-        kept.keep(number, bytes(800))
-    kept.get(0)
+        kept.get(number, lambda number=number: (f"{number}", 1000))  # type: ignore[misc]  # the default binds it
+    kept.find(0)
 
-    kept.keep("new", bytes(900))
-    kept.keep("large", bytes(2000))
-
-    assert kept.get(0) is not None
-    assert kept.get(1) is None
-    assert kept.get("large") is None
-    assert kept.nbytes <= 8000
+    assert kept.get("new", lambda: ("new", 1900)) == "new"
+    assert [number for number in range(8) if kept.find(number) is not None] == [0, 3, 4, 5, 6, 7]
+    assert kept.get("large", lambda: ("large", 9000)) == "large"
+    assert [kept.find(name) for name in ("large", "new", 0)] == ["large", None, None]
 
 
 def test_a_thumbnail_is_asked_for_again_by_its_version(tmp_path: Path) -> None:
@@ -97,11 +95,11 @@ def test_a_request_whose_client_has_gone_is_dropped(tmp_path: Path) -> None:
         release.set()
         blocked.result(_PATIENCE_S)
         app.collection.workers.submit(lambda: b"").result(_PATIENCE_S)
-        kept = app.collection.find_kept(0, PictureForm(256))
+        kept = app.collection.is_kept(0, PictureForm(256))
         app.close()
 
     assert answer.status == 499
-    assert kept is None
+    assert not kept
 
 
 def test_rows_do_not_wait_for_a_column_that_takes_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,18 +14,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import mmap
-import threading
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.stores.arrow.columns import BinaryColumn
 from penstock.stores.arrow.fields import ColumnField
 from penstock.stores.arrow.parquet_files import ParquetIndex, open_parquet
 from penstock.stores.arrow.parquet_pages import ChunkPages, Decompress, UnsupportedPageError
 from penstock.stores.arrow.table import ColumnarReader, GetBytes, GetValue, ImageFiles
+from penstock.stores.common.kept_objects import KeptObjects
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.mirrors import MirrorBytes, MirrorFile, find_mirror
 
@@ -60,7 +59,7 @@ class ParquetChunks:
 
     def __init__(self, paths: Sequence[Path], index: ParquetIndex, *, memory_nbytes: int, check: bool) -> None:
         self.index, self._check = index, check
-        self.cache = _UnpackedCache(memory_nbytes)
+        self.cache = KeptObjects(memory_nbytes)
         self._mapped = MappedFiles(paths)
         self.paths = tuple(paths)
         self._metadata: dict[int, pq.FileMetaData] = {}
@@ -253,39 +252,6 @@ class _PagedColumn:
 
     def _open_group(self, decoded: Sequence[pa.Array]) -> Callable[[int], memoryview | None]:
         return BinaryColumn(decoded, self._path).get
-
-
-class _UnpackedCache:
-    """Objects by key, up to a number of bytes: those that were used last. The last one is kept, however large it is."""
-
-    def __init__(self, nbytes: int) -> None:
-        self._limit = nbytes
-        self._nbytes = 0
-        self._entries: OrderedDict[object, tuple[object, int]] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: object, make: Callable[[], tuple[T_value, int]]) -> T_value:
-        """The object under a key; ``make`` gives it, and its bytes, where it is not kept."""
-        with self._lock:
-            entry = self._entries.get(key)
-            if entry is not None:
-                self._entries.move_to_end(key)
-                return cast("T_value", entry[0])
-        value, nbytes = make()
-        with self._lock:
-            _, before = self._entries.pop(key, (None, 0))
-            self._entries[key] = value, nbytes
-            self._nbytes += nbytes - before
-            while self._nbytes > self._limit and len(self._entries) > 1:
-                _, (_, dropped) = self._entries.popitem(last=False)
-                self._nbytes -= dropped
-        return value
-
-    def clear(self) -> None:
-        """Forget all objects."""
-        with self._lock:
-            self._entries.clear()
-            self._nbytes = 0
 
 
 def _make_decompress(codec: int) -> Decompress | None:

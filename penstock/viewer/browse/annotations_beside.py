@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
-
-import numpy as np
 
 from penstock.annotations import Annotations, SourceLike, read
 from penstock.errors import ArgumentError
-from penstock.sample import Field, Schema, Value
+from penstock.pack.sources.annotation_fields import AnnotationFields
+from penstock.sample import Schema, Value
 from penstock.stores.base import Store
 
 __all__ = ["AnnotationsBeside", "read_beside"]
 
-_KNOWN: Final[Mapping[str, str]] = {"boxes": "boxes", "mask": "mask", "labels": "int64[*]"}
-
 
 class AnnotationsBeside:
-    """Annotations by the keys of a store.
-
-    Parameters
-    ----------
-    found : Annotations
-        As they were read; at least one.
-    folder : Path or None
-        The folder of the store's pictures, if it is one: then annotations are found by the path of the picture.
-        Otherwise by its name without the suffix.
-    """
+    """Annotations by the keys of a store: by the path of a picture in ``folder``; without one by its name."""
 
     def __init__(self, found: Annotations, folder: Path | None) -> None:
-        self.problems = found.problems
         self._root, self._folder = found.root, folder
-        fields = {name: _find_field(name, value, found) for name, value in found.records[0].items()}
-        self.schema = Schema({name: field for name, field in fields.items() if field is not None})
+        fields = AnnotationFields.of(found).schema.fields
+        self.schema = Schema({name: field for name, field in fields.items() if name != "image"})
         """Of the fields that every record gets."""
         names = (os.path.normpath(found.root / record["image"]) for record in found.records)
         self._records = {self._shorten(name): record for name, record in zip(names, found.records, strict=True)}
-
-    def __len__(self) -> int:
-        return len(self._records)
 
     def __contains__(self, key: str) -> bool:
         return self._shorten(key) in self._records
@@ -50,8 +32,7 @@ class AnnotationsBeside:
         """The annotations of the record with a key; without values where there are none."""
         record = self._records.get(self._shorten(key), {})
         values = {name: record.get(name) for name in self.schema.fields}
-        mask = values.get("mask")
-        if isinstance(mask, str):
+        if isinstance(mask := values.get("mask"), str):
             path = self._root / mask
             values["mask"] = path.read_bytes() if path.is_file() else None
         return values
@@ -77,14 +58,3 @@ def read_beside(store: Store, source: SourceLike, format: str = "auto") -> Annot
         first = f"; the first problem: {annotations.problems[0]}" if annotations.problems else ""
         raise ArgumentError(f"no annotation in {str(source)!r:.500} is of a picture of {store.url}{first}")
     return found
-
-
-def _find_field(name: str, value: Value, found: Annotations) -> Field | None:
-    """What kind of field the annotations give; None for the path and the size of the picture."""
-    if name in {"image", "width", "height"}:
-        return None
-    if name in _KNOWN:
-        return Field(_KNOWN[name], found.classes if name == "labels" else ())
-    if isinstance(value, np.ndarray) and value.ndim and value.dtype.kind in "biuf":
-        return Field(f"{value.dtype.name}[{','.join(['*'] * value.ndim)}]")
-    return Field("json")

@@ -2,89 +2,112 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import threading
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, Generic, TypeVar
 
 from penstock.datasets.store.dataset import StoreDataset
 from penstock.datasets.store.seek_tables import SeekTables
 from penstock.errors import ArgumentError, DecodeError, PenstockError
 from penstock.sample import Array, Blob, Record, Schema, Value
 from penstock.stores.base import Store
+from penstock.stores.common.kept_objects import KeptObjects
 from penstock.view.annotated import Annotated, find_annotations, make_roles
 from penstock.viewer.browse.annotations_beside import AnnotationsBeside
 from penstock.viewer.browse.layers import JsonObject, make_layers
-from penstock.viewer.browse.pictures import PictureForm, ShownPicture, find_size, make_picture
-from penstock.viewer.browse.thumbnails import KeptResults, NewestFirst
+from penstock.viewer.browse.pictures import PictureForm, find_size, make_picture
 
-__all__ = ["Collection", "ShownLayers"]
+__all__ = ["Collection", "NewestFirst"]
 
-_NO_IMAGE: Final = ""
+T = TypeVar("T")
 _REQUESTS_AT_ONCE: Final = 8
-"""Threads that make thumbnails where records come from a server, for which they wait."""
+"""Threads that make pictures where records come from a server, for which they wait."""
 _COLUMN_WAIT_S: Final = 0.3
 """How long rows wait for a column that is read for the first time."""
+_KEPT_NBYTES: Final = 64 << 20
+_KEPT_SIDE: Final = 1024
+"""Larger pictures are not kept: the browser does."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShownLayers:
-    """What is drawn over a picture.
+class NewestFirst(Generic[T]):
+    """Threads that run calls, the newest first; a call that is cancelled before it begins never runs.
 
-    Parameters
-    ----------
-    width, height : int
-        Of the picture as it is shown.
-    layers : list of dict
-        See :mod:`.layers`.
+    By default there are as many as the process has processors, at most 8. They are started by the first calls.
     """
 
-    width: int
-    height: int
-    layers: list[JsonObject]
+    def __init__(self, threads: int | None = None) -> None:
+        count = threads or min(8, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 4)
+        self._pool = ThreadPoolExecutor(count, "penstock-view-thumbnails")
+        self._calls: list[tuple[Future[T], Callable[[], T]]] = []
+
+    def submit(self, call: Callable[[], T]) -> Future[T]:
+        """Have a thread run ``call``; RuntimeError after :meth:`close`."""
+        future: Future[T] = Future()
+        self._calls.append((future, call))
+        self._pool.submit(self._run_newest)
+        return future
+
+    def close(self) -> None:
+        """Cancel what has not begun, and wait for what has."""
+        self._pool.shutdown(cancel_futures=True)
+        for future, _ in self._calls:
+            future.cancel()
+
+    def _run_newest(self) -> None:
+        future, call = self._calls.pop()
+        if future.set_running_or_notify_cancel():
+            _settle(future, call)
+
+
+def _settle(future: Future[T], call: Callable[[], T]) -> None:
+    """Give a future the result of a call, or the error, which is raised where it is awaited."""
+    try:
+        future.set_result(call())
+    except BaseException as error:  # noqa: BLE001  # as said
+        future.set_exception(error)
 
 
 class Collection:
-    """A store as the viewer asks it; every method may be called by several threads.
-
-    Parameters
-    ----------
-    store : Store
-        Read, never written.
-    owns_store : bool
-        Whether :meth:`close` closes it.
-    annotations : AnnotationsBeside, optional
-        Annotations of its pictures that are no fields of it.
-    """
+    """A store as the viewer asks it, with annotations beside it; every method may be called by several threads."""
 
     def __init__(self, store: Store, *, owns_store: bool = False, annotations: AnnotationsBeside | None = None) -> None:
         self.store, self._owns_store, self._beside = store, owns_store, annotations
         self.total = len(store)
         self.name = store.url.rstrip("/").rpartition("/")[2] or store.url
-        self.schema: Schema = store.schema
+        beside = {} if annotations is None else annotations.schema.fields
+        self.schema = Schema({**beside, **store.schema.fields})
         """Fields of the store, and those of the annotations beside it."""
-        if annotations is not None:
-            self.schema = Schema({**annotations.schema.fields, **store.schema.fields})
-        self.image_field = next((name for name, each in self.schema.fields.items() if each.is_image), _NO_IMAGE)
-        fields = {name: name for name in store.schema.fields}
-        kinds = StoreDataset(store, fields=fields).kinds if fields else {}
-        more = {name: name for name in self.schema.fields if name not in fields}
-        self._roles = make_roles(self.schema, {**fields, **more}, {**kinds, **dict.fromkeys(more)})
+        self.image_field = next((name for name, each in self.schema.fields.items() if each.is_image), "")
+        own = {name: name for name in store.schema.fields}
+        kinds = StoreDataset(store, fields=own).kinds if own else {}
+        names = {name: name for name in self.schema.fields}
+        self._roles = make_roles(self.schema, names, {**dict.fromkeys(names), **kinds})
         self._columns: dict[str, Future[Array]] = {}
-        self._version = ""
-        self._tables: SeekTables | None = None
-        self._keys: Sequence[str] | None = None
         self._lock = threading.Lock()
-        self._kept = KeptResults()
+        self._kept = KeptObjects(_KEPT_NBYTES)
         is_far = store.is_remote or store.location.remote is not None
         self.workers: NewestFirst[bytes] = NewestFirst(_REQUESTS_AT_ONCE if is_far else None)
-        """Make thumbnails."""
+        """Make pictures."""
+
+    @functools.cached_property
+    def version(self) -> str:
+        """A text that differs where the records of the store do."""
+        return self.store.digest()
+
+    @functools.cached_property
+    def _keys(self) -> Sequence[str]:
+        return self.store.keys()
+
+    @functools.cached_property
+    def seek_tables(self) -> SeekTables:
+        """Those of the images in the file beside the store."""
+        return SeekTables(self.store, self.image_field, "auto", 0)
 
     def key(self, index: int) -> str:
         """The key of a record; the record itself is not read where the store can avoid it."""
-        if self._keys is None:
-            self._keys = self.store.keys()
         try:
             return self._keys[index]
         except (PenstockError, OSError):  # damaged; a picture of it says what is wrong
@@ -104,110 +127,66 @@ class Collection:
 
     def annotated(self, index: int) -> Annotated:
         """The image and the annotations of a record."""
-        return self._annotate(dict(self.record(index).fields))
+        return find_annotations(dict(self.record(index).fields), self._roles)
 
     def image(self, index: int) -> Blob:
-        """The image of a record: encoded, or its pixels; other fields are not read where the store can avoid it.
-
-        Raises
-        ------
-        ArgumentError
-            If records have no image.
-        DecodeError
-            If this one has none.
-        """
+        """The image of a record: encoded, or its pixels; other fields are not read where the store can avoid it."""
         if not self.image_field:
             raise ArgumentError("the records of this store have no image; their fields are shown as text")
         is_stored = self.schema[self.image_field].pixels is not None
         read = self.store.pixels if is_stored else self.store.blobs
         image = read(self.image_field, [index])[0]
-        if image is None or (not is_stored and len(image) == 0):
+        if image is None or len(image) == 0:
             raise DecodeError(f"record {index} has no image")
         return image
 
-    def picture(self, index: int, form: PictureForm) -> ShownPicture:
-        """The picture of a record, or a part of it, encoded for a browser."""
-        return make_picture(self.image(index), form)
+    def is_kept(self, index: int, form: PictureForm) -> bool:
+        """Whether :meth:`picture` gives what was made before."""
+        return self._kept.find((index, form)) is not None
 
-    def find_kept(self, index: int, form: PictureForm) -> bytes | None:
-        """A thumbnail that was made before."""
-        return self._kept.get((index, form))
+    def picture(self, index: int, form: PictureForm) -> bytes:
+        """The picture of a record, or a part of it, encoded for a browser; small ones are kept in memory."""
 
-    def thumbnail(self, index: int, side: int = 256, *, form: PictureForm | None = None) -> bytes:
-        """The picture of a record as WebP whose longer side has at most ``side`` pixels; kept in memory.
+        def make() -> tuple[bytes, int]:
+            content = make_picture(self.image(index), form)
+            return content, len(content)
 
-        Raises
-        ------
-        ArgumentError, DecodeError, StoreError
-            If there is no image, or it cannot be read or decoded.
-        """
-        form = PictureForm(side) if form is None else form
-        content = self._kept.get((index, form))
-        if content is None:
-            content = self.picture(index, form).content
-            self._kept.keep((index, form), content)
-        return content
+        is_kept = form.region is None and form.side <= _KEPT_SIDE
+        return self._kept.get((index, form), make) if is_kept else make()[0]
 
-    def layers(self, index: int) -> ShownLayers:
-        """The annotations of a record as they are drawn."""
-        record = self.record(index)
-        fields = dict(record.fields)
+    def thumbnail(self, index: int, side: int = 256) -> bytes:
+        """The picture of a record as WebP whose longer side has at most ``side`` pixels."""
+        return self.picture(index, PictureForm(side))
+
+    def layers(self, index: int) -> JsonObject:
+        """The annotations of a record as they are drawn: ``{width, height, layers}``, of the picture as it is shown."""
+        fields = dict(self.record(index).fields)
         image = fields.get(self.image_field)
         width, height = (0, 0) if image is None or len(image) == 0 else find_size(image)
-        return ShownLayers(width, height, make_layers(self._annotate(fields), fields, (width, height)))
-
-    def seek_table(self, index: int) -> bytes | None:
-        """The seek table of a record's image in the file beside the store; None if there is none."""
-        with self._lock:
-            if self._tables is None:
-                self._tables = SeekTables(self.store, self.image_field, "auto", 0)
-        return next(iter(self._tables.get([index]).entries))
+        layers = make_layers(find_annotations(fields, self._roles), fields, (width, height))
+        return {"width": width, "height": height, "layers": layers}
 
     def column(self, field: str, wait_s: float = _COLUMN_WAIT_S) -> Array | None:
         """A small field of all records, read by a thread at the first call; None while it is not there, or cannot be.
 
-        Parameters
-        ----------
-        field : str
-            A field of the store of one number for each record.
-        wait_s : float
-            How long it is waited for.
+        It is waited for at most ``wait_s`` seconds.
         """
         with self._lock:
-            future = self._columns.get(field)
-            if future is None:
-                future = self._columns[field] = Future()
-                threading.Thread(target=self._read_column, args=(field, future), daemon=True).start()
+            if field not in self._columns:
+                self._columns[field] = Future()
+                call = functools.partial(self.store.column, field)
+                threading.Thread(target=_settle, args=(self._columns[field], call), daemon=True).start()
         try:
-            return future.result(wait_s)
-        except TimeoutError:
-            return None
-        except (PenstockError, OSError, ValueError):
+            return self._columns[field].result(wait_s)
+        except (TimeoutError, PenstockError, OSError, ValueError):
             return None
 
     def is_reading(self, field: str) -> bool:
         """Whether a thread is reading this column."""
-        future = self._columns.get(field)
-        return future is not None and not future.done()
-
-    @property
-    def version(self) -> str:
-        """A text that differs where the records of the store do."""
-        if not self._version:
-            self._version = self.store.digest()
-        return self._version
+        return field in self._columns and not self._columns[field].done()
 
     def close(self) -> None:
         """End the threads, and close the store, if it was opened for this."""
         self.workers.close()
         if self._owns_store:
             self.store.close()
-
-    def _annotate(self, fields: dict[str, Value]) -> Annotated:
-        return find_annotations(fields, self._roles)
-
-    def _read_column(self, field: str, future: Future[Array]) -> None:
-        try:
-            future.set_result(self.store.column(field))
-        except BaseException as error:  # noqa: BLE001  # raised where the column is asked for
-            future.set_exception(error)

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from penstock.errors import DecodeError
 from penstock.sample import Blob, Field, Value
+from penstock.stores.base import Store
 from penstock.transforms.decoding.decode import MAX_PIXELS
 from penstock.transforms.decoding.image_formats import quiet, sniff
 from penstock.transforms.decoding.jpeg_structure import describe_jpeg, describe_seek_table
 from penstock.viewer.browse.collection import Collection
 from penstock.viewer.browse.layers import JsonObject
-from penstock.viewer.browse.pictures import find_problem, find_range, find_size
-from penstock.viewer.browse.places import find_place
+from penstock.viewer.browse.pictures import check_picture, find_size
 from penstock.wording import to_plain
 
 __all__ = ["MAX_SHOWN", "describe_record", "shorten_text"]
@@ -29,44 +31,37 @@ __all__ = ["MAX_SHOWN", "describe_record", "shorten_text"]
 MAX_SHOWN: Final = 4000
 """Characters of a value that are sent."""
 _MAX_NUMBERS: Final = 400
-_EXIF_NBYTES: Final = 1 << 16
+_MAX_TAGS: Final = 200
+_MAPS: Final = Path("/proc/self/maps")
+_MAPPED: Final = re.compile(r"([0-9a-f]+)-([0-9a-f]+) \S+ ([0-9a-f]+) \S+ \d+ +(/.*)")
 
 
 def describe_record(collection: Collection, index: int) -> JsonObject:
     """A record as JSON.
 
-    Returns
-    -------
-    dict
-        ``index``, ``key``, ``fields`` (list of ``name``, ``kind``, ``text``, ``length``, ``is_cut``, and ``class`` of a
-        label), ``picture`` (size, format, bytes, ``exif``, ``jpeg``, ``range``, ``problem``), ``places`` (by field).
-
-    Raises
-    ------
-    StoreError
-        If the record cannot be read.
+    It has ``index``, ``key``, ``fields`` (list of ``name``, ``kind``, ``text``, ``length``, ``is_cut``, and ``class``
+    of a label), ``picture`` (size, format, bytes, ``exif``, ``jpeg``, ``range``, ``problem``), ``places`` (by field).
     """
-    record = collection.record(index)
+    record, store = collection.record(index), collection.store
     schema = collection.schema.fields
-    places = {}
-    for name, field in schema.items():
-        if field.is_blob and name in collection.store.schema and record.fields.get(name) is not None:
-            place = find_place(collection.store, record.key, record.fields[name])
-            if place is not None:
-                places[name] = to_plain(place)
+    blobs = (
+        name for name, field in store.schema.fields.items() if field.is_blob and record.fields.get(name) is not None
+    )
+    places = {name: _find_place(store, record.key, record.fields[name]) for name in blobs}
     picture = None
     if collection.image_field:
         image = record.fields[collection.image_field]
         picture = _describe_picture(image)
         if "jpeg" in picture:
-            picture["jpeg"]["seek_table"] = describe_seek_table(image, collection.seek_table(index))
+            (table,) = collection.seek_tables.get([index]).entries
+            picture["jpeg"]["seek_table"] = describe_seek_table(image, table)
     return {
         "index": index,
         "key": shorten_text(record.key)["text"],
         "fields": [_describe_field(name, field, record.fields.get(name)) for name, field in schema.items()],
         "picture": picture,
-        "places": places,
-        "store": collection.store.url,
+        "places": {name: place for name, place in places.items() if place is not None},
+        "store": store.url,
     }
 
 
@@ -89,19 +84,16 @@ def _show(value: Value) -> JsonObject:
     """A value as text, and its length: of a text its characters, of bytes their number, of an array its rows."""
     if value is None:
         return {"text": "", "length": 0, "is_cut": False, "is_absent": True}
-    if isinstance(value, str):
-        return shorten_text(value)
     if isinstance(value, np.ndarray):
         rows = value.reshape(-1)[:_MAX_NUMBERS] if value.size > _MAX_NUMBERS else value
-        text = f"{value.dtype} {value.shape}" if value.ndim > 2 else json.dumps(to_plain(rows))
-        return {"text": text[:MAX_SHOWN], "length": len(value) if value.ndim else 1,
-                "is_cut": value.ndim <= 2 and (value.size > _MAX_NUMBERS or len(text) > MAX_SHOWN)}  # fmt: skip
+        shown = shorten_text(f"{value.dtype} {value.shape}" if value.ndim > 2 else json.dumps(to_plain(rows)))
+        is_cut = value.ndim <= 2 and (value.size > _MAX_NUMBERS or shown["is_cut"])
+        return {**shown, "length": len(value) if value.ndim else 1, "is_cut": is_cut}
     if isinstance(value, bytes | bytearray | memoryview):
         nbytes = memoryview(value).nbytes
         return {"text": bytes(value[:32]).hex(" "), "length": nbytes, "is_cut": nbytes > 32}
     if isinstance(value, Mapping | list | tuple):
-        text = json.dumps(to_plain(value), ensure_ascii=False)
-        return {**shorten_text(text), "length": len(value)}
+        return {**shorten_text(json.dumps(to_plain(value), ensure_ascii=False)), "length": len(value)}
     return shorten_text(str(value))
 
 
@@ -109,23 +101,20 @@ def _describe_picture(image: Blob) -> JsonObject:
     if image is None or len(image) == 0:
         return {"problem": "the record has no image"}
     if isinstance(image, np.ndarray):
-        return {
-            "format": "pixels", "nbytes": image.nbytes, "width": image.shape[1], "height": image.shape[0],
-            "channels": image.shape[2], "dtype": str(image.dtype), "range": find_range(image),
-        }  # fmt: skip
-    described: JsonObject = {"nbytes": memoryview(image).nbytes}
+        height, width, channels = image.shape
+        facts = {"format": "pixels", "nbytes": image.nbytes, "width": width, "height": height, "channels": channels}
+        return {**facts, "dtype": str(image.dtype), "range": check_picture(image)[1]}
     encoded = bytes(image)
+    described: JsonObject = {"nbytes": len(encoded)}
     try:
         described["format"] = sniff(encoded[:64])
         described["width"], described["height"] = find_size(encoded)
     except DecodeError as error:
         return {**described, "problem": str(error)}
+    described["problem"], described["range"] = check_picture(encoded)
     described["exif"] = _read_exif(encoded)
-    described["range"] = find_range(encoded)
     if described["format"] == "JPEG":
         described["jpeg"] = to_plain(describe_jpeg(encoded))
-    if problem := find_problem(encoded):
-        described["problem"] = problem
     return described
 
 
@@ -141,11 +130,29 @@ def _read_exif(encoded: bytes) -> list[JsonObject]:
             tags = {**dict(exif.items()), **exif.get_ifd(ExifTags.IFD.Exif)}
     except Exception:  # noqa: BLE001  # of the parser of a damaged header; the picture is shown without them
         return []
-    pointers = {int(each) for each in ExifTags.IFD}
     found = []
-    for tag, value in list(tags.items())[:200]:
-        if tag in pointers:
-            continue
-        text = value[:64].hex(" ") if isinstance(value, bytes) else str(value)
+    for tag in [each for each in tags if each not in set(ExifTags.IFD)][:_MAX_TAGS]:
+        text = tags[tag][:64].hex(" ") if isinstance(tags[tag], bytes) else str(tags[tag])
         found.append({"name": ExifTags.TAGS.get(tag, f"tag {tag}"), **shorten_text(text, 500)})
     return found
+
+
+def _find_place(store: Store, key: str, value: Blob) -> JsonObject | None:
+    """The file in which a value lies, its offset there and its length: of a file of a folder, and of mapped files.
+
+    None where that is not known: it is decompressed, copied, or on a server; or the system has no table of its maps.
+    """
+    if store.kind == "files" and store.location.is_local and store.location.remote is None:
+        return {"path": str(Path(store.location.path, key)), "offset": 0, "nbytes": memoryview(value).nbytes}
+    if isinstance(value, bytes):
+        return None
+    try:
+        array = value if isinstance(value, np.ndarray) else np.frombuffer(value, np.uint8)
+        lines = _MAPS.read_text("utf-8", "surrogateescape").splitlines()
+    except (OSError, ValueError):
+        return None
+    address = array.ctypes.data
+    for first, last, offset, path in (found.groups() for found in map(_MAPPED.match, lines) if found is not None):
+        if int(first, 16) <= address < int(last, 16):
+            return {"path": path, "offset": address - int(first, 16) + int(offset, 16), "nbytes": array.nbytes}
+    return None

@@ -9,14 +9,14 @@ Coordinates are pixels of the picture as it is shown. A mask is reduced to some 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, DecodeError
-from penstock.sample import Array, Value
+from penstock.sample import Value
 from penstock.transforms.decoding.decode import Decode
 from penstock.transforms.inputs import is_encoded
 from penstock.transforms.targets.target_forms import as_boxes
@@ -38,65 +38,51 @@ JsonObject = dict[str, Any]
 
 
 def make_layers(found: Annotated, fields: Mapping[str, Value], size: tuple[int, int]) -> list[JsonObject]:
-    """The layers of a record.
+    """A layer for each kind of annotation of a record; what cannot be drawn is said by its ``"problem"``.
 
-    Parameters
-    ----------
-    found : Annotated
-        Its annotations.
-    fields : mapping of str to object
-        All its fields, of which scores and numbers of tracks are taken.
-    size : (int, int)
-        Width and height of its picture as it is shown.
-
-    Returns
-    -------
-    list of dict
-        A layer for each kind that the record has. What cannot be drawn is said by ``"problem"`` of a layer.
+    Scores and numbers of tracks are taken from ``fields``, all of the record; ``size`` is the width and the height of
+    its picture as it is shown.
     """
+    makers: dict[str, Callable[[], tuple[list[JsonObject], str]]] = {
+        "boxes": lambda: _make_boxes(found, fields),
+        "points": lambda: _make_points(found),
+        "masks": lambda: _make_masks(found, size),
+    }
     layers = []
-    for kind, make in (("boxes", _make_boxes), ("points", _make_points), ("masks", _make_masks)):
+    for kind, make in makers.items():
         try:
-            items, note = make(found, fields, size)
+            items, note = make()
         except (ArgumentError, DecodeError) as error:
             items, note = [], str(error)[:500]
         if not items and not note:
             continue
-        is_tracked = kind == "boxes" and any(item.get("track") is not None for item in items)
+        is_tracked = any(item.get("track") is not None for item in items)
         name = "tracks" if is_tracked else "keypoints" if kind == "points" else kind
         layer = {"id": name, "name": name, "kind": "tracks" if is_tracked else kind, "source": "store", "items": items}
         layers.append({**layer, "problem": note} if note else layer)
     return layers
 
 
-def _make_boxes(found: Annotated, fields: Mapping[str, Value], size: tuple[int, int]) -> tuple[list[JsonObject], str]:
-    del size
+def _make_boxes(found: Annotated, fields: Mapping[str, Value]) -> tuple[list[JsonObject], str]:
     if found.boxes is None:
         return [], ""
     boxes = as_boxes(as_array(found.boxes)).reshape(-1, 4)
-    scores = _find_numbers(fields, _SCORES, len(boxes))
-    tracks = _find_numbers(fields, _TRACKS, len(boxes))
-    rows = np.flatnonzero(np.isfinite(boxes).all(axis=1))
-    items = []
-    for row in rows[:MAX_OBJECTS].tolist():
-        item = {"box": np.round(boxes[row].astype(np.float64), 2).tolist(), **_name_object(found, row)}
-        item["score"] = None if scores is None else scores[row]
-        item["track"] = None if tracks is None else tracks[row]
-        items.append(item)
+    scores, tracks = _find_numbers(fields, _SCORES, len(boxes)), _find_numbers(fields, _TRACKS, len(boxes))
+    rows = np.flatnonzero(np.isfinite(boxes).all(axis=1))[:MAX_OBJECTS].tolist()
+    rounded = np.round(boxes.astype(np.float64), 2).tolist()
+    items = [
+        {"box": rounded[row], **_name_object(found, row), "score": scores[row], "track": tracks[row]} for row in rows
+    ]
     return items, _say_left(len(boxes), len(items), "boxes")
 
 
-def _make_points(found: Annotated, fields: Mapping[str, Value], size: tuple[int, int]) -> tuple[list[JsonObject], str]:
-    del fields, size
-    if found.keypoints is None:
-        return [], ""
-    points = as_array(found.keypoints)
+def _make_points(found: Annotated) -> tuple[list[JsonObject], str]:
+    points = as_array([] if found.keypoints is None else found.keypoints)
     if points.size == 0:
         return [], ""
-    points = points[None] if points.ndim == 1 else points
-    if points.ndim not in {2, 3} or points.shape[-1] not in {2, 3} or points.dtype.kind not in "iuf":
+    if points.ndim not in {1, 2, 3} or points.shape[-1] not in {2, 3} or points.dtype.kind not in "iuf":
         raise ArgumentError(f"keypoints must have the shape (n, 2), (n, 3), (n, k, 2) or (n, k, 3), got {points.shape}")
-    objects = (points if points.ndim == 3 else points[None]).astype(np.float64)
+    objects = points.reshape(-1, *np.atleast_2d(points).shape[-2:]).astype(np.float64)
     items = []
     for row, own in enumerate(objects[:MAX_OBJECTS]):
         visible = own[:, 2] if own.shape[1] == 3 else np.ones(len(own))
@@ -106,11 +92,28 @@ def _make_points(found: Annotated, fields: Mapping[str, Value], size: tuple[int,
     return items, _say_left(len(objects), len(items), "objects with keypoints")
 
 
-def _make_masks(found: Annotated, fields: Mapping[str, Value], size: tuple[int, int]) -> tuple[list[JsonObject], str]:
-    del fields
+def _make_masks(found: Annotated, size: tuple[int, int]) -> tuple[list[JsonObject], str]:
+    width, height = size
+    scale = max(1, -(-height // _MASK_ROWS), -(-width // (2 * _MASK_ROWS)))
     items: list[JsonObject] = []
     notes: list[str] = []
     runs_left = _MAX_RUNS
+    for inside, named in _iterate_masks(found, size, scale, notes):
+        runs = _find_runs(inside)
+        runs_left -= len(runs)
+        if runs_left < 0:
+            notes.append("the masks have too many parts; the first are drawn")
+            break
+        items.append({"runs": runs, "scale": scale, **named})
+    return items, "; ".join(notes)
+
+
+def _iterate_masks(
+    found: Annotated, size: tuple[int, int], scale: int, notes: list[str]
+) -> Iterator[tuple[NDArray[np.bool_], JsonObject]]:
+    """The reduced mask of each class or object, and its name; ``notes`` get what cannot be drawn."""
+    step = slice((scale - 1) // 2, None, scale)  # the middle of each square of pixels
+    names = dict(enumerate(found.mask_classes))
     for given in found.masks:
         values = as_array(Decode().mask(given, np.empty(0)) if is_encoded(given) else given)
         if values.ndim == 3 and values.shape[2] == 1 and values.shape[0] != 1:
@@ -118,79 +121,51 @@ def _make_masks(found: Annotated, fields: Mapping[str, Value], size: tuple[int, 
         if values.ndim not in {2, 3} or values.shape[-2:] != size[::-1]:
             notes.append(f"a mask of shape {values.shape} is not drawn over a picture of {size[0]} x {size[1]}")
             continue
-        small, scale = _reduce(values)
-        parts = _split(small) if values.ndim == 2 else list(enumerate(small != 0))
-        for number, inside in parts[:MAX_OBJECTS]:
-            runs = _find_runs(inside)
-            runs_left -= len(runs)
-            if runs_left < 0:
-                return items, "the masks have too many parts; the first are drawn"
-            name = dict(enumerate(found.mask_classes)).get(number, str(number))
-            named = {"class": number, "name": name} if values.ndim == 2 else _name_object(found, number)
-            items.append({"runs": runs, "scale": scale, **named})
+        small = np.nan_to_num(values[..., step, step])
+        if values.ndim == 3:
+            yield from ((own != 0, _name_object(found, row)) for row, own in enumerate(small[:MAX_OBJECTS]))
+            continue
+        numbers = np.unique(small)
+        for number in numbers[numbers != 0][:MAX_OBJECTS].tolist():
+            yield small == number, {"class": int(number), "name": names.get(int(number), str(int(number)))}
     missing = 0
     for row, instance in enumerate((found.instances or ())[:MAX_OBJECTS]):
         own = decode_instance(instance, *size)
-        if own is None:
-            missing += instance is not None
-            continue
-        small, scale = _reduce(own)
-        runs = _find_runs(small)
-        runs_left -= len(runs)
-        if runs_left < 0:
-            return items, "the masks have too many parts; the first are drawn"
-        items.append({"runs": runs, "scale": scale, **_name_object(found, row)})
+        if own is not None:
+            yield own[step, step], _name_object(found, row)
+        missing += own is None and instance is not None
     if missing:
         notes.append(f"masks of another size than the picture are not drawn: {missing}")
-    return items, "; ".join(notes)
-
-
-def _reduce(mask: Array) -> tuple[Array, int]:
-    """Every n-th row and column from the middle of the first n, so that some 256 rows and 512 columns are left."""
-    height, width = mask.shape[-2:]
-    scale = max(1, -(-height // _MASK_ROWS), -(-width // (2 * _MASK_ROWS)))
-    start = (scale - 1) // 2
-    return mask[..., start::scale, start::scale], scale
-
-
-def _split(mask: Array) -> list[tuple[int, NDArray[np.bool_]]]:
-    """The pixels of each value that is not 0."""
-    values = np.unique(np.nan_to_num(mask))
-    return [(int(value), mask == value) for value in values[values != 0].tolist()[:MAX_OBJECTS]]
 
 
 def _find_runs(inside: NDArray[np.bool_]) -> list[list[int]]:
     """``[row, from, to]`` of each run of pixels; ``to`` is outside."""
-    padded = np.zeros((inside.shape[0], inside.shape[1] + 2), np.int8)
-    padded[:, 1:-1] = inside
-    edges = np.diff(padded, axis=1)
+    edges = np.diff(np.pad(inside.astype(np.int8), ((0, 0), (1, 1))), axis=1)
     rows, begins = np.nonzero(edges == 1)
-    ends = np.nonzero(edges == -1)[1]
-    runs: list[list[int]] = np.column_stack([rows, begins, ends]).tolist()
+    runs: list[list[int]] = np.column_stack([rows, begins, np.nonzero(edges == -1)[1]]).tolist()
     return runs
 
 
 def _name_object(found: Annotated, row: int) -> JsonObject:
     """The class of an object: its number, or None, and its name."""
-    if found.numbers is None or row >= len(found.numbers):
-        name = found.object_names[row] if row < len(found.object_names) else ""
-        return {"class": None, "name": name}
-    number = int(found.numbers[row])
-    if 0 <= number < len(found.object_classes):
-        return {"class": number, "name": found.object_classes[number]}
-    return {"class": number, "name": found.object_names[row] if row < len(found.object_names) else str(number)}
+    number = int(found.numbers[row]) if found.numbers is not None and row < len(found.numbers) else None
+    name = found.object_names[row] if row < len(found.object_names) else "" if number is None else str(number)
+    if number is not None and 0 <= number < len(found.object_classes):
+        name = found.object_classes[number]
+    return {"class": number, "name": name}
 
 
-def _find_numbers(fields: Mapping[str, Value], names: Sequence[str], count: int) -> list[float | None] | None:
-    """A field with a number for each object, under one of its usual names."""
+def _find_numbers(fields: Mapping[str, Value], names: Sequence[str], count: int) -> list[float | None]:
+    """A field with a number for each object, under one of its usual names; else None for each."""
     for name in names:
         try:
             numbers = as_array(fields.get(name))
         except ArgumentError:
             continue
         if numbers.shape == (count,) and numbers.dtype.kind in "iuf":
-            return [float(each) if numbers.dtype.kind == "f" else int(each) for each in numbers.tolist()]
-    return None
+            found: list[float | None] = numbers.tolist()
+            return found
+    return [None] * count
 
 
 def _say_left(count: int, drawn: int, what: str) -> str:

@@ -2,12 +2,12 @@
 
 ::
 
-    whole JPEG, PNG, WebP ──resized while it is decoded──┐
-    a region of it ──decode: reduced, covered rows───────┤
-    pixels of a store (uint8, uint16, float32) ──slices──┴─> values ──window──> uint8 ──resize, turn──> WebP, PNG
+    JPEG, PNG, WebP ──pipeline: decode what is covered, reduced; crop; resize──┐
+    other files ──decode──┐                                                    │
+    pixels of a store ────┴──slices──> window ──> uint8 ──resize───────────────┴──> WebP, PNG
 
-A JPEG is decoded at 1/2, 1/4 or 1/8 where that is enough, whole ones by the programs that loaders use. A picture of
-more than 8 bits is shown from its smallest to its largest value, unless a window is given. Alpha is kept.
+The pipeline is that of loaders: a JPEG is decoded at 1/2, 1/4 or 1/8 where that is enough. A picture of more than 8
+bits is shown from its smallest to its largest value, unless a window is given. Alpha is kept.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, DecodeError, UnsupportedImageError
-from penstock.sample import Array, Blob
+from penstock.sample import Array, Blob, SampleKeys
+from penstock.transforms.base import Params, Sizes
 from penstock.transforms.decoding.decode import MAX_PIXELS, Decode, decode, read_orientations, sizes
 from penstock.transforms.decoding.image_formats import sniff
-from penstock.transforms.decoding.orientation import FIRST_TRANSPOSED, Region, orient_pixels, raw_region
+from penstock.transforms.decoding.orientation import FIRST_TRANSPOSED, Region
+from penstock.transforms.ops.crop import CropOp
 from penstock.transforms.ops.resize import Resize
 from penstock.transforms.pipeline import Pipeline
 
-__all__ = ["PictureForm", "ShownPicture", "find_problem", "find_range", "find_size", "make_picture"]
+__all__ = ["PictureForm", "check_picture", "find_size", "make_picture"]
 
 _MOST_AT_ONCE: Final = 1 << 24
 """Pictures of more pixels are decoded one after another."""
@@ -41,20 +43,10 @@ _large = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class PictureForm:
-    """How a picture is shown.
+    """How a picture is shown: its longer side has at most ``side`` pixels, and it is never enlarged.
 
-    Parameters
-    ----------
-    side : int
-        Length of the longer side in pixels; it is never enlarged.
-    region : tuple of four int, optional
-        x0, y0, x1, y1 in pixels of the picture as it is turned; what lies outside is cut.
-    low, high : float, optional
-        The values that become black and white.
-    channel : int, optional
-        The only channel that is shown, as gray.
-    is_exact : bool
-        Whether it is encoded without loss, as PNG.
+    ``region`` is x0, y0, x1, y1 in pixels of the picture as it is turned; ``low`` and ``high`` become black and white;
+    ``channel`` is the only one that is shown, as gray; with ``is_exact`` it is encoded without loss, as PNG.
     """
 
     side: int = 256
@@ -65,145 +57,63 @@ class PictureForm:
     is_exact: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ShownPicture:
-    """An encoded picture.
+class _Cut(CropOp):
+    """One window of a picture, ``region``."""
 
-    Parameters
-    ----------
-    content : bytes
-        WebP or PNG.
-    media_type : str
-        Its type.
-    note : str
-        What was repaired; empty: nothing.
-    """
+    may_pad = False
 
-    content: bytes
-    media_type: str
-    note: str = ""
+    def __init__(self, region: Region) -> None:
+        x0, y0, x1, y1 = self._region = region
+        super().__init__((y1 - y0, x1 - x0))
 
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Decoded values, the region in them, x0, y0, x1, y1, and what was repaired."""
-
-    values: Array
-    box: tuple[float, float, float, float]
-    note: str = ""
+    def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # nothing random
+        """The window of each image."""
+        x0, y0, x1, y1 = self._region
+        return np.array([(x0, y0, x1 - x0, y1 - y0)] * len(sizes), np.int32).reshape(-1, 4)
 
 
 def find_size(image: Blob) -> tuple[int, int]:
-    """Width and height of a picture as it is shown.
-
-    Raises
-    ------
-    DecodeError
-        If its header cannot be read.
-    """
+    """Width and height of a picture as it is shown; DecodeError if its header cannot be read."""
     if isinstance(image, np.ndarray):
         return image.shape[1], image.shape[0]
-    (width, height), orientation = _read_header(image)
-    return (height, width) if orientation >= FIRST_TRANSPOSED else (width, height)
-
-
-def make_picture(image: Blob, form: PictureForm) -> ShownPicture:
-    """A picture, or a part of it, encoded for a browser.
-
-    Parameters
-    ----------
-    image : bytes-like or ndarray
-        A file, or its pixels: (height, width, channels), uint8, uint16 or float32.
-
-    Raises
-    ------
-    ArgumentError
-        If the region has no pixel of the picture, or there is no such channel.
-    DecodeError
-        If it cannot be decoded.
-    """
-    size, orientation = ((image.shape[1], image.shape[0]), 1) if isinstance(image, np.ndarray) else _read_header(image)
-    shown = size[::-1] if orientation >= FIRST_TRANSPOSED else size
-    region = _cut(form.region, shown)
-    if orientation != 1:
-        region = raw_region(region, orientation, *size)
-    width, height = region[2] - region[0], region[3] - region[1]
-    ratio = min(1.0, form.side / max(width, height))
-    target = max(1, round(width * ratio)), max(1, round(height * ratio))
-    if isinstance(image, np.ndarray):
-        found = _take_part(image, region, max(1, int(min(1 / ratio, 1e6) // 2)))
-        low, high = _find_range(image, form)
-    else:
-        with _one_at_a_time(*size):
-            is_whole = ratio < 1 and region == (0, 0, *size)
-            found = (_decode_reduced(image, target) if is_whole else None) or _decode_part(image, region, ratio)
-        low, high = _find_range(found.values, form)
-    pixels = _resize(_to_shown(found.values, form, low, high), target, found.box)
-    return _encode(orient_pixels(pixels, orientation), form, found.note)
-
-
-def find_range(image: Blob) -> tuple[float, float] | None:
-    """The values that are shown as black and white, of a picture of more than 8 bits; None for others."""
-    values = image
-    if not isinstance(image, np.ndarray):
-        if _find_mode(image) != "unchanged":
-            return None
-        try:
-            values = decode(image, mode="unchanged")
-        except DecodeError:
-            return None
-    return None if values.dtype in {np.dtype(np.uint8), np.dtype(np.bool_)} else _find_range(values, PictureForm())
-
-
-def find_problem(encoded: bytes) -> str:
-    """Why a file cannot be decoded, or is damaged; empty if it is whole."""
-    try:
-        width, height = find_size(encoded)
-        mode = _find_mode(encoded)
-        with _one_at_a_time(width, height):
-            if mode != "unchanged":
-                _reduce(encoded, mode, (min(width, 16), min(height, 16)))
-            else:
-                decode(encoded)
-    except DecodeError as error:
-        return str(error)
-    return ""
-
-
-def _read_header(image: Blob) -> tuple[tuple[int, int], int]:
-    """Width and height of the rows of a file, and its orientation."""
     width, height = sizes([image])[0].tolist()
-    return (width, height), int(read_orientations([image], MAX_PIXELS)[0])
+    is_turned = read_orientations([image], MAX_PIXELS)[0] >= FIRST_TRANSPOSED
+    return (height, width) if is_turned else (width, height)
 
 
-def _cut(region: Region | None, size: tuple[int, int]) -> Region:
-    if region is None:
-        return 0, 0, *size
-    x0, y0, x1, y1 = max(region[0], 0), max(region[1], 0), min(region[2], size[0]), min(region[3], size[1])
+def make_picture(image: Blob, form: PictureForm) -> bytes:
+    """A file, or pixels (height, width, channels), encoded for a browser; damage is repaired as far as it can be.
+
+    ArgumentError if the region has no pixel of it, or there is no such channel; DecodeError if it cannot be decoded.
+    """
+    size = find_size(image)
+    x0, y0, x1, y1 = form.region or (0, 0, *size)
+    region = x0, y0, x1, y1 = max(x0, 0), max(y0, 0), min(x1, size[0]), min(y1, size[1])
     if x0 >= x1 or y0 >= y1:
-        raise ArgumentError(f"region must lie in a picture of {size[0]} x {size[1]}, got {region}")
-    return x0, y0, x1, y1
+        raise ArgumentError(f"region must lie in a picture of {size[0]} x {size[1]}, got {form.region}")
+    ratio = min(1.0, form.side / max(x1 - x0, y1 - y0))
+    target = max(1, round((x1 - x0) * ratio)), max(1, round((y1 - y0) * ratio))
+    mode = _find_mode(image)
+    with _one_at_a_time(*size):
+        values = whole = _decode_whole(image) if mode is None else _reduce(image, mode, region, target, "repair")
+        if mode is None:
+            step = max(1, int(min(1 / ratio, 1e6) // 2))
+            values = whole[y0:y1:step, x0:x1:step]
+        return _encode(_to_shown(values, form, *_find_range(whole, form)), target, is_exact=form.is_exact)
 
 
-def _take_part(image: Array, region: Region, stride: int) -> _Part:
-    x0, y0, x1, y1 = region
-    return _Part(image[y0:y1:stride, x0:x1:stride], (0, 0, (x1 - x0) / stride, (y1 - y0) / stride))
-
-
-def _decode_reduced(image: Blob, target: tuple[int, int]) -> _Part | None:
-    """The whole picture in the size ``target``, resized while it is decoded; None if it is deep, or damaged."""
-    if (mode := _find_mode(image)) == "unchanged":
-        return None
+def check_picture(image: Blob) -> tuple[str, tuple[float, float] | None]:
+    """Why a picture is damaged, empty if it is whole; and the values that are black and white, if it has many bits."""
     try:
-        return _Part(_reduce(image, mode, target), (0, 0, *target))
-    except DecodeError:
-        return None
-
-
-def _reduce(image: Blob, mode: str, target: tuple[int, int]) -> Array:
-    """All rows of a picture, resized while they are decoded; the whole is never in memory, where that can be."""
-    reduced: Array = Pipeline([Decode(mode=mode, scale="auto", quality=_SAMPLES), Resize(target[::-1])])(image)
-    return reduced
+        size, mode = find_size(image), _find_mode(image)
+        with _one_at_a_time(*size):
+            if mode is not None:
+                _reduce(image, mode, (0, 0, *size), (min(size[0], 16), min(size[1], 16)), "raise")
+                return "", None
+            values = _decode_whole(image)
+    except DecodeError as error:
+        return str(error), None
+    return "", _find_range(values, PictureForm()) if values.dtype.itemsize > 1 else None
 
 
 def _one_at_a_time(width: int, height: int) -> AbstractContextManager[object]:
@@ -211,40 +121,35 @@ def _one_at_a_time(width: int, height: int) -> AbstractContextManager[object]:
     return _large if width * height > _MOST_AT_ONCE else contextlib.nullcontext()
 
 
-def _decode_part(image: Blob, region: Region, ratio: float) -> _Part:
-    """The covered pixels, not turned; what is damaged is repaired as far as it can be."""
-    mode = _find_mode(image)
-    if mode == "unchanged":  # the window is that of the whole picture
-        with contextlib.suppress(UnsupportedImageError):
-            return _Part(decode(image, mode=mode), region)
-        mode = "RGB"
-    scale = 1
-    if sniff(bytes(image[:32])) == "JPEG":
-        scale = next((each for each in (8, 4, 2) if ratio * each <= 1), 1)
-    left, top = region[0] // scale, region[1] // scale
-    box = (region[0] / scale - left, region[1] / scale - top, region[2] / scale - left, region[3] / scale - top)
+def _reduce(image: Blob, mode: str, region: Region, target: tuple[int, int], on_truncated: str) -> Array:
+    """A part of a picture in the size ``target``; the whole is never in memory, where that can be."""
+    decoding = Decode(orient=True, mode=mode, scale="auto", quality=_SAMPLES, on_truncated=on_truncated)
+    reduced: Array = Pipeline([decoding, _Cut(region), Resize(target[::-1])])(image)
+    return reduced
+
+
+def _decode_whole(image: Blob) -> Array:
+    """All values of a picture, of any depth."""
+    if isinstance(image, np.ndarray):
+        return image
     try:
-        return _Part(decode(image, region, scale, mode=mode), box)
+        return decode(image, orient=True, mode="unchanged")
     except UnsupportedImageError:
-        raise
-    except DecodeError as error:
-        return _Part(decode(image, region, scale, mode=mode, on_truncated="repair"), box, str(error))
+        return decode(image, orient=True)
 
 
-def _find_mode(image: Blob) -> str:
-    """The mode of decoding that keeps the depth and the alpha of a file."""
-    head = bytes(image[:64])
-    name = sniff(head)
-    if name == "JPEG":
-        return "RGB"
-    if name == "PNG" and len(head) > 26:
-        if head[24] == 16:
-            return "unchanged"
-        return "RGBA" if head[25] in {4, 6} or b"tRNS" in bytes(image[:4096]) else "RGB"
-    if name == "WebP":
-        has_alpha = (head[12:16] == b"VP8X" and head[20] & 16) or (head[12:16] == b"VP8L" and head[24] & 16)
-        return "RGBA" if has_alpha else "RGB"
-    return "unchanged"
+def _find_mode(image: Blob) -> str | None:
+    """The mode in which a file is decoded by parts, with its alpha; None: whole, as it may have more than 8 bits."""
+    head = b"" if isinstance(image, np.ndarray) else bytes(image[:4096])
+    name = sniff(head[:64]) if head else "pixels"
+    has_alpha = False
+    if name == "PNG" and len(head) > 26 and head[24] != 16:
+        has_alpha = head[25] in {4, 6} or b"tRNS" in head
+    elif name == "WebP":
+        has_alpha = head[12:16] in {b"VP8X", b"VP8L"} and bool(head[20 if head[15:16] == b"X" else 24] & 16)
+    elif name != "JPEG":
+        return None
+    return "RGBA" if has_alpha else "RGB"
 
 
 def _find_range(values: Array, form: PictureForm) -> tuple[float, float]:
@@ -282,26 +187,14 @@ def _to_shown(values: Array, form: PictureForm, low: float, high: float) -> NDAr
     return np.ascontiguousarray(shown)
 
 
-def _resize(
-    pixels: NDArray[np.uint8], target: tuple[int, int], box: tuple[float, float, float, float]
-) -> NDArray[np.uint8]:
-    """The pixels in ``box`` (x0, y0, x1, y1) in the size ``target``."""
+def _encode(pixels: NDArray[np.uint8], target: tuple[int, int], *, is_exact: bool) -> bytes:
     from PIL import Image
 
-    height, width = pixels.shape[:2]
-    x0, y0, x1, y1 = max(box[0], 0), max(box[1], 0), min(box[2], width), min(box[3], height)
-    if target == (width, height) and (x0, y0, x1, y1) == (0, 0, width, height):
-        return pixels
-    scaled = Image.fromarray(pixels).resize(target, Image.Resampling.BILINEAR, (x0, y0, x1, y1), reducing_gap=2.0)
-    return np.asarray(scaled)
-
-
-def _encode(pixels: NDArray[np.uint8], form: PictureForm, note: str) -> ShownPicture:
-    from PIL import Image
-
-    file = io.BytesIO()
-    if form.is_exact:
-        Image.fromarray(pixels).save(file, "PNG", compress_level=1)
-        return ShownPicture(file.getvalue(), "image/png", note)
-    Image.fromarray(pixels).save(file, "WEBP", quality=78, method=0)
-    return ShownPicture(file.getvalue(), "image/webp", note)
+    picture, file = Image.fromarray(pixels), io.BytesIO()
+    if picture.size != target:
+        picture = picture.resize(target, Image.Resampling.BILINEAR, reducing_gap=2.0)
+    if is_exact:
+        picture.save(file, "PNG", compress_level=1)
+    else:
+        picture.save(file, "WEBP", quality=78, method=0)
+    return file.getvalue()

@@ -1,11 +1,14 @@
-"""How requests are read and answered: JSON, and errors in one sentence."""
+"""How requests are read and answered: JSON, and errors in one sentence.
+
+What is read raises ArgumentError if it is not of its kind.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import math
-from typing import Any
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,8 +17,10 @@ from penstock.errors import ArgumentError, PenstockError
 from penstock.viewer.session import Session
 from penstock.wording import to_plain
 
-__all__ = ["answer", "answer_error", "read_float", "read_index", "read_int", "session_of"]
+__all__ = ["DATA_ERRORS", "answer", "answer_error", "read_float", "read_index", "read_int", "session_of"]
 
+DATA_ERRORS: Final[tuple[type[Exception], ...]] = (PenstockError, OSError, MemoryError)
+"""What data that cannot be shown raise; other errors are faults of the viewer."""
 _logger = logging.getLogger(__name__)
 
 
@@ -25,7 +30,7 @@ def session_of(request: Request) -> Session:
     return session
 
 
-def answer(value: Any, status: int = 200) -> Response:
+def answer(value: object, status: int = 200) -> Response:
     """A JSON answer; not a number and infinity are null, and surrogates of undecodable names are escaped."""
     text = json.dumps(to_plain(value), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return Response(text, status, {"Cache-Control": "no-store"}, "application/json")
@@ -36,7 +41,7 @@ def answer_error(request: Request, error: Exception) -> Response:
 
     The last is a fault of the viewer, and is logged with its traceback.
     """
-    is_of_data = isinstance(error, PenstockError | OSError | MemoryError)
+    is_of_data = isinstance(error, DATA_ERRORS)
     status = 400 if isinstance(error, ArgumentError) else 422 if is_of_data else 500
     text = str(error) if is_of_data else f"{type(error).__name__}: {error}"
     if status == 500:
@@ -45,32 +50,19 @@ def answer_error(request: Request, error: Exception) -> Response:
 
 
 def read_int(request: Request, name: str, default: int, low: int, high: int) -> int:
-    """An integer of the query, cut to ``low .. high``.
-
-    Raises
-    ------
-    ArgumentError
-        If it is no integer.
-    """
-    text = request.query_params.get(name)
-    if text is None:
-        return min(max(default, low), high)
-    if not (text.lstrip("-").isdecimal() and text.isascii() and len(text) < 20):
+    """An integer of the query, cut to ``low .. high``."""
+    text = request.query_params.get(name, str(default))
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdecimal() and len(digits) < 20):
         raise ArgumentError(f"{name} must be an integer, got {text!r:.100}")
     return min(max(int(text), low), high)
 
 
 def read_float(request: Request, name: str, default: float, low: float, high: float) -> float:
-    """A number of the query, cut to ``low .. high``.
-
-    Raises
-    ------
-    ArgumentError
-        If it is no finite number.
-    """
-    text = request.query_params.get(name)
+    """A finite number of the query, cut to ``low .. high``."""
+    text = request.query_params.get(name, str(default))
     try:
-        value = default if text is None else float(text)
+        value = float(text)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
@@ -79,13 +71,7 @@ def read_float(request: Request, name: str, default: float, low: float, high: fl
 
 
 def read_index(request: Request, total: int) -> int:
-    """The record in the path of the request, ``/api/.../{index:int}``.
-
-    Raises
-    ------
-    ArgumentError
-        If there is no such record.
-    """
+    """The record in the path of the request, ``/api/.../{index:int}``."""
     index: int = request.path_params["index"]
     if not 0 <= index < total:
         raise ArgumentError(f"index must be in [0, {total}), got {index}")

@@ -6,7 +6,6 @@ Files of the page are those that lie in ``page/`` when a viewer is started; no p
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -17,8 +16,7 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp
 
-from penstock.errors import PenstockError
-from penstock.viewer.server.answers import answer, answer_error
+from penstock.viewer.server.answers import DATA_ERRORS, answer, answer_error
 from penstock.viewer.server.guard import Guard
 from penstock.viewer.session import Session
 
@@ -27,19 +25,12 @@ __all__ = ["list_routes", "make_app"]
 PAGE: Final = Path(__file__).resolve().parent.parent / "page"
 _PARTS: Final = ("browse", "model", "find", "picks", "compare", "live")
 """Folders of this package whose module ``routes`` has ``ROUTES``."""
-_MEDIA_TYPES: Final[Mapping[str, str]] = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".svg": "image/svg+xml",
-}
-_ERRORS: Final[tuple[type[Exception], ...]] = (PenstockError, OSError, MemoryError)
-"""What data that cannot be shown raise. Other errors are faults of the viewer, and are logged with their traceback."""
+_TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 def make_app(session: Session, token: str) -> ASGIApp:
     """The application of a viewer, behind its guard."""
-    handlers = {**dict.fromkeys((*_ERRORS, Exception), answer_error), HTTPException: _answer_refusal}
+    handlers = {**dict.fromkeys((*DATA_ERRORS, Exception), answer_error), HTTPException: _answer_refusal}
     app = Starlette(routes=list_routes(), exception_handlers=handlers)
     app.router.redirect_slashes = False
     app.state.session = session
@@ -48,24 +39,18 @@ def make_app(session: Session, token: str) -> ASGIApp:
 
 def list_routes() -> list[BaseRoute]:
     """What is answered: the files of the page, and the requests of each part."""
-    send_file = _make_sender()
-    routes: list[BaseRoute] = [Route("/", send_file), Route("/page/{name}", send_file)]
-    for part in _PARTS:
-        routes += importlib.import_module(f"penstock.viewer.{part}.routes").ROUTES
-    return routes
-
-
-def _make_sender() -> Callable[[Request], Response]:
-    """What sends a file of the page by its name."""
-    files = {path.name: path for path in sorted(PAGE.iterdir()) if path.suffix in _MEDIA_TYPES}
+    files = {path.name: path for path in sorted(PAGE.iterdir()) if path.suffix in _TYPES}
 
     def send_file(request: Request) -> Response:
         path = files.get(request.path_params.get("name", "index.html"))
         if path is None:
             raise HTTPException(404)
-        return FileResponse(path, media_type=_MEDIA_TYPES[path.suffix], headers={"Cache-Control": "no-cache"})
+        return FileResponse(path, media_type=_TYPES[path.suffix], headers={"Cache-Control": "no-cache"})
 
-    return send_file
+    routes: list[BaseRoute] = [Route("/", send_file), Route("/page/{name}", send_file)]
+    for part in _PARTS:
+        routes += importlib.import_module(f"penstock.viewer.{part}.routes").ROUTES
+    return routes
 
 
 def _answer_refusal(request: Request, error: Exception) -> Response:

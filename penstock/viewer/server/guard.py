@@ -7,21 +7,21 @@ Pages of this machine may show the viewer in a frame, as notebooks do: they need
 
 from __future__ import annotations
 
+import re
 import secrets
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
 
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["MAX_BODY_NBYTES", "Guard", "make_token"]
+__all__ = ["MAX_BODY_NBYTES", "Guard"]
 
 MAX_BODY_NBYTES: Final = 64 << 20
 """Bytes that a request may send: a list of a few million records."""
 _MAX_PATH: Final = 2000
 _MAX_QUERY: Final = 16_000
-_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+_HOST: Final = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:[0-9]{1,5})?")
 _FRAMES: Final = "http://localhost:* http://127.0.0.1:* https://localhost:* https://127.0.0.1:*"
 """Jupyter's pages; those of Visual Studio Code have schemes of their own."""
 _POLICY: Final = (
@@ -38,21 +38,8 @@ _HEADERS: Final = (
 )
 
 
-def make_token() -> str:
-    """A token that cannot be guessed, for a path."""
-    return secrets.token_urlsafe(24)
-
-
 class Guard:
-    """Passes a request on, if it may be answered, with the token taken off its path; else refuses it.
-
-    Parameters
-    ----------
-    app : ASGI application
-        What answers.
-    token : str
-        The first part of the paths of this viewer.
-    """
+    """Passes a request on to ``app``, if it may be answered, with the token taken off its path; else refuses it."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app, self._token = app, token.encode()
@@ -90,20 +77,10 @@ class Guard:
 
 def _is_own(headers: Headers) -> bool:
     """Whether a request names this machine, and comes from no other page."""
-    host, origin = _split(f"//{headers.get('host', '')}"), headers.get("origin")
-    if host is None or host.hostname not in _HOSTS or len(headers.getlist("host")) > 1:
+    hosts, origin = headers.getlist("host"), headers.get("origin")
+    if len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):
         return False
-    if origin is None:
-        return True
-    sender = _split(origin)
-    return sender is not None and sender.netloc == host.netloc
-
-
-def _split(address: str) -> SplitResult | None:
-    try:
-        return urlsplit(address)
-    except ValueError:
-        return None
+    return origin is None or origin in {f"http://{hosts[0]}", f"https://{hosts[0]}"}
 
 
 def _is_short(headers: Headers) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import html
 import os
+import secrets
 import socket
 import threading
 from collections.abc import Mapping, Sequence
-from types import TracebackType
 from typing import Self
 
 from penstock import stores
@@ -45,11 +46,10 @@ def view(
     Parameters
     ----------
     store : str, path, sequence of paths, Store, loader, or dataset
-        What :func:`penstock.open` opens: a pack, a folder of images, a container of another program, a URL. A path is
-        opened, and closed with the viewer. Nothing is written to it, or beside it. Of a loader (penstock's or torch's)
-        or a map-style dataset, the page "Model" shows what the model gets: each op, several draws, and batches. The
-        loader is not iterated, and does not change; one that was made with ``view=True`` is also shown at work. None:
-        what the loaders of ``attach`` read.
+        What :func:`penstock.open` opens; a path is closed with the viewer, and nothing is written to it, or beside it.
+        Of a loader (penstock's or torch's) or a map-style dataset, the page "Model" shows what the model gets: each op,
+        several draws, and batches. The loader is not iterated, and does not change; one that was made with
+        ``view=True`` is also shown at work. None: what the loaders of ``attach`` read.
     annotations : str, path or mapping, optional
         Annotations of the images that are no fields of the store, as for :func:`penstock.annotations.read`: boxes,
         points and masks of VOC, COCO or YOLO files beside a folder. What is wrong in them is left out.
@@ -76,9 +76,8 @@ def view(
     OptionalPackageError
         If Starlette or uvicorn is absent: ``pip install penstock-data[view]``.
     ArgumentError
-        If it is no store, such as a stream of shards or of samples, the port cannot be listened on, or the file of
-        predictions is wrong, or has none for these records; if neither a store nor a loader is given, or ``attach``
-        names none.
+        If it is no store, such as a stream of shards; the port cannot be listened on; the predictions are wrong, or of
+        other records; neither a store nor a loader is given, or ``attach`` names none.
     StoreError
         If the store cannot be opened.
     AnnotationError
@@ -98,29 +97,25 @@ def view(
     source = open_source(store) if store is not None and is_viewable(store) else None
     if isinstance(store, LoaderStatistics) and store.view:
         attach = os.getpid()
-    if source is not None:
-        store = find_store(source)
-    if store is not None:
-        opened = store if isinstance(store, Store) else _open(store)
-    elif attach is not None:
-        opened = find_store_of_loaders(attach)
-    else:
+    given = store if source is None else find_store(source)
+    if given is None and attach is None:
         raise ArgumentError("a store or a loader must be given, or attach=, got neither")
-    session = None
-    try:
+    with contextlib.ExitStack() as stack:  # closes what is opened here, if anything fails
+        if isinstance(given, Store):
+            opened = given
+        else:
+            opened = find_store_of_loaders(attach) if given is None and attach is not None else _open(given)
+            stack.callback(opened.close)
         beside = None if annotations is None else read_beside(opened, annotations, format)
-        collection = Collection(opened, owns_store=opened is not store, annotations=beside)
+        collection = Collection(opened, owns_store=opened is not given, annotations=beside)
         session = Session(collection, parts={} if source is None else {"model": source})
+        stack.callback(session.close)
         if attach is not None:
             session.parts["live"] = LiveSources(attach, collection)
         add_to_session(session, compare, predictions)
-        return Viewer(session, port=port)
-    except BaseException:
-        if session is not None:
-            session.close()
-        elif opened is not store:
-            opened.close()
-        raise
+        viewer = Viewer(session, port=port)
+        stack.pop_all()
+    return viewer
 
 
 class Viewer:
@@ -136,9 +131,8 @@ class Viewer:
         import uvicorn
 
         from penstock.viewer.server.app import make_app
-        from penstock.viewer.server.guard import make_token
 
-        token = make_token()
+        token = secrets.token_urlsafe(24)
         self.session = session
         app = make_app(session, token)
         self._socket = _listen(port)
@@ -148,7 +142,7 @@ class Viewer:
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(
-            target=self._server.run, kwargs={"sockets": [self._socket]}, name="penstock-view", daemon=True
+            target=self._server.run, args=([self._socket],), name="penstock-view", daemon=True
         )
         self._thread.start()
 
@@ -166,9 +160,7 @@ class Viewer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -183,13 +175,7 @@ class Viewer:
 
 
 def _open(given: object) -> Store:
-    """The store that is given by its place, or that wraps an object.
-
-    Raises
-    ------
-    ArgumentError
-        If it is a stream or a dataset.
-    """
+    """The store that is given by its place, or that wraps an object; ArgumentError of a stream."""
     is_iterator = hasattr(given, "__iter__") and not hasattr(given, "__getitem__")
     if isinstance(given, ShardStream | StreamDataset) or is_iterator:
         raise ArgumentError(
