@@ -17,16 +17,24 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar, Final
 
 from penstock import system
 
 __all__ = [
-    "STAGES", "Observer", "Trace", "add", "count_remote", "counting", "current", "join_observers", "name_worker",
+    "STAGES",
+    "Observer",
+    "Trace",
+    "add",
+    "count_remote",
+    "counting",
+    "current",
+    "current_worker",
+    "name_worker",
     "stage",
-]  # fmt: skip
+]
 
 STAGES: Final = ("read", "decode", "augment", "collate", "transport", "wait")
 """Stages of a batch, in order; ``wait`` is the time for which the consumer waits for a batch."""
@@ -67,6 +75,11 @@ def name_worker(worker: int) -> None:
     _active.worker = worker
 
 
+def current_worker() -> int:
+    """The number of the worker that the current thread is; -1 if it is none."""
+    return getattr(_active, "worker", -1)
+
+
 def count_remote(**counts: int) -> None:
     """Add to the current thread's trace, if it has one; see :meth:`Trace.count_remote`."""
     trace = current()
@@ -98,9 +111,9 @@ def current() -> Trace | None:
 class Observer:
     """Is told what a loader does, by the thread that does it; here nothing is done with it.
 
-    A loader's counters tell each of its observers of batches that are delivered. Those with ``observes_work`` are also
-    told how batches are built: a trace takes them from the counters, and a job from its trace. A worker process has its
-    own copies, forked or pickled with the job.
+    A loader's counters tell each of its observers of batches that are delivered. The first one with ``observes_work``
+    is also told how batches are built: a trace takes it from the counters, and a job from its trace. A worker process
+    has its own copy, forked or pickled with the job.
     """
 
     observes_work: ClassVar[bool] = False
@@ -117,10 +130,6 @@ class Observer:
 
     def start_worker(self, worker: int, *, is_process: bool) -> None:
         """Called by each worker, before it works."""
-
-    def limit_rows(self, batch: int) -> int | None:  # noqa: ARG002  # a default
-        """Most samples of a part of this batch, before its first part is begun; None: as without an observer."""
-        return None
 
     def begin_part(self, batch: int, indices: Sequence[object]) -> None:
         """The thread begins samples of a batch; ``indices`` are empty for a stream."""
@@ -139,60 +148,6 @@ class Observer:
 
     def end_batch(self, samples: int, begun_ns: int) -> None:
         """The batch is made, whose first part was begun at ``begun_ns``. A worker process then adds ``transport``."""
-
-
-class _JoinedObservers(Observer):
-    """Tells several observers of the work, each in turn."""
-
-    observes_work = True
-
-    def __init__(self, observers: Sequence[Observer]) -> None:
-        self._observers = observers
-
-    @contextmanager
-    def starting_processes(self) -> Iterator[None]:
-        with ExitStack() as stack:
-            for each in self._observers:
-                stack.enter_context(each.starting_processes())
-            yield
-
-    def limit_rows(self, batch: int) -> int | None:
-        limits = [each.limit_rows(batch) for each in self._observers]
-        return min((limit for limit in limits if limit is not None), default=None)
-
-    def start_worker(self, worker: int, *, is_process: bool) -> None:
-        for each in self._observers:
-            each.start_worker(worker, is_process=is_process)
-
-    def begin_part(self, batch: int, indices: Sequence[object]) -> None:
-        for each in self._observers:
-            each.begin_part(batch, indices)
-
-    def begin_sample(self, place: int, count: int = 1) -> None:
-        for each in self._observers:
-            each.begin_sample(place, count)
-
-    def add(self, stage: str, time_ns: int, items: int) -> None:
-        for each in self._observers:
-            each.add(stage, time_ns, items)
-
-    def end_part(self, samples: int) -> None:
-        for each in self._observers:
-            each.end_part(samples)
-
-    def begin_collation(self, batch: int) -> None:
-        for each in self._observers:
-            each.begin_collation(batch)
-
-    def end_batch(self, samples: int, begun_ns: int) -> None:
-        for each in self._observers:
-            each.end_batch(samples, begun_ns)
-
-
-def join_observers(observers: Sequence[Observer]) -> Observer | None:
-    """One observer of the work in place of several; None if none of them observes it."""
-    working = [each for each in observers if each.observes_work]
-    return _JoinedObservers(working) if len(working) > 1 else working[0] if working else None
 
 
 class Trace:
@@ -223,7 +178,7 @@ class Trace:
         try:
             return self._local.row  # type: ignore[no-any-return]  # threading.local is untyped
         except AttributeError:
-            row = self._local.row = self._make_row(getattr(_active, "worker", -1))
+            row = self._local.row = self._make_row(current_worker())
             return row
 
     def _make_row(self, worker: int) -> list[int]:

@@ -20,7 +20,7 @@ from penstock.loader.position import Position
 from penstock.loader.stats import QueueStats, RemoteStats, Stats, WorkerStats, make_stages
 from penstock.repairs import Repaired
 from penstock.sample import Batch, State
-from penstock.trace import STAGES, Observer, Trace, join_observers
+from penstock.trace import STAGES, Observer, Trace
 from penstock.workers.base import NOTHING, Task, TaskResult
 from penstock.workers.left_out import LeftOut
 
@@ -86,7 +86,7 @@ class LoaderCounters:
     def open(self, trace: Trace | None = None) -> Trace:
         """A trace that counts from now on; by default a new one."""
         if trace is None:
-            trace = Trace(join_observers(self._observers))
+            trace = Trace(next((each for each in self._observers if each.observes_work), None))
         self._traces.append(trace)
         return trace
 

@@ -64,13 +64,16 @@ class PreparedEpoch:
         is_divisible = recipe.is_stream and isinstance(recipe.dataset, DivisibleStream)
         if is_divisible:
             self._divide_stream(recipe.dataset, worker_starts)
+        slow = None
         if settings.view or settings.counters.publisher is not None:
             from penstock.loader.live.publishing import publish  # not needed otherwise
 
-            publish(settings, recipe, position.epoch)
+            slow = publish(settings, recipe, position.epoch)
         trace = settings.counters.open()
         try:
-            backend.start(recipe.make_job(trace, self.seed, worker_starts))
+            job = recipe.make_job(trace, self.seed, worker_starts)
+            job.slow = slow
+            backend.start(job)
         except BaseException:
             settings.counters.retire(trace)
             raise

@@ -122,7 +122,7 @@ class LoaderStatistics:
         observer : penstock.trace.Observer
             Its methods are called by the thread that works, so that their time is the loader's; what they raise is
             raised by the loader. It is not pickled with the loader. With ``observes_work``, worker processes get a
-            copy.
+            copy, and of several such observers only the first is told of the work.
         """
         self._counters.add_observer(observer)
 

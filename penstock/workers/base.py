@@ -22,6 +22,7 @@ import numpy as np
 from penstock.repairs import Repaired
 from penstock.sample import Batch, DatasetLike, SampleKeys, State, Watch
 from penstock.trace import Observer, Trace
+from penstock.workers.slow_samples import SlowSamples
 
 if TYPE_CHECKING:
     from penstock.workers.left_out import LeftOut
@@ -170,7 +171,7 @@ class WorkerStart:
 class BatchBuild(Protocol):
     """One batch that is being built: ``rows`` rows of work, run in chunks that may overlap in time.
 
-    Subclasses inherit the defaults of ``whole``, ``most_rows``, ``left_out`` and ``repaired``.
+    Subclasses inherit the defaults of ``whole``, ``most_rows``, ``left_out``, ``repaired`` and ``tell``.
     """
 
     __slots__ = ()
@@ -185,6 +186,10 @@ class BatchBuild(Protocol):
     """Most rows of a chunk, where the user gives no number."""
     repaired: Sequence[Repaired] = ()
     """Records of images that were repaired; valid after :meth:`finish`."""
+
+    def tell(self, observer: Observer) -> None:  # noqa: ARG002  # a default
+        """Tell it of each sample that begins, beside the job's ``watch``; streams do not."""
+        return
 
     def count_samples(self, start: int, stop: int) -> int:
         """Samples that ``run(start, stop)`` has built; one a row, but for streams."""
@@ -217,6 +222,8 @@ class Job(Protocol):
     trace: Trace
     observer: Observer | None = None
     watch: Watch | None = None
+    slow: SlowSamples | None = None
+    """Times some of the batches."""
     dataset: DatasetLike = None
     prefetches: bool = False
     """Whether :meth:`prefetch` does something; decided by :meth:`start_epoch`."""

@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import pickle
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,8 @@ import penstock as ps
 from penstock.datasets.sample_names import find_record
 from penstock.errors import ArgumentError
 from penstock.loader.live import live_file, publishing
-from penstock.loader.live.live_file import LiveFile, find_folder, list_files, list_workers, read_from, remove_stale
-from penstock.loader.live.slow_samples import SlowSamples
-from penstock.trace import Observer
+from penstock.loader.live.live_file import LiveFile, find_folder, list_files, read_from, remove_stale
+from penstock.workers.slow_samples import SlowSamples
 from tests.faulty import run_forked
 from tests.loader.fakes import Rows, Samples
 from tests.pack.images import make_photos
@@ -58,7 +58,7 @@ def test_counts_and_slow_samples_are_written_while_a_loader_is_iterated(
     folder: Path, photos: Any, kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever builds: sums since the loader was made, and the slowest samples with their records."""
-    monkeypatch.setattr(SlowSamples, "limit_rows", lambda *_: 1)
+    monkeypatch.setattr(SlowSamples, "is_due", lambda *_: True)
     subset = ps.Subset(photos, range(4, 24))
     loader = ps.DataLoader(subset, 4, view=True, **kind)
     assert not folder.exists()
@@ -77,15 +77,14 @@ def test_counts_and_slow_samples_are_written_while_a_loader_is_iterated(
     assert sum(line["stages"].values()) == pytest.approx(
         sum(stage.time_ns for stage in loader.stats().stages if stage.stage != "wait")
     )
-    workers = [read_from(each) for each in list_workers(path)]
-    assert len(workers) == (2 if kind.get("workers") == "processes" else 0)
-    slow: list[Any] = [each for part in [part, *workers] for line in part.lines for each in line["slow"]]  # type: ignore[attr-defined]  # JSON
+    slow: list[Any] = [each for line in part.lines for each in line["slow"]]  # type: ignore[attr-defined]  # JSON
     assert slow
     for each in slow:
         assert each["ms"] > 0
         assert each["record"] == each["indices"][0] + 4
         assert each["store"] == photos.store.url
-    assert any(each["count"] == 1 for each in slow)
+        assert each["count"] == 1
+    assert {each["worker"] for each in slow} <= (set(range(2)) if kind else {-1})
 
     loader.close()
     del loader
@@ -95,8 +94,8 @@ def test_counts_and_slow_samples_are_written_while_a_loader_is_iterated(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dataset", [Rows(), Samples()])
 def test_batches_are_the_same(dataset: Any, kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where rows are built one by one, as they are here in each batch but the first."""
-    monkeypatch.setattr(SlowSamples, "limit_rows", lambda *_: 1)
+    """Also where rows are built one by one, as they are here in each batch."""
+    monkeypatch.setattr(SlowSamples, "is_due", lambda *_: True)
 
     viewed, plain = (list(ps.DataLoader(dataset, 8, shuffle=True, seed=1, view=view, **kind)) for view in (True, False))
 
@@ -203,17 +202,17 @@ def test_a_file_of_somebody_else_is_refused(folder: Path, monkeypatch: pytest.Mo
 
 
 def test_a_file_stays_small_and_is_read_on(folder: Path) -> None:
-    """Twenty minutes at most; a line is there once, whatever was written anew in between."""
+    """Twenty minutes at most; a line is read once, whatever was removed in between."""
     folder.mkdir()
     file = LiveFile(folder / "host-1-0.jsonl", {"penstock": 1})
-    place = (0, 0)
+    offset = 0
     seen: list[Any] = []
 
     for number in range(5 * live_file.KEPT_LINES):
         file.append({"n": number})
         if number % 250 == 0:
-            part = read_from(file.path, place)
-            place = part.place
+            part = read_from(file.path, offset)
+            offset = part.offset
             seen += [line["n"] for line in part.lines if not seen or line["n"] > seen[-1]]
 
     newest = [line["n"] for line in read_from(file.path).lines]
@@ -247,7 +246,7 @@ def test_files_of_killed_processes_go_after_a_day(folder: Path) -> None:
     """Not before, and not those that are written."""
     folder.mkdir()
     alive = LiveFile(folder / "host-1-0.jsonl", {"penstock": 1})
-    for name in ("host-2-0.jsonl", "host-2-0.worker-1.jsonl", "host-3-0.jsonl"):
+    for name in ("host-2-0.jsonl", "host-3-0.jsonl"):
         (folder / name).write_text('{"penstock":1}\n')
     for path in (alive.path, folder / "host-2-0.jsonl"):
         os.utime(path, (0, 0))
@@ -272,25 +271,25 @@ def test_the_slowest_samples_are_kept() -> None:
     taken = slow.take()
 
     assert len(taken) == 8
-    assert sorted(taken, key=lambda each: -each.time_ns / each.count) == taken
-    assert all(each.count == 1 and each.indices[0] // 10 == each.batch for each in taken if each.batch < 3)
-    assert all(each.indices == (5,) and each.count == 2 for each in taken if each.batch == 3)
+    assert sorted(taken, key=lambda each: -each.time_ns / each.samples) == taken
+    assert all(each.samples == 1 and each.indices[0] // 10 == each.batch for each in taken if each.batch < 3)
+    assert all(each.indices == (5,) and each.samples == 2 for each in taken if each.batch == 3)
     assert slow.take() == []
     slow.begin_part(0, [])
     slow.end_part(0)
     assert slow.take() == []
 
 
-@pytest.mark.parametrize(("single_ns", "least", "most"), [(900, 200, 300), (1_010, 200, 300), (2_000, 1, 12)])
-def test_few_batches_are_built_row_by_row_where_that_costs_much(single_ns: int, least: int, most: int) -> None:
-    """So that it is a small part of the time; one of four batches at most."""
+def test_few_batches_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of several, and where they are built in no time, few in a second."""
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     slow = SlowSamples()
-    assert slow.limit_rows() is None
-    slow._among_ns = 1_000
-    assert slow.limit_rows() == 1
-    slow._single_ns = single_ns
+    assert slow.is_due()
+    assert not any(slow.is_due() for _ in range(1000))
 
-    assert least <= sum(slow.limit_rows() == 1 for _ in range(1000)) <= most
+    now = 9.0
+    assert sum(slow.is_due() for _ in range(17)) == 1
 
 
 def test_records_are_found_through_subsets_and_concatenations(photos: Any) -> None:
@@ -303,39 +302,3 @@ def test_records_are_found_through_subsets_and_concatenations(photos: Any) -> No
     assert find_record(Samples(), 0) is None
     assert find_record(ps.ConcatDataset([photos]), 99) is None
     assert find_record(None, 0) is None
-
-
-class Names(Observer):
-    """Keeps what it is told of the work."""
-
-    observes_work = True
-
-    def __init__(self) -> None:
-        self.told: list[str] = []
-
-    def limit_rows(self, batch: int) -> int | None:
-        """Row by row, for even numbers."""
-        return None if batch % 2 else 1
-
-    def begin_part(self, batch: int, indices: Any) -> None:
-        """A part."""
-        self.told.append(f"{batch}: {[int(index) for index in indices]}")
-
-    def end_epoch(self) -> None:
-        """The end."""
-        self.told.append("end")
-
-
-@pytest.mark.parametrize("kind", KINDS[:2])
-def test_several_observers_are_told_of_the_work(kind: dict[str, Any]) -> None:
-    """Each of them the same; the least of their limits holds."""
-    loader, observers = ps.DataLoader(Rows(16), 8, **kind), [Names(), Names()]
-    for each in observers:
-        loader.add_observer(each)
-
-    list(loader)
-
-    assert sorted(observers[0].told) == sorted(observers[1].told)
-    assert {f"0: [{index}]" for index in range(8)} <= set(observers[0].told)
-    assert "1: [8, 9, 10, 11, 12, 13, 14, 15]" in observers[0].told
-    assert observers[0].told.count("end") == 1

@@ -1,9 +1,8 @@
-"""Files in which loaders say what they do: one folder of the user, a file of each loader and of each worker process.
+"""Files in which loaders say what they do: a folder of the user, and a file of each loader.
 
 ::
 
-    loader   LiveFile.append ──> FOLDER/HOST-PID-NUMBER.jsonl            a header, then a line a second
-    worker   LiveFile.append ──> FOLDER/HOST-PID-NUMBER.worker-0.jsonl   its slowest samples
+    loader   LiveFile.append ──> FOLDER/HOST-PID-NUMBER.jsonl   a header, then a line a second
     viewer   list_files, read_from
 
 A line is a JSON object. A file is locked for as long as its process writes it, and removed at its end: one that is not
@@ -21,9 +20,8 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock import system
 from penstock.errors import ArgumentError
@@ -34,11 +32,10 @@ __all__ = ["FOLDER_VARIABLE", "LiveFile", "Part", "find_folder", "list_files", "
 FOLDER_VARIABLE: Final = "PENSTOCK_VIEW_DIR"
 """Names the folder, such as one that the machines of a job share."""
 KEPT_LINES: Final = 600
-"""Newest lines that a file holds at least, ten minutes; it is written anew when it has twice as many."""
+"""Newest lines that a file holds at least, ten minutes; the others are removed when it has twice as many."""
 _MOST_NBYTES: Final = 16 << 20
 _MOST_LINE: Final = 64 << 10
 _STALE_S: Final = 24 * 3600.0
-_SUFFIX: Final = ".jsonl"
 
 
 def find_folder(*, make: bool = False) -> Path:
@@ -98,8 +95,12 @@ class LiveFile:
     def __init__(self, path: Path, header: Mapping[str, object]) -> None:
         self.path, self._header = path, _encode(header)
         self._lines: deque[bytes] = deque(maxlen=KEPT_LINES)
-        self._fd, self._count, self._pid = -1, 0, os.getpid()
-        self._write_anew()
+        self._count, self._pid = 0, os.getpid()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._fd = os.open(path, flags, 0o600)
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(self._fd, self._header)
         system.watch(self)
 
     def renew_in_child(self) -> None:
@@ -116,34 +117,15 @@ class LiveFile:
         self._lines.append(line)
         self._count += 1
         if self._count >= 2 * KEPT_LINES:
-            self._write_anew()
-        else:
-            os.write(self._fd, line)
-
-    def _write_anew(self) -> None:
-        part = self.path.with_name(self.path.name + ".part")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        fd = os.open(part, flags, 0o600)
-        try:
-            with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.write(fd, b"".join([self._header, *self._lines]))
-            part.replace(self.path)
-        except BaseException:
-            os.close(fd)
-            raise
-        before, self._fd, self._count = self._fd, fd, len(self._lines)
-        if before >= 0:
-            os.close(before)
+            self._count, line = KEPT_LINES, b"".join([self._header, *self._lines])
+            os.ftruncate(self._fd, 0)
+        os.write(self._fd, line)
 
     def close(self) -> None:
-        """Remove the file, and those of its workers; nothing in a forked child. Idempotent."""
-        if self._fd < 0 or os.getpid() != self._pid:
-            return
-        for path in (self.path, *list_workers(self.path)):
-            with contextlib.suppress(OSError):
-                path.unlink()
-        self.renew_in_child()
+        """Remove the file; nothing in a forked child. Idempotent."""
+        if self._fd >= 0 and os.getpid() == self._pid:
+            self.path.unlink(missing_ok=True)
+            self.renew_in_child()
 
 
 def _encode(values: Mapping[str, object]) -> bytes:
@@ -151,14 +133,8 @@ def _encode(values: Mapping[str, object]) -> bytes:
 
 
 def list_files(folder: Path) -> list[Path]:
-    """The files of loaders in a folder, without those of workers, in the order of their names."""
-    return [path for path in sorted(folder.glob(f"*{_SUFFIX}")) if ".worker-" not in path.name]
-
-
-def list_workers(path: Path) -> list[Path]:
-    """The files of the worker processes of a loader whose file is ``path``."""
-    stem = path.name.removesuffix(_SUFFIX)
-    return [each for each in path.parent.iterdir() if each.name.startswith(f"{stem}.worker-")]
+    """The files of loaders in a folder, in the order of their names."""
+    return sorted(folder.glob("*.jsonl"))
 
 
 def remove_stale(folder: Path) -> None:
@@ -166,34 +142,20 @@ def remove_stale(folder: Path) -> None:
     for path in list_files(folder):
         with contextlib.suppress(OSError, ArgumentError):
             if time.time() - path.stat().st_mtime > _STALE_S and not read_from(path).is_alive:
-                for each in (path, *list_workers(path)):
-                    each.unlink()
+                path.unlink()
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """What was read of a file.
-
-    Parameters
-    ----------
-    header : dict
-        The first line.
-    lines : list of dict
-        What has followed since the last time; those that are no JSON objects are left out.
-    place : (int, int)
-        Number of the file and offset in it, up to which it was read.
-    is_alive : bool
-        Whether its process lives; True where that cannot be seen.
-    """
+class Part(NamedTuple):
+    """What was read of a file."""
 
     header: dict[str, object]
-    lines: list[dict[str, object]]
-    place: tuple[int, int]
-    is_alive: bool
+    lines: list[dict[str, object]]  # without those that are no JSON objects
+    offset: int  # up to which the file was read
+    is_alive: bool  # whether its process lives; True where that cannot be seen
 
 
-def read_from(path: Path, place: tuple[int, int] = (0, 0)) -> Part:
-    """What is new in a file since ``place``; everything, if the file was written anew.
+def read_from(path: Path, offset: int = 0) -> Part:
+    """What has followed in a file since ``offset``; everything, if old lines were removed.
 
     Raises
     ------
@@ -212,15 +174,12 @@ def read_from(path: Path, place: tuple[int, int] = (0, 0)) -> Part:
         header = _decode(file.readline(_MOST_LINE))
         if header is None or not isinstance(header.get("penstock"), int):
             raise ArgumentError(f"{path} must be a file that a loader writes, its first line is no header")
-        begin = file.tell()
-        if place[0] == found.st_ino and begin <= place[1] <= found.st_size:
-            begin = place[1]
-        begin = max(begin, found.st_size - _MOST_NBYTES)
+        begin = max(file.tell(), offset if offset <= found.st_size else 0, found.st_size - _MOST_NBYTES)
         file.seek(begin)
         text = file.read(_MOST_NBYTES)
         whole = text[: text.rfind(b"\n") + 1]  # a line that is being written comes next time
         lines = [line for each in whole.splitlines() if (line := _decode(each)) is not None]
-        return Part(header, lines, (found.st_ino, begin + len(whole)), _is_locked(fd))
+        return Part(header, lines, begin + len(whole), _is_locked(fd))
 
 
 def _decode(text: bytes) -> dict[str, object] | None:

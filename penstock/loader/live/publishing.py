@@ -1,6 +1,6 @@
 """Writes what a loader does into a file that viewers read, about once a second, while batches are delivered.
 
-No thread is started. A worker process has a copy, which writes a file of its own with the slowest samples.
+No thread is started.
 """
 
 from __future__ import annotations
@@ -12,19 +12,16 @@ import sys
 import time
 import warnings
 import weakref
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 from penstock.datasets.sample_names import find_record, name_sample
 from penstock.errors import ArgumentError
 from penstock.loader.counters import LoaderCounters
 from penstock.loader.live.live_file import LiveFile, find_folder, remove_stale
-from penstock.loader.live.slow_samples import SlowSamples, TimedSample
 from penstock.loader.stats import Stats
 from penstock.ranks import World, find_world
 from penstock.trace import Observer
-from penstock.workers.info import get_worker_info
+from penstock.workers.slow_samples import SlowSample, SlowSamples
 
 if TYPE_CHECKING:
     from penstock.loader.recipe import Recipe, Settings
@@ -38,10 +35,10 @@ _TEXT: Final = 200
 _numbers: Final = itertools.count()
 
 
-def publish(settings: Settings, recipe: Recipe, epoch: int) -> None:
-    """Have an epoch's loader write its file if ``settings.view``, else no longer. Called before its job is made.
+def publish(settings: Settings, recipe: Recipe, epoch: int) -> SlowSamples | None:
+    """Have an epoch's loader write its file if ``settings.view``, else no longer. A failure is a warning.
 
-    A file that cannot be written is a warning: training goes on.
+    Returns what the epoch's job tells of slow samples.
     """
     counters = settings.counters
     publisher = counters.publisher
@@ -50,21 +47,22 @@ def publish(settings: Settings, recipe: Recipe, epoch: int) -> None:
         publisher.close()
         publisher = counters.publisher = None
     if not settings.view:
-        return
+        return None
     if publisher is None:
         try:
             publisher = counters.publisher = LivePublisher(settings, recipe)
         except (OSError, ArgumentError) as error:
             warnings.warn(f"the loader cannot be viewed: {error}", RuntimeWarning, stacklevel=2)
-            return
+            return None
         counters.add_observer(publisher)
     assert isinstance(publisher, LivePublisher), "what this function has made"
     is_counted = not recipe.is_stream and settings.begin_next is None  # else two epochs are under way at once
     publisher.begin_epoch(epoch, settings.count_batches() if is_counted else 0)
+    return publisher.slow
 
 
 class LivePublisher(Observer):
-    """Writes the file of one loader, or of one of its worker processes.
+    """Writes the file of one loader.
 
     Parameters
     ----------
@@ -77,8 +75,6 @@ class LivePublisher(Observer):
         If the file cannot be written.
     """
 
-    observes_work: ClassVar[bool] = True
-
     def __init__(self, settings: Settings, recipe: Recipe) -> None:
         folder = find_folder(make=True)
         remove_stale(folder)
@@ -87,17 +83,10 @@ class LivePublisher(Observer):
         host = re.sub(r"[^A-Za-z0-9_.-]", "_", os.uname().nodename)
         path = folder / f"{host}-{self._pid}-{next(_numbers)}.jsonl"
         self._file: LiveFile | None = LiveFile(path, _describe(settings, recipe, host))
-        self._path = path
         self._finalizer = weakref.finalize(self, self._file.close)
-        self._slow, self._is_writing = SlowSamples(), False
+        self.slow, self._is_writing = SlowSamples(), False
         self._due_s = self._ended_s = self._begun_s = 0.0
         self._epoch, self._total, self._first = 0, 0, 0
-
-    def __getstate__(self) -> Path:
-        return self._path
-
-    def __setstate__(self, path: Path) -> None:
-        self._path = path
 
     def is_here(self) -> bool:
         """Whether this process writes the file, and is no forked child of the one that does."""
@@ -113,8 +102,6 @@ class LivePublisher(Observer):
         self._begun_s = time.time() if total else 0.0
         counters = self._counters()
         self._epoch, self._total, self._first = epoch, total, 0 if counters is None else counters.stats().batches
-
-    # in the loader's process
 
     def delivered(self, samples: int) -> None:  # noqa: ARG002  # the counters have counted them
         """Write a line if it is time to."""
@@ -140,56 +127,13 @@ class LivePublisher(Observer):
                 "epoch": self._epoch, "total": self._total, "batch": stats.batches - self._first,
                 "begun": self._begun_s,
             }  # fmt: skip
-            self._file.append({**place, **_count(stats, counters), "slow": self._take_slow()})
+            slow = [_describe_sample(self._dataset, sample) for sample in self.slow.take()]
+            self._file.append({**place, **_count(stats, counters), "slow": slow})
         except OSError as error:
             self._file = None
             warnings.warn(f"the loader is viewed no more: {error}", RuntimeWarning, stacklevel=3)
         finally:
             self._is_writing = False
-
-    def _take_slow(self) -> list[dict[str, object]]:
-        return [_describe_sample(self._dataset, sample) for sample in self._slow.take()]
-
-    # where batches are built
-
-    def start_worker(self, worker: int, *, is_process: bool) -> None:
-        """See :class:`~penstock.trace.Observer`."""
-        if is_process:
-            info = get_worker_info()
-            self._dataset, self._pid = None if info is None else info.dataset, -1
-            self._slow, self._due_s = SlowSamples(), 0.0
-            path = self._path.with_name(f"{self._path.stem}.worker-{worker}.jsonl")
-            try:
-                self._file = LiveFile(path, {"penstock": 1, "pid": os.getpid(), "worker": worker})
-            except OSError:  # another machine, or a full disk: the worker works unwatched
-                self._file = None
-        self._slow.name_worker(worker)
-
-    def limit_rows(self, batch: int) -> int | None:  # noqa: ARG002  # any of them
-        """See :class:`~penstock.trace.Observer`."""
-        return self._slow.limit_rows()
-
-    def begin_part(self, batch: int, indices: Sequence[object]) -> None:
-        """See :class:`~penstock.trace.Observer`."""
-        self._slow.begin_part(batch, indices)
-
-    def begin_sample(self, place: int, count: int = 1) -> None:
-        """See :class:`~penstock.trace.Observer`."""
-        self._slow.begin_sample(place, count)
-
-    def end_part(self, samples: int) -> None:
-        """See :class:`~penstock.trace.Observer`."""
-        self._slow.end_part(samples)
-
-    def end_batch(self, samples: int, begun_ns: int) -> None:  # noqa: ARG002  # parts are timed
-        """Write a line, in a worker process, if it is time to."""
-        if self._pid >= 0 or self._file is None or time.monotonic() < self._due_s:
-            return
-        self._due_s = time.monotonic() + _PERIOD_S
-        try:
-            self._file.append({"t": time.time(), "slow": self._take_slow()})
-        except OSError:
-            self._file = None
 
 
 def _describe(settings: Settings, recipe: Recipe, host: str) -> dict[str, object]:
@@ -235,14 +179,14 @@ def _count(stats: Stats, counters: LoaderCounters) -> dict[str, object]:
     return values
 
 
-def _describe_sample(dataset: object, sample: TimedSample) -> dict[str, object]:
-    found = None if dataset is None or not sample.indices else find_record(dataset, sample.indices[0])
+def _describe_sample(dataset: object, sample: SlowSample) -> dict[str, object]:
+    found = None if not sample.indices else find_record(dataset, sample.indices[0])
     described: dict[str, object] = {
-        "ms": sample.time_ns / 1e6, "count": sample.count, "batch": sample.batch, "worker": sample.worker,
+        "ms": sample.time_ns / 1e6, "count": sample.samples, "batch": sample.batch, "worker": sample.worker,
         "indices": list(sample.indices),
     }  # fmt: skip
     if found is not None:
         described |= {"store": found[0].url, "record": found[1]}  # its key is found by the viewer
-    elif dataset is not None and sample.indices:
+    elif sample.indices:
         described["key"] = name_sample(dataset, sample.indices[0])[:_TEXT]
     return described

@@ -21,10 +21,10 @@ from typing import Final
 
 from penstock import stores
 from penstock.errors import ArgumentError, PenstockError
-from penstock.loader.live.live_file import KEPT_LINES, find_folder, list_files, list_workers, read_from
+from penstock.loader.live.live_file import KEPT_LINES, find_folder, list_files, read_from
 from penstock.viewer.browse.collection import Collection
 
-__all__ = ["LiveLoader", "LiveSources", "Point", "list_sources", "make_point", "read_number"]
+__all__ = ["LiveLoader", "LiveSources", "list_sources", "make_point", "read_number"]
 
 _MOST_LOADERS: Final = 64
 _LEAST_S: Final = 0.5
@@ -74,46 +74,12 @@ def list_sources(which: str | int) -> list[Path]:
     return list_files(path) if path.is_dir() else [path] if path.exists() else []
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A loader between two lines of its file.
+def make_point(before: Mapping[str, object], line: Mapping[str, object]) -> dict[str, object] | None:
+    """What has happened between two lines of sums; None if too little was delivered, or they do not fit.
 
-    Parameters
-    ----------
-    t : float
-        The end of that time, in seconds since 1970.
-    seconds : float
-        Its length.
-    samples_per_s, nbytes_per_s : float
-        Delivered.
-    wait_ms, step_ms : float
-        For which the consumer has waited for a batch, and what it has done with one, on average.
-    stages : dict of str to float
-        Microseconds of work for a delivered sample.
-    busy : dict of str to float
-        Part of the time in which each worker worked, 0..1.
-    ready, under_way, limit : int
-        Batches that are built; requested and not delivered; the most of these. At the end.
-    fetched_per_s : float
-        Bytes from remote stores.
+    Times of stages are microseconds of work for a delivered sample; ``busy`` is the part of the time in which each
+    worker worked, 0 to 1; ``ready``, ``under_way`` and ``limit`` are the batches at the end.
     """
-
-    t: float
-    seconds: float
-    samples_per_s: float
-    nbytes_per_s: float
-    wait_ms: float
-    step_ms: float
-    stages: dict[str, float]
-    busy: dict[str, float]
-    ready: int
-    under_way: int
-    limit: int
-    fetched_per_s: float
-
-
-def make_point(before: Mapping[str, object], line: Mapping[str, object]) -> Point | None:
-    """What has happened between two lines of sums; None if too little was delivered, or they do not fit."""
 
     def grown(name: str, of: str = "") -> float:
         then, now = (_read_mapping(each, of) if of else each for each in (before, line))
@@ -131,12 +97,14 @@ def make_point(before: Mapping[str, object], line: Mapping[str, object]) -> Poin
         for name, times in list(_read_mapping(line, "workers").items())[:256]
         if name != "-1"
     }
-    return Point(
-        read_number(line, "t"), seconds, grown("samples") / seconds, grown("nbytes") / seconds, wait_ms,
-        seconds * 1e3 / batches - wait_ms, {name: grown(name, "stages") / 1e3 / samples for name in _STAGES}, busy,
-        int(_read_pair(queue, 0)), int(_read_pair(queue, 1)), int(_read_pair(queue, 2)),
-        grown("nbytes", "remote") / seconds,
-    )  # fmt: skip
+    stages = {name: grown(name, "stages") / 1e3 / samples for name in _STAGES}
+    return {
+        "t": read_number(line, "t"), "seconds": seconds,
+        "samples_per_s": grown("samples") / seconds, "nbytes_per_s": grown("nbytes") / seconds,
+        "wait_ms": wait_ms, "step_ms": seconds * 1e3 / batches - wait_ms, "stages": stages, "busy": busy,
+        **{name: int(_read_pair(queue, at)) for at, name in enumerate(("ready", "under_way", "limit"))},
+        "fetched_per_s": grown("nbytes", "remote") / seconds,
+    }  # fmt: skip
 
 
 @dataclass
@@ -160,45 +128,33 @@ class LiveLoader:
     number: int
     state: str = "running"
     header: dict[str, object] = field(default_factory=dict)
-    points: deque[Point] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
+    points: deque[dict[str, object]] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
     slow: list[dict[str, object]] = field(default_factory=list)
     last: dict[str, object] = field(default_factory=dict)
     _before: dict[str, object] = field(default_factory=dict)
-    _places: dict[Path, tuple[int, int]] = field(default_factory=dict)
-    _read_until: dict[Path, float] = field(default_factory=dict)
+    _offset: int = 0
+    _read_until: float = 0.0
 
     def poll(self) -> None:
         """Read what is new."""
         if self.state != "running":
             return
         try:
-            self.state = "running" if self._read(self.path, is_worker=False) else "killed"
+            part = read_from(self.path, self._offset)
         except FileNotFoundError:
             self.state = "ended"
             return
-        for path in list_workers(self.path):
-            with contextlib.suppress(OSError, ArgumentError):  # it is being made, or ends
-                self._read(path, is_worker=True)
-        self._keep_slowest()
-
-    def _read(self, path: Path, *, is_worker: bool) -> bool:
-        part = read_from(path, self._places.get(path, (0, 0)))
-        self._places[path] = part.place
-        if not is_worker:
-            self.header = part.header
+        self.state = "running" if part.is_alive else "killed"
+        self.header, self._offset = part.header, part.offset
         for line in part.lines:
             t = read_number(line, "t")
-            if t > self._read_until.get(path, 0.0):  # a file that was written anew begins with lines that are known
-                self._read_until[path] = t
-                self._take(line, t, is_worker=is_worker)
-        return part.is_alive
+            if t > self._read_until:  # a file whose old lines were removed is read from its beginning
+                self._read_until = t
+                self._take(line, t)
+        self._keep_slowest()
 
-    def _take(self, line: dict[str, object], t: float, *, is_worker: bool) -> None:
-        for sample in _read_list(line, "slow")[:64]:
-            if isinstance(sample, dict):
-                self.slow.append({**sample, "t": t})
-        if is_worker:
-            return
+    def _take(self, line: dict[str, object], t: float) -> None:
+        self.slow += [{**sample, "t": t} for sample in _read_list(line, "slow")[:64] if isinstance(sample, dict)]
         if not _read_pair(line.get("queue"), 2):  # the epoch has just ended
             line = {**line, "queue": self.last.get("queue")}
         self.last = line
@@ -237,7 +193,7 @@ class LiveLoader:
             **{name: read_number(self.header, name) for name in _HEADER_NUMBERS},
             **{name: read_number(last, name) for name in _PLACE}, "t": read_number(last, "t"),
             "errors": [{"index": index, **error} for index, error in errors.items()],
-            "points": [point for point in self.points if point.t > since],
+            "points": [point for point in self.points if read_number(point, "t") > since],
         }  # fmt: skip
 
 

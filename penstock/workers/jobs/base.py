@@ -22,9 +22,11 @@ from penstock.sample import Batch, DatasetLike, Index, Sample, State, Watch
 from penstock.trace import Observer, Trace, counting
 from penstock.workers.base import NOTHING, BatchBuild, Indices, Job, Task, TaskResult, WorkerStart, name_rows
 from penstock.workers.left_out import SampleRules
+from penstock.workers.slow_samples import SlowSamples
 
 __all__ = [
     "LoaderJob",
+    "ObservedWatch",
     "ReadTimer",
     "chunk_location",
     "collate_samples",
@@ -103,6 +105,8 @@ class LoaderJob(Job):
         self.trace, self._deliver = trace, _unchanged
         trace.observer = self.observer
         self.watch, self.in_worker_process = watch, True
+        if self.slow is not None:
+            self.slow = SlowSamples()  # a forked process has those of its parent
 
     def start_worker(self, worker: int) -> None:
         """See :class:`~penstock.workers.base.Job`."""
@@ -125,12 +129,22 @@ class LoaderJob(Job):
 
     def begin(self, task: Task) -> BatchBuild:
         """See :class:`~penstock.workers.base.Job`."""
+        if self.observer is not None and not isinstance(self.watch, ObservedWatch):
+            self.watch = ObservedWatch(self.watch, self.observer)
         build = self.make_build(task)
+        if self.slow is not None and self.slow.is_due():
+            build = self._time(build, task, self.slow)
         if self.observer is None:
             return build
-        if not isinstance(self.watch, _ObservedWatch):
-            self.watch = _ObservedWatch(self.watch, self.observer)
         return cast("BatchBuild", _ObservedBuild(build, self.observer, task))
+
+    def _time(self, build: BatchBuild, task: Task, slow: SlowSamples) -> BatchBuild:
+        """A build whose samples are timed one by one; of a stream, all together."""
+        build.tell(slow)
+        timed = _ObservedBuild(build, slow, task)
+        if not build.whole:
+            timed.most_rows = 1
+        return cast("BatchBuild", timed)
 
     @abstractmethod
     def make_build(self, task: Task) -> BatchBuild:
@@ -162,13 +176,14 @@ class LoaderJob(Job):
         return seeding_globals(put_back=put_back, others=self._seeders)
 
 
-class _ObservedWatch:
+class ObservedWatch:
     """A watch that also tells an observer."""
 
     def __init__(self, watch: Watch | None, observer: Observer) -> None:
         self._watch, self._observer = watch, observer
 
     def __call__(self, place: int, count: int = 1) -> None:
+        """Tell both."""
         if self._watch is not None:
             self._watch(place, count)
         self._observer.begin_sample(place, count)
@@ -180,8 +195,7 @@ class _ObservedBuild:
     def __init__(self, build: BatchBuild, observer: Observer, task: Task) -> None:
         self._build, self._observer, self._task = build, observer, task
         self._begun_ns = 0
-        limit = observer.limit_rows(task.seq)
-        self.most_rows = build.most_rows if limit is None else min(limit, build.most_rows)
+        self.most_rows = build.most_rows
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._build, name)

@@ -111,9 +111,9 @@ class _SampleBuild(RowsBuild):
             if not job.batched:
                 self._samples = [self._fetch_one(indices[0], keys)]
             elif whole:
-                self._samples = fetch(job.dataset, indices, keys, job.watch, as_given=True)
+                self._samples = fetch(job.dataset, indices, keys, self.watch, as_given=True)
             else:
-                self._samples[start:stop] = fetch(job.dataset, indices, keys, job.watch)
+                self._samples[start:stop] = fetch(job.dataset, indices, keys, self.watch)
         except IndexError as error:
             note_length(error, job.dataset)
             raise
@@ -127,8 +127,8 @@ class _SampleBuild(RowsBuild):
             self._samples[row] = self._fetch_one(index, keys)
 
     def _fetch_one(self, index: Index, keys: SampleKeys) -> Sample:
-        if self._job.watch is not None:
-            self._job.watch(0, count_requested(index))
+        if self.watch is not None:
+            self.watch(0, count_requested(index))
         return fetch_one(self._job.dataset, index, keys)
 
     def finish(self) -> Batch:

@@ -20,9 +20,10 @@ import numpy as np
 from penstock.errors import BrokenImageError, SampleError, WorkerError
 from penstock.repairs import Repaired, this_thread
 from penstock.rng import uniforms
-from penstock.sample import Index, State
+from penstock.sample import Index, State, Watch
+from penstock.trace import Observer
 from penstock.workers.base import BatchBuild, Task
-from penstock.workers.jobs.base import LoaderJob
+from penstock.workers.jobs.base import LoaderJob, ObservedWatch
 from penstock.workers.left_out import LeftOut
 
 __all__ = ["RowsBuild"]
@@ -46,14 +47,19 @@ class RowsBuild(BatchBuild):
         The batch.
     """
 
-    __slots__ = ("_job", "_records", "_task", "repaired", "rows", "seq", "state")
+    __slots__ = ("_job", "_records", "_task", "repaired", "rows", "seq", "state", "watch")
 
     def __init__(self, job: LoaderJob, task: Task) -> None:
         self._job, self._task = job, task
         self.seq, self.rows = task.seq, len(task.indices)
         self.state: State = None
+        self.watch: Watch | None = job.watch
         self._records: dict[int, LeftOut] = {}
         self.repaired: list[Repaired] = []
+
+    def tell(self, observer: Observer) -> None:
+        """See :class:`~penstock.workers.base.BatchBuild`."""
+        self.watch = ObservedWatch(self.watch, observer)
 
     @property
     def left_out(self) -> list[LeftOut]:
@@ -121,8 +127,8 @@ class RowsBuild(BatchBuild):
         reason = None if source is None else (self._task.fatal or {}).get(source)
         if reason is not None:
             raise WorkerError(reason)
-        if self._job.watch is not None:
-            self._job.watch((row if source is None else source) - start)  # if the worker dies, this one is to blame
+        if self.watch is not None:
+            self.watch((row if source is None else source) - start)  # if the worker dies, this one is to blame
         self._build_one(row, index)
 
     def _replace(self, row: int, start: int, error: Exception) -> None:

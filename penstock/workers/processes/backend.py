@@ -235,6 +235,8 @@ class IsolatedBackend(Backend):
         worker.received += 1
         if self.job is not None:
             self.job.trace.add_all(message.times, message.remote, worker.number)
+            if message.slow and self.job.slow is not None:
+                self.job.slow.add_all(message.slow, worker.number)
         self._warn_of_memory(worker.connection.memory_error)
         worker.finished = worker.unpack(message, self.job)
         self.record_finished()

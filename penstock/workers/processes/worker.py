@@ -203,11 +203,11 @@ class JobRunner:
         left_out = build.left_out if build is not None and captured is None else ()
         repaired = build.repaired if build is not None and captured is None else ()
         rng, times = self._rng.changed() if task.snapshot else None, self._take_times()
-        remote = self._trace.remote(take=True)
+        remote, slow = self._trace.remote(take=True), self._job.slow.take() if self._job.slow is not None else ()
         try:
             state = pack_state(state, self._connection.dumps)
             self._connection.send(
-                BatchBuilt(task.seq, rows, state, rng, captured, left_out, times, repaired, remote, payload)
+                BatchBuilt(task.seq, rows, state, rng, captured, left_out, times, repaired, remote, slow, payload)
             )
         except Exception as error:  # noqa: BLE001  # the dataset's state cannot be pickled
             reason = f"the dataset's state cannot be sent to the parent: {error}"
