@@ -29,15 +29,21 @@ def check_wheels(scripts: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """scripts/check_wheels.py, for a repository in a temporary folder whose native module links one crate."""
     module = importlib.import_module("check_wheels")
     (tmp_path / "dist").mkdir()
+    page = tmp_path / "penstock" / "viewer" / "page"
+    page.mkdir(parents=True)
+    (page / "index.html").touch()
     (tmp_path / "THIRD-PARTY-LICENSES.txt").write_text("crate 1.0 (MIT)\n")
     monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(module, "find_linked_crates", lambda: [{"name": "crate", "version": "1.0"}])
     return module
 
 
-def write_wheel(folder: Path, components: list[dict[str, object]], licenses: str = "crate 1.0 (MIT)\n") -> None:
+def write_wheel(
+    folder: Path, components: list[dict[str, object]], licenses: str = "crate 1.0 (MIT)\n", page: str = "index.html"
+) -> None:
     """Write a wheel that has nothing but what is checked."""
     with zipfile.ZipFile(folder / "dist" / "penstock_data-0.0-cp311-abi3-any.whl", "w") as wheel:
+        wheel.writestr(f"penstock/viewer/page/{page}", "")
         wheel.writestr("p.dist-info/sboms/components.cdx.json", json.dumps({"components": components}))
         wheel.writestr("p.dist-info/licenses/THIRD-PARTY-LICENSES.txt", licenses)
 
@@ -143,4 +149,12 @@ def test_an_incomplete_wheel_is_refused(
     error = sys.modules["checking"].CheckError
 
     with pytest.raises(error, match=message):
+        check_wheels.check_contents()
+
+
+def test_a_wheel_without_the_page_of_the_viewer_is_refused(check_wheels: ModuleType, tmp_path: Path) -> None:
+    """Its files are no modules, and are named."""
+    write_wheel(tmp_path, [component("crate", "1.0", [{"license": {"id": "MIT"}}])], page="other.html")
+
+    with pytest.raises(sys.modules["checking"].CheckError, match=r"lacks \['penstock/viewer/page/index.html'\]"):
         check_wheels.check_contents()

@@ -176,7 +176,7 @@ def test_the_command_counts_what_has_no_index(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert "1 image indexed by rows" in done.output
     named = ", ".join(repr(f"{number}.png") for number in range(10))
-    assert done.output.splitlines()[3:] == [
+    assert done.output.splitlines()[-2:] == [
         "40 images without an index, always decoded from the beginning:",
         f"  PNG, not JPEG: only JPEGs have a decode index (40 entries: {named} and 30 more)",
     ]

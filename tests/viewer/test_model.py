@@ -323,7 +323,7 @@ def test_a_script_names_a_loader(photos: Path, tmp_path: Path, name: str) -> Non
     [
         ({"ragged": "padded"}, ["image", "boxes.values", "boxes.counts", "labels.values", "labels.counts"], True),
         ({"ragged": "flat"}, ["image", "boxes.values", "boxes.offsets", "labels.values", "labels.offsets"], True),
-        ({"batch_form": "torchvision"}, ["[0]", "[1]"], True),
+        ({"batch_form": ps.BatchForm("torchvision", first_label=0)}, ["[0]", "[1]"], True),
         ({"batch_form": "ultralytics"}, ["img", "bboxes", "cls", "batch_idx"], False),
     ],
 )

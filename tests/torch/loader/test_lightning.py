@@ -135,6 +135,7 @@ EXTRA: dict[str, Any] = {
     "snapshot_every_n_steps": 4,
     "seed_per_sample": False,
     "overlap_epochs": False,
+    "view": False,
     "on_error": "raise",
     "max_errors": None,
     "error_log": None,
