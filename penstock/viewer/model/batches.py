@@ -10,7 +10,7 @@ import copy
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -20,15 +20,14 @@ from penstock.loader.order import length
 from penstock.loader.position import Position
 from penstock.loader.recipe import Memory, Recipe
 from penstock.rng import globals_put_back, undisturbed
-from penstock.sample import Batch
+from penstock.sample import Batch, DatasetLike, Index, SamplerLike
 from penstock.trace import Trace
 from penstock.viewer.model.source import ModelSource
 from penstock.workers.base import NOTHING, Task
 
 __all__ = ["BuiltBatch", "build_batch"]
 
-_MOST_DRAWN: Final = 20_000_000
-"""Indices that are drawn at most to come to a batch."""
+_MOST_DRAWN: Final = 20_000_000  # indices to come to a batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class BuiltBatch:
     """A batch, and where it is."""
 
     batch: Batch
-    indices: list[Any]  # what the sampler drew
+    indices: list[Index]  # what the sampler drew
     seed: int  # of its random numbers
     total: int | None  # batches of the epoch, if the loader has a length
     note: str = ""  # what is not known of its order
@@ -67,7 +66,7 @@ def build_batch(source: ModelSource, epoch: int, number: int) -> BuiltBatch:
     return BuiltBatch(batch, indices, seed, total, note)
 
 
-def _plan_by_numpy(source: ModelSource, loader: Any, epoch: int, number: int) -> _Planned:
+def _plan_by_numpy(source: ModelSource, loader: DatasetLike, epoch: int, number: int) -> _Planned:
     order, note, start = copy.copy(loader._order), "", number  # noqa: SLF001  # of this package
     if order.unit is None:
         _refuse_far(number)
@@ -75,19 +74,19 @@ def _plan_by_numpy(source: ModelSource, loader: Any, epoch: int, number: int) ->
             note = f"Shown is what a copy of {type(order.sampler).__name__} draws now, since it has to be iterated."
         order.index_sampler, start = _copy(source, order.index_sampler), 0
         _set_epoch(order.sampler, epoch)
-    vars(loader).update(_order=order, _resume=Position(epoch, batches=start))
+    loader.__dict__.update(_order=order, _resume=Position(epoch, batches=start))
     recipe = loader._make_recipe()  # noqa: SLF001  # as above
     plan = loader._make_plan(loader._prepare(recipe), recipe)  # noqa: SLF001  # as above
     return next(islice(plan, number - start, None), None), recipe, loader.seed, note
 
 
-def _plan_by_torch(source: ModelSource, loader: Any, epoch: int, number: int) -> _Planned:
+def _plan_by_torch(source: ModelSource, loader: DatasetLike, epoch: int, number: int) -> _Planned:
     """Draw the epochs up to this one as torch's loader does, from copies of its generators."""
     from penstock.torch.loader.epoch_draws import EpochCounter, draw_epoch, draw_next_epoch
     from penstock.torch.loader.recipe import make_recipe
 
     drawing = {name: getattr(loader, name) for name in ("generator", "sampler", "batch_sampler")}
-    vars(loader).update(_copy(source, drawing), pin_memory=False, decode="cpu")
+    loader.__dict__.update(_copy(source, drawing), pin_memory=False, decode="cpu")
     settings = loader._make_settings()  # noqa: SLF001  # of this package
     order, generator, note = settings.order, settings.generator, ""
     is_drawn = order.unit is None or source.seed is None
@@ -121,13 +120,13 @@ def _refuse_far(count: int) -> None:
         raise ArgumentError(f"a batch must have at most {_MOST_DRAWN:,} draws before it, got {count:,}")
 
 
-def _set_epoch(sampler: Any, epoch: int) -> None:
+def _set_epoch(sampler: SamplerLike, epoch: int) -> None:
     """Choose the epoch of a sampler that has one, as a training loop does."""
     if hasattr(sampler, "set_epoch"):
         sampler.set_epoch(epoch)
 
 
-def _copy(source: ModelSource, value: Any) -> Any:
+def _copy(source: ModelSource, value: SamplerLike) -> SamplerLike:
     """A deep copy of samplers and generators, over the dataset that is there."""
     try:
         return copy.deepcopy(value, {id(source.loader.dataset): source.dataset})

@@ -24,8 +24,7 @@ from penstock.viewer.model.source import ModelSource
 
 __all__ = ["DatasetStore", "find_store"]
 
-_MOST_BUILT: Final = 10_000
-"""Samples that are built at most for a column of a dataset that has no store."""
+_MOST_BUILT: Final = 10_000  # samples for a column of a dataset that has no store
 _KINDS: Final = {"image": "pixels:uint8[*,*,3]", "label": "label", "boxes": "boxes", "labels": "int64[*]"}
 
 
@@ -83,8 +82,7 @@ class DatasetStore(Store):
             return values
         if len(self) > _MOST_BUILT:
             raise StoreError(
-                f"the field {field!r} of {len(self):,} samples is known only when they are built; view their store",
-                store=self.url,
+                f"{field!r} of {len(self):,} samples needs all of them built; view their store", store=self.url
             )
         return np.array([-1 if value is None else value for value in self._iter_values(field)])
 

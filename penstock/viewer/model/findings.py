@@ -7,7 +7,6 @@ nothing where it cannot be known; :func:`penstock.check` inspects the code of a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +19,6 @@ from penstock.viewer.browse.layers import JsonObject
 from penstock.wording import counted
 
 __all__ = ["find_batch_problems", "find_problems"]
-
-_EDGE: Final = 0.5
-"""Pixels by which a box may leave the picture."""
 
 
 def find_problems(before: Annotated | None, after: Annotated, drawn: JsonObject) -> list[str]:
@@ -75,7 +71,7 @@ def _get_boxes(found: Annotated | None) -> NDArray[np.float32] | None:
 def _find_boxes(before: NDArray[np.float32], after: NDArray[np.float32], size: tuple[int, int]) -> Iterator[str]:
     were_empty, empty = ((boxes[:, 2:] <= boxes[:, :2]).any(axis=1) for boxes in (before, after))
     beyond = np.column_stack([-after[:, :2], after[:, 2:] - np.array(size)]).max(axis=1, initial=0)
-    outside = (beyond > _EDGE) & ~empty & all(size)
+    outside = (beyond > 0.5) & ~empty & all(size)  # pixels
     total = counted(len(after), "box")
     if empty.sum() > were_empty.sum():
         yield (

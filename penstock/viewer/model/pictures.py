@@ -10,7 +10,6 @@ import contextlib
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, DecodeError
 from penstock.sample import Array, Sample
@@ -22,8 +21,7 @@ from penstock.viewer.browse.pictures import PictureForm, make_picture
 
 __all__ = ["describe_value", "draw_sample"]
 
-_LOSSLESS: Final = 128
-"""Pictures of at most so many pixels, across and down, are sent without loss: each of their pixels is seen."""
+_LOSSLESS: Final = 128  # pixels across and down, up to which each pixel is seen: pictures are sent without loss
 
 
 def draw_sample(found: Annotated, form: PixelForm, side: int) -> JsonObject:
@@ -40,17 +38,13 @@ def draw_sample(found: Annotated, form: PixelForm, side: int) -> JsonObject:
     except (ArgumentError, DecodeError) as error:
         return {"problem": str(error)[:500]}
     name = dict(enumerate(found.label_classes)).get(found.label or 0, str(found.label))
+    shown = make_picture(pixels, PictureForm(side, is_exact=min(side, max(width, height)) <= _LOSSLESS))
+    address = f"data:{shown.media_type};base64,{base64.b64encode(shown.content).decode('ascii')}"
     return {
-        "picture": _to_address(pixels, side), "width": width, "height": height, "layers": layers, "note": note,
+        "picture": address, "width": width, "height": height, "layers": layers, "note": note,
         "values": describe_value(found.image),
         "label": None if found.label is None else {"class": found.label, "name": name},
     }  # fmt: skip
-
-
-def _to_address(pixels: NDArray[np.uint8], side: int) -> str:
-    is_small = min(side, max(pixels.shape)) <= _LOSSLESS
-    shown = make_picture(pixels, PictureForm(side, is_exact=is_small))
-    return f"data:{shown.media_type};base64,{base64.b64encode(shown.content).decode('ascii')}"
 
 
 def describe_value(value: Sample) -> JsonObject:

@@ -50,10 +50,9 @@ def show_steps(request: Request) -> Response:
     source, index, seed, epoch = _read_sample(request)
     with naming_user_code():
         traced = trace_sample(source, index, seed, epoch, _STEP_SIDE)
-    notes = list(traced.notes)
     if source.loader is not None and not getattr(source.loader, "_seed_given", source.seed is not None):
-        notes.append("The loader was given no seed: each run draws other numbers. Give seed= to have those of a run.")
-    return answer({"steps": traced.steps, "warnings": traced.warnings, "notes": notes})
+        traced.notes.append("The loader was given no seed, so that each run draws other numbers. Give it seed=.")
+    return answer({"steps": traced.steps, "warnings": traced.warnings, "notes": traced.notes})
 
 
 def show_draws(request: Request) -> Response:

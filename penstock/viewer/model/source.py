@@ -1,10 +1,5 @@
 """What is viewed where a loader or a dataset is given: its samples, their records, and the keys of its random numbers.
 
-::
-
-    DataLoader ──dataset──> Subset, ConcatDataset ──located──> StoreDataset, record
-         └── seed, seed_per_sample                     └── else: samples as the dataset gives them
-
 The given objects are not iterated and not changed: samples are built by copies of the datasets over the same stores,
 which note repairs for themselves, and global generators are put back. Called by :mod:`.routes`; opens no store.
 """
@@ -17,7 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +48,7 @@ class LocatedSamples:
 class ModelSource:
     """A loader, or a dataset, and how its samples are built; ``loader`` is None, or one of penstock."""
 
-    def __init__(self, given: Any, loader: Any) -> None:
+    def __init__(self, given: DatasetLike, loader: DatasetLike) -> None:
         self.loader, self.title = loader, type(given).__name__
         self.dataset, self.located = _take_apart(given if loader is None else loader.dataset)
         self.total = len(self.dataset)
@@ -103,7 +98,7 @@ def is_viewable(value: object) -> bool:
     return is_map_style or _is_instance(value, DataLoader)
 
 
-def open_source(given: Any) -> ModelSource:
+def open_source(given: DatasetLike) -> ModelSource:
     """What a loader or a dataset is made of; an ArgumentError if it is none, a stream, or has no length."""
     loader = given if _is_instance(given, DataLoader) else None
     if loader is not None and not isinstance(loader, DataLoader):

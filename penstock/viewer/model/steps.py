@@ -31,8 +31,7 @@ __all__ = ["TracedSample", "trace_sample"]
 
 _MOST_STEPS: Final = 64
 _MOST_NUMBERS: Final = 16
-_TOLERANCE: Final = 2e-3
-"""Largest distance of a point from where a projective map has it, as a share of the longer side."""
+_TOLERANCE: Final = 2e-3  # of a point from where a projective map has it, as a share of the longer side
 
 
 @dataclass(slots=True)
@@ -46,10 +45,7 @@ class TracedSample:
 
 
 def trace_sample(source: ModelSource, index: int, seed: int, epoch: int, side: int) -> TracedSample:
-    """Build a sample with random numbers of ``(seed, epoch, index)``, and draw what happens to it.
-
-    Pictures are at most ``side`` pixels wide and high. Raises what the dataset raises.
-    """
+    """Build a sample with random numbers of ``(seed, epoch, index)``; pictures have at most ``side`` pixels a side."""
     recorder = _Recorder(source, index, side)
     with observing_ops(recorder.note):
         sample = source.build(index, seed, epoch)
