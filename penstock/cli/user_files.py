@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,10 +79,6 @@ def name_user_errors(value: str) -> Iterator[None]:
 
 def describe_error(error: BaseException, file: Path) -> str:
     """The error in one line: type, text, and the innermost line of the file, or else of any."""
-    text = " ".join(str(error).split())
-    said = f"{type(error).__name__}{f': {text}' if text else ''}"
-    if isinstance(error, SyntaxError):
-        return said
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if Path(frame.filename).resolve() == file.resolve()] or frames
-    return f"{said}, at {own[-1].filename}, line {own[-1].lineno}" if own else said
+    from penstock.datasets.user_code import describe_error as describe
+
+    return describe(error, lambda name: Path(name).resolve() == file.resolve())

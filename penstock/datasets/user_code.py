@@ -9,13 +9,15 @@ from __future__ import annotations
 import inspect
 import sys
 import sysconfig
+import traceback
 import types
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 from penstock.frameworks import FRAMEWORKS
 
-__all__ = ["is_user_code", "is_user_file", "unwrap_function"]
+__all__ = ["describe_error", "is_user_code", "is_user_file", "unwrap_function"]
 
 
 def is_user_code(thing: type | types.FunctionType) -> bool:
@@ -41,6 +43,17 @@ def is_user_file(name: str) -> bool:
     if {"site-packages", "dist-packages"} & set(path.parts):
         return False
     return not any(path.is_relative_to(folder) for folder in _installed_folders())
+
+
+def describe_error(error: BaseException, is_own: Callable[[str], bool] = is_user_file) -> str:
+    """The error in one line: type, text, and the innermost line of the user's own files, or else of any."""
+    text = " ".join(str(error).split())
+    said = f"{type(error).__name__}{f': {text}' if text else ''}"
+    if isinstance(error, SyntaxError):
+        return said
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if is_own(frame.filename)] or frames
+    return f"{said}, at {own[-1].filename}, line {own[-1].lineno}" if own else said
 
 
 def unwrap_function(method: object) -> object:

@@ -40,7 +40,7 @@ from penstock.wording import counted
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["show"]
+__all__ = ["DatasetSamples", "StoreSamples", "is_dataset", "show"]
 
 _TILES: Final = range(32, 4097)
 _MAX_SEED: Final = (1 << 63) - 1
@@ -136,17 +136,17 @@ def show(
     return sheet
 
 
-class _StoreSamples:
+class StoreSamples:
     """Samples of a store, before and after a transform."""
 
     noun = "record"
     form_before = PixelForm("HWC")
 
     def __init__(self, dataset: StoreDataset) -> None:
-        self._dataset, self.store = dataset, dataset.store
+        self.dataset, self.store = dataset, dataset.store
         self._selection = FieldSelection(self.store, dataset.fields)
         fields = self._selection.to_tree(self._selection.names)
-        self._roles = make_roles(self.store.schema, fields, dataset.kinds)
+        self.roles = make_roles(self.store.schema, fields, dataset.kinds)
         self.form = PixelForm.of(dataset.transform)
         self.has_transform = dataset.transform is not None
         self.title = self.store.url.rpartition("/")[2] or self.store.url
@@ -154,33 +154,33 @@ class _StoreSamples:
         labels = (self._selection.names[name] for name, kind in self._selection.stored.items() if kind == "label")
         self.label_field = next(labels, None)
 
-    def before(self, index: int, keys: SampleKeys) -> tuple[str, Annotated]:  # noqa: ARG002  # those of a dataset
+    def before(self, index: int, keys: SampleKeys | None = None) -> tuple[str, Annotated]:  # noqa: ARG002  # as below
         """Key and annotations of a record."""
         record = self.store.read([index])[0]
         values = {name: record.fields.get(field) for name, field in self._selection.names.items()}
-        return record.key, find_annotations(self._selection.to_tree(values), self._roles)
+        return record.key, find_annotations(self._selection.to_tree(values), self.roles)
 
     def after(self, index: int, keys: SampleKeys) -> Annotated:
         """Annotations of the transformed sample."""
-        return find_annotations(fetch(self._dataset, [index], keys)[0], self._roles)
+        return find_annotations(fetch(self.dataset, [index], keys)[0], self.roles)
 
 
-class _DatasetSamples:
+class DatasetSamples:
     """Samples of any map-style dataset, as it returns them."""
 
     noun = "sample"
-    store = label_field = None
+    store = label_field = roles = None
     has_transform = False
 
     def __init__(self, dataset: DatasetLike, title: str = "") -> None:
-        self._dataset = dataset
-        self.form_before = PixelForm.of(getattr(dataset, "transform", None))
+        self.dataset = dataset
+        self.form = self.form_before = PixelForm.of(getattr(dataset, "transform", None))
         self.title = title or type(dataset).__name__
         self.total = len(dataset)
 
     def before(self, index: int, keys: SampleKeys) -> tuple[str, Annotated]:
         """Annotations of a sample; it has no key."""
-        return "", find_annotations(fetch(self._dataset, [index], keys)[0])
+        return "", find_annotations(fetch(self.dataset, [index], keys)[0])
 
 
 @contextmanager
@@ -189,37 +189,35 @@ def _open_samples(
     augment: Callable[[Sample], Sample] | Op | Sequence[Op] | None,
     fields: str | Sequence[str] | Mapping[str, str] | None,
     kinds: Mapping[str, str | None] | None,
-) -> Iterator[_StoreSamples | _DatasetSamples]:
+) -> Iterator[StoreSamples | DatasetSamples]:
     if isinstance(store, Store):
         # No decode indices: they help where batches are filled.
-        yield _StoreSamples(StoreDataset(store, fields, augment, kinds=kinds, index=None))
+        yield StoreSamples(StoreDataset(store, fields, augment, kinds=kinds, index=None))
     elif is_batch(store):
-        yield _DatasetSamples(BatchSamples(store), "batch")
-    elif not _is_dataset(store):
+        yield DatasetSamples(BatchSamples(store), "batch")
+    elif not is_dataset(store):
         with stores.open(store) as opened:
-            yield _StoreSamples(StoreDataset(opened, fields, augment, kinds=kinds, index=None))
+            yield StoreSamples(StoreDataset(opened, fields, augment, kinds=kinds, index=None))
     elif augment is not None or fields is not None or kinds is not None:
         raise ArgumentError(
             f"augment, fields and kinds must be given to the dataset itself, got them beside a {type(store).__name__}"
         )
     elif isinstance(store, StoreDataset):
-        yield _StoreSamples(store)
+        yield StoreSamples(store)
     elif not hasattr(store, "__len__"):
         raise ArgumentError(f"the dataset must have a length, but {type(store).__name__} has none")
     else:
-        yield _DatasetSamples(store)
+        yield DatasetSamples(store)
 
 
-def _is_dataset(value: object) -> bool:
+def is_dataset(value: object) -> bool:
     """Whether samples are taken from it with brackets; what :func:`penstock.open` takes is no dataset."""
     if isinstance(value, str | bytes | os.PathLike | list | tuple) or not hasattr(value, "__getitem__"):
         return False
     return not any(stores.OBJECTS.get(name).wraps(value) for name in stores.OBJECTS)
 
 
-def _choose(
-    samples: _StoreSamples | _DatasetSamples, n: int, indices: Sequence[int] | None, by: str | None
-) -> list[int]:
+def _choose(samples: StoreSamples | DatasetSamples, n: int, indices: Sequence[int] | None, by: str | None) -> list[int]:
     """Choose the samples to draw."""
     if not samples.total:
         raise ArgumentError(f"{samples.title} must have at least one {samples.noun}, got none")
@@ -253,7 +251,7 @@ def _check(index: object, total: int) -> int:
 
 
 def _draw_cells(
-    samples: _StoreSamples | _DatasetSamples, shown: list[int], key: tuple[int, int], side: int, *, progress: bool
+    samples: StoreSamples | DatasetSamples, shown: list[int], key: tuple[int, int], side: int, *, progress: bool
 ) -> Iterator[Cell]:
     with ExitStack() as stack:
         report = make_reporter(progress, "drawing", stack)
@@ -264,14 +262,14 @@ def _draw_cells(
         report(len(shown), len(shown), 0)
 
 
-def _draw_cell(samples: _StoreSamples | _DatasetSamples, index: int, keys: SampleKeys, side: int) -> Cell:
+def _draw_cell(samples: StoreSamples | DatasetSamples, index: int, keys: SampleKeys, side: int) -> Cell:
     with seeding_globals(put_back=True):
         key, sample = samples.before(index, keys)
     _refuse_no_image(sample, samples.title)
     hides_zero = samples.store is not None and _has_points_without_place(sample.keypoints)
     before = draw_tile(sample, side, samples.form_before, hides_zero=hides_zero)
     cell = Cell(index, key, [sample], [before])
-    if isinstance(samples, _StoreSamples) and samples.has_transform and before.size != (0, 0):  # else not decoded
+    if isinstance(samples, StoreSamples) and samples.has_transform and before.size != (0, 0):  # else not decoded
         with seeding_globals(put_back=True):
             after = samples.after(index, keys)
         _refuse_no_image(after, samples.title)

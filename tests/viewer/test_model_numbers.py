@@ -192,6 +192,20 @@ def test_an_order_that_cannot_be_known_is_told(photos: Path) -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_a_generator_that_was_drawn_from_goes_on_where_it_is(photos: Path) -> None:
+    """As one that has divided a dataset before: the first batch is the loader's, and the page says what is counted."""
+    import penstock.torch as pt
+
+    generator = torch.Generator().manual_seed(2)
+    first, _ = torch.utils.data.random_split(make_dataset(photos, FUSED), [8, 4], generator=generator)
+    loader: Any = pt.DataLoader(first, 2, shuffle=True, generator=generator)
+
+    built = build_batch(open_source(loader), 0, 1)
+
+    assert "was drawn from since it was seeded" in built.note
+    assert_equal(built.batch, list(loader)[1])
+
+
 def test_native_ops_leave_global_generators_alone(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A training loop of this process may draw from them meanwhile."""
     source = open_source(make_loader("torch", make_dataset(photos, FUSED)))

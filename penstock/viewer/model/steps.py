@@ -1,189 +1,137 @@
 """A sample on its way through the ops of its transform: the picture after each, and what was drawn.
 
-::
-
-    source.build(index, seed, epoch) ──observed──> the original, after the crop, ..., the sample
-         what the loader gives, and nothing else       each: picture, layers, numbers, outline in the original
-
 A sample is built once, as the loader builds it. What pipelines do meanwhile is observed, so that the last step is the
 sample itself. Callables that are no ops are one step. Called by :mod:`.routes`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.datasets.store.selection import FieldSelection
+from penstock.datasets.store.image_transforms import IMAGE_TRANSFORMS, SAMPLE_TRANSFORMS
 from penstock.sample import Sample
 from penstock.transforms.apply import AppliedOps, observing_ops
 from penstock.transforms.base import Lambda, Op
 from penstock.transforms.decoding.decode import Decode
-from penstock.transforms.targets.field_kinds import collect_values, map_values
+from penstock.transforms.targets.field_kinds import map_values
 from penstock.transforms.targets.moved_targets import Step
 from penstock.transforms.targets.object_masks import ObjectMasks
 from penstock.view.annotated import Annotated, find_annotations
-from penstock.view.shown_pixels import PixelForm, as_array
+from penstock.view.shown_pixels import PixelForm
+from penstock.viewer.browse.layers import JsonObject
 from penstock.viewer.model.findings import find_problems
 from penstock.viewer.model.pictures import draw_sample
 from penstock.viewer.model.source import ModelSource
-from penstock.viewer.model.view_map import ViewMap, find_enlargement
 
 __all__ = ["TracedSample", "trace_sample"]
 
 _MOST_STEPS: Final = 64
 _MOST_NUMBERS: Final = 16
+_TOLERANCE: Final = 2e-3  # of a point from where a projective map has it, as a share of the longer side
 
 
 @dataclass(slots=True)
 class TracedSample:
-    """A sample, and how it was made.
+    """A sample, and how it was made."""
 
-    Parameters
-    ----------
-    sample : object
-        What the loader gives.
-    steps : list of dict
-        As JSON, in order; the first is the original, if it is known, the last the sample.
-    warnings, notes : list of str
-        What looks wrong; what is to be known of the numbers. Sentences.
-    """
-
-    sample: Sample
-    steps: list[dict[str, Any]]
-    warnings: list[str]
-    notes: list[str]
+    sample: Sample  # what the loader gives
+    steps: list[JsonObject]  # in order; the first is the original, if it is known, the last the sample
+    warnings: list[str]  # what looks wrong
+    notes: list[str]  # what is to be known of the numbers
 
 
 def trace_sample(source: ModelSource, index: int, seed: int, epoch: int, side: int) -> TracedSample:
-    """Build a sample with random numbers of ``(seed, epoch, index)``, and draw what happens to it.
-
-    Pictures are at most ``side`` pixels wide and high. Raises what the dataset raises.
-    """
+    """Build a sample with random numbers of ``(seed, epoch, index)``; pictures have at most ``side`` pixels a side."""
     recorder = _Recorder(source, index, side)
     with observing_ops(recorder.note):
         sample = source.build(index, seed, epoch)
-    warnings = recorder.finish(sample, source.transform_of(index))
+    warnings = recorder.finish(sample)
     notes = []
     if recorder.calls_user and not source.seeds_globals:
         notes.append(
             "The transform calls code that is not penstock's. If it draws from global generators (random, "
             "numpy.random, torch), a run draws other numbers than are shown, unless seed_per_sample=True."
         )
-    if recorder.runs > 1:
-        notes.append(f"{recorder.runs} pipelines ran for this sample; steps are numbered by them.")
-    if recorder.left_out:
-        notes.append(f"{recorder.left_out} further steps are not shown.")
     return TracedSample(sample, recorder.steps, warnings, notes)
 
 
-@dataclass
 class _Recorder:
     """Draws each step when it is noted, since callables that come later may change its arrays."""
 
-    source: ModelSource
-    index: int
-    side: int
-    steps: list[dict[str, Any]] = field(default_factory=list)
-    runs: int = 0  # of pipelines
-    left_out: int = 0
-    calls_user: bool = False
-    _first: Annotated | None = None
-    _original: NDArray[np.uint8] | None = None
-    _map: ViewMap | None = None
-    _is_guess: bool = False  # whether a callable may have moved pixels
-    _image: object = None  # of the last step
-
-    def __post_init__(self) -> None:
-        self._roles = self.source.roles_of(self.index)
-        if self.source.located is None:
-            return
-        dataset, number = self.source.located.get(self.index)
-        selection = FieldSelection(dataset.store, dataset.fields)
-        [record] = dataset.store.read([number])
-        values = {
-            name: record.fields[own] if own in record.fields else getattr(record, own)
-            for name, own in selection.names.items()
-        }
-        found = find_annotations(selection.to_tree(values), self._roles)
-        self._add("Original", "the record of the store", [], found, PixelForm("HWC"))
+    def __init__(self, source: ModelSource, index: int, side: int) -> None:
+        self._side, (self._part, number) = side, source.part_of(index)
+        self.steps: list[JsonObject] = []
+        self.calls_user = False
+        self._runs = 0  # of pipelines
+        self._first: Annotated | None = None
+        self._map: _ViewMap | None = None
+        self._is_guess = False  # whether a callable may have moved pixels
+        if self._part.store is not None:
+            self._add("Original", "the record of the store", self._part.before(number)[1], self._part.form_before)
 
     def note(self, applied: AppliedOps) -> None:
         """See :func:`penstock.transforms.apply.observing_ops`."""
-        ops = applied.ops[applied.start : applied.stop]
+        ops, step = applied.ops[applied.start : applied.stop], applied.step
         self.calls_user |= any(isinstance(op, Lambda) for op in ops)
         if applied.start == 0:
-            self.runs += 1
+            self._runs += 1
             self._map, self._is_guess = None, False
         if len(self.steps) >= _MOST_STEPS:
-            self.left_out += 1
             return
         sample = map_values(
             applied.kinds, applied.sample, lambda _, value: value.dense() if isinstance(value, ObjectMasks) else value
         )
-        images = (value for kind, value in collect_values(applied.kinds, applied.sample) if kind == "image")
-        self._image = next(images, None)
-        self._follow(ops, applied.step)
-        if isinstance(ops[0], Decode) and len(ops) == len(self.steps) == self.runs:
+        if step is None or isinstance(ops[0], Lambda):
+            self._is_guess |= not all(op.removes_objects for op in ops)
+        else:
+            if self._map is None and step.size != (0, 0):
+                self._map = _ViewMap(step.size)
+            if self._map is not None:
+                self._map.follow(step)
+        if isinstance(ops[0], Decode) and len(ops) == len(self.steps) == self._runs:
             self.steps.clear()  # the original as the pipeline decodes it: outlines are in its pixels
         name = " + ".join(map(_name_op, ops)) if self.steps else "Original"
         form = PixelForm.of(list(applied.ops[: applied.stop]))
         self._add(
-            f"{self.runs}: {name}" if self.runs > 1 else name, ", ".join(map(_describe_op, ops)),
-            [] if applied.step is None else _list_numbers(applied.step),
-            find_annotations(sample, self._roles), replace(form, layout=form.layout or "HWC"),
+            f"{self._runs}: {name}" if self._runs > 1 else name, ", ".join(map(_describe_op, ops)),
+            find_annotations(sample, self._part.roles), replace(form, layout=form.layout or "HWC"), step,
         )  # fmt: skip
 
-    def finish(self, sample: Sample, transform: object) -> list[str]:
+    def finish(self, sample: Sample) -> list[str]:
         """Add the sample, unless the last step is it already; returns what looks wrong."""
-        found, form = find_annotations(sample, self._roles), PixelForm.of(transform)
-        if self.runs and _are_same(self._image, found.image):
-            step, pixels = draw_sample(found, form, self.side)
-            self.steps[-1] |= step
+        found = find_annotations(sample, self._part.roles)
+        name, text, transform = "Sample", "what the dataset gives", getattr(self._part.dataset, "transform", None)
+        if transform is not None and not self._runs:
+            library = type(transform).__module__.partition(".")[0]
+            is_seeded = library in {*IMAGE_TRANSFORMS, *SAMPLE_TRANSFORMS} and self._part.store is not None
+            self.calls_user |= not is_seeded
+            name, text = type(transform).__name__, repr(transform)[:2000]
+        last = self.steps[-1] if self._runs else {}
+        drawn = self._add(name, text, found, self._part.form)
+        if last and last.get("picture") == drawn.get("picture"):
+            self.steps[-2:] = [last | drawn]
         else:
-            is_foreign = not self.runs and transform is not None
-            self.calls_user |= is_foreign and not self.source.is_converted(transform)
-            self._is_guess = True
-            name, text = ("Sample", "what the dataset gives")
-            if is_foreign:
-                name, text = type(transform).__name__, repr(transform)[:2000]
-            pixels = self._add(name, text, [], found, form)
-        view = self.steps[-1]["view"]
-        shown = None if self._original is None else _cut(self._original, view)
-        enlargement = 0.0
-        if view is not None and pixels is not None:
-            enlargement = find_enlargement(np.array(view), (pixels.shape[1], pixels.shape[0]))
-        compared = [] if shown is None or pixels is None else [shown, pixels]
-        return find_problems(self._first, found, enlargement, compared)
+            self.steps[-1]["is_guess"] = True
+        return find_problems(self._first, found, drawn)
 
-    def _add(
-        self, name: str, text: str, drawn: list[float], found: Annotated, form: PixelForm
-    ) -> NDArray[np.uint8] | None:
-        step, pixels = draw_sample(found, form, self.side)
-        if not self.steps:
-            self._first, self._original = self._first or found, pixels
-        size = (0, 0) if pixels is None else (pixels.shape[1], pixels.shape[0])
-        if self._map is None and self.runs and pixels is not None:
-            self._map = ViewMap(size)  # the first picture of a pipeline
-        outline = None if self._map is None or pixels is None else self._map.outline(size)
-        view = None if outline is None else np.round(outline, 2).tolist()
+    def _add(self, name: str, text: str, found: Annotated, form: PixelForm, step: Step | None = None) -> JsonObject:
+        drawn = draw_sample(found, form, self._side)
+        self._first = self._first or found
+        outline = None
+        if self._runs and "picture" in drawn:
+            size = drawn["width"], drawn["height"]
+            self._map = self._map or _ViewMap(size)  # of the first picture of a pipeline
+            outline = self._map.outline(size)
+        numbers = [] if step is None else np.asarray(step.params, np.float64).ravel()[:_MOST_NUMBERS].tolist()
         self.steps.append({
-            "name": name, "text": text, "drawn": drawn, "view": view, "is_guess": self._is_guess, **step
+            "name": name, "text": text, "drawn": [float(f"{number:.5g}") for number in numbers],
+            "view": None if outline is None else np.round(outline, 2).tolist(), "is_guess": self._is_guess, **drawn,
         })  # fmt: skip
-        return pixels
-
-    def _follow(self, ops: tuple[Op, ...], step: Step | None) -> None:
-        """Move the points of the original as ops have moved pixels."""
-        if step is None or isinstance(ops[0], Lambda):
-            self._is_guess |= not all(op.removes_objects for op in ops)
-            return
-        if self._map is None and step.size != (0, 0):
-            self._map = ViewMap(step.size)
-        if self._map is not None:
-            self._map.follow(step)
+        return drawn
 
 
 def _name_op(op: Op) -> str:
@@ -197,30 +145,48 @@ def _describe_op(op: Op) -> str:
     return repr(given)[:1000] if code is None else f"{_name_op(op)}, {code.co_filename}, line {code.co_firstlineno}"
 
 
-def _list_numbers(step: Step) -> list[float]:
-    """What an op has drawn, as numbers of five digits."""
-    numbers = np.asarray(step.params, np.float64).ravel()[:_MOST_NUMBERS]
-    return [float(f"{number:.5g}") for number in numbers.tolist()]
+class _ViewMap:
+    """Which part of an original, whose width and height are ``size``, an image shows: nine of its points are followed.
+
+    They are moved as keypoints, op by op. The projective map that takes them back takes the corners of the image back.
+    """
+
+    def __init__(self, size: tuple[int, int]) -> None:
+        across, down = np.meshgrid(np.array([0, 0.5, 1]) * size[0], np.array([0, 0.5, 1]) * size[1])
+        self._size, self._before = size, np.stack([across.ravel(), down.ravel()], axis=1)
+        self._points = self._before.astype(np.float32)
+
+    def follow(self, step: Step) -> None:
+        """Apply an op."""
+        if type(step.op).keypoints is not Op.keypoints:
+            self._points = step.op.keypoints(self._points, step.params, step.size)
+
+    def outline(self, size: tuple[int, int]) -> NDArray[np.float64] | None:
+        """Corners of an image, (4, 2), in pixels of the original; None where no projective map explains the ops."""
+        after = self._points.astype(np.float64)
+        corners = np.array([[0, 0], [1, 0], [1, 1], [0, 1]], np.float64) * size
+        if not np.isfinite(after).all() or not min(self._size):
+            return None
+        scale = max(*self._size, *size, float(np.abs(after).max()))
+        moved = _map_points(after / scale, self._before / scale, np.concatenate([after, corners]) / scale)
+        if moved is None or np.abs(moved[:9] * scale - self._before).max() > _TOLERANCE * max(self._size):
+            return None
+        return moved[9:] * scale
 
 
-def _are_same(one: object, other: object) -> bool:
-    """Whether two images have the same values."""
-    if one is None or other is None:
-        return False
-    try:
-        left, right = as_array(one), as_array(other)
-    except Exception:  # noqa: BLE001  # whatever an object of the user raises
-        return one is other
-    if left.shape != right.shape or left.dtype != right.dtype:
-        return False
-    return bool(np.array_equal(left, right, equal_nan=left.dtype.kind == "f"))
-
-
-def _cut(original: NDArray[np.uint8], view: list[list[float]] | None) -> NDArray[np.uint8] | None:
-    """The rectangle of the original around an outline."""
-    if view is None:
-        return original
-    corners = np.clip(np.array(view), 0, 1 << 30)
-    (x0, y0), (x1, y1) = np.floor(corners.min(axis=0)).astype(int), np.ceil(corners.max(axis=0)).astype(int)
-    part = original[y0:y1, x0:x1]
-    return part if part.size else None
+def _map_points(
+    after: NDArray[np.float64], before: NDArray[np.float64], points: NDArray[np.float64]
+) -> NDArray[np.float64] | None:
+    """``points`` by the projective map with the least error from ``after`` to ``before``; None if there is none."""
+    (x, y), (u, v) = after.T, before.T
+    zero, one = np.zeros_like(x), np.ones_like(x)
+    rows = np.concatenate([
+        np.stack([x, y, one, zero, zero, zero, -u * x, -u * y], axis=1),
+        np.stack([zero, zero, zero, x, y, one, -v * x, -v * y], axis=1),
+    ])  # fmt: skip
+    found, _, rank, _ = np.linalg.lstsq(rows, np.concatenate([u, v]), rcond=None)
+    moved = np.column_stack([points, np.ones(len(points))]) @ np.append(found, 1.0).reshape(3, 3).T
+    if rank < 8 or np.abs(moved[:, 2]).min() < 1e-9:
+        return None
+    result: NDArray[np.float64] = moved[:, :2] / moved[:, 2:]
+    return result
