@@ -7,15 +7,18 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+from penstock.errors import PenstockError
 from penstock.viewer.browse.collection import Collection
 
-__all__ = ["Layer", "LayerSource", "Session"]
+__all__ = ["Background", "Layer", "LayerSource", "Session"]
 
+_LOGGER: Final = logging.getLogger(__name__)
 Layer = dict[str, Any]
 """One kind of annotation of a picture as JSON: ``{"id", "name", "kind": "boxes" | "points" | "masks" | "tracks",
 "items": [...]}``; coordinates are pixels of the picture as it is shown (turned by its EXIF orientation)."""
@@ -63,3 +66,49 @@ class Session:
             if hasattr(part, "close"):
                 part.close()
         self.collection.close()
+
+
+class Background:
+    """Work of a thread that requests begin, and ask how far it is; subclasses define :meth:`work`."""
+
+    def __init__(self) -> None:
+        self.error = ""
+        """Why it failed, in a sentence."""
+        self.is_ready = threading.Event()
+        """Set when requests can be answered, at the latest when the work ends."""
+        self.stops = threading.Event()
+        """Set when the viewer is closed."""
+        self._thread = threading.Thread(target=self._run, name=f"penstock-view-{type(self).__name__}", daemon=True)
+        self._starts = threading.Lock()
+
+    def work(self) -> None:
+        """What the thread does; returns soon after :attr:`stops` is set."""
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """Begin, if it was not begun."""
+        with self._starts:
+            if self._thread.ident is None and not self.stops.is_set():
+                self._thread.start()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread is at work."""
+        return self._thread.is_alive()
+
+    def close(self) -> None:
+        """End the thread."""
+        self.stops.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self.work()
+        except PenstockError as error:
+            self.error = str(error)
+        except Exception as error:
+            _LOGGER.exception("%s failed", self._thread.name)
+            self.error = f"{type(error).__name__}: {error}"
+        finally:
+            self.is_ready.set()

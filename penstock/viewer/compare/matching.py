@@ -12,6 +12,7 @@ one is not counted. Called by :mod:`.predictions`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "CORRECT", "DUPLICATE", "MISSED", "SPURIOUS", "WRONG_CLASS", "Boxes", "Events", "Overlaps", "find_overlaps",
-    "judge_boxes", "judge_labels", "match_boxes",
+    "CORRECT", "DUPLICATE", "MISSED", "SPURIOUS", "WRONG_CLASS", "Boxes", "Events", "Overlaps", "count_cells",
+    "find_overlaps", "judge_boxes", "judge_labels", "list_classes", "match_boxes", "select_records",
 ]  # fmt: skip
 
 CORRECT, WRONG_CLASS, DUPLICATE, SPURIOUS, MISSED = range(5)
@@ -74,7 +75,7 @@ def find_overlaps(predicted: Boxes, objects: Boxes) -> Overlaps:
     counts = np.diff(objects.offsets)[predicted.records]
     firsts = objects.offsets[predicted.records]
     ends = np.cumsum(counts)
-    found: list[tuple[Indices, Indices, Floats]] = []
+    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
     start = 0
     while start < len(counts):
         base = ends[start] - counts[start]
@@ -86,8 +87,6 @@ def find_overlaps(predicted: Boxes, objects: Boxes) -> Overlaps:
         held = ious >= _LEAST_IOU
         found.append((one[held], other[held], ious[held]))
         start = stop
-    if not found:
-        return Overlaps(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
     one, other, ious = (np.concatenate(parts) for parts in zip(*found, strict=True))
     order = np.lexsort((other, objects.crowds[other], one))
     return Overlaps(one[order], other[order], ious[order])
@@ -113,8 +112,6 @@ def match_boxes(predicted: Boxes, objects: Boxes, overlaps: Overlaps, iou: float
     matched[_rank(predicted) >= _MAX_PREDICTIONS] = _NOT_COUNTED
     held = matched[numbers] != _NOT_COUNTED
     numbers, places, ious = numbers[held], places[held], overlaps.ious[same][held]
-    if not len(numbers):
-        return matched
     crowds = objects.crowds[places].tolist()
     begins = np.flatnonzero(np.diff(numbers, prepend=-1) != 0).tolist()
     given = numbers.tolist(), places.tolist(), ious.tolist()
@@ -190,10 +187,51 @@ def judge_labels(predicted: Boxes, labels: Indices, *, score: float) -> Events:
     counts = np.diff(predicted.offsets)
     firsts = predicted.offsets[:-1]
     guesses, scores = np.full(len(labels), -1), np.zeros(len(labels))
-    has_any = counts > 0
-    guesses[has_any], scores[has_any] = predicted.classes[firsts[has_any]], predicted.scores[firsts[has_any]]
-    is_low = scores < score
-    guesses[is_low], scores[is_low] = -1, 0
+    is_sure = counts > 0
+    is_sure[is_sure] = predicted.scores[firsts[is_sure]] >= score
+    guesses[is_sure], scores[is_sure] = predicted.classes[firsts[is_sure]], predicted.scores[firsts[is_sure]]
     kinds = np.where(guesses < 0, MISSED, np.where(guesses == labels, CORRECT, WRONG_CLASS))
     known = np.flatnonzero(labels >= 0)
     return Events(known, kinds[known], labels[known], guesses[known], scores[known])
+
+
+def count_cells(events: Events) -> list[tuple[int, int, int]]:
+    """(class of the object, class of the prediction, count) of each pair that occurs; -1: there is none."""
+    cells, counts = np.unique(np.column_stack([events.truths, events.predicted]), axis=0, return_counts=True)
+    return [(*cell, count) for cell, count in zip(cells.tolist(), counts.tolist(), strict=True)]
+
+
+def list_classes(events: Events, names: Sequence[str]) -> list[dict[str, object]]:
+    """Each class that occurs, those with most errors first; precision and recall are None where they have no base."""
+
+    def count(classes: Indices) -> Indices:
+        return np.bincount(classes[(classes >= 0) & (classes < len(names))], minlength=len(names))
+
+    objects, predictions = count(events.truths), count(events.predicted)
+    correct = count(events.predicted[events.kinds == CORRECT])
+    order = np.argsort(2 * correct - objects - predictions, kind="stable")
+    counts = np.column_stack([objects, predictions, correct])
+    return [
+        {
+            "number": number, "name": names[number], "objects": wanted, "predictions": given, "correct": right,
+            "precision": right / given if given else None, "recall": right / wanted if wanted else None,
+        }
+        for number, (wanted, given, right) in zip(order.tolist(), counts[order].tolist(), strict=True)
+        if wanted or given
+    ]  # fmt: skip
+
+
+def select_records(events: Events, kinds: set[int], cell: tuple[int, int] | None = None) -> tuple[Indices, Indices]:
+    """The records with an event of some kinds, or of a cell of the matrix, each once; and the event shown of each.
+
+    The most confident are first; of equal confidence those with more objects missed, then those of a lower index.
+    """
+    is_chosen = np.isin(events.kinds, sorted(kinds))
+    if cell is not None:
+        is_chosen &= (events.truths == cell[0]) & (events.predicted == cell[1])
+    found = np.flatnonzero(is_chosen)
+    records, scores = events.records[found], events.scores[found]
+    missed = np.bincount(records[events.kinds[found] == MISSED], minlength=int(records.max(initial=0)) + 1)
+    order = np.lexsort((records, -missed[records], -scores))
+    first = np.sort(np.unique(records[order], return_index=True)[1])
+    return records[order][first], found[order][first]

@@ -30,11 +30,11 @@ function mount(root) {
   });
   const start = () => Math.floor(state().at / PAGE) * PAGE;
 
-  function drawHead({ before, after, only_before, only_after, error }) {
+  function drawHead({ before, after, error }) {
     const side = (name, { name: title, url, total: all, repeated }) => el("p", { title: plain(url) },
       el("span", { class: "quiet" }, `${name} `), el("b", {}, plain(title)), ` ${count(all)} records`,
       repeated ? ` (${count(repeated)} with the key of another)` : "");
-    const missing = [...only_before.map((name) => `${name}: only before`), ...only_after.map((name) => `${name}: only after`)];
+    const missing = [...before.only.map((name) => `${name}: only before`), ...after.only.map((name) => `${name}: only after`)];
     head.replaceChildren(side("Before", before), side("After", after),
       missing.length ? el("p", { class: "quiet" }, `Fields that are not compared: ${plain(missing.join(", "))}`) : "",
       error ? el("p", { class: "bad" }, plain(error)) : "");

@@ -48,12 +48,7 @@ def send_matching(request: Request) -> Response:
 
 async def export_picks(request: Request) -> Response:
     """The picked records, bits in the body, as ``format``: one of :data:`EXPORTS`."""
-    total = session_of(request).collection.total
-    bits = await _read_body(request, (total + 7) // 8)
-    return await run_in_threadpool(_export, request, bits, total)
-
-
-async def _read_body(request: Request, nbytes: int) -> bytes:
+    nbytes = (session_of(request).collection.total + 7) // 8
     body = b""
     async for part in request.stream():
         body += part
@@ -61,14 +56,15 @@ async def _read_body(request: Request, nbytes: int) -> bytes:
             break
     if len(body) != nbytes:
         raise ArgumentError(f"the body must have a bit for each record, {counted(nbytes, 'byte')}, got {len(body)}")
-    return body
+    return await run_in_threadpool(_export, request, body)
 
 
-def _export(request: Request, bits: bytes, total: int) -> Response:
+def _export(request: Request, bits: bytes) -> Response:
+    store = session_of(request).collection.store
     form = request.query_params.get("format", "keys")
     if form not in EXPORTS:
         raise ArgumentError(f"format must be one of {', '.join(EXPORTS)}, got {form!r:.100}")
-    chosen = np.unpackbits(np.frombuffer(bits, np.uint8), count=total, bitorder="little")
+    chosen = np.unpackbits(np.frombuffer(bits, np.uint8), count=len(store), bitorder="little")
     indices = np.flatnonzero(chosen)
     if not len(indices):
         raise ArgumentError("no record is picked; pick some first")
@@ -76,17 +72,13 @@ def _export(request: Request, bits: bytes, total: int) -> Response:
     headers = {"Cache-Control": "no-store"}
     if name:
         headers["Content-Disposition"] = f'attachment; filename="{name}"'
-    return StreamingResponse(make(session_of(request).collection.store, indices), 200, headers, "text/plain")
+    return StreamingResponse(make(store, indices), 200, headers, "text/plain")
 
 
 def _iterate_keys(store: Store, indices: Indices) -> Iterator[str]:
     is_picked = np.zeros(len(store), bool)
     is_picked[indices] = True
     return itertools.compress(store.keys(), is_picked.tolist())
-
-
-def _make_keys(store: Store, indices: Indices) -> Iterable[str]:
-    return [format_keys(_iterate_keys(store, indices))]
 
 
 def _make_quarantine(store: Store, indices: Indices) -> Iterable[str]:
@@ -106,16 +98,11 @@ def _make_python(store: Store, indices: Indices) -> Iterable[str]:
     return [f'{note}subset = ps.Subset(dataset, ps.find_keys(dataset.store, "keys.txt"))\n']
 
 
-def _make_command(store: Store, indices: Indices) -> Iterable[str]:
-    del indices
-    return [f"penstock pack {shlex.quote(store.url)} picked.lmdb --keys keys.txt\n"]
-
-
 EXPORTS: Final[dict[str, tuple[str, Callable[[Store, Indices], Iterable[str]]]]] = {
-    "keys": ("keys.txt", _make_keys),
+    "keys": ("keys.txt", lambda store, indices: [format_keys(_iterate_keys(store, indices))]),
     "quarantine": ("quarantine.jsonl", _make_quarantine),
     "python": ("", _make_python),
-    "command": ("", _make_command),
+    "command": ("", lambda store, _: [f"penstock pack {shlex.quote(store.url)} picked.lmdb --keys keys.txt\n"]),
 }
 """Name of the file, if it is one, and the text of each format."""
 
