@@ -85,11 +85,12 @@ class Background:
         """What the thread does; returns soon after :attr:`stops` is set."""
         raise NotImplementedError
 
-    def start(self) -> None:
-        """Begin, if it was not begun."""
+    def start(self, wait_s: float | None = None) -> None:
+        """Begin, if it was not begun, and wait until it is ready: at most ``wait_s``, or however long that takes."""
         with self._starts:
             if self._thread.ident is None and not self.stops.is_set():
                 self._thread.start()
+        self.is_ready.wait(wait_s)
 
     @property
     def is_running(self) -> bool:
@@ -98,9 +99,11 @@ class Background:
 
     def close(self) -> None:
         """End the thread."""
-        self.stops.set()
+        with self._starts:
+            self.stops.set()
         if self._thread.ident is not None:
             self._thread.join()
+        self.is_ready.set()
 
     def _run(self) -> None:
         try:

@@ -7,7 +7,8 @@
 
 Source of the rule: ``COCOeval.evaluateImg`` of pycocotools: predictions of one class and record by falling score, at
 most 100, each takes the free object of its class that overlaps most; crowds may be taken several times, and what takes
-one is not counted. Called by :mod:`.predictions`.
+one is not counted. The class of a whole picture is compared as one box that all of them have. Called by
+:mod:`.predictions`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
-    "CORRECT", "DUPLICATE", "MISSED", "SPURIOUS", "WRONG_CLASS", "Boxes", "Events", "Overlaps", "count_cells",
-    "find_overlaps", "judge_boxes", "judge_labels", "list_classes", "match_boxes", "select_records",
+    "CORRECT", "DUPLICATE", "MISSED", "SPURIOUS", "WRONG_CLASS", "Boxes", "Events", "count_cells", "count_earlier",
+    "find_overlaps", "judge_boxes", "list_classes", "match_boxes", "select_records",
 ]  # fmt: skip
 
 CORRECT, WRONG_CLASS, DUPLICATE, SPURIOUS, MISSED = range(5)
@@ -32,6 +33,9 @@ _CHUNK_PAIRS: Final = 1 << 20
 _NOT_COUNTED: Final = -2
 Indices = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Overlaps = tuple[Indices, Indices, Floats]
+"""Numbers of predictions, those of objects of the same record that they overlap, and intersection over union (of a
+crowd, over the area of the prediction). Sorted by prediction; crowds come last."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,15 +52,6 @@ class Boxes:
     def records(self) -> Indices:
         """The record of each box."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Overlaps:
-    """Pairs of a prediction and an object of one record that overlap, sorted by prediction; crowds come last."""
-
-    predictions: Indices  # (n,): their numbers
-    objects: Indices
-    ious: Floats  # intersection over union; of a crowd, over the area of the prediction
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +84,7 @@ def find_overlaps(predicted: Boxes, objects: Boxes) -> Overlaps:
         start = stop
     one, other, ious = (np.concatenate(parts) for parts in zip(*found, strict=True))
     order = np.lexsort((other, objects.crowds[other], one))
-    return Overlaps(one[order], other[order], ious[order])
+    return one[order], other[order], ious[order]
 
 
 def _compute_ious(one: Floats, other: Floats, crowds: NDArray[np.bool_]) -> Floats:
@@ -107,11 +102,11 @@ def match_boxes(predicted: Boxes, objects: Boxes, overlaps: Overlaps, iou: float
     A prediction below a score does not change what those above it take: the result holds for every threshold.
     """
     matched = np.full(len(predicted.classes), -1)
-    same = predicted.classes[overlaps.predictions] == objects.classes[overlaps.objects]
-    numbers, places = overlaps.predictions[same], overlaps.objects[same]
-    matched[_rank(predicted) >= _MAX_PREDICTIONS] = _NOT_COUNTED
-    held = matched[numbers] != _NOT_COUNTED
-    numbers, places, ious = numbers[held], places[held], overlaps.ious[same][held]
+    names = predicted.records * (predicted.classes.max(initial=0) + 1) + predicted.classes
+    matched[count_earlier(names) >= _MAX_PREDICTIONS] = _NOT_COUNTED
+    numbers, places, ious = overlaps
+    held = (predicted.classes[numbers] == objects.classes[places]) & (matched[numbers] != _NOT_COUNTED)
+    numbers, places, ious = numbers[held], places[held], ious[held]
     crowds = objects.crowds[places].tolist()
     begins = np.flatnonzero(np.diff(numbers, prepend=-1) != 0).tolist()
     given = numbers.tolist(), places.tolist(), ious.tolist()
@@ -131,14 +126,13 @@ def match_boxes(predicted: Boxes, objects: Boxes, overlaps: Overlaps, iou: float
     return matched
 
 
-def _rank(predicted: Boxes) -> Indices:
-    """The place of each prediction among those of its record and class, which are in order."""
-    order = np.lexsort((predicted.classes, predicted.records))
-    names = np.column_stack([predicted.records, predicted.classes])[order]
-    begins = np.flatnonzero((np.diff(names, axis=0, prepend=-2) != 0).any(axis=1))
-    ranks = np.empty(len(order), np.int64)
-    ranks[order] = np.arange(len(order)) - np.repeat(begins, np.diff(begins, append=len(order)))
-    return ranks
+def count_earlier(values: NDArray[np.int64] | NDArray[np.uint64]) -> Indices:
+    """How many earlier values are equal to each."""
+    order = np.argsort(values, kind="stable")
+    begins = np.flatnonzero(np.diff(values[order], prepend=~values[order[:1]]) != 0)
+    counts = np.empty(len(values), np.int64)
+    counts[order] = np.arange(len(values)) - np.repeat(begins, np.diff(begins, append=len(values)))
+    return counts
 
 
 def judge_boxes(
@@ -159,10 +153,10 @@ def judge_boxes(
     is_found[matched[chosen][matched[chosen] >= 0]] = True
     is_open = np.zeros(len(predicted.classes), bool)
     is_open[chosen] = ~is_correct[chosen]
-    held = is_open[overlaps.predictions] & (overlaps.ious >= iou) & ~objects.crowds[overlaps.objects]
-    order = np.flatnonzero(held)
-    numbers, places = overlaps.predictions[order], overlaps.objects[order]
-    strongest = np.lexsort((-overlaps.ious[order], numbers))  # numbers rise with falling scores within a record
+    numbers, places, ious = overlaps
+    held = is_open[numbers] & (ious >= iou) & ~objects.crowds[places]
+    numbers, places = numbers[held], places[held]
+    strongest = np.lexsort((-ious[held], numbers))  # numbers rise with falling scores within a record
     for number, place in zip(numbers[strongest].tolist(), places[strongest].tolist(), strict=True):
         if kinds[number] == WRONG_CLASS:
             continue
@@ -180,19 +174,6 @@ def judge_boxes(
         np.concatenate([predicted.classes[chosen], np.full(len(missed), -1)]),
         np.concatenate([predicted.scores[chosen], np.zeros(len(missed))]),
     )
-
-
-def judge_labels(predicted: Boxes, labels: Indices, *, score: float) -> Events:
-    """What the most confident prediction of each record is, against its label; records without label are left out."""
-    counts = np.diff(predicted.offsets)
-    firsts = predicted.offsets[:-1]
-    guesses, scores = np.full(len(labels), -1), np.zeros(len(labels))
-    is_sure = counts > 0
-    is_sure[is_sure] = predicted.scores[firsts[is_sure]] >= score
-    guesses[is_sure], scores[is_sure] = predicted.classes[firsts[is_sure]], predicted.scores[firsts[is_sure]]
-    kinds = np.where(guesses < 0, MISSED, np.where(guesses == labels, CORRECT, WRONG_CLASS))
-    known = np.flatnonzero(labels >= 0)
-    return Events(known, kinds[known], labels[known], guesses[known], scores[known])
 
 
 def count_cells(events: Events) -> list[tuple[int, int, int]]:

@@ -24,9 +24,8 @@ from penstock.viewer.browse.layers import make_layers
 from penstock.viewer.browse.pictures import find_size
 from penstock.viewer.compare import matching
 from penstock.viewer.compare.matching import CORRECT, DUPLICATE, MISSED, SPURIOUS, WRONG_CLASS, Events
-from penstock.viewer.compare.prediction_files import Prediction, read_predictions
-from penstock.viewer.compare.prediction_names import find_classes, find_records
-from penstock.viewer.compare.truth import find_class_names, make_boxes, read_labels, read_objects
+from penstock.viewer.compare.prediction_files import Prediction, find_classes, find_records, read_predictions
+from penstock.viewer.compare.truth import WHOLE, find_class_names, make_boxes, read_labels, read_objects
 from penstock.viewer.session import Background, Layer
 
 __all__ = ["SETS", "Predictions"]
@@ -79,11 +78,14 @@ class Predictions(Background):
         if lost := len(rows) - len(known):
             self.notes.append(f"{lost:,} of {len(rows):,} predictions are left out: their image or class is unknown")
         known.sort(key=lambda row: (records[row.image], -row.score))
+        if not self.has_boxes:  # the most confident class of each record
+            known = list({records[row.image]: row for row in reversed(known)}.values())[::-1]
         counts = np.bincount([records[row.image] for row in known], minlength=collection.total)
-        corners = np.array([row.box or (np.nan,) * 4 for row in known], np.float64).reshape(-1, 4)
+        no_box = (np.nan,) * 4 if self.has_boxes else WHOLE
+        corners = np.array([row.box or no_box for row in known], np.float64).reshape(-1, 4)
         scores = np.array([row.score for row in known])
         self.boxes = make_boxes(counts, corners, np.array([classes[row.label] for row in known]), scores=scores)
-        self._rows = known if self.has_boxes else []
+        self._rows = known
         self.shown_score = 0.3
         """Predictions with a lower score are not drawn; the last one for which an evaluation was asked."""
         self._match = functools.lru_cache(_KEPT)(self._match_boxes)
@@ -91,11 +93,10 @@ class Predictions(Background):
 
     def work(self) -> None:
         """Read the annotations."""
-        if self.has_boxes:
-            self._objects = read_objects(self._collection)
-            self._overlaps = matching.find_overlaps(self.boxes, self._objects)
-        else:
-            self._labels = read_labels(self._collection)
+        self._objects = (read_objects if self.has_boxes else read_labels)(self._collection)
+        if not self.has_boxes:
+            self.boxes.scores[np.diff(self._objects.offsets)[self.boxes.records] == 0] = -1  # not counted
+        self._overlaps = matching.find_overlaps(self.boxes, self._objects)
 
     def evaluate(self, iou: float, score: float) -> Events:
         """Compare with the annotations; waits until these are read. The last results are kept.
@@ -106,7 +107,6 @@ class Predictions(Background):
             If there are no annotations to compare with.
         """
         self.start()
-        self.is_ready.wait()
         if self.error:
             raise ArgumentError(self.error)
         return self._judge(round(iou, 4), round(score, 4))
@@ -115,8 +115,6 @@ class Predictions(Background):
         return matching.match_boxes(self.boxes, self._objects, self._overlaps, iou)
 
     def _judge_rows(self, iou: float, score: float) -> Events:
-        if not self.has_boxes:
-            return matching.judge_labels(self.boxes, self._labels, score=score)
         found = self._match(iou)
         return matching.judge_boxes(self.boxes, self._objects, self._overlaps, found, iou=iou, score=score)
 

@@ -28,16 +28,18 @@ _COUNTS: Final = ("correct", "wrong-class", "duplicates", "nothing-there", "miss
 
 
 def _comparison_of(request: Request) -> TwoStores:
-    found: TwoStores | None = session_of(request).parts.get("compare")
-    if found is None:
+    found = session_of(request).parts.get("compare")
+    if not isinstance(found, TwoStores):
         raise ArgumentError("nothing is compared; start the viewer with --compare STORE, or ps.view(..., compare=...)")
+    found.start(_WAIT_S)
     return found
 
 
 def _predictions_of(request: Request) -> Predictions:
-    found: Predictions | None = session_of(request).parts.get("predictions")
-    if found is None:
+    found = session_of(request).parts.get("predictions")
+    if not isinstance(found, Predictions):
         raise ArgumentError("there are no predictions; start the viewer with --predictions FILE")
+    found.start(_WAIT_S)
     return found
 
 
@@ -54,8 +56,6 @@ def _describe(side: Collection, repeated: int, other: Collection) -> dict[str, o
 def show_comparison(request: Request) -> Response:
     """Counts of each kind, and how far the comparison is; the first request begins it."""
     found = _comparison_of(request)
-    found.start()
-    found.is_ready.wait(_WAIT_S)
     pairing = found.pairing
     repeated = (0, 0) if pairing is None else pairing.repeated
     return answer({
@@ -114,8 +114,6 @@ def show_layers(request: Request) -> Response:
 def show_predictions(request: Request) -> Response:
     """The file, its classes, and whether the annotations are read; the first request begins to read them."""
     found = _predictions_of(request)
-    found.start()
-    found.is_ready.wait(_WAIT_S)
     return answer({
         "file": found.path.name, "kind": "boxes" if found.has_boxes else "labels", "count": len(found.boxes.classes),
         "records": int(np.count_nonzero(np.diff(found.boxes.offsets))), "classes": found.names,

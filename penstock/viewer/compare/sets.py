@@ -25,7 +25,10 @@ _KEYS_WAIT_S: Final = 10.0
 def add_to_session(
     session: Session, compare: str | os.PathLike[str] | Store | None, predictions: str | os.PathLike[str] | None
 ) -> None:
-    """Open what is to be compared with the records of a session; see :func:`penstock.view`, also for what is raised."""
+    """Open what is to be compared with the records of a session.
+
+    See :func:`penstock.view`, also for what is raised.
+    """
     if predictions is not None:
         found = Predictions(session.collection, Path(predictions))
         session.parts["predictions"] = found
@@ -52,8 +55,7 @@ def order_by_set(session: Session, name: str, matching: NDArray[np.int64] | None
     if predictions is not None and "@" in name:
         found = predictions.find_set(name)[1]
     elif compared is not None and name in KINDS_OF_PAIRS and name != "added":
-        compared.start()
-        compared.is_ready.wait(_KEYS_WAIT_S)
+        compared.start(_KEYS_WAIT_S)
         found = compared.find(name)[0]
     else:
         raise ArgumentError(f"there is no set {name!r:.100} in this viewer")

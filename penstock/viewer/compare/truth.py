@@ -6,7 +6,6 @@ from collections.abc import Collection as Names
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError
 from penstock.ragged import Ragged
@@ -15,9 +14,11 @@ from penstock.stores.fields.columns import join_values, refuse_fixed
 from penstock.viewer.browse.collection import Collection
 from penstock.viewer.compare.matching import Boxes
 
-__all__ = ["find_class_names", "make_boxes", "read_labels", "read_objects"]
+__all__ = ["WHOLE", "find_class_names", "make_boxes", "read_labels", "read_objects"]
 
 _CLASS_FIELDS: Final = ("labels", "label", "classes", "class", "category", "categories", "category_id", "class_id")
+WHOLE: Final = (0.0, 0.0, 1.0, 1.0)
+"""The box of what is said of a whole picture."""
 _CROWDS: Final = ("crowd", "iscrowd", "is_crowd")
 
 
@@ -45,12 +46,14 @@ def find_class_names(schema: Schema, *, of_objects: bool) -> tuple[str, ...]:
     return schema[name].classes if name else ()
 
 
-def read_labels(collection: Collection) -> NDArray[np.int64]:
-    """The class of each record, -1 where it has none; :class:`ArgumentError` if the records have no label."""
+def read_labels(collection: Collection) -> Boxes:
+    """An object for each record with a class; :class:`ArgumentError` if the records have no label."""
     name = _find_label(collection.store.schema)
     if not name:
         raise ArgumentError("the store has no labels to compare predictions with; they are shown alone")
-    return collection.store.column(name).astype(np.int64)
+    labels = collection.store.column(name).astype(np.int64)
+    is_known = labels >= 0
+    return make_boxes(is_known, np.broadcast_to(np.array(WHOLE), (int(is_known.sum()), 4)), labels[is_known])
 
 
 def read_objects(collection: Collection) -> Boxes:

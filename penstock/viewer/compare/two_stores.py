@@ -24,6 +24,7 @@ from penstock.pack.conversion.comparison import Unreadable, choose_step, hash_va
 from penstock.sample import Array, Field, Record, Value
 from penstock.stores.common.keys import make_keys
 from penstock.viewer.browse.collection import Collection
+from penstock.viewer.compare.matching import count_earlier
 from penstock.viewer.session import Background
 
 __all__ = ["KINDS_OF_PAIRS", "FieldPair", "TwoStores", "pair_keys"]
@@ -55,23 +56,22 @@ def pair_keys(before: Sequence[str], after: Sequence[str]) -> Pairing:
 
     Several records with one key are paired in order: the first with the first, and so on.
     """
-    (one, repeated), (other, repeated_after) = _hash_keys(before), _hash_keys(after)
+    one, other = (_hash_keys(keys) for keys in (before, after))
+    ranks, ranks_after = count_earlier(one), count_earlier(other)
+    repeated = int(np.count_nonzero(ranks)), int(np.count_nonzero(ranks_after))
+    one += ranks.astype(np.uint64) * _ODD
+    other += ranks_after.astype(np.uint64) * _ODD
     places, places_after = np.intersect1d(one, other, assume_unique=True, return_indices=True)[1:]
     order = np.argsort(places)
     removed = np.setdiff1d(np.arange(len(one)), places, assume_unique=True)
     added = np.setdiff1d(np.arange(len(other)), places_after, assume_unique=True)
-    return Pairing(places[order], places_after[order], removed, added, (repeated, repeated_after))
+    return Pairing(places[order], places_after[order], removed, added, repeated)
 
 
-def _hash_keys(keys: Sequence[str]) -> tuple[NDArray[np.uint64], int]:
-    """A hash of each key and of its number among equal keys; and how many are not the first of their key."""
-    digests = (xxhash.xxh3_64_intdigest(key.encode(errors="surrogatepass")) for key in keys)
-    hashes = np.fromiter(digests, np.uint64, len(keys))
-    order = np.argsort(hashes, kind="stable")
-    begins = np.flatnonzero(np.diff(hashes[order], prepend=~hashes[order[:1]]) != 0)
-    ranks = np.arange(len(keys)) - np.repeat(begins, np.diff(begins, append=len(keys)))
-    hashes[order] += ranks.astype(np.uint64) * _ODD
-    return hashes, len(keys) - len(begins)
+def _hash_keys(keys: Sequence[str]) -> NDArray[np.uint64]:
+    return np.fromiter(
+        (xxhash.xxh3_64_intdigest(key.encode(errors="surrogatepass")) for key in keys), np.uint64, len(keys)
+    )
 
 
 class FieldPair:

@@ -39,12 +39,8 @@ function mount(root) {
   function slider(title, name, value, [least, most], text) {
     const output = el("output", {}, value.toFixed(2));
     const input = el("input", { type: "range", min: least, max: most, step: 0.05, value, title: text });
-    let waiting = 0;
-    input.addEventListener("input", () => {
-      output.textContent = Number(input.value).toFixed(2);
-      clearTimeout(waiting);
-      waiting = setTimeout(() => set({ [name]: input.value }, { replace: true }), 150);
-    });
+    input.addEventListener("input", () => { output.textContent = Number(input.value).toFixed(2); });
+    input.addEventListener("change", () => set({ [name]: input.value }, { replace: true }));
     return el("label", { class: "predictions-slider" }, el("span", {}, title), input, output);
   }
 
@@ -74,10 +70,9 @@ function mount(root) {
   async function evaluate() {
     stop?.abort();
     stop = new AbortController();
-    try {
-      found = await api("predictions/evaluate", { iou: iou(), score: score() }, { signal: stop.signal });
-    } catch { return; }
-    if (isEnded) return;
+    const given = await api("predictions/evaluate", { iou: iou(), score: score() }, { signal: stop.signal }).catch(() => null);
+    if (isEnded || !given) return;
+    found = given;
     drawTiles();
     drawMatrix();
     drawClasses();
@@ -149,11 +144,8 @@ function mount(root) {
 
   async function drawRecords() {
     const name = named(chosen() || fallback());
-    let page;
-    try {
-      page = await api("predictions/records", { set: name, start, stop: start + PAGE });
-    } catch { return; }
-    if (isEnded || name !== named(chosen() || fallback())) return;
+    const page = await api("predictions/records", { set: name, start, stop: start + PAGE }).catch(() => null);
+    if (!page || isEnded || name !== named(chosen() || fallback())) return;
     ({ total } = page);
     const words = ({ kind, truth, predicted, score: sure }) => {
       if (predicted === null) return `${plain(truth)}: not found`;
