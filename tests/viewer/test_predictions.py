@@ -16,8 +16,14 @@ import pytest
 import penstock as ps
 from penstock.errors import ArgumentError
 from penstock.viewer.compare import matching
-from penstock.viewer.compare.matching import count_cells, find_overlaps, judge_boxes, list_classes, match_boxes
-from penstock.viewer.compare.truth import make_boxes
+from penstock.viewer.compare.matching import (
+    count_cells,
+    find_overlaps,
+    judge_boxes,
+    list_classes,
+    make_boxes,
+    match_boxes,
+)
 from tests.pack.images import make_photos, picture
 
 CLASSES = ["cat", "dog", "owl"]

@@ -20,9 +20,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.sample import Array
+
 __all__ = [
     "CORRECT", "DUPLICATE", "MISSED", "SPURIOUS", "WRONG_CLASS", "Boxes", "Events", "count_cells", "count_earlier",
-    "find_overlaps", "judge_boxes", "list_classes", "match_boxes", "select_records",
+    "find_overlaps", "judge_boxes", "list_classes", "make_boxes", "match_boxes", "select_records",
 ]  # fmt: skip
 
 CORRECT, WRONG_CLASS, DUPLICATE, SPURIOUS, MISSED = range(5)
@@ -63,6 +65,16 @@ class Events:
     truths: Indices  # the class of the object, -1 without one
     predicted: Indices  # the class of the prediction, -1 without one
     scores: Floats  # of the prediction, 0 without one
+
+
+def make_boxes(
+    counts: Array, boxes: Array, classes: Array, *, scores: Array | None = None, crowds: Array | None = None
+) -> Boxes:
+    """Boxes of ``counts`` objects for each record, which are together and in order."""
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    scores = np.ones(len(boxes)) if scores is None else scores
+    crowds = np.zeros(len(boxes), bool) if crowds is None else crowds.astype(bool)
+    return Boxes(offsets, boxes.astype(np.float64), classes.astype(np.int64), scores, crowds)
 
 
 def find_overlaps(predicted: Boxes, objects: Boxes) -> Overlaps:

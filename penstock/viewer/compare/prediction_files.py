@@ -61,13 +61,7 @@ class Prediction:
 
 
 def read_predictions(path: Path) -> tuple[list[Prediction], str]:
-    """The predictions of a file, and the column that names their images.
-
-    Raises
-    ------
-    ArgumentError
-        If it cannot be read, or is no such file; says in which row.
-    """
+    """The predictions of a file, and the column that names their images; an error says in which row it is."""
     if path.suffix.lower() not in TABLE_SUFFIXES:
         raise ArgumentError(f"predictions must be a file named {', '.join(TABLE_SUFFIXES)}, got {path.name!r:.200}")
     found: list[Prediction] = []
@@ -193,13 +187,7 @@ _NAMES_OF_KEYS: Final[dict[str, Callable[[str], str]]] = {
 
 
 def find_records(store: Store, column: str, images: Iterable[Name]) -> tuple[dict[Name, int], str]:
-    """The record of each image that is known, and how they were found; ``column`` is where the file has them.
-
-    Raises
-    ------
-    ArgumentError
-        If no image is found.
-    """
+    """The record of each image that is known, and how they were found; ``column`` is where the file has them."""
     wanted = {str(image): image for image in images}
     best: dict[Name, int] = {}
     how = ""

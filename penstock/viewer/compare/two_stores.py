@@ -103,13 +103,7 @@ class FieldPair:
 
 
 class TwoStores(Background):
-    """A comparison of two stores; it is ready when the keys are paired.
-
-    Parameters
-    ----------
-    before, after : Collection
-        The stores; the first belongs to the viewer.
-    """
+    """A comparison of two stores, of which the first belongs to the viewer; it is ready when the keys are paired."""
 
     def __init__(self, before: Collection, after: Collection) -> None:
         super().__init__()
@@ -118,19 +112,12 @@ class TwoStores(Background):
         self.fields = [FieldPair(name, one[name], other[name]) for name in one if name in other]
         self.pairing: Pairing | None = None
         self.keys: tuple[Sequence[str], Sequence[str]] = ((), ())
-        """Those of either store, once they are read."""
         self.done = 0
         """Number of pairs whose records are compared."""
         self._flags: NDArray[np.uint8] = np.zeros(0, np.uint8)
 
     def find(self, kind: str) -> tuple[Indices, Indices]:
-        """The indices of the records of a kind in either store, -1 where it has none.
-
-        Raises
-        ------
-        ArgumentError
-            If there is no such kind.
-        """
+        """The indices of the records of a kind in either store, -1 where it has none."""
         if kind not in KINDS_OF_PAIRS:
             raise ArgumentError(f"kind must be one of {', '.join(KINDS_OF_PAIRS)}, got {kind!r:.100}")
         if self.pairing is None:
