@@ -45,7 +45,6 @@ _EXPECTED: Final = (
     "and score, or key and a probability for each class"
 )
 Name = int | str
-Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class Prediction:
     image: Name  # an id, a key, the name of a file, or a number
     label: Name
     score: float  # 1 if the file has none
-    box: Box | None  # x0, y0, x1, y1
+    box: list[float] | None  # x0, y0, x1, y1
     instance: Value  # a mask in COCO's encoding; other ones are not drawn
     keypoints: list[float]  # x, y, visibility of each point
 
@@ -73,9 +72,9 @@ def read_predictions(path: Path) -> tuple[list[Prediction], str]:
                 columns = {str(name).lower(): str(name) for name in row.values}
                 column = _find(columns, _NAMES)
                 found.append(_parse(row.values, columns, columns.get(column, "")))
-            except ValueError as error:
+            except (ValueError, AnnotationError) as error:
                 where = f"{table.describe(row)} of {path.name}"
-                raise ArgumentError(f"{where} is no prediction: {error}; {_EXPECTED}") from error
+                raise ArgumentError(f"{where} is no prediction: {error!s:.500}; {_EXPECTED}") from error
     except StoreError as error:
         raise ArgumentError(f"the predictions {path.name} cannot be read: {error}; {_EXPECTED}") from error
     if not found:
@@ -98,19 +97,14 @@ def _parse(row: Mapping[str, Value], columns: Mapping[str, str], image: str) -> 
     instance, box = _load(row.get("segmentation")), None
     corners = next((names for names in _CORNERS if columns.keys() >= set(names)), None)
     if corners is not None:
-        x0, y0, x1, y1 = (_read_number(row[columns[name]], name) for name in corners)
-        box = (x0, y0, x1, y1)
+        box = [_read_number(row[columns[name]], name) for name in corners]
     elif row.get("bbox") is not None:
         given = _read_numbers(row["bbox"], "bbox")
         if len(given) != 4:
             raise ValueError(f"its bbox must have four numbers, x, y, width and height, got {given!r:.100}")
-        box = (given[0], given[1], given[0] + given[2], given[1] + given[3])
+        box = [given[0], given[1], given[0] + given[2], given[1] + given[3]]
     elif isinstance(instance, Mapping):
-        try:
-            x0, y0, x1, y1 = map(float, rle.box(instance))
-        except AnnotationError as error:
-            raise ValueError(str(error)[:200]) from error
-        box = (x0, y0, x1, y1)
+        box = [float(edge) for edge in rle.box(instance)]
     return Prediction(_read_name(row[image], image), label, score, box, instance, keypoints)
 
 

@@ -58,7 +58,7 @@ _LAYERS: Final[dict[str, Callable[[Prediction], object]]] = {
     "instances": lambda row: row.instance if isinstance(row.instance, Mapping) else None,
 }
 _CLASS_FIELDS: Final = ("labels", "label", "classes", "class", "category", "categories", "category_id", "class_id")
-_WHOLE: Final = (0.0, 0.0, 1.0, 1.0)
+_WHOLE: Final = [0.0, 0.0, 1.0, 1.0]
 """The box of what is said of a whole picture."""
 _CROWDS: Final = ("crowd", "iscrowd", "is_crowd")
 _KEPT: Final = 8
@@ -84,7 +84,7 @@ class Predictions(Background):
         if not self.has_boxes:  # the most confident class of each record
             known = list({records[row.image]: row for row in reversed(known)}.values())[::-1]
         counts = np.bincount([records[row.image] for row in known], minlength=collection.total)
-        no_box = (np.nan,) * 4 if self.has_boxes else _WHOLE
+        no_box = [np.nan] * 4 if self.has_boxes else _WHOLE
         corners = np.array([row.box or no_box for row in known], np.float64).reshape(-1, 4)
         scores = np.array([row.score for row in known])
         self.boxes = make_boxes(counts, corners, np.array([classes[row.label] for row in known]), scores=scores)
