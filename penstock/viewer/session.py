@@ -7,16 +7,19 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+from penstock.errors import PenstockError
 from penstock.viewer.browse.collection import Collection
 from penstock.viewer.browse.layers import JsonObject
 
-__all__ = ["Layer", "LayerSource", "Session"]
+__all__ = ["Background", "Layer", "LayerSource", "Session"]
 
+_LOGGER: Final = logging.getLogger(__name__)
 Layer = JsonObject
 """One kind of annotation of a picture: see :mod:`penstock.viewer.browse.layers`."""
 
@@ -63,3 +66,52 @@ class Session:
             if hasattr(part, "close"):
                 part.close()
         self.collection.close()
+
+
+class Background:
+    """Work of a thread that requests begin, and ask how far it is; subclasses define :meth:`work`."""
+
+    def __init__(self) -> None:
+        self.error = ""
+        """Why it failed, in a sentence."""
+        self.is_ready = threading.Event()
+        """Set when requests can be answered, at the latest when the work ends."""
+        self.stops = threading.Event()
+        """Set when the viewer is closed."""
+        self._thread = threading.Thread(target=self._run, name=f"penstock-view-{type(self).__name__}", daemon=True)
+        self._starts = threading.Lock()
+
+    def work(self) -> None:
+        """What the thread does; returns soon after :attr:`stops` is set."""
+        raise NotImplementedError
+
+    def start(self, wait_s: float | None = None) -> None:
+        """Begin, if it was not begun, and wait until it is ready: at most ``wait_s``, or however long that takes."""
+        with self._starts:
+            if self._thread.ident is None and not self.stops.is_set():
+                self._thread.start()
+        self.is_ready.wait(wait_s)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the thread is at work."""
+        return self._thread.is_alive()
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._starts:
+            self.stops.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self.is_ready.set()
+
+    def _run(self) -> None:
+        try:
+            self.work()
+        except PenstockError as error:
+            self.error = str(error)
+        except Exception as error:
+            _LOGGER.exception("%s failed", self._thread.name)
+            self.error = f"{type(error).__name__}: {error}"
+        finally:
+            self.is_ready.set()

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.viewer.compare.pairing import pair_keys
-from penstock.viewer.compare.sets import find_set
+from penstock.viewer.compare.sets import order_by_set
+from penstock.viewer.compare.two_stores import pair_keys
 from tests.pack.images import make_photos, picture
 
 CLASSES = ["cat", "dog"]
@@ -72,7 +72,7 @@ def test_each_record_is_of_its_kind(compared: Any) -> None:
         "unreadable": [], "unchanged": ["same"],
     }  # fmt: skip
     assert list_keys(compared, "relabelled", "o") == ["moved", "both"]
-    assert find_set(compared.viewer.session, "relabelled").tolist() == [2, 3, 5]
+    assert order_by_set(compared.viewer.session, "relabelled", None).tolist() == [2, 3, 5]
 
 
 def test_what_differs_is_said_in_words(compared: Any) -> None:
@@ -105,7 +105,7 @@ def test_classes_are_compared_by_name(tmp_path: Path, ask: Callable[..., Any]) -
 
 
 def test_a_copy_is_unchanged_and_its_pictures_are_shown(tmp_path: Path, ask: Callable[..., Any]) -> None:
-    """Equal fingerprints need no reading; thumbnails of the second store are its own."""
+    """Nothing differs; thumbnails of the second store are its own."""
     one = make(tmp_path / "a.lmdb", {"x": (1, 0, []), "y": (2, 1, [])})
     asker = ask(one, compare=make(tmp_path / "b.lmdb", {"x": (1, 0, []), "y": (2, 1, [])}))
 

@@ -16,9 +16,14 @@ import pytest
 import penstock as ps
 from penstock.errors import ArgumentError
 from penstock.viewer.compare import matching
-from penstock.viewer.compare.matching import find_overlaps, judge_boxes, match_boxes
-from penstock.viewer.compare.scoring import average_precisions, count_cells, list_classes
-from penstock.viewer.compare.truth import make_boxes
+from penstock.viewer.compare.matching import (
+    count_cells,
+    find_overlaps,
+    judge_boxes,
+    list_classes,
+    make_boxes,
+    match_boxes,
+)
 from tests.pack.images import make_photos, picture
 
 CLASSES = ["cat", "dog", "owl"]
@@ -74,7 +79,7 @@ def test_predictions_are_matched_and_counted(detected: Path, tmp_path: Path, ask
         "images are found by the number in the names of their files",
         "category ids are numbers of classes, counted from 1",
     ]
-    assert found["counts"] == {"correct": 1, "wrong_class": 1, "duplicates": 1, "nothing_there": 1, "missed": 1}
+    assert found["counts"] == {"correct": 1, "wrong-class": 1, "duplicates": 1, "nothing-there": 1, "missed": 1}
     assert sorted(map(tuple, found["cells"])) == [(-1, 0, 1), (-1, 1, 1), (0, 0, 1), (1, 2, 1), (2, -1, 1)]
     rows = {row["name"]: (row["objects"], row["predictions"], row["correct"]) for row in found["classes"]}
     assert rows == {"cat": (1, 2, 1), "dog": (1, 1, 0), "owl": (1, 1, 0)}
@@ -127,13 +132,6 @@ def test_predictions_are_layers_beside_the_annotations(detected: Path, tmp_path:
             f'{{"index": {index}, "probs": {probs}}}\n'
             for index, probs in zip((0, 2, 1), ([0.9, 0.1], [0.8, 0.2], [0.3, 0.1]), strict=True)
         )),
-        ("p.json", json.dumps({
-            "annotations": [
-                {"image_id": image, "category_id": 7, "score": score} for image, score in ((1, 0.9), (2, 0.8), (3, 0.3))
-            ],
-            "images": [{"id": number, "file_name": f"{number - 1}.jpg"} for number in (1, 2, 3)],
-            "categories": [{"id": 7, "name": "cats"}],
-        })),
     ],
 )  # fmt: skip
 def test_classes_of_pictures_in_several_forms(tmp_path: Path, ask: Callable[..., Any], name: str, text: str) -> None:
@@ -145,7 +143,7 @@ def test_classes_of_pictures_in_several_forms(tmp_path: Path, ask: Callable[...,
     assert asker.json("api/predictions/summary")["kind"] == "labels"
     found = asker.json("api/predictions/evaluate?score=0.5")
 
-    assert found["counts"] == {"correct": 1, "wrong_class": 1, "duplicates": 0, "nothing_there": 0, "missed": 2}
+    assert found["counts"] == {"correct": 1, "wrong-class": 1, "duplicates": 0, "nothing-there": 0, "missed": 2}
     assert sorted(map(tuple, found["cells"])) == [(0, -1, 1), (0, 0, 1), (1, -1, 1), (1, 0, 1)]
 
 
@@ -155,13 +153,10 @@ def test_classes_of_pictures_in_several_forms(tmp_path: Path, ask: Callable[...,
         ("p.txt", "", "predictions must be a file named .csv"),
         ("absent.csv", None, "cannot be read: there is no table absent.csv"),
         ("absent.json", None, "cannot be read"),
-        ("p.json", "{", "must be JSON"),
-        ("p.json", "{}", "must have a list of annotations; expected COCO's results"),
+        ("p.json", "{}", "must be a JSON array of objects, one for each record; expected COCO's results"),
         ("p.json", "[]", "must have at least one prediction; expected COCO's results"),
         ("p.json", "[" * 100_000, "cannot be read"),
-        ("p.json", '{"annotations": ' + "[" * 100_000, "must be JSON"),
         ("p.json", "[1]", "cannot be read: row 0 of p.json must be a JSON object"),
-        ("p.json", '{"annotations": [3]}', "annotation 0 of p.json is no prediction: it must be an object, got 3"),
         ("p.json", '[{"image_id": 1, "category_id": 1, "bbox": [1, 2, 3], "score": 1}]', "bbox must have four numbers"),
         ("p.json", '[{"image_id": 1, "category_id": 1, "bbox": [1, 2, 3, NaN]}]', "bbox must be a number"),
         ("p.json", '[{"image_id": 1, "category_id": 1, "score": 1e999}]', "score must be a number"),
@@ -170,7 +165,7 @@ def test_classes_of_pictures_in_several_forms(tmp_path: Path, ask: Callable[...,
         ("p.csv", "a,b\n1,2\n", "it has none of the columns image_id, key"),
         ("p.csv", "key,b\n1,2\n", "row 2|line 2 of p.csv is no prediction: it has no class, got the columns key, b"),
         ("p.csv", "key,label,score\ncats/0.jpg,a,high\n", "its score must be a number of at most 2"),
-        ("p.csv", "key,label\nnone.png,cats\n", "no image of the predictions p.csv is a record of the store"),
+        ("p.csv", "key,label\nnone.png,cats\n", "no image of the predictions is a record of the store"),
     ],
 )
 def test_wrong_files(tmp_path: Path, name: str, text: str | None, sentence: str) -> None:
@@ -193,8 +188,8 @@ def random_boxes(rng: np.random.Generator, records: int, *, classes: int, least:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_matches_and_precision_are_those_of_pycocotools(seed: int) -> None:
-    """For random boxes with equal overlaps and crowds, at several IoUs: the same matches, and the same precision."""
+def test_matches_are_those_of_pycocotools(seed: int) -> None:
+    """For random boxes with equal overlaps and crowds, at several IoUs."""
     coco = pytest.importorskip("pycocotools.coco")
     cocoeval = pytest.importorskip("pycocotools.cocoeval")
     rng = np.random.default_rng(seed)
@@ -225,7 +220,6 @@ def test_matches_and_precision_are_those_of_pycocotools(seed: int) -> None:
         results = truth.loadRes(to_coco(predicted, is_result=True))
         judge = cocoeval.COCOeval(truth, results, "bbox")
         judge.evaluate()
-        judge.accumulate()
     overlaps = find_overlaps(predicted, objects)
     for place in (0, 5, 9):
         matched = match_boxes(predicted, objects, overlaps, float(judge.params.iouThrs[place]))
@@ -238,10 +232,6 @@ def test_matches_and_precision_are_those_of_pycocotools(seed: int) -> None:
             ):
                 expected[number - 1] = -2 if ignored else int(object_) - 1
         assert matched.tolist() == expected.tolist()
-        found = average_precisions(predicted, objects, matched)
-        for number in range(3):
-            theirs = judge.eval["precision"][place, :, number, 0, 2].mean()
-            assert found[number] == pytest.approx(theirs, abs=1e-12)
 
 
 def test_a_threshold_gives_what_the_remaining_predictions_give() -> None:
@@ -267,9 +257,9 @@ def test_a_threshold_gives_what_the_remaining_predictions_give() -> None:
         predicted, objects, find_overlaps(predicted, objects),
         match_boxes(predicted, objects, find_overlaps(predicted, objects), 0.5), iou=0.5, score=0.0,
     )  # fmt: skip
-    rows = list_classes(found, {}, ("a", "b"))
-    assert sum(row.objects for row in rows) == len(objects.classes)
-    assert sum(row.predictions for row in rows) == len(predicted.classes)
+    rows = list_classes(found, ("a", "b"))
+    assert sum(int(str(row["objects"])) for row in rows) == len(objects.classes)
+    assert sum(int(str(row["predictions"])) for row in rows) == len(predicted.classes)
     assert sum(count for _, _, count in count_cells(found)) == len(found.records)
     assert set(found.kinds.tolist()) <= {
         matching.CORRECT, matching.WRONG_CLASS, matching.DUPLICATE, matching.SPURIOUS, matching.MISSED

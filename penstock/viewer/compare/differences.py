@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
 from penstock.errors import PenstockError
-from penstock.pack.conversion.comparison import is_equal
 from penstock.sample import Array, Field, Record, Value
 from penstock.view.shown_pixels import PixelForm, to_rgb
 from penstock.viewer.compare.two_stores import FieldPair
@@ -17,20 +16,20 @@ from penstock.wording import counted, format_bytes
 __all__ = ["describe_differences"]
 
 _MOST_TEXT: Final = 2000
-_MOST_ROWS: Final = 50
+_MOST_VALUES: Final = 200
 _MOST_NBYTES: Final = 32 << 20
 """Bytes of an image up to which its pixels are compared."""
 
 
-def describe_differences(before: Record, after: Record, fields: Sequence[FieldPair]) -> list[dict[str, Any]]:
+def describe_differences(before: Record, after: Record, fields: Sequence[FieldPair]) -> list[dict[str, object]]:
     """Each field of two records, those that differ first: name, both values as text, and what differs in words."""
-    rows = []
-    for field in fields:
+    rows: list[dict[str, object]] = []
+    for field in sorted(fields, key=lambda each: each.is_equal(before.fields[each.name], after.fields[each.name])):
         one, other = before.fields[field.name], after.fields[field.name]
-        same = field.is_equal(one, other)
+        words = "" if field.is_equal(one, other) else _say(one, other, field)
         shown = {"before": _show(one, field.before), "after": _show(other, field.after)}
-        rows.append({"name": field.name, **shown, "same": same, "words": "" if same else _say(one, other, field)})
-    return sorted(rows, key=lambda row: row["same"])
+        rows.append({"name": field.name, **shown, "same": not words, "words": words})
+    return rows
 
 
 def _show(value: Value, field: Field) -> str:
@@ -39,25 +38,15 @@ def _show(value: Value, field: Field) -> str:
         return "no value"
     if isinstance(value, bytes | bytearray | memoryview):
         return format_bytes(memoryview(value).nbytes)
-    if field.classes and isinstance(value, int | np.integer):
-        return _name(int(value), field.classes)
-    if not isinstance(value, np.ndarray):
-        return _cut(value if isinstance(value, str) else repr(value))
-    if value.ndim > 2:
+    if isinstance(value, np.ndarray) and (field.is_blob or value.ndim > 2):
         return f"{value.dtype} {' x '.join(map(str, value.shape))}"
-    if field.classes and value.dtype.kind in "iu":
-        shown = ", ".join(_name(int(each), field.classes) for each in value.ravel()[:_MOST_ROWS])
+    if field.classes:
+        names = dict(enumerate(field.classes))
+        text = ", ".join(names.get(each, f"class {each}") for each in np.ravel(value)[:_MOST_VALUES].tolist())
+    elif isinstance(value, np.ndarray):
+        text = np.array2string(value, precision=3, suppress_small=True, threshold=_MOST_VALUES)
     else:
-        rows = np.round(value[:_MOST_ROWS].astype(np.float64), 3).tolist()
-        shown = "\n".join(str(row) for row in rows) if value.ndim == 2 else str(rows)
-    return _cut(shown + ("\n..." if len(value) > _MOST_ROWS else ""))
-
-
-def _name(number: int, classes: Sequence[str]) -> str:
-    return classes[number] if 0 <= number < len(classes) else f"class {number}"
-
-
-def _cut(text: str) -> str:
+        text = value if isinstance(value, str) else repr(value)
     return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}... ({counted(len(text), 'character')})"
 
 
@@ -66,30 +55,22 @@ def _say(before: Value, after: Value, field: FieldPair) -> str:
         return "added" if before is None else "removed"
     if field.before.is_image and field.after.is_image:
         return _say_pixels(before, after)
-    if field.before.is_blob or field.after.is_blob:
-        return "bytes differ"
     if isinstance(before, np.ndarray) and isinstance(after, np.ndarray):
         return _say_rows(before, after, field)
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
-        names = sorted(name for name in {*before, *after} if not is_equal(before.get(name), after.get(name)))
-        return f"differs in {', '.join(map(str, names[:10]))}"
-    return "differs"
+    return "bytes differ" if field.before.is_blob or field.after.is_blob else "differs"
 
 
 def _say_rows(before: Array, after: Array, field: FieldPair) -> str:
-    noun = "box" if field.before.kind == "boxes" else "value" if before.ndim == 1 else "row"
     if before.shape[1:] != after.shape[1:]:
         return f"shape {before.shape} before, {after.shape} after"
+    noun = "box" if field.before.kind == "boxes" else "row"
     if len(before) != len(after):
         return f"{counted(len(before), noun)} before, {len(after):,} after"
     one, other = before.astype(np.float64), field.renumber(after).astype(np.float64)
     is_other = (one != other) & ~(np.isnan(one) & np.isnan(other))
     rows = int(np.count_nonzero(is_other.reshape(len(one), -1).any(axis=1)))
-    text = f"{rows:,} of {counted(len(before), noun)} differ"
-    if field.before.classes:
-        return text
-    most = float(np.nanmax(np.abs(one - other), initial=0.0, where=is_other))
-    return f"{text}, by at most {most:.4g}{' pixels' if noun == 'box' else ''}"
+    most = "" if field.before.classes else f", by at most {np.nanmax(np.abs(one - other), initial=0):.4g}"
+    return f"{rows:,} of {counted(len(before), noun)} differ{most}{' pixels' if noun == 'box' else ''}"
 
 
 def _say_pixels(before: Value, after: Value) -> str:
@@ -100,10 +81,8 @@ def _say_pixels(before: Value, after: Value) -> str:
     except PenstockError as error:
         return f"bytes differ; {str(error)[:300]}"
     if one.shape != other.shape:
-        sizes = (f"{each.shape[1]} x {each.shape[0]}" for each in (one, other))
-        return f"{next(sizes)} pixels before, {next(sizes)} after"
+        return "{1} x {0} pixels before, {3} x {2} after".format(*one.shape[:2], *other.shape[:2])
     distance = np.abs(one - other)
-    most = int(distance.max(initial=0))
-    if not most:
+    if not distance.any():
         return "bytes differ; the pixels are equal"
-    return f"pixels differ by at most {most} of 255, by {distance.mean():.2g} on average"
+    return f"pixels differ by at most {distance.max()} of 255, by {distance.mean():.2g} on average"

@@ -7,20 +7,24 @@
 
 Source of the rule: ``COCOeval.evaluateImg`` of pycocotools: predictions of one class and record by falling score, at
 most 100, each takes the free object of its class that overlaps most; crowds may be taken several times, and what takes
-one is not counted. Called by :mod:`.predictions`.
+one is not counted. The class of a whole picture is compared as one box that all of them have. Called by
+:mod:`.predictions`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.sample import Array
+
 __all__ = [
-    "CORRECT", "DUPLICATE", "MISSED", "SPURIOUS", "WRONG_CLASS", "Boxes", "Events", "Overlaps", "find_overlaps",
-    "judge_boxes", "judge_labels", "match_boxes",
+    "CORRECT", "DUPLICATE", "MISSED", "SPURIOUS", "WRONG_CLASS", "Boxes", "Events", "count_cells", "count_earlier",
+    "find_overlaps", "judge_boxes", "list_classes", "make_boxes", "match_boxes", "select_records",
 ]  # fmt: skip
 
 CORRECT, WRONG_CLASS, DUPLICATE, SPURIOUS, MISSED = range(5)
@@ -31,6 +35,9 @@ _CHUNK_PAIRS: Final = 1 << 20
 _NOT_COUNTED: Final = -2
 Indices = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Overlaps = tuple[Indices, Indices, Floats]
+"""Numbers of predictions, those of objects of the same record that they overlap, and intersection over union (of a
+crowd, over the area of the prediction). Sorted by prediction; crowds come last."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,15 +57,6 @@ class Boxes:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Overlaps:
-    """Pairs of a prediction and an object of one record that overlap, sorted by prediction; crowds come last."""
-
-    predictions: Indices  # (n,): their numbers
-    objects: Indices
-    ious: Floats  # intersection over union; of a crowd, over the area of the prediction
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Events:
     """What was found: an entry for each prediction that counts, and for each object that was missed."""
 
@@ -69,12 +67,22 @@ class Events:
     scores: Floats  # of the prediction, 0 without one
 
 
+def make_boxes(
+    counts: Array, boxes: Array, classes: Array, *, scores: Array | None = None, crowds: Array | None = None
+) -> Boxes:
+    """Boxes of ``counts`` objects for each record, which are together and in order."""
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    scores = np.ones(len(boxes)) if scores is None else scores
+    crowds = np.zeros(len(boxes), bool) if crowds is None else crowds.astype(bool)
+    return Boxes(offsets, boxes.astype(np.float64), classes.astype(np.int64), scores, crowds)
+
+
 def find_overlaps(predicted: Boxes, objects: Boxes) -> Overlaps:
     """The pairs whose overlap is at least 0.1, over all records."""
     counts = np.diff(objects.offsets)[predicted.records]
     firsts = objects.offsets[predicted.records]
     ends = np.cumsum(counts)
-    found: list[tuple[Indices, Indices, Floats]] = []
+    found = [(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))]
     start = 0
     while start < len(counts):
         base = ends[start] - counts[start]
@@ -86,11 +94,9 @@ def find_overlaps(predicted: Boxes, objects: Boxes) -> Overlaps:
         held = ious >= _LEAST_IOU
         found.append((one[held], other[held], ious[held]))
         start = stop
-    if not found:
-        return Overlaps(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
     one, other, ious = (np.concatenate(parts) for parts in zip(*found, strict=True))
     order = np.lexsort((other, objects.crowds[other], one))
-    return Overlaps(one[order], other[order], ious[order])
+    return one[order], other[order], ious[order]
 
 
 def _compute_ious(one: Floats, other: Floats, crowds: NDArray[np.bool_]) -> Floats:
@@ -108,13 +114,11 @@ def match_boxes(predicted: Boxes, objects: Boxes, overlaps: Overlaps, iou: float
     A prediction below a score does not change what those above it take: the result holds for every threshold.
     """
     matched = np.full(len(predicted.classes), -1)
-    same = predicted.classes[overlaps.predictions] == objects.classes[overlaps.objects]
-    numbers, places = overlaps.predictions[same], overlaps.objects[same]
-    matched[_rank(predicted) >= _MAX_PREDICTIONS] = _NOT_COUNTED
-    held = matched[numbers] != _NOT_COUNTED
-    numbers, places, ious = numbers[held], places[held], overlaps.ious[same][held]
-    if not len(numbers):
-        return matched
+    names = predicted.records * (predicted.classes.max(initial=0) + 1) + predicted.classes
+    matched[count_earlier(names) >= _MAX_PREDICTIONS] = _NOT_COUNTED
+    numbers, places, ious = overlaps
+    held = (predicted.classes[numbers] == objects.classes[places]) & (matched[numbers] != _NOT_COUNTED)
+    numbers, places, ious = numbers[held], places[held], ious[held]
     crowds = objects.crowds[places].tolist()
     begins = np.flatnonzero(np.diff(numbers, prepend=-1) != 0).tolist()
     given = numbers.tolist(), places.tolist(), ious.tolist()
@@ -134,14 +138,13 @@ def match_boxes(predicted: Boxes, objects: Boxes, overlaps: Overlaps, iou: float
     return matched
 
 
-def _rank(predicted: Boxes) -> Indices:
-    """The place of each prediction among those of its record and class, which are in order."""
-    order = np.lexsort((predicted.classes, predicted.records))
-    names = np.column_stack([predicted.records, predicted.classes])[order]
-    begins = np.flatnonzero((np.diff(names, axis=0, prepend=-2) != 0).any(axis=1))
-    ranks = np.empty(len(order), np.int64)
-    ranks[order] = np.arange(len(order)) - np.repeat(begins, np.diff(begins, append=len(order)))
-    return ranks
+def count_earlier(values: NDArray[np.int64] | NDArray[np.uint64]) -> Indices:
+    """How many earlier values are equal to each."""
+    order = np.argsort(values, kind="stable")
+    begins = np.flatnonzero(np.diff(values[order], prepend=~values[order[:1]]) != 0)
+    counts = np.empty(len(values), np.int64)
+    counts[order] = np.arange(len(values)) - np.repeat(begins, np.diff(begins, append=len(values)))
+    return counts
 
 
 def judge_boxes(
@@ -162,10 +165,10 @@ def judge_boxes(
     is_found[matched[chosen][matched[chosen] >= 0]] = True
     is_open = np.zeros(len(predicted.classes), bool)
     is_open[chosen] = ~is_correct[chosen]
-    held = is_open[overlaps.predictions] & (overlaps.ious >= iou) & ~objects.crowds[overlaps.objects]
-    order = np.flatnonzero(held)
-    numbers, places = overlaps.predictions[order], overlaps.objects[order]
-    strongest = np.lexsort((-overlaps.ious[order], numbers))  # numbers rise with falling scores within a record
+    numbers, places, ious = overlaps
+    held = is_open[numbers] & (ious >= iou) & ~objects.crowds[places]
+    numbers, places = numbers[held], places[held]
+    strongest = np.lexsort((-ious[held], numbers))  # numbers rise with falling scores within a record
     for number, place in zip(numbers[strongest].tolist(), places[strongest].tolist(), strict=True):
         if kinds[number] == WRONG_CLASS:
             continue
@@ -185,15 +188,43 @@ def judge_boxes(
     )
 
 
-def judge_labels(predicted: Boxes, labels: Indices, *, score: float) -> Events:
-    """What the most confident prediction of each record is, against its label; records without label are left out."""
-    counts = np.diff(predicted.offsets)
-    firsts = predicted.offsets[:-1]
-    guesses, scores = np.full(len(labels), -1), np.zeros(len(labels))
-    has_any = counts > 0
-    guesses[has_any], scores[has_any] = predicted.classes[firsts[has_any]], predicted.scores[firsts[has_any]]
-    is_low = scores < score
-    guesses[is_low], scores[is_low] = -1, 0
-    kinds = np.where(guesses < 0, MISSED, np.where(guesses == labels, CORRECT, WRONG_CLASS))
-    known = np.flatnonzero(labels >= 0)
-    return Events(known, kinds[known], labels[known], guesses[known], scores[known])
+def count_cells(events: Events) -> list[tuple[int, int, int]]:
+    """(class of the object, class of the prediction, count) of each pair that occurs; -1: there is none."""
+    cells, counts = np.unique(np.column_stack([events.truths, events.predicted]), axis=0, return_counts=True)
+    return [(*cell, count) for cell, count in zip(cells.tolist(), counts.tolist(), strict=True)]
+
+
+def list_classes(events: Events, names: Sequence[str]) -> list[dict[str, object]]:
+    """Each class that occurs, those with most errors first; precision and recall are None where they have no base."""
+
+    def count(classes: Indices) -> Indices:
+        return np.bincount(classes[(classes >= 0) & (classes < len(names))], minlength=len(names))
+
+    objects, predictions = count(events.truths), count(events.predicted)
+    correct = count(events.predicted[events.kinds == CORRECT])
+    order = np.argsort(2 * correct - objects - predictions, kind="stable")
+    counts = np.column_stack([objects, predictions, correct])
+    return [
+        {
+            "number": number, "name": names[number], "objects": wanted, "predictions": given, "correct": right,
+            "precision": right / given if given else None, "recall": right / wanted if wanted else None,
+        }
+        for number, (wanted, given, right) in zip(order.tolist(), counts[order].tolist(), strict=True)
+        if wanted or given
+    ]  # fmt: skip
+
+
+def select_records(events: Events, kinds: set[int], cell: tuple[int, int] | None = None) -> tuple[Indices, Indices]:
+    """The records with an event of some kinds, or of a cell of the matrix, each once; and the event shown of each.
+
+    The most confident are first; of equal confidence those with more objects missed, then those of a lower index.
+    """
+    is_chosen = np.isin(events.kinds, sorted(kinds))
+    if cell is not None:
+        is_chosen &= (events.truths == cell[0]) & (events.predicted == cell[1])
+    found = np.flatnonzero(is_chosen)
+    records, scores = events.records[found], events.scores[found]
+    missed = np.bincount(records[events.kinds[found] == MISSED], minlength=int(records.max(initial=0)) + 1)
+    order = np.lexsort((records, -missed[records], -scores))
+    first = np.sort(np.unique(records[order], return_index=True)[1])
+    return records[order][first], found[order][first]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, Final
+from typing import Final
 
+import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -12,39 +13,56 @@ from starlette.routing import Route
 from penstock.errors import ArgumentError
 from penstock.viewer.browse.collection import Collection
 from penstock.viewer.compare.differences import describe_differences
-from penstock.viewer.compare.prediction_routes import PREDICTION_ROUTES
+from penstock.viewer.compare.matching import count_cells, list_classes
+from penstock.viewer.compare.predictions import Predictions
 from penstock.viewer.compare.two_stores import KINDS_OF_PAIRS, TwoStores
-from penstock.viewer.server.answers import answer, read_index, read_int, session_of
+from penstock.viewer.server.answers import answer, read_float, read_index, read_int, session_of
 
 __all__ = ["ROUTES"]
 
 _MOST_ROWS: Final = 500
-_KEYS_WAIT_S: Final = 2.0
+_MOST_CELLS: Final = 20_000
+_WAIT_S: Final = 2.0
+_COUNTS: Final = ("correct", "wrong-class", "duplicates", "nothing-there", "missed")
+"""Names of the kinds of events."""
 
 
 def _comparison_of(request: Request) -> TwoStores:
-    found: TwoStores | None = session_of(request).parts.get("compare")
-    if found is None:
+    found = session_of(request).parts.get("compare")
+    if not isinstance(found, TwoStores):
         raise ArgumentError("nothing is compared; start the viewer with --compare STORE, or ps.view(..., compare=...)")
+    found.start(_WAIT_S)
     return found
 
 
-def _describe(side: Collection, repeated: int) -> dict[str, Any]:
-    return {"name": side.name, "url": side.store.url, "total": side.total, "repeated": repeated}
+def _predictions_of(request: Request) -> Predictions:
+    found = session_of(request).parts.get("predictions")
+    if not isinstance(found, Predictions):
+        raise ArgumentError("there are no predictions; start the viewer with --predictions FILE")
+    found.start(_WAIT_S)
+    return found
 
 
-def show_summary(request: Request) -> Response:
+def _read_range(request: Request, total: int) -> slice:
+    start = read_int(request, "start", 0, 0, total)
+    return slice(start, read_int(request, "stop", start + 100, start, min(start + _MOST_ROWS, total)))
+
+
+def _describe(side: Collection, repeated: int, other: Collection) -> dict[str, object]:
+    only = [name for name in side.store.schema.fields if name not in other.store.schema]
+    return {"name": side.name, "url": side.store.url, "total": side.total, "repeated": repeated, "only": only}
+
+
+def show_comparison(request: Request) -> Response:
     """Counts of each kind, and how far the comparison is; the first request begins it."""
     found = _comparison_of(request)
-    found.start()
-    found.wait_for_keys(_KEYS_WAIT_S)
     pairing = found.pairing
     repeated = (0, 0) if pairing is None else pairing.repeated
     return answer({
-        "before": _describe(found.before, repeated[0]), "after": _describe(found.after, repeated[1]),
-        "only_before": found.only_before, "only_after": found.only_after,
-        "fields": [field.name for field in found.fields],
-        "counts": found.count(), "done": found.done, "total": None if pairing is None else len(pairing.before),
+        "before": _describe(found.before, repeated[0], found.after),
+        "after": _describe(found.after, repeated[1], found.before),
+        "counts": {kind: len(found.find(kind)[0]) for kind in KINDS_OF_PAIRS},
+        "done": found.done, "total": None if pairing is None else len(pairing.before),
         "running": found.is_running, "error": found.error,
     })  # fmt: skip
 
@@ -52,22 +70,19 @@ def show_summary(request: Request) -> Response:
 def list_pairs(request: Request) -> Response:
     """Records ``start`` to ``stop`` of ``kind`` whose key contains ``key``."""
     found = _comparison_of(request)
-    before, after = found.find(request.query_params.get("kind", KINDS_OF_PAIRS[0]))
-    text = request.query_params.get("key", "")
-    is_added = len(before) > 0 and bool(before[0] < 0)
-    keys = found.keys[is_added]
-    numbers = after if is_added else before
+    kind, text = request.query_params.get("kind", KINDS_OF_PAIRS[0]), request.query_params.get("key", "")
+    before, after = found.find(kind)
+    keys, numbers = (found.keys[1], after) if kind == "added" else (found.keys[0], before)
     if text:
-        wanted = itertools.compress(range(len(numbers)), (text in keys[at] for at in numbers.tolist()))
-        chosen = list(wanted)
+        wanted = (text in keys[at] for at in numbers.tolist())
+        chosen = list(itertools.compress(range(len(numbers)), wanted))
         before, after, numbers = before[chosen], after[chosen], numbers[chosen]
-    start = read_int(request, "start", 0, 0, len(numbers))
-    stop = read_int(request, "stop", start + 100, start, min(start + _MOST_ROWS, len(numbers)))
+    some = _read_range(request, len(numbers))
     rows = [
         {"key": keys[at], "before": None if one < 0 else one, "after": None if other < 0 else other}
-        for at, one, other in zip(*(each[start:stop].tolist() for each in (numbers, before, after)), strict=True)
+        for at, one, other in zip(*(each[some].tolist() for each in (numbers, before, after)), strict=True)
     ]
-    return answer({"total": len(numbers), "start": start, "rows": rows})
+    return answer({"total": len(numbers), "rows": rows})
 
 
 def show_pair(request: Request) -> Response:
@@ -79,7 +94,7 @@ def show_pair(request: Request) -> Response:
         if not 0 <= index < side.total:
             raise ArgumentError(f"{name} must be in [0, {side.total}), got {request.query_params.get(name)!r:.100}")
         records.append(side.record(index))
-    return answer({"key": records[0].key, "fields": describe_differences(records[0], records[1], found.fields)})
+    return answer({"fields": describe_differences(records[0], records[1], found.fields)})
 
 
 def show_thumbnail(request: Request) -> Response:
@@ -96,11 +111,51 @@ def show_layers(request: Request) -> Response:
     return answer({str(index): side.layers(index)})
 
 
+def show_predictions(request: Request) -> Response:
+    """The file, its classes, and whether the annotations are read; the first request begins to read them."""
+    found = _predictions_of(request)
+    return answer({
+        "file": found.path.name, "kind": "boxes" if found.has_boxes else "labels", "count": len(found.boxes.classes),
+        "records": int(np.count_nonzero(np.diff(found.boxes.offsets))), "classes": found.names,
+        "notes": found.notes, "ready": found.is_ready.is_set(), "error": found.error,
+    })  # fmt: skip
+
+
+def show_evaluation(request: Request) -> Response:
+    """Counts, a row for each class, and the largest cells of the confusion matrix, at ``iou`` and ``score``."""
+    found = _predictions_of(request)
+    iou, score = read_float(request, "iou", 0.5, 0.1, 0.95), read_float(request, "score", 0.3, 0.0, 1.0)
+    events = found.evaluate(iou, score)
+    found.shown_score = score
+    counts = np.bincount(events.kinds, minlength=len(_COUNTS)).tolist()
+    cells = sorted(count_cells(events), key=lambda cell: -cell[2])[:_MOST_CELLS]
+    classes = list_classes(events, found.names)
+    return answer({"counts": dict(zip(_COUNTS, counts, strict=True)), "cells": cells, "classes": classes})
+
+
+def list_records(request: Request) -> Response:
+    """Records ``start`` to ``stop`` of ``set``: ``{total, rows: [{index, key, kind, truth, predicted, score}]}``."""
+    found = _predictions_of(request)
+    events, records, chosen = found.find_set(request.query_params.get("set", ""))
+    some = _read_range(request, len(records))
+    collection, names = session_of(request).collection, {-1: None, **dict(enumerate(found.names))}
+    rows = [
+        {
+            "index": index, "key": collection.key(index), "kind": events.kinds[at], "score": events.scores[at],
+            "truth": names[int(events.truths[at])], "predicted": names[int(events.predicted[at])],
+        }
+        for index, at in zip(records[some].tolist(), chosen[some].tolist(), strict=True)
+    ]  # fmt: skip
+    return answer({"total": len(records), "rows": rows})
+
+
 ROUTES = [
     Route("/api/compare/layers", show_layers),
-    Route("/api/compare/summary", show_summary),
+    Route("/api/compare/summary", show_comparison),
     Route("/api/compare/list", list_pairs),
     Route("/api/compare/pair", show_pair),
     Route("/api/compare/thumb/{index:int}", show_thumbnail),
-    *PREDICTION_ROUTES,
+    Route("/api/predictions/summary", show_predictions),
+    Route("/api/predictions/evaluate", show_evaluation),
+    Route("/api/predictions/records", list_records),
 ]

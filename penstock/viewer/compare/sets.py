@@ -17,23 +17,17 @@ from penstock.viewer.compare.predictions import Predictions
 from penstock.viewer.compare.two_stores import KINDS_OF_PAIRS, TwoStores
 from penstock.viewer.session import Session
 
-__all__ = ["add_to_session", "find_set", "order_by_set"]
+__all__ = ["add_to_session", "order_by_set"]
 
-_OF_OTHER_STORE: Final = "added"
 _KEYS_WAIT_S: Final = 10.0
 
 
 def add_to_session(
     session: Session, compare: str | os.PathLike[str] | Store | None, predictions: str | os.PathLike[str] | None
 ) -> None:
-    """Open what is to be compared with the records of a session; see :func:`penstock.view`.
+    """Open what is to be compared with the records of a session.
 
-    Raises
-    ------
-    StoreError
-        If the other store cannot be opened.
-    ArgumentError
-        If the file of predictions is wrong.
+    See :func:`penstock.view`, also for what is raised.
     """
     if predictions is not None:
         found = Predictions(session.collection, Path(predictions))
@@ -45,8 +39,8 @@ def add_to_session(
         session.parts["compare"] = TwoStores(session.collection, Collection(other, owns_store=owns))
 
 
-def find_set(session: Session, name: str) -> NDArray[np.int64]:
-    """The records of the viewer's store that a set has, in its order.
+def order_by_set(session: Session, name: str, matching: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """The records of the viewer's store that a set has, in its order; of these those that match a filter, if given.
 
     A set is one of predictions (``missed@0.5,0.3``, see :data:`~.predictions.SETS`), or of a comparison: ``changed``,
     ``relabelled``, ``removed``, ``unreadable``, ``unchanged``.
@@ -59,15 +53,10 @@ def find_set(session: Session, name: str) -> NDArray[np.int64]:
     predictions: Predictions | None = session.parts.get("predictions")
     compared: TwoStores | None = session.parts.get("compare")
     if predictions is not None and "@" in name:
-        return predictions.find_set(name)[1]
-    if compared is not None and name in KINDS_OF_PAIRS and name != _OF_OTHER_STORE:
-        compared.start()
-        compared.wait_for_keys(_KEYS_WAIT_S)
-        return compared.find(name)[0]
-    raise ArgumentError(f"there is no set {name!r:.100} in this viewer")
-
-
-def order_by_set(session: Session, name: str, matching: NDArray[np.int64] | None) -> NDArray[np.int64]:
-    """The records of a set, in its order; of these those that match a filter, if there is one."""
-    found = find_set(session, name)
+        found = predictions.find_set(name)[1]
+    elif compared is not None and name in KINDS_OF_PAIRS and name != "added":
+        compared.start(_KEYS_WAIT_S)
+        found = compared.find(name)[0]
+    else:
+        raise ArgumentError(f"there is no set {name!r:.100} in this viewer")
     return found if matching is None else found[np.isin(found, matching)]

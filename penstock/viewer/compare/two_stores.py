@@ -2,7 +2,7 @@
 
 ::
 
-    keys ──> pairs, added, removed          at once
+    keys ──> pairs, added, removed          at once, by sorted hashes
     columns of labels and numbers           some of those that are relabelled
     records, in order, in one thread        bytes of images: changed; other fields: relabelled; errors: unreadable
 
@@ -11,36 +11,67 @@ A pair may be changed and relabelled. ``width`` and ``height`` belong to the ima
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import xxhash
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, PenstockError
 from penstock.pack.conversion.comparison import Unreadable, choose_step, hash_value, read_each
 from penstock.sample import Array, Field, Record, Value
 from penstock.stores.common.keys import make_keys
-from penstock.stores.pack.sharded import ShardedPack
-from penstock.stores.pack.store import LmdbStore
 from penstock.viewer.browse.collection import Collection
-from penstock.viewer.compare.pairing import Pairing, pair_keys
+from penstock.viewer.compare.matching import count_earlier
+from penstock.viewer.session import Background
 
-__all__ = ["KINDS_OF_PAIRS", "FieldPair", "TwoStores"]
+__all__ = ["KINDS_OF_PAIRS", "FieldPair", "TwoStores", "pair_keys"]
 
 KINDS_OF_PAIRS: Final = ("changed", "relabelled", "removed", "added", "unreadable", "unchanged")
 """What a record, or a pair of them, may be."""
-_RELABELLED: Final = 1
-_CHANGED: Final = 2
-_UNREADABLE: Final = 4
+_FLAGS: Final = {"relabelled": 1, "changed": 2, "unreadable": 4}
 _OF_IMAGE: Final = frozenset({"width", "height"})
 _MAX_TASK_RECORDS: Final = 256
 _COLUMNS: Final = frozenset({"label", "int", "float"})
 _NO_CLASS: Final = -2
-_LOGGER: Final = logging.getLogger(__name__)
+_ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairing:
+    """Which records of two stores have the same key."""
+
+    before: Indices  # of the pairs in the first store, whose order they have
+    after: Indices  # of the pairs in the second store
+    removed: Indices  # of the records that only the first store has
+    added: Indices  # of those that only the second one has
+    repeated: tuple[int, int]  # numbers of records that have the key of an earlier one of their store
+
+
+def pair_keys(before: Sequence[str], after: Sequence[str]) -> Pairing:
+    """Pair the keys of two stores; two keys are taken for equal if their 64-bit hashes (xxh3) are.
+
+    Several records with one key are paired in order: the first with the first, and so on.
+    """
+    one, other = (_hash_keys(keys) for keys in (before, after))
+    ranks, ranks_after = count_earlier(one), count_earlier(other)
+    repeated = int(np.count_nonzero(ranks)), int(np.count_nonzero(ranks_after))
+    one += ranks.astype(np.uint64) * _ODD
+    other += ranks_after.astype(np.uint64) * _ODD
+    places, places_after = np.intersect1d(one, other, assume_unique=True, return_indices=True)[1:]
+    order = np.argsort(places)
+    removed = np.setdiff1d(np.arange(len(one)), places, assume_unique=True)
+    added = np.setdiff1d(np.arange(len(other)), places_after, assume_unique=True)
+    return Pairing(places[order], places_after[order], removed, added, repeated)
+
+
+def _hash_keys(keys: Sequence[str]) -> NDArray[np.uint64]:
+    return np.fromiter(
+        (xxhash.xxh3_64_intdigest(key.encode(errors="surrogatepass")) for key in keys), np.uint64, len(keys)
+    )
 
 
 class FieldPair:
@@ -48,7 +79,7 @@ class FieldPair:
 
     def __init__(self, name: str, before: Field, after: Field) -> None:
         self.name, self.before, self.after = name, before, after
-        self.flag = _CHANGED if before.is_blob or after.is_blob or name in _OF_IMAGE else _RELABELLED
+        self.flag = _FLAGS["changed" if before.is_blob or after.is_blob or name in _OF_IMAGE else "relabelled"]
         self._numbers: NDArray[np.int64] | None = None
         if before.classes and after.classes and before.classes != after.classes:
             known = {each: number for number, each in enumerate(before.classes)}
@@ -71,147 +102,71 @@ class FieldPair:
         return hash_value(before) == hash_value(after)
 
 
-class TwoStores:
-    """A comparison of two stores, which a thread makes.
-
-    Parameters
-    ----------
-    before, after : Collection
-        The stores; the first belongs to the viewer.
-    """
+class TwoStores(Background):
+    """A comparison of two stores, of which the first belongs to the viewer; it is ready when the keys are paired."""
 
     def __init__(self, before: Collection, after: Collection) -> None:
+        super().__init__()
         self.before, self.after = before, after
-        names = [name for name in before.store.schema.fields if name in after.store.schema]
-        self.fields = [FieldPair(name, before.store.schema[name], after.store.schema[name]) for name in names]
-        self.only_before = [name for name in before.store.schema.fields if name not in names]
-        self.only_after = [name for name in after.store.schema.fields if name not in names]
+        one, other = before.store.schema.fields, after.store.schema.fields
+        self.fields = [FieldPair(name, one[name], other[name]) for name in one if name in other]
         self.pairing: Pairing | None = None
         self.keys: tuple[Sequence[str], Sequence[str]] = ((), ())
-        """Those of either store, once they are read."""
         self.done = 0
         """Number of pairs whose records are compared."""
-        self.error = ""
         self._flags: NDArray[np.uint8] = np.zeros(0, np.uint8)
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._stops = threading.Event()
-        self._paired = threading.Event()
-
-    def start(self) -> None:
-        """Begin to compare, if it was not begun."""
-        with self._lock:
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="penstock-view-compare", daemon=True)
-                self._thread.start()
-
-    def wait_for_keys(self, timeout_s: float) -> bool:
-        """Wait until the keys are paired; whether they are."""
-        return self._paired.wait(timeout_s)
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the thread is at work."""
-        return self._thread is not None and self._thread.is_alive()
-
-    def count(self) -> dict[str, int]:
-        """The number of records of each kind; those that are not compared yet are of no kind."""
-        return {kind: len(self.find(kind)[0]) for kind in KINDS_OF_PAIRS}
 
     def find(self, kind: str) -> tuple[Indices, Indices]:
-        """The indices of the records of a kind in either store, -1 where it has none.
-
-        Raises
-        ------
-        ArgumentError
-            If there is no such kind.
-        """
+        """The indices of the records of a kind in either store, -1 where it has none."""
         if kind not in KINDS_OF_PAIRS:
             raise ArgumentError(f"kind must be one of {', '.join(KINDS_OF_PAIRS)}, got {kind!r:.100}")
-        none = np.zeros(0, np.int64)
         if self.pairing is None:
-            return none, none
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
         if kind == "removed":
             return self.pairing.removed, np.full(len(self.pairing.removed), -1)
         if kind == "added":
             return np.full(len(self.pairing.added), -1), self.pairing.added
-        flags, done = self._flags, self.done
-        if kind == "unchanged":
-            found = np.flatnonzero(flags[:done] == 0)
-        else:
-            flag = {"changed": _CHANGED, "relabelled": _RELABELLED, "unreadable": _UNREADABLE}[kind]
-            found = np.flatnonzero(flags & flag)
+        is_found = self._flags[: self.done] == 0 if kind == "unchanged" else (self._flags & _FLAGS[kind]) > 0
+        found = np.flatnonzero(is_found)
         return self.pairing.before[found], self.pairing.after[found]
 
     def close(self) -> None:
         """End the thread, and close the second store, if it was opened for this."""
-        self._stops.set()
-        if self._thread is not None:
-            self._thread.join()
+        super().close()
         self.after.close()
 
-    def _run(self) -> None:
-        try:
-            self.keys = make_keys(self.before.store.keys()), make_keys(self.after.store.keys())
-            pairing = pair_keys(*self.keys)
-            self._flags = np.zeros(len(pairing.before), np.uint8)
-            self.pairing = pairing
-            self._paired.set()
-            if self._has_equal_records():
-                self.done = len(pairing.before)
+    def work(self) -> None:
+        """Pair the keys, and compare the records."""
+        self.keys = make_keys(self.before.store.keys()), make_keys(self.after.store.keys())
+        pairing = pair_keys(*self.keys)
+        self._flags = np.zeros(len(pairing.before), np.uint8)
+        self.pairing = pairing
+        self.is_ready.set()
+        self._compare_columns(pairing)
+        sides = (self.before.store, pairing.before), (self.after.store, pairing.after)
+        step = min(choose_step(store, rows[:1].tolist(), _MAX_TASK_RECORDS) for store, rows in sides)
+        for first in range(0, len(pairing.before), step):
+            if self.stops.is_set():
                 return
-            self._compare_columns(pairing)
-            for first, flags in self._compare_records(pairing):
-                self._flags[first : first + len(flags)] |= flags
-                self.done = first + len(flags)
-        except Exception as error:
-            _LOGGER.exception("comparing %s with %s failed", self.before.store.url, self.after.store.url)
-            self.error = f"{type(error).__name__}: {error}"
-        finally:
-            self._paired.set()
-
-    def _has_equal_records(self) -> bool:
-        one, other = self.before.store, self.after.store
-        if not isinstance(one, LmdbStore | ShardedPack) or not isinstance(other, LmdbStore | ShardedPack):
-            return False  # fingerprints of other kinds may be of names and labels alone
-        return one.schema == other.schema and one.fingerprint() == other.fingerprint()
+            some = [read_each(store, rows[first : first + step].tolist()) for store, rows in sides]
+            for at, pair in enumerate(zip(*some, strict=True), first):
+                self._flags[at] |= self._compare(*pair)
+                self.done = at + 1
 
     def _compare_columns(self, pairing: Pairing) -> None:
         """Compare the numbers of all records at once, without reading them."""
         for field in self.fields:
-            if (
-                self._stops.is_set()
-                or field.flag != _RELABELLED
-                or not {field.before.kind, field.after.kind} <= _COLUMNS
-            ):
-                continue
-            try:
-                before = self.before.store.column(field.name)[pairing.before]
-                after = field.renumber(self.after.store.column(field.name)[pairing.after])
-            except PenstockError:
-                continue  # the records say which of them cannot be read
-            is_other = (before != after) & ~(np.isnan(before) & np.isnan(after))
-            self._flags[is_other] |= np.uint8(_RELABELLED)
-
-    def _compare_records(self, pairing: Pairing) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-        count = len(pairing.before)
-        step = min(
-            choose_step(side, rows[:1].tolist(), _MAX_TASK_RECORDS)
-            for side, rows in ((self.before.store, pairing.before), (self.after.store, pairing.after))
-        )
-        for first in range(0, count, step):
-            if self._stops.is_set():
-                return
-            rows = slice(first, min(first + step, count))
-            yield first, self._compare_some(pairing.before[rows].tolist(), pairing.after[rows].tolist())
-
-    def _compare_some(self, before: Sequence[int], after: Sequence[int]) -> NDArray[np.uint8]:
-        found = zip(read_each(self.before.store, before), read_each(self.after.store, after), strict=True)
-        return np.array([self._compare(*pair) for pair in found], np.uint8)
+            if field.flag == _FLAGS["relabelled"] and {field.before.kind, field.after.kind} <= _COLUMNS:
+                try:
+                    before = self.before.store.column(field.name)[pairing.before]
+                    after = field.renumber(self.after.store.column(field.name)[pairing.after])
+                except PenstockError:
+                    continue  # the records say which of them cannot be read
+                self._flags[(before != after) & ~(np.isnan(before) & np.isnan(after))] |= np.uint8(field.flag)
 
     def _compare(self, before: Record | Unreadable, after: Record | Unreadable) -> int:
         if isinstance(before, Unreadable) or isinstance(after, Unreadable):
-            return _UNREADABLE
+            return _FLAGS["unreadable"]
         flags = 0
         for field in self.fields:
             if not flags & field.flag and not field.is_equal(before.fields[field.name], after.fields[field.name]):

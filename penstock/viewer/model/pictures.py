@@ -38,8 +38,9 @@ def draw_sample(found: Annotated, form: PixelForm, side: int) -> JsonObject:
     except (ArgumentError, DecodeError) as error:
         return {"problem": str(error)[:500]}
     name = dict(enumerate(found.label_classes)).get(found.label or 0, str(found.label))
-    shown = make_picture(pixels, PictureForm(side, is_exact=min(side, max(width, height)) <= _LOSSLESS))
-    address = f"data:{shown.media_type};base64,{base64.b64encode(shown.content).decode('ascii')}"
+    is_exact = min(side, max(width, height)) <= _LOSSLESS
+    shown = base64.b64encode(make_picture(pixels, PictureForm(side, is_exact=is_exact))).decode("ascii")
+    address = f"data:image/{'png' if is_exact else 'webp'};base64,{shown}"
     return {
         "picture": address, "width": width, "height": height, "layers": layers, "note": note,
         "values": describe_value(found.image),

@@ -3,13 +3,12 @@ import { action, api, app, count, el, on, plain, register, set } from "./app.js"
 import { drawLayers } from "./overlay.js";
 
 const KINDS = {
-  changed: "Changed", relabelled: "Relabelled", removed: "Only before", added: "Only after",
-  unreadable: "Unreadable", unchanged: "Unchanged",
-};
-const EXPLAINED = {
-  changed: "the bytes of an image differ", relabelled: "a label, boxes or another small field differs",
-  removed: "removed: the second store lacks the key", added: "added: the first store lacks the key",
-  unreadable: "a record of either store cannot be read", unchanged: "all fields are equal",
+  changed: ["Changed", "the bytes of an image differ"],
+  relabelled: ["Relabelled", "a label, boxes or another small field differs"],
+  removed: ["Only before", "removed: the second store lacks the key"],
+  added: ["Only after", "added: the first store lacks the key"],
+  unreadable: ["Unreadable", "a record of either store cannot be read"],
+  unchanged: ["Unchanged", "all fields are equal"],
 };
 const PAGE = 100, POLL_MS = 700, PREDICTED = new Set(["boxes", "keypoints", "masks"].map((name) => `predicted-${name}`));
 
@@ -23,18 +22,19 @@ function mount(root) {
   const pair = el("section", { class: "compare-pair", "aria-label": "One record before and after", "aria-live": "polite" });
   root.append(el("div", { class: "compare" }, head, bar, tabs,
     el("div", { class: "compare-body" }, el("div", { class: "compare-left" }, filter, list, paging), pair)));
-  let rows = [], total = 0, timer = 0, shown = "", counts = {};
+  let rows = [], total = 0, timer = 0, shown = "", loaded = "", counts = {};
   const state = () => ({
     kind: app.state["compare-kind"] ?? "changed", key: app.state["compare-key"] ?? "",
     at: Math.max(0, Number(app.state["compare-at"]) || 0),
   });
   const start = () => Math.floor(state().at / PAGE) * PAGE;
+  const asked = () => ({ kind: state().kind, key: state().key, start: start(), stop: start() + PAGE });
 
-  function drawHead({ before, after, only_before, only_after, error }) {
+  function drawHead({ before, after, error }) {
     const side = (name, { name: title, url, total: all, repeated }) => el("p", { title: plain(url) },
       el("span", { class: "quiet" }, `${name} `), el("b", {}, plain(title)), ` ${count(all)} records`,
       repeated ? ` (${count(repeated)} with the key of another)` : "");
-    const missing = [...only_before.map((name) => `${name}: only before`), ...only_after.map((name) => `${name}: only after`)];
+    const missing = [...before.only.map((name) => `${name}: only before`), ...after.only.map((name) => `${name}: only after`)];
     head.replaceChildren(side("Before", before), side("After", after),
       missing.length ? el("p", { class: "quiet" }, `Fields that are not compared: ${plain(missing.join(", "))}`) : "",
       error ? el("p", { class: "bad" }, plain(error)) : "");
@@ -42,8 +42,8 @@ function mount(root) {
 
   function drawTabs() {
     const { kind } = state();
-    tabs.replaceChildren(...Object.entries(KINDS).map(([id, title]) => el("button", {
-      type: "button", "aria-pressed": String(id === kind), title: EXPLAINED[id],
+    tabs.replaceChildren(...Object.entries(KINDS).map(([id, [title, meaning]]) => el("button", {
+      type: "button", "aria-pressed": String(id === kind), title: meaning,
       onclick: () => set({ "compare-kind": id, "compare-at": null }),
     }, el("b", {}, count(counts[id] ?? 0)), ` ${title}`)));
   }
@@ -64,9 +64,9 @@ function mount(root) {
   }
 
   async function load() {
-    const { kind, key } = state();
-    const found = await api("compare/list", { kind, key, start: start(), stop: start() + PAGE });
-    if (kind !== state().kind || key !== state().key) return;
+    loaded = JSON.stringify(asked());
+    const wanted = loaded, found = await api("compare/list", asked());
+    if (wanted !== loaded) return;
     ({ rows, total } = found);
     draw();
   }
@@ -77,7 +77,7 @@ function mount(root) {
       type: "button", "aria-current": start() + place === at ? "true" : null, title: plain(key).slice(0, 2000),
       onclick: () => set({ "compare-at": start() + place }, { replace: true }),
     }, el("bdi", {}, plain(key).slice(0, 300))))));
-    if (!rows.length) list.append(el("li", { class: "quiet" }, `No record: ${EXPLAINED[kind]}.`));
+    if (!rows.length) list.append(el("li", { class: "quiet" }, `No record: ${KINDS[kind]?.[1]}.`));
     list.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
     const last = start() + rows.length;
     const turn = (title, to, isOff) => el("button", { type: "button", disabled: isOff, onclick: () => move(to) }, title);
@@ -116,8 +116,8 @@ function mount(root) {
     }
     const figures = el("div", { class: "compare-figures" },
       drawPicture("Before", row.key, row.before, ""), drawPicture("After", row.key, row.after, "compare/"));
-    const open = row.before === null ? "" : el("button", { type: "button", onclick: () => set({ view: "grid", index: row.before }) }, "Open");
-    pair.replaceChildren(el("h2", {}, el("bdi", {}, plain(row.key).slice(0, 300)), open), figures);
+    const opener = row.before === null ? "" : el("button", { type: "button", onclick: () => open(row) }, "Open");
+    pair.replaceChildren(el("h2", {}, el("bdi", {}, plain(row.key).slice(0, 300)), opener), figures);
     if (row.before === null || row.after === null) return;
     let fields;
     try {
@@ -144,16 +144,11 @@ function mount(root) {
     clearTimeout(typing);
     typing = setTimeout(() => set({ "compare-key": filter.value, "compare-at": null }, { replace: true }), 200);
   });
-  current = { move: (step) => move(state().at + step), to: (at) => move(at < 0 ? total - 1 : at), open: () => {
-    const row = rows[state().at - start()];
-    if (row && row.before !== null) set({ view: "grid", index: row.before });
-  } };
-  let before = { ...state(), start: start() };
+  const open = ({ before } = {}) => { if (before !== null && before !== undefined) set({ view: "grid", index: before }); };
+  current = { move: (step) => move(state().at + step), open: () => open(rows[state().at - start()]) };
   const end = on(() => {
-    const now = { ...state(), start: start() };
     drawTabs();
-    if (now.kind !== before.kind || now.key !== before.key || now.start !== before.start) load(); else draw();
-    before = now;
+    if (loaded !== JSON.stringify(asked())) load(); else draw();
   });
   drawTabs();
   poll().then(load);
@@ -163,10 +158,8 @@ function mount(root) {
 let current = null;
 const here = { group: "Compare", when: () => current !== null };
 register({ id: "compare", title: "Compare", key: "c", feature: "compare", mount });
-action({ id: "compare-next", key: "ArrowDown", title: "Next record", run: () => current.move(1), ...here });
-action({ id: "compare-previous", key: "ArrowUp", title: "Previous record", run: () => current.move(-1), ...here });
-action({ id: "compare-page-next", key: "PageDown", title: "100 records on", run: () => current.move(PAGE), ...here });
-action({ id: "compare-page-previous", key: "PageUp", title: "100 records back", run: () => current.move(-PAGE), ...here });
-action({ id: "compare-first", key: "Home", title: "First record", run: () => current.to(0), ...here });
-action({ id: "compare-last", key: "End", title: "Last record", run: () => current.to(-1), ...here });
+for (const [key, title, step] of [
+  ["ArrowDown", "Next record", 1], ["ArrowUp", "Previous record", -1], ["PageDown", "100 records on", PAGE],
+  ["PageUp", "100 records back", -PAGE], ["Home", "First record", -Infinity], ["End", "Last record", Infinity],
+]) action({ id: `compare-${key}`, key, title, run: () => current.move(step), ...here });
 action({ id: "compare-open", key: "Enter", title: "Open the record", run: () => current.open(), ...here });

@@ -6,7 +6,6 @@ const SETS = {
   "false-positives": "False positives", "wrong-class": "Wrong class", duplicates: "Duplicates", "nothing-there": "Nothing there",
   missed: "Missed", correct: "Correct",
 };
-const COUNTED = { "wrong-class": "wrong_class", "nothing-there": "nothing_there" };
 const OF_LABELS = ["wrong-class", "missed", "correct"];
 const MOST_CLASSES = 16, PAGE = 24;
 
@@ -40,12 +39,8 @@ function mount(root) {
   function slider(title, name, value, [least, most], text) {
     const output = el("output", {}, value.toFixed(2));
     const input = el("input", { type: "range", min: least, max: most, step: 0.05, value, title: text });
-    let waiting = 0;
-    input.addEventListener("input", () => {
-      output.textContent = Number(input.value).toFixed(2);
-      clearTimeout(waiting);
-      waiting = setTimeout(() => set({ [name]: input.value }, { replace: true }), 150);
-    });
+    input.addEventListener("input", () => { output.textContent = Number(input.value).toFixed(2); });
+    input.addEventListener("change", () => set({ [name]: input.value }, { replace: true }));
     return el("label", { class: "predictions-slider" }, el("span", {}, title), input, output);
   }
 
@@ -63,7 +58,7 @@ function mount(root) {
   async function begin() {
     summary = await api("predictions/summary");
     while (!summary.ready && !isEnded) {
-      head.replaceChildren(el("p", { class: "quiet" }, `Reading annotations: ${count(summary.read)} of ${count(app.session.total)}`));
+      head.replaceChildren(el("p", { class: "quiet" }, "Reading annotations"));
       await new Promise((next) => setTimeout(next, 300));
       summary = await api("predictions/summary");
     }
@@ -75,10 +70,9 @@ function mount(root) {
   async function evaluate() {
     stop?.abort();
     stop = new AbortController();
-    try {
-      found = await api("predictions/evaluate", { iou: iou(), score: score() }, { signal: stop.signal });
-    } catch { return; }
-    if (isEnded) return;
+    const given = await api("predictions/evaluate", { iou: iou(), score: score() }, { signal: stop.signal }).catch(() => null);
+    if (isEnded || !given) return;
+    found = given;
     drawTiles();
     drawMatrix();
     drawClasses();
@@ -88,10 +82,10 @@ function mount(root) {
 
   function drawTiles() {
     const { counts } = found;
-    const sum = counts.wrong_class + counts.duplicates + counts.nothing_there;
+    const sum = counts["wrong-class"] + counts.duplicates + counts["nothing-there"];
     tiles.replaceChildren(...Object.entries(SETS).filter(([id]) => isBoxes() || OF_LABELS.includes(id)).map(([id, title]) => el("button", {
       type: "button", "aria-pressed": String((chosen() || fallback()) === id), onclick: () => set({ "predictions-set": id }),
-    }, el("b", {}, count(id === "false-positives" ? sum : counts[COUNTED[id] ?? id])), ` ${title}`)));
+    }, el("b", {}, count(id === "false-positives" ? sum : counts[id])), ` ${title}`)));
   }
 
   /** Rows are classes of objects, columns those of predictions; those with most errors are first. */
@@ -129,41 +123,29 @@ function mount(root) {
     if (!step || (!here && event.target.getAttribute("role") !== "region")) return;
     event.preventDefault();
     const lines = [...matrix.querySelectorAll("tbody tr")].map((line) => [...line.querySelectorAll("td")]);
-    let row = here ? lines.findIndex((line) => line.includes(here)) : -step[0], column = here ? lines[row].indexOf(here) : -step[1];
-    if (!here) [row, column] = [Math.max(row, 0), Math.max(column, 0)];
-    for (;;) {
-      if (here) { row += step[0]; column += step[1]; }
-      const next = lines[row]?.[column];
-      if (!next) return;
-      const button = next.querySelector("button");
-      if (button) {
-        for (const each of matrix.querySelectorAll("button")) each.tabIndex = -1;
-        button.tabIndex = 0;
-        button.focus();
-        return;
-      }
-      if (!here) { const first = matrix.querySelector("button"); first?.focus(); return; }
+    let row = lines.findIndex((line) => line.includes(here)), column = lines[row]?.indexOf(here), button = null;
+    if (!here) button = matrix.querySelector("button");
+    while (!button) {
+      row += step[0]; column += step[1];
+      if (!lines[row]?.[column]) return;
+      button = lines[row][column].querySelector("button");
     }
+    for (const each of matrix.querySelectorAll("button")) each.tabIndex = each === button ? 0 : -1;
+    button.focus();
   });
 
   function drawClasses() {
-    const columns = ["Class", isBoxes() ? "Objects" : "Records", "Predicted", "Precision", "Recall", ...(isBoxes() ? ["AP"] : [])];
-    const mean = found.mean === null ? "" : el("p", { class: "quiet" },
-      `AP: average precision at IoU ${iou().toFixed(2)}, all scores, 101 recalls as COCO's; its mean over classes is ${percent(found.mean)}.`);
-    table.replaceChildren(el("h3", {}, "Classes"), mean, el("div", { class: "predictions-scroll", tabindex: 0, role: "region", "aria-label": "Precision and recall" }, el("table", {},
+    const columns = ["Class", isBoxes() ? "Objects" : "Records", "Predicted", "Precision", "Recall"];
+    table.replaceChildren(el("h3", {}, "Classes"), el("div", { class: "predictions-scroll", tabindex: 0, role: "region", "aria-label": "Precision and recall" }, el("table", {},
       el("thead", {}, el("tr", {}, ...columns.map((title) => el("th", { scope: "col" }, title)))),
       el("tbody", {}, ...found.classes.slice(0, 500).map((row) => el("tr", {}, el("th", { scope: "row" }, plain(row.name).slice(0, 60)),
-        ...[count(row.objects), count(row.predictions), percent(row.precision), percent(row.recall),
-          ...(isBoxes() ? [percent(row.ap ?? null)] : [])].map((text) => el("td", {}, text))))))));
+        ...[count(row.objects), count(row.predictions), percent(row.precision), percent(row.recall)].map((text) => el("td", {}, text))))))));
   }
 
   async function drawRecords() {
     const name = named(chosen() || fallback());
-    let page;
-    try {
-      page = await api("predictions/records", { set: name, start, stop: start + PAGE });
-    } catch { return; }
-    if (isEnded || name !== named(chosen() || fallback())) return;
+    const page = await api("predictions/records", { set: name, start, stop: start + PAGE }).catch(() => null);
+    if (!page || isEnded || name !== named(chosen() || fallback())) return;
     ({ total } = page);
     const words = ({ kind, truth, predicted, score: sure }) => {
       if (predicted === null) return `${plain(truth)}: not found`;

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import numpy as np
@@ -38,22 +38,15 @@ def send_matching(request: Request) -> Response:
     """The records that match ``q``, as bits; ``sort`` may name a set."""
     session = session_of(request)
     order = find_order(session, *(request.query_params.get(name, "") for name in ("q", "sort")))
-    is_matching = np.ones(session.collection.total, bool)
-    if order is not None:
-        is_matching[:] = False
-        is_matching[order] = True
+    is_matching = np.full(session.collection.total, order is None)
+    is_matching[slice(0) if order is None else order] = True
     bits = np.packbits(is_matching, bitorder="little").tobytes()
     return Response(bits, media_type="application/octet-stream", headers={"Cache-Control": "no-store"})
 
 
 async def export_picks(request: Request) -> Response:
     """The picked records, bits in the body, as ``format``: one of :data:`EXPORTS`."""
-    total = session_of(request).collection.total
-    bits = await _read_body(request, (total + 7) // 8)
-    return await run_in_threadpool(_export, request, bits, total)
-
-
-async def _read_body(request: Request, nbytes: int) -> bytes:
+    nbytes = (session_of(request).collection.total + 7) // 8
     body = b""
     async for part in request.stream():
         body += part
@@ -61,14 +54,15 @@ async def _read_body(request: Request, nbytes: int) -> bytes:
             break
     if len(body) != nbytes:
         raise ArgumentError(f"the body must have a bit for each record, {counted(nbytes, 'byte')}, got {len(body)}")
-    return body
+    return await run_in_threadpool(_export, request, body)
 
 
-def _export(request: Request, bits: bytes, total: int) -> Response:
+def _export(request: Request, bits: bytes) -> Response:
+    store = session_of(request).collection.store
     form = request.query_params.get("format", "keys")
     if form not in EXPORTS:
         raise ArgumentError(f"format must be one of {', '.join(EXPORTS)}, got {form!r:.100}")
-    chosen = np.unpackbits(np.frombuffer(bits, np.uint8), count=total, bitorder="little")
+    chosen = np.unpackbits(np.frombuffer(bits, np.uint8), count=len(store), bitorder="little")
     indices = np.flatnonzero(chosen)
     if not len(indices):
         raise ArgumentError("no record is picked; pick some first")
@@ -76,26 +70,17 @@ def _export(request: Request, bits: bytes, total: int) -> Response:
     headers = {"Cache-Control": "no-store"}
     if name:
         headers["Content-Disposition"] = f'attachment; filename="{name}"'
-    return StreamingResponse(make(session_of(request).collection.store, indices), 200, headers, "text/plain")
+    keys = itertools.compress(store.keys(), chosen.tolist())
+    return StreamingResponse(make(store, indices, keys), 200, headers, "text/plain")
 
 
-def _iterate_keys(store: Store, indices: Indices) -> Iterator[str]:
-    is_picked = np.zeros(len(store), bool)
-    is_picked[indices] = True
-    return itertools.compress(store.keys(), is_picked.tolist())
-
-
-def _make_keys(store: Store, indices: Indices) -> Iterable[str]:
-    return [format_keys(_iterate_keys(store, indices))]
-
-
-def _make_quarantine(store: Store, indices: Indices) -> Iterable[str]:
-    rows = zip(_iterate_keys(store, indices), indices.tolist(), strict=True)
+def _make_quarantine(store: Store, indices: Indices, keys: Iterable[str]) -> Iterable[str]:
+    rows = zip(keys, indices.tolist(), strict=True)
     while some := list(itertools.islice(rows, _LINES_AT_ONCE)):
         yield format_key_lines({"store": store.url, "key": key, "index": at, "reason": _REASON} for key, at in some)
 
 
-def _make_python(store: Store, indices: Indices) -> Iterable[str]:
+def _make_python(store: Store, indices: Indices, _keys: Iterable[str]) -> Iterable[str]:
     """A line that makes a subset; ``dataset`` is a dataset of the store, whole."""
     first, last, count = int(indices[0]), int(indices[-1]), len(indices)
     note = f"# {counted(count, 'record')} of {len(store):,}\n"
@@ -106,16 +91,11 @@ def _make_python(store: Store, indices: Indices) -> Iterable[str]:
     return [f'{note}subset = ps.Subset(dataset, ps.find_keys(dataset.store, "keys.txt"))\n']
 
 
-def _make_command(store: Store, indices: Indices) -> Iterable[str]:
-    del indices
-    return [f"penstock pack {shlex.quote(store.url)} picked.lmdb --keys keys.txt\n"]
-
-
-EXPORTS: Final[dict[str, tuple[str, Callable[[Store, Indices], Iterable[str]]]]] = {
-    "keys": ("keys.txt", _make_keys),
+EXPORTS: Final[dict[str, tuple[str, Callable[[Store, Indices, Iterable[str]], Iterable[str]]]]] = {
+    "keys": ("keys.txt", lambda _store, _indices, keys: [format_keys(keys)]),
     "quarantine": ("quarantine.jsonl", _make_quarantine),
     "python": ("", _make_python),
-    "command": ("", _make_command),
+    "command": ("", lambda store, *_: [f"penstock pack {shlex.quote(store.url)} picked.lmdb --keys keys.txt\n"]),
 }
 """Name of the file, if it is one, and the text of each format."""
 
