@@ -154,7 +154,8 @@ def test_an_incomplete_wheel_is_refused(
 
 def test_a_wheel_without_the_page_of_the_viewer_is_refused(check_wheels: ModuleType, tmp_path: Path) -> None:
     """Its files are no modules, and are named."""
-    write_wheel(tmp_path, [component("crate", "1.0", [{"license": {"id": "MIT"}}])], page="other.html")
+    parts = [component("crate", "1.0", LICENSED), component("libwebp", "1.6.0", LICENSED)]
+    write_wheel(tmp_path, parts, page="other.html")
 
     with pytest.raises(sys.modules["checking"].CheckError, match=r"lacks \['penstock/viewer/page/index.html'\]"):
         check_wheels.check_contents()

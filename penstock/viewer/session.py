@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Final, Protocol, TypeVar, cast
 
 from penstock.errors import PenstockError
 from penstock.viewer.browse.collection import Collection
@@ -20,6 +20,7 @@ from penstock.viewer.browse.layers import JsonObject
 __all__ = ["Background", "Layer", "LayerSource", "Session"]
 
 _LOGGER: Final = logging.getLogger(__name__)
+_Part = TypeVar("_Part")
 Layer = JsonObject
 """One kind of annotation of a picture: see :mod:`penstock.viewer.browse.layers`."""
 
@@ -45,16 +46,16 @@ class Session:
 
     collection: Collection
     layer_sources: list[LayerSource] = field(default_factory=list)
-    parts: dict[str, Any] = field(default_factory=dict)
+    parts: dict[str, object] = field(default_factory=dict)
     """What a folder keeps of this session, by the name of the folder: see :meth:`part`."""
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def part(self, name: str, make: Callable[[], Any]) -> Any:
+    def part(self, name: str, make: Callable[[], _Part]) -> _Part:
         """The object that a folder keeps here, made when it is first asked for."""
         with self._lock:
             if name not in self.parts:
                 self.parts[name] = make()
-            return self.parts[name]
+            return cast("_Part", self.parts[name])
 
     def features(self) -> list[str]:
         """Names of the optional pages that there is something for: "model", "compare", "predictions", "live"."""

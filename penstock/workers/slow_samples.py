@@ -21,7 +21,7 @@ import numpy as np
 
 from penstock.trace import Observer, current_worker
 
-__all__ = ["SlowSample", "SlowSamples"]
+__all__ = ["SlowSamples", "TimedPart"]
 
 _BATCHES: Final = 17
 _PERIOD_S: Final = 0.5
@@ -32,7 +32,7 @@ _MOST: Final = 4096
 _MOST_INDICES: Final = 8
 
 
-class SlowSample(NamedTuple):
+class TimedPart(NamedTuple):
     """A sample, or several that one call has built."""
 
     time_ns: int
@@ -47,7 +47,7 @@ class SlowSamples(Observer):
 
     def __init__(self) -> None:
         self._part = threading.local()
-        self._samples: deque[SlowSample] = deque(maxlen=_MOST)
+        self._samples: deque[TimedPart] = deque(maxlen=_MOST)
         self._begun, self._due_s = 0, 0.0
 
     def __reduce__(self) -> tuple[type[SlowSamples], tuple[()]]:
@@ -84,13 +84,13 @@ class SlowSamples(Observer):
         if part.count > 0:
             chosen = part.indices[part.place : part.place + min(part.count, _MOST_INDICES)]
             indices = tuple(int(index) for index in chosen if isinstance(index, (int, np.integer)))
-            self._samples.append(SlowSample(now - part.since_ns, part.count, indices, part.batch, current_worker()))
+            self._samples.append(TimedPart(now - part.since_ns, part.count, indices, part.batch, current_worker()))
 
-    def add_all(self, samples: Sequence[SlowSample], worker: int) -> None:
+    def add_all(self, samples: Sequence[TimedPart], worker: int) -> None:
         """Add what a worker process has taken."""
         self._samples.extend(sample._replace(worker=worker) for sample in samples)
 
-    def take(self) -> list[SlowSample]:
+    def take(self) -> list[TimedPart]:
         """The slowest since the last call, the slowest first."""
         taken = [self._samples.popleft() for _ in range(len(self._samples))]
         return heapq.nlargest(_KEPT, taken, key=lambda sample: sample.time_ns / sample.samples)

@@ -17,9 +17,9 @@ import penstock as ps
 from penstock.viewer.browse.collection import Collection
 from penstock.viewer.find.finder import Finder
 from penstock.viewer.find.language import (
+    Combination,
     Condition,
     FieldTest,
-    Group,
     QueryError,
     QueryToken,
     parse_query,
@@ -94,7 +94,7 @@ def compares(name: str, sign: str, text: str, value: Any) -> bool:
 
 def is_true(node: Condition, index: int, record: Record) -> bool:
     """A condition for one record, by plain Python."""
-    if isinstance(node, Group):
+    if isinstance(node, Combination):
         if node.join == "not":
             return not is_true(node.nodes[0], index, record)
         join = all if node.join == "and" else any
@@ -153,9 +153,9 @@ TERMS: Final = st.one_of(
 CONDITIONS: Final = st.recursive(
     TERMS,
     lambda inner: st.one_of(
-        inner.map(lambda each: Group("not", (each,))),
-        st.lists(inner, min_size=2, max_size=3).map(lambda each: Group("and", tuple(each))),
-        st.lists(inner, min_size=2, max_size=3).map(lambda each: Group("or", tuple(each))),
+        inner.map(lambda each: Combination("not", (each,))),
+        st.lists(inner, min_size=2, max_size=3).map(lambda each: Combination("and", tuple(each))),
+        st.lists(inner, min_size=2, max_size=3).map(lambda each: Combination("or", tuple(each))),
     ),
     max_leaves=8,
 )
@@ -163,7 +163,7 @@ CONDITIONS: Final = st.recursive(
 
 def write(node: Condition, rank: int = 0) -> str:
     """A condition as text; in parentheses where it binds less than what is around it."""
-    if isinstance(node, Group):
+    if isinstance(node, Combination):
         if node.join == "not":
             return f"not {write(node.nodes[0], 2)}"
         own, word = (1, " and ") if node.join == "and" else (0, " OR ")

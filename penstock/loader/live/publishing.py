@@ -21,7 +21,7 @@ from penstock.loader.live.live_file import LiveFile, find_folder, remove_stale
 from penstock.loader.stats import Stats
 from penstock.ranks import World, find_world
 from penstock.trace import Observer
-from penstock.workers.slow_samples import SlowSample, SlowSamples
+from penstock.workers.slow_samples import SlowSamples, TimedPart
 
 if TYPE_CHECKING:
     from penstock.loader.recipe import Recipe, Settings
@@ -179,7 +179,7 @@ def _count(stats: Stats, counters: LoaderCounters) -> dict[str, object]:
     return values
 
 
-def _describe_sample(dataset: object, sample: SlowSample) -> dict[str, object]:
+def _describe_sample(dataset: object, sample: TimedPart) -> dict[str, object]:
     found = None if not sample.indices else find_record(dataset, sample.indices[0])
     described: dict[str, object] = {
         "ms": sample.time_ns / 1e6, "count": sample.samples, "batch": sample.batch, "worker": sample.worker,

@@ -10,7 +10,7 @@ Coordinates are pixels of the picture as it is shown. A mask is reduced to some 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ _MAX_RUNS: Final = 20_000
 _SCORES: Final = ("scores", "score", "confidence")
 _TRACKS: Final = ("tracks", "track", "track_ids", "track_id")
 
-JsonObject = dict[str, Any]
+JsonObject = dict[str, Value]
 """Names and values that JSON can hold."""
 
 

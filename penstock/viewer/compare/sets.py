@@ -50,11 +50,10 @@ def order_by_set(session: Session, name: str, matching: NDArray[np.int64] | None
     ArgumentError
         If there is no such set.
     """
-    predictions: Predictions | None = session.parts.get("predictions")
-    compared: TwoStores | None = session.parts.get("compare")
-    if predictions is not None and "@" in name:
+    predictions, compared = session.parts.get("predictions"), session.parts.get("compare")
+    if isinstance(predictions, Predictions) and "@" in name:
         found = predictions.find_set(name)[1]
-    elif compared is not None and name in KINDS_OF_PAIRS and name != "added":
+    elif isinstance(compared, TwoStores) and name in KINDS_OF_PAIRS and name != "added":
         compared.start(_KEYS_WAIT_S)
         found = compared.find(name)[0]
     else:

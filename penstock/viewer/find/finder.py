@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from penstock.viewer.browse.collection import Collection
 from penstock.viewer.find.columns import FilterColumn, FilterNumbers, FilterTexts, Mask, find_near, match_text
 from penstock.viewer.find.fields import FieldColumns
-from penstock.viewer.find.language import Condition, FieldTest, Group, QueryError, QueryToken, parse_query
+from penstock.viewer.find.language import Combination, Condition, FieldTest, QueryError, QueryToken, parse_query
 from penstock.viewer.find.problems import PROBLEMS, find_areas, find_duplicates, find_outliers, find_problems
 from penstock.viewer.find.scanning import FORMATS, Scan
 from penstock.viewer.session import Session
@@ -112,7 +112,7 @@ class Finder:
 
     def _check(self, node: Condition) -> bool:
         """Whether a condition needs the scan. Errors of names and values are found before anything is read."""
-        if isinstance(node, Group):
+        if isinstance(node, Combination):
             return max(map(self._check, node.nodes))
         if self._is_search(node):
             return False
@@ -135,7 +135,7 @@ class Finder:
 
     def evaluate(self, node: Condition) -> Mask:
         """The records for which a condition is true, by what is known now; it starts no scan."""
-        if isinstance(node, Group):
+        if isinstance(node, Combination):
             join = {"and": np.logical_and, "or": np.logical_or, "not": np.logical_not}[node.join]
             masks = [self.evaluate(each) for each in node.nodes]
             return join(masks[0]) if node.join == "not" else functools.reduce(join, masks)

@@ -22,7 +22,7 @@ from typing import Final, Literal, NamedTuple
 
 from penstock.errors import ArgumentError
 
-__all__ = ["Condition", "FieldTest", "Group", "Operator", "QueryError", "QueryToken", "parse_query", "quote"]
+__all__ = ["Combination", "Condition", "FieldTest", "Operator", "QueryError", "QueryToken", "parse_query", "quote"]
 
 _MAX_QUERY: Final = 4000
 _MAX_DEPTH: Final = 50
@@ -64,14 +64,14 @@ class FieldTest:
 
 
 @dataclass(frozen=True)
-class Group:
+class Combination:
     """Conditions of which every one, or at least one, must be true; "not": one that must be false."""
 
     join: Literal["and", "or", "not"]
     nodes: tuple[Condition, ...]
 
 
-Condition = FieldTest | Group
+Condition = FieldTest | Combination
 
 
 def parse_query(query: str) -> Condition | None:
@@ -137,13 +137,13 @@ class _QueryParser:
         nodes = [self._all()]
         while self._take("or"):
             nodes.append(self._all())
-        return nodes[0] if len(nodes) == 1 else Group("or", tuple(nodes))
+        return nodes[0] if len(nodes) == 1 else Combination("or", tuple(nodes))
 
     def _all(self) -> Condition:
         nodes = [self._one()]
         while self._take("and") or self.next.kind in {"word", "quoted"} or self._is_at("not", "("):
             nodes.append(self._one())
-        return nodes[0] if len(nodes) == 1 else Group("and", tuple(nodes))
+        return nodes[0] if len(nodes) == 1 else Combination("and", tuple(nodes))
 
     def _one(self) -> Condition:
         if not self._is_at("not", "("):
@@ -153,7 +153,7 @@ class _QueryParser:
         if self._depth > _MAX_DEPTH:
             raise QueryError(f"a filter must be nested at most {_MAX_DEPTH} deep", opened)
         if self._take("not"):
-            node: Condition = Group("not", (self._one(),))
+            node: Condition = Combination("not", (self._one(),))
         else:
             self._take("(")
             node = self._any()
@@ -177,7 +177,7 @@ class _QueryParser:
             is_negated = self._is_at("not") and self._tokens[self._place + 1].text == "in"
             self._place += is_negated
             test = FieldTest(name, "=", self._list()) if self._take("in") else FieldTest(name)
-        return Group("not", (test,)) if is_negated else test
+        return Combination("not", (test,)) if is_negated else test
 
     def _list(self) -> tuple[QueryToken, ...]:
         self._require("(", "'in' must be followed by values in parentheses: in (a, b)")

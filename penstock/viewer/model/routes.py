@@ -98,8 +98,8 @@ def naming_user_code() -> Iterator[None]:
 
 
 def _source_of(request: Request) -> ModelSource:
-    source: ModelSource | None = session_of(request).parts.get("model")
-    if source is None:
+    source = session_of(request).parts.get("model")
+    if not isinstance(source, ModelSource):
         raise ArgumentError("no loader or dataset is viewed; start with penstock view FILE.py:NAME or ps.view(loader)")
     return source
 

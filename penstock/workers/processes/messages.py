@@ -24,7 +24,7 @@ from penstock.sample import SampleKeys
 from penstock.workers.base import Indices, Task, WorkerStart
 from penstock.workers.left_out import LeftOut
 from penstock.workers.processes.captured_errors import CapturedError
-from penstock.workers.slow_samples import SlowSample
+from penstock.workers.slow_samples import TimedPart
 
 __all__ = [
     "BatchBuilt",
@@ -100,7 +100,7 @@ class BatchBuilt:
         Nanoseconds and items of each stage, in the order of :data:`~penstock.trace.STAGES`.
     remote : dict of str to int
         Counts of what was fetched from remote stores, since the batch before; empty if nothing was.
-    slow : sequence of SlowSample
+    slow : sequence of TimedPart
         The slowest samples, if they were timed.
     payload : SlotPayload
         The batch; it is sent beside the other fields.
@@ -115,7 +115,7 @@ class BatchBuilt:
     times: tuple[tuple[int, int], ...]
     repaired: Sequence[Repaired] = ()
     remote: Mapping[str, int] = field(default_factory=dict)
-    slow: Sequence[SlowSample] = ()
+    slow: Sequence[TimedPart] = ()
     payload: SlotPayload = field(default_factory=SlotPayload, repr=False)
 
 
