@@ -281,15 +281,17 @@ def test_the_slowest_samples_are_kept() -> None:
 
 
 def test_few_batches_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of several, and where they are built in no time, few in a second."""
+    """The first one, and then the fewer the more rows they have."""
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     slow = SlowSamples()
-    assert slow.is_due()
-    assert not any(slow.is_due() for _ in range(1000))
+    assert slow.is_due(64)
+    assert not any(slow.is_due(64) for _ in range(1000))
 
-    now = 9.0
-    assert sum(slow.is_due() for _ in range(17)) == 1
+    now = 1.0
+    assert not slow.is_due(64)
+    now = 2.0
+    assert [slow.is_due(64) for _ in range(3)] == [True, False, False]
 
 
 def test_records_are_found_through_subsets_and_concatenations(photos: Any) -> None:
