@@ -2,8 +2,8 @@
 
 The same loader with and without ``view`` runs epochs of 2,048 photographs in turns, in changing order. Processor time
 is compared, as in ``trace_cost.py``: of this process, and of the workers that have ended. Printed are the median of the
-ratios of neighbouring epochs, its 95 % confidence interval and the quartiles. Samples of microseconds, the last two
-cases, show the most that it can cost, which is more.
+ratios of neighbouring epochs, its 95 % confidence interval and the quartiles. The last two cases have samples of
+microseconds.
 """
 
 from __future__ import annotations

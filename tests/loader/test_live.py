@@ -19,6 +19,7 @@ from penstock.datasets.sample_names import find_record
 from penstock.errors import ArgumentError
 from penstock.loader.live import live_file, publishing
 from penstock.loader.live.live_file import LiveFile, find_folder, list_files, read_from, remove_stale
+from penstock.trace import Observer
 from penstock.workers.slow_samples import SlowSamples
 from tests.faulty import run_forked
 from tests.loader.fakes import Rows, Samples
@@ -281,15 +282,17 @@ def test_the_slowest_samples_are_kept() -> None:
 
 
 def test_few_batches_are_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of several, and where they are built in no time, few in a second."""
+    """The first one, and then the fewer the more rows they have."""
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     slow = SlowSamples()
-    assert slow.is_due()
-    assert not any(slow.is_due() for _ in range(1000))
+    assert slow.is_due(64)
+    assert not any(slow.is_due(64) for _ in range(1000))
 
-    now = 9.0
-    assert sum(slow.is_due() for _ in range(17)) == 1
+    now = 1.0
+    assert not slow.is_due(64)
+    now = 2.0
+    assert [slow.is_due(64) for _ in range(3)] == [True, False, False]
 
 
 def test_records_are_found_through_subsets_and_concatenations(photos: Any) -> None:
@@ -302,3 +305,30 @@ def test_records_are_found_through_subsets_and_concatenations(photos: Any) -> No
     assert find_record(Samples(), 0) is None
     assert find_record(ps.ConcatDataset([photos]), 99) is None
     assert find_record(None, 0) is None
+
+
+class Parts(Observer):
+    """Keeps what it is told of the work."""
+
+    observes_work = True
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, list[int]]] = []
+
+    def begin_part(self, batch: int, indices: Any) -> None:
+        """A part."""
+        self.told.append((batch, [int(index) for index in indices]))
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+def test_a_viewed_loader_has_other_observers(folder: Path, kind: dict[str, Any]) -> None:
+    """Such as the doctor's: both are told, also of the batch that is timed row by row."""
+    loader, observer = ps.DataLoader(Rows(16), 8, view=True, **kind), Parts()
+    loader.add_observer(observer)
+
+    list(loader)
+
+    assert sorted(observer.told) == [*((0, [index]) for index in range(8)), (1, list(range(8, 16)))]
+    [path] = list_files(folder)
+    slow = [each for line in read_from(path).lines for each in line["slow"]]  # type: ignore[attr-defined]  # JSON
+    assert sorted(each["indices"] for each in slow) == [[index] for index in range(8)]

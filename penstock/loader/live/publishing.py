@@ -123,12 +123,11 @@ class LivePublisher(Observer):
         self._is_writing = True
         try:
             stats = counters.stats()
-            place = {
+            self._file.append({
                 "epoch": self._epoch, "total": self._total, "batch": stats.batches - self._first,
-                "begun": self._begun_s,
-            }  # fmt: skip
-            slow = [_describe_sample(self._dataset, sample) for sample in self.slow.take()]
-            self._file.append({**place, **_count(stats, counters), "slow": slow})
+                "begun": self._begun_s, **_count(stats, counters),
+                "slow": [_describe_sample(self._dataset, sample) for sample in self.slow.take()],
+            })  # fmt: skip
         except OSError as error:
             self._file = None
             warnings.warn(f"the loader is viewed no more: {error}", RuntimeWarning, stacklevel=3)
@@ -162,17 +161,13 @@ def _count(stats: Stats, counters: LoaderCounters) -> dict[str, object]:
         "workers": {str(each.worker): [each.time_ns, each.batches] for each in stats.workers},
     }  # fmt: skip
     if stats.remote:
-        remote = stats.remote
-        values["remote"] = {
-            "requests": remote.requests, "nbytes": remote.nbytes, "retries": remote.retries, "wait_ns": remote.wait_ns,
-            "read_nbytes": remote.read_nbytes, "missed_nbytes": remote.missed_nbytes,
-        }  # fmt: skip
+        values["remote"] = {"nbytes": stats.remote.nbytes}
     if stats.left_out:
         values["errors"] = [
             {
                 "index": each.index if isinstance(each.index, int) else str(each.index)[:_TEXT],
                 "key": None if each.key is None else each.key[:_TEXT],
-                "reason": f"{each.type}: {each.reason}"[:_TEXT], "epoch": each.epoch, "batch": each.batch,
+                "reason": f"{each.type}: {each.reason}"[:_TEXT],
             }
             for each in counters.left_out_log.newest()[-_NEWEST:]
         ]  # fmt: skip

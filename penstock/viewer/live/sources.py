@@ -14,7 +14,7 @@ import contextlib
 import math
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -55,9 +55,9 @@ def _read_mapping(values: Mapping[str, object], name: str) -> Mapping[str, objec
     return value if isinstance(value, Mapping) else {}
 
 
-def _read_list(values: Mapping[str, object], name: str) -> Sequence[object]:
+def _read_mappings(values: Mapping[str, object], name: str, most: int) -> list[Mapping[str, object]]:
     value = values.get(name)
-    return value if isinstance(value, list) else ()
+    return [each for each in value[:most] if isinstance(each, Mapping)] if isinstance(value, list) else []
 
 
 def _read_pair(value: object, at: int) -> float:
@@ -154,7 +154,7 @@ class LiveLoader:
         self._keep_slowest()
 
     def _take(self, line: dict[str, object], t: float) -> None:
-        self.slow += [{**sample, "t": t} for sample in _read_list(line, "slow")[:64] if isinstance(sample, dict)]
+        self.slow += [{**sample, "t": t} for sample in _read_mappings(line, "slow", 64)]
         if not _read_pair(line.get("queue"), 2):  # the epoch has just ended
             line = {**line, "queue": self.last.get("queue")}
         self.last = line
@@ -182,10 +182,9 @@ class LiveLoader:
     def describe(self, since: float) -> dict[str, object]:
         """The loader as JSON, with the points after ``since``."""
         last = self.last
-        left_out = [each for each in _read_list(last, "errors")[:16] if isinstance(each, dict)]
         errors = {
             str(each.get("index"))[:99]: {"key": _read_text(each, "key"), "reason": _read_text(each, "reason")}
-            for each in left_out
+            for each in _read_mappings(last, "errors", 16)
         }
         return {
             "number": self.number, "state": self.state, "file": self.path.name,
@@ -206,7 +205,6 @@ class LiveSources:
         "all" of this user; those of a process, by its number; a file, or a folder of files.
     collection : Collection
         What the viewer shows besides.
-
     """
 
     def __init__(self, which: str | int, collection: Collection) -> None:

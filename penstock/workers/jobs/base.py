@@ -132,7 +132,7 @@ class LoaderJob(Job):
         if self.observer is not None and not isinstance(self.watch, ObservedWatch):
             self.watch = ObservedWatch(self.watch, self.observer)
         build = self.make_build(task)
-        if self.slow is not None and self.slow.is_due():
+        if self.slow is not None and self.slow.is_due(build.rows):
             build = self._time(build, task, self.slow)
         if self.observer is None:
             return build
