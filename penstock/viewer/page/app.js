@@ -7,6 +7,9 @@
 
 export const app = { session: null, state: {}, listeners: new Set(), pages: new Map(), panels: [], actions: new Map() };
 
+/** Resolved when the first pictures are there, or after two seconds: what takes the server long is asked then. */
+export const firstPictures = new Promise((done) => { app.drawn = done; setTimeout(done, 2000); });
+
 const SVG = new Set(["svg", "path", "text", "g", "rect", "line", "circle", "polyline"]);
 
 /** An element: el("button", {class: "quiet", onclick: run, "aria-label": text}, "text", child, ...). */

@@ -2,7 +2,7 @@
 //
 // The filter is `q` in the address and the order `sort`; everything else follows from them. After new facts of the
 // scan the document gets the event "facts", so that what shows filtered records asks again.
-import { action, api, app, count, el, on, panel, set } from "./app.js";
+import { action, api, app, count, el, firstPictures, on, panel, set } from "./app.js";
 import { drawCounts } from "./find_counts.js";
 import { makeField } from "./find_field.js";
 
@@ -101,6 +101,7 @@ async function refresh() {
       parts.field.fail(checked.ok ? null : wrong);
     }
     const query = checked.ok ? { q, sort } : {};
+    await firstPictures;
     const found = await api("find/histograms", query, { signal: request.signal, quiet: true });
     latest = { ...found, scans: checked.scans, ok: checked.ok };
   } catch (error) {

@@ -42,6 +42,7 @@ export class Thumbnails {
   }
 
   #next() {
+    if (!this.#loading.size && !this.#waiting.size) app.drawn();
     if (this.isHeld || this.#loading.size >= AT_ONCE || !this.#waiting.size) return;
     const [first, last] = this.visible();
     const rank = ({ position: at }) => (at < first ? first - at + 1e9 : at > last ? at + 1e9 : at);
