@@ -42,7 +42,9 @@ def main() -> int:
             )
             page = browser.new_page(viewport=SIZE, color_scheme="light", reduced_motion="reduce")
             page.goto(f"{viewer.url}#size=176")
-            for cell in range(18):
+            page.wait_for_selector("#cell-0.ready path", state="attached")
+            page.keyboard.press("]")  # closes the panel of picked records
+            for cell in range(9):
                 page.wait_for_selector(f"#cell-{cell}.ready path", state="attached")
             page.keyboard.press("ArrowRight")
             page.wait_for_load_state("networkidle")
