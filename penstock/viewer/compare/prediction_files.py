@@ -29,7 +29,7 @@ from penstock.stores.base import Store
 from penstock.stores.common.table_files import TABLE_SUFFIXES, Table
 from penstock.wording import counted
 
-__all__ = ["Prediction", "find_classes", "find_records", "read_predictions"]
+__all__ = ["PredictedObjects", "find_classes", "find_records", "read_predictions"]
 
 _NAMES: Final = ("image_id", "key", "__key__", "image", "file_name", "filename", "file", "path", "id", "index")
 _CLASSES: Final = ("category_id", "label", "class", "category", "prediction", "predicted", "pred", "class_id", "name")
@@ -48,7 +48,7 @@ Name = int | str
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class PredictedObjects:
     """One prediction as the file has it."""
 
     image: Name  # an id, a key, the name of a file, or a number
@@ -59,11 +59,11 @@ class Prediction:
     keypoints: list[float]  # x, y, visibility of each point
 
 
-def read_predictions(path: Path) -> tuple[list[Prediction], str]:
+def read_predictions(path: Path) -> tuple[list[PredictedObjects], str]:
     """The predictions of a file, and the column that names their images; an error says in which row it is."""
     if path.suffix.lower() not in TABLE_SUFFIXES:
         raise ArgumentError(f"predictions must be a file named {', '.join(TABLE_SUFFIXES)}, got {path.name!r:.200}")
-    found: list[Prediction] = []
+    found: list[PredictedObjects] = []
     column = ""
     table = Table(path)
     try:
@@ -86,7 +86,7 @@ def _find(columns: Mapping[str, str], names: Iterable[str]) -> str:
     return next((name for name in names if name in columns), "")
 
 
-def _parse(row: Mapping[str, Value], columns: Mapping[str, str], image: str) -> Prediction:
+def _parse(row: Mapping[str, Value], columns: Mapping[str, str], image: str) -> PredictedObjects:
     """A prediction; ``columns`` has the names of columns by their small letters."""
     if not image:
         raise ValueError(f"it has none of the columns {', '.join(_NAMES)}, got {', '.join(columns)[:200]}")
@@ -105,7 +105,7 @@ def _parse(row: Mapping[str, Value], columns: Mapping[str, str], image: str) -> 
         box = [given[0], given[1], given[0] + given[2], given[1] + given[3]]
     elif isinstance(instance, Mapping):
         box = [float(edge) for edge in rle.box(instance)]
-    return Prediction(_read_name(row[image], image), label, score, box, instance, keypoints)
+    return PredictedObjects(_read_name(row[image], image), label, score, box, instance, keypoints)
 
 
 def _parse_class(row: Mapping[str, Value], columns: Mapping[str, str], image: str) -> tuple[Name, float]:

@@ -37,7 +37,7 @@ from penstock.viewer.compare.matching import (
     Events,
     make_boxes,
 )
-from penstock.viewer.compare.prediction_files import Prediction, find_classes, find_records, read_predictions
+from penstock.viewer.compare.prediction_files import PredictedObjects, find_classes, find_records, read_predictions
 from penstock.viewer.session import Background, Layer
 
 __all__ = ["SETS", "Predictions"]
@@ -52,7 +52,7 @@ SETS: Final = {
     "confused": {CORRECT, WRONG_CLASS, DUPLICATE, SPURIOUS, MISSED},
 }
 """Names of sets of records, and the events that put a record into each."""
-_LAYERS: Final[dict[str, Callable[[Prediction], object]]] = {
+_LAYERS: Final[dict[str, Callable[[PredictedObjects], object]]] = {
     "boxes": lambda row: row.box,
     "keypoints": lambda row: np.reshape(row.keypoints, (-1, 3)) if row.keypoints else None,
     "instances": lambda row: row.instance if isinstance(row.instance, Mapping) else None,
