@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -13,10 +12,11 @@ from urllib.parse import urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Error, Locator, Page, Request, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Error, Locator, Page, Request, expect
 
 import penstock as ps
 from penstock.viewer import Viewer
+from tests.chromium import open_chromium
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 DESK: Final = {"width": 1280, "height": 800}
@@ -81,16 +81,8 @@ class Seen:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
     """A headless Chromium of this machine."""
-    program = next(
-        (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-    )
-    if program is None:
-        pytest.skip("there is no Chromium; install one: apt-get install chromium")
-    with sync_playwright() as driver:
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        opened = driver.chromium.launch(executable_path=program, args=arguments)
+    with open_chromium() as opened:
         yield opened
-        opened.close()
 
 
 @pytest.fixture

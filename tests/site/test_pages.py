@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import html.parser
-import os
-import shutil
 import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Request, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Request
+
+from tests.chromium import open_chromium
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SITE = ROOT / "site"
@@ -32,16 +32,8 @@ def url(path: str | Path) -> str:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A headless Chromium of this machine."""
-    program = next(
-        (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-    )
-    if program is None:
-        pytest.skip("there is no Chromium; install one: apt-get install chromium")
-    with sync_playwright() as driver:
-        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-        opened = driver.chromium.launch(executable_path=program, args=arguments)
+    with open_chromium() as opened:
         yield opened
-        opened.close()
 
 
 @pytest.fixture
