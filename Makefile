@@ -53,7 +53,8 @@ test-slow:  ## the long ones: kills at random moments, more mutations and exampl
 
 test-clients:  ## other libraries' training loops, with torch's loader and with ours (tests/clients)
 	$(SETUP) --clients
-	.venv-clients/bin/python -m pytest tests/clients $(ARGS) $(NONE_CHOSEN)
+	.venv-clients/bin/python -m pytest $(RUNNERS) tests/clients --deselect tests/clients/test_launchers.py $(ARGS) $(NONE_CHOSEN)
+	.venv-clients/bin/python -m pytest tests/clients/test_launchers.py $(ARGS) $(NONE_CHOSEN)
 	.venv-composer/bin/python -m pytest tests/clients/composer $(ARGS) $(NONE_CHOSEN)
 
 test-browser:  ## the pages of `penstock view` in headless Chromium, by mouse and by keys

@@ -18,8 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from penstock import doctor
 from penstock.doctor.trials.changed_loader import Change
-from penstock.doctor.trials.emulated_trainer import StepShape
-from penstock.doctor.trials.trial_child import TrialOrder
+from penstock.doctor.trials.trial_child import StepShape, TrialOrder
 from penstock.doctor.trials.trials import run_trial
 
 WORKERS = (0, 1, 2, 3, 4, 6, 8)

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         BrokenImageError,
         CorruptRecordError,
         DecodeError,
+        DeviceError,
         ImageTooLargeError,
         IncompleteStoreError,
         OptionalPackageError,
@@ -112,6 +113,7 @@ __all__ = [
     "DataLoader",
     "Dataset",
     "DecodeError",
+    "DeviceError",
     "DistributedSampler",
     "DistributedWeightedSampler",
     "Field",
@@ -188,7 +190,7 @@ _MODULES: Final = {
     "penstock.datasets.mixing.sample_mixup": "SampleMixUp",
     "penstock.datasets.mixture": "Mixture",
     "penstock.errors": "AnnotationError ArgumentError BatchMemoryError BrokenImageError CorruptRecordError DecodeError "
-    "ImageTooLargeError IncompleteStoreError OptionalPackageError PackError PenstockError RecordIndexError "
+    "DeviceError ImageTooLargeError IncompleteStoreError OptionalPackageError PackError PenstockError RecordIndexError "
     "RecordKeyError SampleError StallError StateError StoreError StoreFormatError StoreNotFoundError "
     "UnsupportedImageError WorkerError",
     "penstock.loader": "DataLoader merge_states",

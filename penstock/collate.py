@@ -41,6 +41,9 @@ __all__ = [
 
 _logger = logging.getLogger(__name__)
 
+_IMAGES: Final = "crop, resize or pad the samples"
+_LISTS: Final = "pad the samples, give a StoreDataset ragged= (or batch_form= for boxes)"
+
 _allocate: Callable[[tuple[int, ...], DTypeLike], Array] = np.empty
 
 
@@ -133,13 +136,8 @@ class FrameworkCollate:
     If the process has not imported the framework, the rules of this module (which are torch's) give an
     :class:`ArrayBatch`. What they refuse is given to the framework, so that its own error is raised.
 
-    Parameters
-    ----------
-    framework : str
-        A key of :data:`~penstock.frameworks.FRAMEWORKS`.
-    batched : bool
-        Whether samples are stacked (as by torch's ``default_collate``) or one sample is converted
-        (``default_convert``).
+    ``framework``: a key of :data:`~penstock.frameworks.FRAMEWORKS`. ``batched``: whether samples are stacked (as by
+    torch's ``default_collate``) or one sample is converted (``default_convert``).
     """
 
     def __init__(self, framework: str, *, batched: bool = True) -> None:
@@ -281,7 +279,7 @@ def _stack(batch: Sequence[Array], at: str) -> Array:
         if array.shape != shape:
             raise CollateError(
                 f"stack expects each array to be equal size, but got {shape} at entry 0 and {array.shape} "
-                f"at entry {i}{_field(at)}; crop, resize or pad the samples, or give the loader a collate_fn"
+                f"at entry {i}{_field(at)}; {_IMAGES if len(shape) == 3 else _LISTS}, or give the loader a collate_fn"
             )
     out = _allocate((len(batch), *shape), dtype)
     stack_into(batch, out)

@@ -20,6 +20,7 @@
     │   └── ImageTooLargeError                    its size is above the limit
     ├── SampleError              (RuntimeError)   a sample failed in a dataset, a transform or collation
     ├── BatchMemoryError         (MemoryError)    a batch is larger than the memory
+    ├── DeviceError              (RuntimeError)   a device that decodes failed, or has too little memory
     ├── WorkerError              (RuntimeError)   a worker process died, or could not be started
     ├── StateError               (ValueError)     a state_dict of another loader
     └── StallError               (TimeoutError, RuntimeError)   no batch arrived within the limit
@@ -32,6 +33,7 @@ module imports nothing of penstock.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Any
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "BrokenImageError",
     "CorruptRecordError",
     "DecodeError",
+    "DeviceError",
     "ImageTooLargeError",
     "IncompleteStoreError",
     "OptionalPackageError",
@@ -56,8 +59,15 @@ __all__ = [
     "StoreNotFoundError",
     "UnsupportedImageError",
     "WorkerError",
+    "check_choice",
     "name_page",
 ]
+
+
+def check_choice(name: str, value: object, allowed: Collection[str], *, optional: bool = False) -> None:
+    """Raise ArgumentError unless ``value`` is one of the texts ``allowed``, or None, where it is optional."""
+    if value not in allowed and not (optional and value is None):
+        raise ArgumentError(f"{name} must be one of {', '.join(allowed)}, got {value!r:.100}")
 
 
 def name_page(kind: type[PenstockError]) -> str:
@@ -193,6 +203,10 @@ class SampleError(PenstockError, RuntimeError):
 
 class BatchMemoryError(PenstockError, MemoryError):
     """A batch is larger than the available memory; the message says how large a batch and a sample are."""
+
+
+class DeviceError(PenstockError, RuntimeError):
+    """A device that decodes has failed, or has too little memory; the error of torch, if any, is the ``__cause__``."""
 
 
 class WorkerError(PenstockError, RuntimeError):

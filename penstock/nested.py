@@ -62,17 +62,8 @@ class NestedTensor:
 def find_layout(shape: tuple[int, ...], layout: str | None = None) -> str:
     """The order of the axes of an image of this shape: "CHW", "HWC", or "HW" where there are no channels.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        Of one image.
-    layout : {"CHW", "HWC"}, optional
-        What is known of it. Default: the axis of channels is the one of length 1, 3 or 4.
-
-    Raises
-    ------
-    SampleError
-        If no axis, or each of the two outer ones, may be that of channels.
+    ``shape``: of one image. ``layout``: {"CHW", "HWC"}: what is known of it. Default: the axis of channels is the one
+    of length 1, 3 or 4. Raises SampleError if no axis, or each of the two outer ones, may be that of channels.
     """
     if len(shape) == len("HW"):
         return "HW"

@@ -34,10 +34,7 @@ _UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 def parse_size(given: object, name: str) -> int:
     """Bytes of ``"200GB"``, ``"500 MB"`` or a number; ``name`` is that of the argument.
 
-    Raises
-    ------
-    ArgumentError
-        If it is none of these.
+    Raises ArgumentError if it is none of these.
     """
     text = str(given).upper().replace(" ", "").replace("_", "").removesuffix("B")
     unit = text[-1:] if text[-1:] in _UNITS else ""
@@ -55,12 +52,8 @@ def refuse_remote(given: object, verb: str = "read") -> None:
 
     Called before a path is made of what a person gave: a path of a URL would be shown in the next error.
 
-    Parameters
-    ----------
-    given : object
-        What was given; other objects than text and paths are no URLs. ``Path`` leaves one of the two slashes.
-    verb : str
-        What is not done there: "read" or "written".
+    ``given``: what was given; other objects than text and paths are no URLs. ``Path`` leaves one of the two slashes.
+    ``verb``: what is not done there: "read" or "written".
     """
     for each in given if isinstance(given, list | tuple) else [given]:
         found = _REMOTE.match(os.fsdecode(each)) if isinstance(each, str | bytes | os.PathLike) else None

@@ -32,24 +32,12 @@ def to_rgb(pixels: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class PixelRows(Sequence[Array]):
-    """Images of one shape and dtype in one buffer.
+    """Images of one shape and dtype in one buffer."""
 
-    Parameters
-    ----------
-    buffer : memoryview
-        One dimension of bytes, read-only; it stays valid as long as it is referenced.
-    offsets : ndarray, shape (n,), int64
-        The offset of each image, in bytes. All images lie inside the buffer.
-    shape : tuple of int
-        Height, width and channels of each image.
-    dtype : dtype
-        Of the values, in native byte order.
-    """
-
-    buffer: memoryview
-    offsets: NDArray[np.int64]
-    shape: tuple[int, ...]
-    dtype: DType
+    buffer: memoryview  # one dimension of bytes, read-only; it stays valid as long as it is referenced
+    offsets: NDArray[np.int64]  # (n,): the offset of each image, in bytes. All images lie inside the buffer
+    shape: tuple[int, ...]  # height, width and channels of each image
+    dtype: DType  # of the values, in native byte order
 
     def __len__(self) -> int:
         return len(self.offsets)
@@ -75,21 +63,12 @@ class PixelRows(Sequence[Array]):
 
 @dataclass(frozen=True, slots=True)
 class EncodedRows(Sequence[memoryview]):
-    """Encoded images in one buffer.
+    """Encoded images in one buffer."""
 
-    Parameters
-    ----------
-    buffer : memoryview
-        One dimension of bytes, read-only; it stays valid as long as it is referenced.
-    places : ndarray, shape (n, 2), int64
-        Begin and end of each image, in bytes, C-contiguous. All images lie inside the buffer.
-    sizes : ndarray, shape (n, 2), int32
-        Width and height of each; (0, 0) where the native decoders do not read it.
-    """
-
-    buffer: memoryview
+    buffer: memoryview  # one dimension of bytes, read-only; it stays valid as long as it is referenced
     places: NDArray[np.int64]
-    sizes: NDArray[np.int32]
+    """(n, 2): begin and end of each image, in bytes, C-contiguous. All images lie inside the buffer."""
+    sizes: NDArray[np.int32]  # (n, 2): width and height of each; (0, 0) where the native decoders do not read it
 
     def __len__(self) -> int:
         return len(self.places)

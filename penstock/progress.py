@@ -22,6 +22,7 @@ __all__ = [
     "ProgressReporter",
     "can_draw",
     "find_notebook",
+    "make_line_writer",
     "make_reporter",
     "report_lines",
     "show_in_cell",
@@ -47,14 +48,14 @@ def make_reporter(
 
 
 @contextmanager
-def show_progress(what: str, stream: TextIO | None = None, unit: str = "records") -> Iterator[ProgressReporter]:
-    """Show progress on ``stream`` (by default standard error) while the body runs; yields the function to call."""
-    if stream is None and (display := find_notebook()) is not None:
+def show_progress(what: str, unit: str = "records") -> Iterator[ProgressReporter]:
+    """Show progress on standard error while the body runs; yields the function to call."""
+    if (display := find_notebook()) is not None:
         yield _report_texts(what, show_in_cell(display), unit, _NOTEBOOK_S)
         return
-    stream = sys.stderr if stream is None else stream
+    stream = sys.stderr
     if not can_draw(stream):
-        yield _report_texts(what, _make_line_writer(stream), unit, _PERIOD_S)
+        yield _report_texts(what, make_line_writer(stream), unit, _PERIOD_S)
         return
     with _draw_bar(what, stream, unit) as report:
         yield report
@@ -84,21 +85,23 @@ def _report_texts(what: str, show: Callable[[str], None], unit: str, period_s: f
     return report
 
 
-def report_lines(stream: TextIO, period_s: float = _PERIOD_S) -> Callable[[str], None]:
-    """A function that writes a text as a line, unless it has written one, or was made, within ``period_s`` seconds."""
-    write, last = _make_line_writer(stream), time.monotonic()
+def report_lines(stream: TextIO) -> Callable[[str], None]:
+    """A function that writes a text as a line, unless it has written one, or was made, within ten seconds."""
+    write, last = make_line_writer(stream), time.monotonic()
 
     def report(text: str) -> None:
         nonlocal last
         now = time.monotonic()
-        if now - last >= period_s:
+        if now - last >= _PERIOD_S:
             last = now
             write(text)
 
     return report
 
 
-def _make_line_writer(stream: TextIO) -> Callable[[str], None]:
+def make_line_writer(stream: TextIO) -> Callable[[str], None]:
+    """A function that writes a text as a line, at once."""
+
     def write(text: str) -> None:
         stream.write(f"{text}\n")
         stream.flush()

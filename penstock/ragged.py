@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.errors import ArgumentError, SampleError
+from penstock.errors import ArgumentError, SampleError, check_choice
 from penstock.sample import Array, DType
 
 __all__ = ["FORMS", "Allocate", "Padded", "Ragged", "RaggedRows", "RaggedSpec", "Values", "check_form", "join_rows"]
@@ -41,33 +41,19 @@ Values = Any
 def check_form(form: object) -> str:
     """``form``, if it is one of :data:`FORMS`.
 
-    Raises
-    ------
-    ArgumentError
-        If it is not.
+    Raises ArgumentError if it is not.
     """
-    if form not in FORMS:
-        raise ArgumentError(f"ragged must be one of {', '.join(FORMS)}, got {form!r:.80}")
+    check_choice("ragged", form, FORMS)
     return str(form)
 
 
 @dataclass(frozen=True, slots=True)
 class RaggedSpec:
-    """Shape and dtype of the rows of one sample's array, which may have any number of rows.
+    """Shape and dtype of the rows of one sample's array, which may have any number of rows."""
 
-    Parameters
-    ----------
-    shape : tuple of int
-        Of one row: ``(4,)`` for boxes of shape (n, 4).
-    dtype : numpy.dtype
-        Of the array.
-    form : {"list", "padded", "flat"}
-        What a batch holds; see the module.
-    """
-
-    shape: tuple[int, ...]
-    dtype: DType
-    form: str = "list"
+    shape: tuple[int, ...]  # of one row: ``(4,)`` for boxes of shape (n, 4)
+    dtype: DType  # of the array
+    form: str = "list"  # {"list", "padded", "flat"}: what a batch holds; see the module
 
     @property
     def nbytes(self) -> int:
@@ -124,10 +110,7 @@ class Ragged:
     def __getitem__(self, index: int) -> Values:
         """Array ``index``, a view; a negative index counts from the end.
 
-        Raises
-        ------
-        IndexError
-            If there is no such array.
+        Raises IndexError if there is no such array.
         """
         count = len(self)
         at = operator.index(index)
@@ -177,12 +160,7 @@ class RaggedRows:
 
     Thread-safe for calls with different rows. A row that is written again holds what was written last.
 
-    Parameters
-    ----------
-    spec : RaggedSpec
-        Of one sample.
-    rows : int
-        Samples of the batch.
+    ``spec``: of one sample. ``rows``: samples of the batch.
     """
 
     def __init__(self, spec: RaggedSpec, rows: int) -> None:
@@ -222,17 +200,9 @@ class RaggedRows:
     def write_each(self, rows: NDArray[np.int64], arrays: Sequence[Array]) -> None:
         """Set the arrays of some samples, which are not joined yet: that is done once, for the batch.
 
-        Parameters
-        ----------
-        rows : ndarray of int64, shape (n,)
-            Positions of the samples in the batch.
-        arrays : sequence of ndarray, n
-            The array of each, of the spec's shape and dtype; not copied. :meth:`batch` compares them with the spec.
-
-        Raises
-        ------
-        ArgumentError
-            If there are more or fewer arrays than rows.
+        ``rows``: (n,): positions of the samples in the batch. ``arrays``: the array of each, of
+        the spec's shape and dtype; not copied. :meth:`batch` compares them with the spec. Raises ArgumentError if there
+        are more or fewer arrays than rows.
         """
         if len(arrays) != len(rows):
             raise ArgumentError(f"arrays must have one for each of {len(rows)} samples, got {len(arrays)}")
@@ -285,15 +255,14 @@ class RaggedRows:
         """The same, if rows were written several times or in any order, or are not kept."""
         places = np.zeros((self._rows, 3), np.int64)  # of each row: number of its piece, begin and length there
         places[:, 0] = -1
-        joined: dict[int, Array] = {}
         for number, piece in sorted(self._pieces.items()):
             begins = piece.lengths.cumsum() - piece.lengths
             places[piece.rows] = np.stack([np.full_like(begins, number), begins, piece.lengths], 1)
-            joined[number] = np.concatenate(piece.values)
         chosen = places[kept]
         missing = kept[chosen[:, 0] < 0]
         if len(missing):
             raise SampleError(f"fill must write every row of the batch, got nothing for row {int(missing[0])}")
+        joined = {number: np.concatenate(self._pieces[number].values) for number in set(chosen[:, 0].tolist())}
         return [joined[of][begin : begin + length] for of, begin, length in chosen.tolist()], chosen[:, 2]
 
     def _find_wrong(self, arrays: Sequence[Array]) -> ArgumentError:
@@ -324,19 +293,9 @@ def _first_row(piece: _Piece) -> int:
 def join_rows(arrays: Sequence[Array], form: str, allocate: Allocate = np.empty) -> list[Array] | Ragged | Padded:
     """The arrays of samples that were built one by one, in one of :data:`FORMS`.
 
-    Parameters
-    ----------
-    arrays : sequence of ndarray
-        At least one; all of one dtype, and of one shape but for the first axis. For "list", any.
-    form : {"list", "padded", "flat"}
-        Which form.
-    allocate : callable, optional
-        Gives the memory.
-
-    Raises
-    ------
-    SampleError
-        If dtypes or shapes differ; names the sample's position in the batch.
+    ``arrays``: sequence of ndarray: at least one; all of one dtype, and of one shape but for the first axis. For
+    "list", any. ``form``: {"list", "padded", "flat"}: which form. ``allocate``: gives the memory. Raises SampleError if
+    dtypes or shapes differ; names the sample's position in the batch.
     """
     if form == "list":
         return list(arrays)

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
-from penstock.errors import ArgumentError
+from penstock.errors import check_choice
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -40,30 +40,21 @@ _REASON: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """An image that was truncated or damaged, and was decoded as far as possible.
+    """An image that was truncated or damaged, and was decoded as far as possible."""
 
-    Parameters
-    ----------
-    reason : str
-        What is wrong with it.
-    store, key, index : str, str and int, optional
-        The record, where the dataset says so. In a scope, ``index`` is the position in the chunk that is filled.
-    """
-
-    reason: str
+    reason: str  # what is wrong with it
     store: str | None = None
     key: str | None = None
     index: int | None = None
+    """``store``, ``key`` and ``index``: the record, where the dataset says so. In a scope, ``index`` is the position in
+    the chunk that is filled."""
 
 
 class RepairScope:
     """Collects, in this thread, the images that are repaired inside a ``with`` statement.
 
-    Parameters
-    ----------
-    policy : {"raise", "repair", "skip"}, optional
-        What is done with images that are truncated or damaged, where the op or the call does not say so. None: as
-        outside.
+    ``policy``: {"raise", "repair", "skip"}: what is done with images that are truncated or damaged, where the op or the
+    call does not say so. None: as outside.
     """
 
     __slots__ = ("_outer", "notes", "policy", "position")
@@ -129,5 +120,5 @@ def note_repair(reason: str) -> None:
 
 def check_on_truncated(value: object) -> None:
     """Raise :class:`ArgumentError` unless ``value`` is one of :data:`ON_TRUNCATED`, or None."""
-    if value is not None and value not in ON_TRUNCATED:
-        raise ArgumentError(f"on_truncated must be one of {', '.join(ON_TRUNCATED)}, got {value!r:.100}")
+    if value is not None:
+        check_choice("on_truncated", value, ON_TRUNCATED)

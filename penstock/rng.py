@@ -311,10 +311,7 @@ def globals_of_sample(others: Sequence[Callable[[int], None]] = ()) -> Iterator[
     For code of other libraries that a dataset runs for each sample. Nothing is seeded outside a sample; where the
     loader seeds the global generators, as ``seed_per_sample`` asks for, only ``others`` are, by the same numbers.
 
-    Parameters
-    ----------
-    others : sequence of callable
-        Further generators: each is called with a seed of 63 bits. They are not restored.
+    ``others``: further generators: each is called with a seed of 63 bits. They are not restored.
     """
     keys = next_keys()
     if keys is None:

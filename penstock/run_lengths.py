@@ -33,22 +33,14 @@ _FIRST: Final = 48
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Runs:
-    """Runs of foreground pixels of n masks: sorted, none empty, none touching the next.
-
-    Parameters
-    ----------
-    starts, ends : ndarray, int64, (m,)
-        First pixel of each run, and the one after its last, counted down the columns of its own mask.
-    offsets : ndarray, int64, (n + 1,)
-        Where the runs of each mask begin.
-    sizes : ndarray, int64, (n,)
-        Number of pixels of each mask.
-    """
+    """Runs of foreground pixels of n masks: sorted, none empty, none touching the next."""
 
     starts: Array
     ends: Array
-    offsets: Array
-    sizes: Array
+    """``starts`` and ``ends``: (m,) int64: first pixel of each run, and the one after its last, counted down the
+    columns of its own mask."""
+    offsets: Array  # (n + 1,) int64: where the runs of each mask begin
+    sizes: Array  # (n,) int64: number of pixels of each mask
 
     @classmethod
     def of_changes(cls, masks: Array, positions: Array, sizes: Array) -> Runs:
@@ -83,12 +75,8 @@ class Runs:
     def unite(self, groups: Array, sizes: Array) -> Runs:
         """Masks of the pixels that any mask of a group has.
 
-        Parameters
-        ----------
-        groups : ndarray, int64, (n,)
-            The new mask that each mask becomes a part of.
-        sizes : ndarray, int64
-            Number of pixels of each new mask.
+        ``groups``: (n,) int64: the new mask that each mask becomes a part of. ``sizes``: number of pixels of each new
+        mask.
         """
         if len(groups) == len(sizes) and (groups == np.arange(len(sizes))).all():
             return self
@@ -130,17 +118,8 @@ def format_counts(runs: Runs) -> list[str]:
 def parse_counts(given: Sequence[object], sizes: Array) -> tuple[Runs, dict[int, str]]:
     """Runs of masks from their texts or lists of counts.
 
-    Parameters
-    ----------
-    given : sequence of str, bytes or list of int
-        The counts of each mask.
-    sizes : ndarray, int64, (n,)
-        Number of pixels of each mask.
-
-    Returns
-    -------
-    tuple of Runs and dict
-        The runs; and, by position, what is wrong with counts, whose mask is empty.
+    ``given``: the counts of each mask. ``sizes``: (n,) int64: number of pixels of each mask. Returns the runs; and, by
+    position, what is wrong with counts, whose mask is empty.
     """
     texts = {row: each for row, each in enumerate(given) if isinstance(each, str | bytes)}
     parsed: dict[int, Array | None] = dict(zip(texts, _parse_texts(list(texts.values())), strict=True))

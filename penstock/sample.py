@@ -369,12 +369,8 @@ class Watch(Protocol):
     def __call__(self, place: int, count: int = 1) -> None:
         """Report that the call for samples ``place`` to ``place + count - 1`` begins.
 
-        Parameters
-        ----------
-        place : int
-            Position in the batch or chunk that is being built; -1 if the call builds no samples (a collation).
-        count : int
-            Number of samples; the call may take as long as this number of calls for one sample.
+        ``place``: position in the batch or chunk that is being built; -1 if the call builds no samples (a collation).
+        ``count``: number of samples; the call may take as long as this number of calls for one sample.
         """
         ...
 

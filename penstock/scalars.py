@@ -63,17 +63,8 @@ _ORDER: Final = "biufc"
 def stack_scalars(batch: Sequence[object], field: str) -> Array:
     """An array of numbers of several types, as ``torch.tensor(batch)``.
 
-    Parameters
-    ----------
-    batch : sequence
-        Numbers of Python and NumPy, and 0-dimensional arrays.
-    field : str
-        Position in the sample, for errors.
-
-    Raises
-    ------
-    CollateError
-        If an entry is not a number or does not fit the common dtype, or there is no common dtype.
+    ``batch``: numbers of Python and NumPy, and 0-dimensional arrays. ``field``: position in the sample, for errors.
+    Raises CollateError if an entry is not a number or does not fit the common dtype, or there is no common dtype.
     """
     dtype = _BOOL
     for position, value in enumerate(batch):

@@ -155,10 +155,7 @@ class Trace:
 
     Thread-safe: every thread has its own row, created at its first :meth:`add`.
 
-    Parameters
-    ----------
-    observer : Observer, optional
-        Is told of each :meth:`add`.
+    ``observer``: is told of each :meth:`add`.
     """
 
     def __init__(self, observer: Observer | None = None) -> None:

@@ -23,4 +23,6 @@ compile types "$@"
 compile site --constraint requirements/dev.txt --constraint requirements/torch.txt \
   --constraint requirements/frameworks.txt "$@"
 compile wheels --constraint requirements/dev.txt "$@"
+compile device --constraint requirements/dev.txt "$@"
+compile device_rivals --constraint requirements/dev.txt --excludes <(printf '%s\n' torch numpy pillow scipy) "$@"
 compile composer --excludes <(printf '%s\n' torch torchvision) "$@"

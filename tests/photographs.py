@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import skimage
 from PIL import Image
 
 __all__ = ["write_photographs"]
@@ -41,6 +40,8 @@ def write_photographs(folder: Path, per_class: int = 4) -> Path:
 
     Colour photographs are 4:4:4, 4:2:0 and 4:2:2 in turn; about every fifth file has restart markers.
     """
+    import skimage  # here, so that tests that need no photographs run without it
+
     rng = np.random.default_rng(2026)
     samplings = itertools.cycle((0, 2, 1, 2))
     for name, file in PICTURES.items():

@@ -66,6 +66,20 @@ def assert_is_one_sentence(errors: str, page: str) -> None:
     assert more == f"More: penstock explain {page}"
 
 
+def test_a_warning_is_one_line(tmp_path: Path) -> None:
+    """Without a file and a line of the package; a warning in a file of the user's keeps both."""
+    photos = make_photos(tmp_path / "photos", 2, ("train", "valid"))
+    (tmp_path / "ops.py").write_text(f"import warnings\nwarnings.warn('mine')\n{PIPELINE}")
+    sheet = tmp_path / "sheet.png"
+
+    done = run_program("show", photos, "--augment", tmp_path / "ops.py:augment", "--output", sheet)
+
+    user, source, package = done.stderr.splitlines()
+    assert done.returncode == 0
+    assert package.startswith("warning: the classes are called as splits are")
+    assert (user, source) == (f"{tmp_path / 'ops.py'}:2: UserWarning: mine", "  warnings.warn('mine')")
+
+
 def test_pack_says_what_it_did(photos: Path, tmp_path: Path) -> None:
     """A pack is three lines on standard output, and nothing else where there is no terminal."""
     done = run_program("pack", photos, tmp_path / "p.lmdb")
@@ -116,10 +130,10 @@ def test_pack_uses_a_finished_pack(photos: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("given", ["dogs,ants,cats", "file"])
 def test_classes_are_named_in_a_list_or_a_file(photos: Path, tmp_path: Path, given: str) -> None:
-    """--classes takes names with commas, or a text file with a name a line."""
+    """--classes takes names with commas, or a text file with a name a line, also one of Windows."""
     if given == "file":
         given = str(tmp_path / "classes.txt")
-        Path(given).write_text("dogs\nants\n\ncats\n")
+        Path(given).write_text("dogs\r\nants\r\n\r\ncats\r\n", encoding="utf-8-sig", newline="")
 
     packed = run("pack", photos, tmp_path / "p.lmdb", "--classes", given)
     indexed = run("index", photos, "--classes", given)
@@ -484,6 +498,18 @@ def test_packs_are_merged_and_split(photos: Path, tmp_path: Path) -> None:
     assert split.stdout.splitlines()[0] == "24 records: fit 18 (75.0 %), test 6 (25.0 %), by label, seed 0"
     assert split.stdout.splitlines()[3].split()[:5] == ["cats", "12", "9", "75.0", "%"]
     assert len((tmp_path / "s.csv").read_text().splitlines()) == 25
+    named = run("split", tmp_path / "c.lmdb", "train", "val")
+    assert (named.returncode, "got 'train'; --names gives their names" in named.stderr) == (2, True)
+
+
+def test_long_names_of_classes_are_cut(tmp_path: Path) -> None:
+    """The counts stay on the line of a terminal."""
+    for name in ("a", "b" * 200):
+        make_photos(tmp_path / "photos" / name, 2)
+
+    shown = run("info", tmp_path / "photos").stdout
+
+    assert max(map(len, shown.splitlines()[-2:])) < 110
 
 
 def test_pack_with_annotations(tmp_path: Path) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import warnings
 import weakref
+from types import ModuleType
+
+import pytest
 
 from penstock import system
 from penstock.trace import Trace
@@ -103,6 +107,18 @@ def test_a_library_is_used_before_a_fork_only_in_the_child() -> None:
     assert not system.used_before_fork("Ferry")
     assert not system.used_before_fork("another")
     run_forked(_look_at_libraries)
+
+
+def test_jax_is_a_library_without_fork_once_it_has_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing it starts no thread: its devices do."""
+    bridge = ModuleType("jax._src.xla_bridge")
+    bridge.__dict__["_backends"] = {}
+    monkeypatch.setitem(sys.modules, "jax._src.xla_bridge", bridge)
+
+    imported = system.libraries_without_fork()
+    bridge.__dict__["_backends"]["cpu"] = object()
+
+    assert (imported, system.libraries_without_fork()) == ([], ["JAX"])
 
 
 def _look_at_libraries() -> None:

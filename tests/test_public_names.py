@@ -34,6 +34,7 @@ PROMISED = [
     "DataLoader",
     "Dataset",
     "DecodeError",
+    "DeviceError",
     "DistributedSampler",
     "DistributedWeightedSampler",
     "Field",

@@ -176,7 +176,7 @@ def test_memory_counts_batches_under_way() -> None:
     large = ps.simulate(10**5, 8, 64, storage=ps.ObjectStorage(10**6))
 
     assert (found.batches, found.batches_nbytes) == (18, 18 * 64 * 1000)
-    assert found.look_ahead_nbytes == 2048 * 1000  # of 80 MiB for 8 ranks
+    assert found.look_ahead_nbytes == 3072 * 1000  # of 80 MiB for 8 ranks
     assert large.batches_nbytes is None
     assert large.look_ahead_nbytes == (48 << 20) // 8
 

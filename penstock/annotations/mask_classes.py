@@ -40,27 +40,16 @@ _REST: Final = "other"
 
 @dataclass(frozen=True, slots=True)
 class MaskClasses:
-    """Names by the values of pixels, and the colors that stand for them in masks of three channels.
+    """Names by the values of pixels, and the colors that stand for them in masks of three channels."""
 
-    Parameters
-    ----------
-    names : sequence of str, optional
-        None if they are not known.
-    colors : list of tuple, optional
-        Red, green and blue of each class.
-    """
-
-    names: Sequence[str] | None
-    colors: list[tuple[int, int, int]] | None = None
+    names: Sequence[str] | None  # None if they are not known
+    colors: list[tuple[int, int, int]] | None = None  # red, green and blue of each class
 
 
 def read_mask_classes(source: AnnotationSource) -> MaskClasses | None:
     """The classes that a file of the source lists: a label map of CVAT, ADE20K's table, or a name a line.
 
-    Raises
-    ------
-    AnnotationError
-        If the file cannot be read, or has a line of another kind.
+    Raises AnnotationError if the file cannot be read, or has a line of another kind.
     """
     folders = (source.folder, source.root)
     paths = [folder / name for folder in folders for name in _FILES] if source.classes is None else [source.classes]

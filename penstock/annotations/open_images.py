@@ -70,10 +70,7 @@ class OpenImagesFormat(AnnotationFormat):
 def split_row(line: str, delimiter: str = ",") -> list[str]:
     """The fields of one line, without spaces around them. A quote that is not closed ends with the line.
 
-    Raises
-    ------
-    ValueError
-        If a field is too long.
+    Raises ValueError if a field is too long.
     """
     if '"' not in line:
         return [each.strip() for each in line.split(delimiter)]

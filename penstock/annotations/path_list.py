@@ -25,7 +25,7 @@ from penstock.annotations.numbers import parse_number
 from penstock.annotations.open_images import split_row
 from penstock.annotations.records import ImageObjects, RecordBuilder
 from penstock.annotations.source import AnnotationSource
-from penstock.errors import AnnotationError, ArgumentError
+from penstock.errors import AnnotationError, ArgumentError, check_choice
 from penstock.paths import IMAGE_SUFFIXES
 
 __all__ = ["PathListFormat"]
@@ -52,8 +52,7 @@ class PathListFormat(AnnotationFormat):
     name = "path_list"
 
     def __init__(self, *, layout: str = "auto") -> None:
-        if layout not in LAYOUTS:
-            raise ArgumentError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
+        check_choice("layout", layout, LAYOUTS)
         self._layout = layout
 
     @classmethod

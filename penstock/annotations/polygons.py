@@ -77,22 +77,15 @@ class _Edges:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Polygons:
-    """Polygons of objects, each of one or more rings.
-
-    Parameters
-    ----------
-    rings : sequence of ndarray, float64, (2 k,)
-        x, y of the corners of each ring, k >= 1, at most :data:`MAX_COORDINATE`.
-    owners : ndarray, int64
-        The object of each ring, in ascending order.
-    heights, widths : ndarray, int64, (n,)
-        Size of the image of each object.
-    """
+    """Polygons of objects, each of one or more rings."""
 
     rings: Sequence[Array]
-    owners: Array
+    """sequence of ndarray, float64, (2 k,): x, y of the corners of each ring, k >= 1, at most
+    :data:`MAX_COORDINATE`."""
+    owners: Array  # the object of each ring, in ascending order
     heights: Array
     widths: Array
+    """``heights`` and ``widths``: (n,) int64: size of the image of each object."""
 
     def encode(self) -> list[str | None]:
         """The counts of each object in COCO's run-length encoding; None where its edges are too long for memory."""

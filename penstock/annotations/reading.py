@@ -10,7 +10,7 @@ from penstock.annotations.base import AnnotationFormat
 from penstock.annotations.records import RecordBuilder
 from penstock.annotations.result import Annotations
 from penstock.annotations.source import AnnotationSource
-from penstock.errors import AnnotationError, ArgumentError
+from penstock.errors import AnnotationError, ArgumentError, check_choice
 
 __all__ = ["SourceLike", "read"]
 
@@ -69,8 +69,7 @@ def read(
     """
     from penstock.annotations import FORMATS  # which imports this module
 
-    if on_error not in ON_ERROR:
-        raise ArgumentError(f"on_error must be one of {', '.join(ON_ERROR)}, got {on_error!r}")
+    check_choice("on_error", on_error, ON_ERROR)
     opened = AnnotationSource.open(source, images)
     kind: type[AnnotationFormat] = _find(opened, source) if format == "auto" else FORMATS.get(format)
     kind.refuse_unknown_options(options)

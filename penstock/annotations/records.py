@@ -167,17 +167,8 @@ class ImageObjects:
 class RecordBuilder:
     """Collects the images of a source, in order.
 
-    Parameters
-    ----------
-    source : AnnotationSource
-        Where they come from.
-    classes : sequence of str, optional
-        Names of the classes that the caller gave.
-
-    Raises
-    ------
-    ArgumentError
-        If two classes have one name.
+    ``source``: where they come from. ``classes``: names of the classes that the caller gave. Raises ArgumentError if
+    two classes have one name.
     """
 
     def __init__(self, source: AnnotationSource, classes: Sequence[str] | None) -> None:
@@ -291,10 +282,7 @@ class RecordBuilder:
     def finish(self, name: str) -> Annotations:
         """The records, all with the same fields.
 
-        Raises
-        ------
-        AnnotationError
-            If one object has so many keypoints that rows for all objects would not fit into memory.
+        Raises AnnotationError if one object has so many keypoints that rows for all objects would not fit into memory.
         """
         self._draw_waiting()
         if self._classes is None:

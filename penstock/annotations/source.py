@@ -131,10 +131,7 @@ class AnnotationSource:
     def read_text(self, path: Path) -> str:
         """A text file in UTF-8 or UTF-16 by its mark, or in UTF-8 without one; lines end with a line feed.
 
-        Raises
-        ------
-        AnnotationError
-            If it is missing, too large, or no such text.
+        Raises AnnotationError if it is missing, too large, or no such text.
         """
         content = self.read_bytes(path)
         try:
@@ -154,10 +151,7 @@ class AnnotationSource:
     def read_json(self, path: Path) -> Value:
         """The content of a JSON file.
 
-        Raises
-        ------
-        AnnotationError
-            As :meth:`read_text`, or if it is no JSON.
+        Raises AnnotationError as :meth:`read_text`, or if it is no JSON.
         """
         try:
             return json.loads(self.read_text(path))
@@ -169,10 +163,7 @@ class AnnotationSource:
     def read_bytes(self, path: Path) -> bytes:
         """The content of a regular file, at most 2 GiB.
 
-        Raises
-        ------
-        AnnotationError
-            If it is missing, no regular file, or too large.
+        Raises AnnotationError if it is missing, no regular file, or too large.
         """
         try:
             if not path.is_file():
@@ -225,10 +216,7 @@ class AnnotationSource:
     def image_size(self, path: Path) -> tuple[int, int]:
         """Width and height of an image, by its header.
 
-        Raises
-        ------
-        ValueError
-            If it is no image.
+        Raises ValueError if it is no image.
         """
         if path not in self._sizes:
             try:

@@ -21,32 +21,18 @@ _VALUE: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\[[^\]]*\]|[-+]?[0-9][0-9.e+,-]*(
 
 @dataclass(frozen=True, slots=True)
 class AnnotationSummary:
-    """What a source of annotations has, and what is wrong in it.
+    """What a source of annotations has, and what is wrong in it."""
 
-    Parameters
-    ----------
-    format, root : str
-        The format that was read, and the folder.
-    images, objects : int
-        How many can be used.
-    empty : int
-        How many of the images have no objects.
-    classes : mapping of str to tuple of int
-        By name, the number of objects and of images that have one, in the order of the labels.
-    fields : tuple of str
-        The other fields of the records.
-    problems : tuple of AnnotationProblem
-        Everything that is wrong.
-    """
-
-    format: str
-    root: str
+    format: str  # the format that was read
+    root: str  # the folder
     images: int
     objects: int
-    empty: int
+    """``images`` and ``objects``: how many can be used."""
+    empty: int  # how many of the images have no objects
     classes: dict[str, tuple[int, int]]
-    fields: tuple[str, ...]
-    problems: tuple[AnnotationProblem, ...]
+    """By name, the number of objects and of images that have one, in the order of the labels."""
+    fields: tuple[str, ...]  # the other fields of the records
+    problems: tuple[AnnotationProblem, ...]  # everything that is wrong
 
     @classmethod
     def of(cls, found: Annotations) -> AnnotationSummary:

@@ -26,37 +26,18 @@ __all__ = ["AnnotationWriter", "WrittenImage", "format_float32"]
 
 @dataclass(frozen=True, slots=True)
 class WrittenImage:
-    """An image whose annotation is written.
+    """An image whose annotation is written."""
 
-    Parameters
-    ----------
-    name : str
-        Of its file, with the ending.
-    split : str
-        The part of the set that it is in.
-    width, height : int
-        Its size in pixels.
-    boxes : ndarray, (n, 4), float32
-        x0, y0, x1, y1 in pixels.
-    labels : ndarray, (n,), int64
-        Positions in the classes.
-    keypoints : ndarray, (n, k, 3), float32, optional
-        x, y in pixels, and the flag.
-    objects : mapping of str to sequence
-        Other fields with a value for each object.
-    fields : mapping of str to object
-        Other fields of the image.
-    """
-
-    name: str
-    split: str
+    name: str  # of its file, with the ending
+    split: str  # the part of the set that it is in
     width: int
     height: int
-    boxes: Array
-    labels: Array
-    keypoints: Array | None = None
-    objects: Mapping[str, Value] = field(default_factory=dict)
-    fields: Mapping[str, Value] = field(default_factory=dict)
+    """``width`` and ``height``: its size in pixels."""
+    boxes: Array  # (n, 4) float32: x0, y0, x1, y1 in pixels
+    labels: Array  # (n,) int64: positions in the classes
+    keypoints: Array | None = None  # (n, k, 3) float32: x, y in pixels, and the flag
+    objects: Mapping[str, Value] = field(default_factory=dict)  # other fields with a value for each object
+    fields: Mapping[str, Value] = field(default_factory=dict)  # other fields of the image
 
     @property
     def stem(self) -> str:
@@ -69,18 +50,15 @@ class AnnotationWriter(ABC):
 
     Options of a format are keyword-only parameters of its constructor.
 
-    Parameters
-    ----------
-    folder : Path
-        An empty folder.
-    classes : tuple of str
-        Names of the classes, by label.
+    ``folder``: an empty folder. ``classes``: names of the classes, by label.
     """
 
     name: ClassVar[str]
     """As registered."""
     relative_error: float = 0.0
     """By how much a coordinate may differ when it is read back, as a part of the image's width or height."""
+    crowds: ClassVar[str] = "left out"
+    """What becomes of objects that are crowds: "kept"; "difficult", objects with that flag; or "left out"."""
 
     def __init__(self, folder: Path, classes: tuple[str, ...]) -> None:
         self.folder, self.classes = folder, classes

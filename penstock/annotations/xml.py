@@ -48,11 +48,8 @@ class _Refused(Exception):  # noqa: N818  # never leaves this module
 def parse_xml(content: bytes) -> XmlElement:
     """The root element of a document, in any encoding that it declares.
 
-    Raises
-    ------
-    ValueError
-        If it is no XML, declares entities or anything else, refers to declarations elsewhere, or is nested too deep.
-        Says the line.
+    Raises ValueError if it is no XML, declares entities or anything else, refers to declarations elsewhere, or is
+    nested too deep. Says the line.
     """
     if len(content) > _MAX_NBYTES:
         raise ValueError(f"it must have at most {_MAX_NBYTES} bytes, got {len(content)}")

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
-from penstock.cli.printing import print_error, print_line
+from penstock.cli.printing import print_error, print_line, shorten_warnings
 from penstock.errors import ArgumentError, PenstockError, StoreError, name_page
 
 __all__ = ["FAILED", "INTERRUPTED", "USAGE", "app", "main", "resumable"]
@@ -75,7 +75,8 @@ def main() -> None:
     _open_closed_streams()
     try:
         try:
-            app(prog_name="penstock")
+            with shorten_warnings():
+                app(prog_name="penstock")
         finally:
             sys.stdout.flush()
     except BrokenPipeError:  # who reads the output has seen enough, as `head` does

@@ -152,10 +152,7 @@ def parse_options(options: Sequence[str] | None, classes: str | None = None) -> 
 
     A value is JSON, numbers separated by commas (a tuple), or text.
 
-    Raises
-    ------
-    ArgumentError
-        If one is not ``NAME=VALUE``.
+    Raises ArgumentError if one is not ``NAME=VALUE``.
     """
     parsed: dict[str, object] = {}
     for option in options or ():
@@ -170,10 +167,7 @@ def parse_options(options: Sequence[str] | None, classes: str | None = None) -> 
 def parse_pairs(values: Sequence[str] | None, option: str) -> dict[str, str]:
     """The pairs in the values of an option, by name.
 
-    Raises
-    ------
-    ArgumentError
-        If one is not ``NAME=VALUE``.
+    Raises ArgumentError if one is not ``NAME=VALUE``.
     """
     pairs = {}
     for value in values or ():
@@ -199,7 +193,7 @@ def parse_class_names(value: str | None) -> list[str] | None:
         return None
     if "," not in value and ("/" in value or value.endswith(".txt") or Path(value).is_file()):
         try:
-            lines = Path(value).read_text(encoding="utf-8").splitlines()
+            lines = Path(value).read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise ArgumentError(f"--classes: the file {value} cannot be read: {error}") from error
     else:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from penstock.wording import counted, escape_unprintable, to_plain
@@ -13,10 +16,19 @@ if TYPE_CHECKING:
     from penstock.sample import Schema
     from penstock.stores.base import Skipped
 
-__all__ = ["print_error", "print_json", "print_line", "print_list", "print_one_class", "print_skipped"]
+__all__ = [
+    "print_error",
+    "print_json",
+    "print_line",
+    "print_list",
+    "print_one_class",
+    "print_skipped",
+    "shorten_warnings",
+]
 
 _LINES_SHOWN: Final = 50
 _NAMES_SHOWN: Final = 10
+_PACKAGE: Final = Path(__file__).parents[1]
 
 
 def print_line(line: str, file: TextIO | None = None) -> None:
@@ -28,6 +40,25 @@ def print_error(message: str) -> None:
     """Print a message to standard error."""
     for line in f"penstock: {message}".split("\n"):
         print_line(line, file=sys.stderr)
+
+
+@contextmanager
+def shorten_warnings() -> Iterator[None]:
+    """Have warnings at a line of this package printed as a line; those at a line of a user's file keep its name."""
+    before = warnings.formatwarning
+
+    def format_warning(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        if not Path(filename).is_relative_to(_PACKAGE):
+            return before(message, category, filename, lineno, line)
+        return f"warning: {escape_unprintable(str(message))}\n"
+
+    warnings.formatwarning = format_warning
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def print_json(value: object) -> None:

@@ -22,10 +22,7 @@ __all__ = ["describe_error", "load_object", "name_user_errors"]
 def load_object(value: str, option: str) -> Any:
     """The object that ``FILE.py:NAME`` names.
 
-    Raises
-    ------
-    ArgumentError
-        If there is no such file or name, or the file raises an error while it runs.
+    Raises ArgumentError if there is no such file or name, or the file raises an error while it runs.
     """
     path, separator, name = value.rpartition(":")
     if not separator or not path.endswith(".py") or not name.isidentifier():

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["demo", "info", "split"]
 
 _CLASSES_SHOWN: Final = 20
+_NAME_WIDTH: Final = 60
 
 
 @app.command()
@@ -64,7 +65,7 @@ def info(
 def split(
     store: StoreArgument,
     parts: Annotated[
-        list[float],
+        list[str],
         typer.Argument(metavar="PART...", help="Fractions with the sum 1 (`0.8 0.2`), or numbers of records."),
     ],
     *,
@@ -92,7 +93,8 @@ def split(
     """Split the records of STORE into parts, and show how often each value is in each part."""
     from penstock.datasets import split as run
 
-    numbers = [int(part) if part.is_integer() and sum(parts) != 1 else part for part in parts]
+    fractions = [_parse_part(part) for part in parts]
+    numbers = [int(part) if part.is_integer() and sum(fractions) != 1 else part for part in fractions]
     given = None if names is None else names.split(",")
     if given is not None and len(given) != len(numbers):
         raise ArgumentError(f"--names must be {len(numbers)} names, got {names!r}")
@@ -132,6 +134,15 @@ def demo(
     run(images, output, quick=quick)
 
 
+def _parse_part(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise ArgumentError(
+            f"each PART must be a fraction (0.8 0.2), or a number of records, got {text!r}; --names gives their names"
+        ) from error
+
+
 def _print_info(summary: StoreInfo) -> None:
     print_line(summary.url)
     if summary.description:
@@ -168,7 +179,7 @@ def _print_classes(summary: StoreInfo) -> None:
     shown = [(escape_unprintable(name), count) for name, count in list(summary.classes.items())[:_CLASSES_SHOWN]]
     from rich.cells import cell_len, set_cell_size  # other commands need not load it
 
-    widest = max(cell_len(name) for name, _ in shown)
+    widest = min(max(cell_len(name) for name, _ in shown), _NAME_WIDTH)
     for name, count in shown:
         bar = "▇" * round(30 * count / max(*counts, 1))
         print_line(f"    {set_cell_size(name, widest)} {count:>9,} {bar}")

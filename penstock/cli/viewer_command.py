@@ -76,7 +76,7 @@ def view(
 
     The server can be reached from this machine only; Ctrl-C ends it.
     """
-    from penstock.viewer.live.attaching import describe_running, parse_which
+    from penstock.viewer.live.sources import describe_running, parse_which
     from penstock.viewer.server.serving import view as start
 
     if attach == "list":

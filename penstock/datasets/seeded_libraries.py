@@ -29,18 +29,11 @@ __all__ = ["LIBRARIES", "SeededLibrary", "find_seeders", "known_types"]
 
 @dataclass(frozen=True, slots=True)
 class SeededLibrary:
-    """A library whose objects draw from generators that they hold.
+    """A library whose objects draw from generators that they hold."""
 
-    Parameters
-    ----------
-    types : callable
-        From the module of the library to the classes of its outermost objects.
-    seed : callable
-        ``seed(object, number)``, with 63 random bits: seeds the object and those inside it.
-    """
-
-    types: Callable[[Any], tuple[type, ...]]
+    types: Callable[[Any], tuple[type, ...]]  # from the module of the library to the classes of its outermost objects
     seed: Callable[[Any, int], None]
+    """``seed(object, number)``, with 63 random bits: seeds the object and those inside it."""
 
 
 def _albumentations_types(module: Any) -> tuple[type, ...]:

@@ -41,17 +41,8 @@ class _Place:
 class SharedArrays:
     """Arrays in one memory file.
 
-    Parameters
-    ----------
-    specs : sequence of ArraySpec
-        Shape of a row and dtype of each array.
-    count : int
-        Number of rows.
-
-    Raises
-    ------
-    BatchMemoryError
-        If there is no memory for them.
+    ``specs``: shape of a row and dtype of each array. ``count``: number of rows. Raises BatchMemoryError if there is no
+    memory for them.
     """
 
     def __init__(self, specs: Sequence[ArraySpec], count: int) -> None:

@@ -91,12 +91,20 @@ class Subset(IndexedDataset[T_co]):
         Any map-style dataset.
     indices : sequence of int
         Positions in the dataset; one may occur several times.
+
+    Raises
+    ------
+    ArgumentError
+        If ``indices`` are bools: True would be the position 1.
     """
 
     def __init__(self, dataset: MapDataset[T_co], indices: Sequence[int] | NDArray[np.int64]) -> None:
+        kind = np.asarray(indices).dtype.kind if len(indices) else "i"
+        if kind == "b":
+            raise ArgumentError("indices must be positions, got bools; of a mask, give numpy.flatnonzero(mask)")
         self.dataset = dataset
         self.indices = indices
-        self._indices = np.asarray(indices, dtype=np.int64) if _all_ints(indices) else None
+        self._indices = np.asarray(indices, dtype=np.int64) if kind in "iu" else None
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -118,10 +126,6 @@ class Subset(IndexedDataset[T_co]):
     def spec(self) -> Tree | None:
         """That of the inner dataset."""
         return None if self._indices is None else super().spec()
-
-
-def _all_ints(indices: Sequence[int] | NDArray[np.int64]) -> bool:
-    return np.asarray(indices).dtype.kind in "iu" or not len(indices)
 
 
 def random_split(dataset: MapDataset[T], lengths: Sequence[int | float], seed: int = 0) -> list[Subset[T]]:

@@ -18,18 +18,10 @@ __all__ = ["Learner", "count_correct", "digest", "digest_all"]
 
 @dataclass
 class Learner:
-    """A network with its optimizer and learning rate schedule.
+    """A network with its optimizer and learning rate schedule."""
 
-    Parameters
-    ----------
-    classes : int
-        Number of classes.
-    steps : int
-        Total number of training steps, over which the learning rate follows one cycle.
-    """
-
-    classes: int
-    steps: int
+    classes: int  # number of classes
+    steps: int  # total number of training steps, over which the learning rate follows one cycle
 
     def __post_init__(self) -> None:
         torch.manual_seed(0)

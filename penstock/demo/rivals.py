@@ -146,14 +146,8 @@ def measure_in_turns(
 ) -> dict[str, Rate]:
     """Load an epoch from each loader in turn, A B A B ..., after one epoch of each that is not counted.
 
-    Parameters
-    ----------
-    candidates : dict
-        Name to loader.
-    rounds : int
-        Number of counted epochs of each.
-    report : callable
-        Called with (name, round, images/s) after each counted epoch.
+    ``candidates``: name to loader. ``rounds``: number of counted epochs of each. ``report``: called with (name, round,
+    images/s) after each counted epoch.
     """
     rates = {name: Rate(name) for name in candidates}
     for number in range(rounds + 1):

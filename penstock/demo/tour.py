@@ -39,34 +39,17 @@ SEED: Final = 7
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The size of a run.
-
-    Parameters
-    ----------
-    train, held_out : int
-        Number of photographs per class to create.
-    rounds : int
-        Number of counted rounds of each loader.
-    round_s : float
-        Approximate time of a round with torch's loader.
-    epochs : int
-        Number of training epochs.
-    epoch_images : int
-        Most images of an epoch, if the user's folder is larger.
-    batch_size : int
-        Images per batch.
-    doctor_s : float
-        Most seconds in which the doctor tries changes of the loader.
-    """
+    """The size of a run."""
 
     train: int
     held_out: int
-    rounds: int
-    round_s: float
-    epochs: int
-    epoch_images: int
-    batch_size: int
-    doctor_s: float
+    """``train`` and ``held_out``: number of photographs per class to create."""
+    rounds: int  # number of counted rounds of each loader
+    round_s: float  # approximate time of a round with torch's loader
+    epochs: int  # number of training epochs
+    epoch_images: int  # most images of an epoch, if the user's folder is larger
+    batch_size: int  # images per batch
+    doctor_s: float  # most seconds in which the doctor tries changes of the loader
 
 
 FULL: Final = Scale(
@@ -106,14 +89,8 @@ class PackPart:
 class Tour:
     """One run of the demo.
 
-    Parameters
-    ----------
-    output : Path
-        The folder for packs, pictures and the saved state.
-    scale : Scale
-        The size of the run.
-    console : rich.console.Console, optional
-        Where to print.
+    ``output``: the folder for packs, pictures and the saved state. ``scale``: the size of the run. ``console``: where
+    to print.
     """
 
     def __init__(self, output: Path, scale: Scale, console: Console | None = None) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 from penstock import stores
 from penstock.annotations import FORMATS
 from penstock.annotations.source import AnnotationSource
-from penstock.errors import ArgumentError, PenstockError, StoreNotFoundError
+from penstock.errors import ArgumentError, PenstockError, StoreNotFoundError, check_choice
 from penstock.pack.sources import SourceOptions, open_source
 from penstock.pack.sources.annotations import AnnotatedImages
 from penstock.pack.sources.base import Source
@@ -50,21 +50,12 @@ _CHILDREN_EXAMINED: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One way to read a folder.
-
-    Parameters
-    ----------
-    kind : {"annotations", "table", "store", "classes"}
-        Which reader of :func:`penstock.pack`; a store is read in place.
-    path : Path
-        The folder or file that is read.
-    name : str
-        Of the format of annotations, or of the kind of store.
-    """
+    """One way to read a folder."""
 
     kind: str
-    path: Path
-    name: str = ""
+    """{"annotations", "table", "store", "classes"}: which reader of :func:`penstock.pack`; a store is read in place."""
+    path: Path  # the folder or file that is read
+    name: str = ""  # of the format of annotations, or of the kind of store
 
     def __str__(self) -> str:
         named = {"annotations": f"annotations of the format {self.name!r}", "table": f"the table {self.path.name}"}
@@ -73,45 +64,19 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """What was recognised.
+    """What was recognised."""
 
-    Parameters
-    ----------
-    form : Form
-        How it is read.
-    task : str
-        One of :data:`TASKS`.
-    fields : dict of str to Field
-        Those that the task needs, the image first.
-    records : int
-        Their number.
-    reason : str
-        A sentence: what was recognised, and why.
-    others : tuple of str
-        What else it could be.
-    parts : tuple of str
-        The parts for training and validation, where the source has them; else empty.
-    column : str
-        The column of a table whose values are the parts; else empty.
-    classes : int
-        The number of classes; 0 for tasks without.
-    names : tuple of str
-        Of the classes, where they have names.
-    problems : tuple of Skipped
-        Entries that cannot be read, such as annotations of missing images.
-    """
-
-    form: Form
-    task: str
-    fields: Mapping[str, Field]
-    records: int
-    reason: str
-    others: tuple[str, ...] = ()
-    parts: tuple[str, ...] = ()
-    classes: int = 0
-    names: tuple[str, ...] = ()
-    problems: tuple[Skipped, ...] = ()
-    column: str = ""
+    form: Form  # how it is read
+    task: str  # one of :data:`TASKS`
+    fields: Mapping[str, Field]  # those that the task needs, the image first
+    records: int  # their number
+    reason: str  # a sentence: what was recognised, and why
+    others: tuple[str, ...] = ()  # what else it could be
+    parts: tuple[str, ...] = ()  # the parts for training and validation, where the source has them; else empty
+    classes: int = 0  # the number of classes; 0 for tasks without
+    names: tuple[str, ...] = ()  # of the classes, where they have names
+    problems: tuple[Skipped, ...] = ()  # entries that cannot be read, such as annotations of missing images
+    column: str = ""  # the column of a table whose values are the parts; else empty
 
 
 def recognise(path: Path, task: str | None = None) -> TrainingData:
@@ -131,8 +96,7 @@ def recognise(path: Path, task: str | None = None) -> TrainingData:
     ArgumentError
         If it is empty, nothing recognises it, or it has not what the task needs.
     """
-    if task is not None and task not in TASKS:
-        raise ArgumentError(f"task must be one of {', '.join(TASKS)}, got {task!r:.80}")
+    check_choice("task", task, TASKS, optional=True)
     if not path.exists():
         raise StoreNotFoundError("there is nothing at this path", store=str(path))
     if path.is_dir() and not any(path.iterdir()):

@@ -28,32 +28,17 @@ _STRIDE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """What a script has for a task.
+    """What a script has for a task."""
 
-    Parameters
-    ----------
-    title : str
-        What is trained.
-    size : tuple of int
-        Height and width of the network's input.
-    head, outputs : str
-        The last layers of the network, and what ``make_network`` is given.
-    augment, prepare : tuple of str
-        Operations between decoding and the layout, for training and for validation.
-    by : bool
-        Whether parts have equal shares of the values of the last field.
-    dataset : str
-        Arguments of the dataset behind the transform.
-    """
-
-    title: str
-    size: tuple[int, int]
-    head: str
-    outputs: str
+    title: str  # what is trained
+    size: tuple[int, int]  # height and width of the network's input
+    head: str  # the last layers of the network
+    outputs: str  # what ``make_network`` is given
     augment: tuple[str, ...]
     prepare: tuple[str, ...]
-    by: bool = False
-    dataset: str = ""
+    """``augment`` and ``prepare``: operations between decoding and the layout, for training and for validation."""
+    by: bool = False  # whether parts have equal shares of the values of the last field
+    dataset: str = ""  # arguments of the dataset behind the transform
 
 
 _POOLED: Final = "nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, outputs)"

@@ -87,10 +87,7 @@ class LoaderOptions(TypedDict, total=False):
 def check_arguments(given: Arguments) -> Arguments:
     """``given``, completed.
 
-    Raises
-    ------
-    ArgumentError
-        If an argument is wrong, or does not fit another one.
+    Raises ArgumentError if an argument is wrong, or does not fit another one.
     """
     if isinstance(given.dataset, str | bytes | os.PathLike):
         raise ArgumentError(
@@ -113,10 +110,7 @@ def check_arguments(given: Arguments) -> Arguments:
 def refuse_records(dataset: DatasetLike, subsets: tuple[type, ...] = (Subset,)) -> None:
     """Refuse a store, or a part of one, whose records cannot be collated.
 
-    Raises
-    ------
-    ArgumentError
-        If its samples are records.
+    Raises ArgumentError if its samples are records.
     """
     held = dataset
     while type(held) in subsets:

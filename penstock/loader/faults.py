@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from penstock.errors import ArgumentError, SampleError
+from penstock.errors import ArgumentError, SampleError, check_choice
 from penstock.frameworks import find_ranks
 from penstock.workers.base import END, NOTHING, TaskResult
 from penstock.workers.left_out import LeftOut
@@ -56,15 +56,11 @@ def warn_of_unequal_steps(on_error: str, *, stacklevel: int) -> None:
 class LeftOutLog:
     """The samples that a loader has left out, over all epochs.
 
-    Raises
-    ------
-    ArgumentError
-        If an argument is wrong, or does not fit another one.
+    Raises ArgumentError if an argument is wrong, or does not fit another one.
     """
 
     def __init__(self, on_error: str, max_errors: float | None, error_log: str | os.PathLike[str] | None) -> None:
-        if on_error not in _POLICIES:
-            raise ArgumentError(f"on_error must be one of {', '.join(_POLICIES)}, got {on_error!r}")
+        check_choice("on_error", on_error, _POLICIES)
         if on_error == "raise" and (max_errors is not None or error_log is not None):
             name = "max_errors" if max_errors is not None else "error_log"
             raise ArgumentError(f"{name} needs on_error='skip' or 'replace': with 'raise' nothing is left out")

@@ -146,17 +146,9 @@ class LoaderIterator(Generic[BatchT_co]):
         self._replay(sys.maxsize)
 
     def release_workers(self) -> tuple[Backend, Position]:
-        """Let another iterator have the workers; this one keeps what they were building.
+        """Let another iterator have the workers, idle and with their states; this one keeps what they built.
 
-        Returns
-        -------
-        Backend, Position
-            Idle; and the position with the states of its workers.
-
-        Raises
-        ------
-        StallError
-            If they do not come back. This iterator then ends with the same error, after what is ready.
+        StallError if they do not come back: this iterator ends with the same error, after what is ready.
         """
         epoch, backend = self.epoch, self.backend
         try:
@@ -179,10 +171,7 @@ class LoaderIterator(Generic[BatchT_co]):
     def abandon(self) -> None:
         """End the epoch where it is: wait for what is under way, and drop it. Stopped workers are replaced.
 
-        Raises
-        ------
-        StallError
-            If the workers do not get on.
+        Raises StallError if the workers do not get on.
         """
         epoch = self.epoch
         if self.stopped:

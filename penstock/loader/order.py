@@ -135,10 +135,7 @@ class Order:
     def check_position(self, position: Position) -> None:
         """Compare batches with samples, where the order alone fixes how many samples so many batches have.
 
-        Raises
-        ------
-        StateError
-            If they do not fit.
+        Raises StateError if they do not fit.
         """
         cut, unit = self.cut(), self.unit
         if unit is None:

@@ -152,15 +152,20 @@ def plan_ahead(plan: TaskPlan, announce: Callable[[Sequence[Index]], object], sa
     """The tasks of a plan that draws nothing; each comes when as many as ``samples`` after it are announced.
 
     At first there are fewer, so that the first batches do not wait for later ones: two are announced for each that
-    comes.
+    comes. Later half of ``samples`` is announced at once: of a store of many objects, several of each.
     """
     waiting: deque[Task] = deque()
+    gathered: list[Index] = []
     count = ahead = 0
     try:
         for task in plan:
-            announce(task.indices)
             waiting.append(task)
-            count += len(task.indices)
+            gathered.extend(task.indices)
+            if len(gathered) < min(ahead, samples) // 2:
+                continue
+            announce(gathered)
+            count += len(gathered)
+            gathered = []
             while waiting and count - len(waiting[0].indices) >= min(ahead, samples):
                 count -= len(waiting[0].indices)
                 ahead += len(waiting[0].indices)
@@ -168,4 +173,6 @@ def plan_ahead(plan: TaskPlan, announce: Callable[[Sequence[Index]], object], sa
     except Exception:
         yield from waiting  # they were drawn before it failed
         raise
+    if gathered:
+        announce(gathered)
     yield from waiting

@@ -106,11 +106,8 @@ class Position:
 def assign_workers(position: Position, processes: int, *, is_stream: bool, dataset: DatasetLike) -> None:
     """Give the states of the workers that there were to the ``processes`` worker processes that there are now.
 
-    Raises
-    ------
-    StateError
-        If ``dataset`` is a stream that another number of processes has begun to iterate, and cannot be divided anew; or
-        if the copies of a dataset with a state differ between the workers.
+    Raises StateError if ``dataset`` is a stream that another number of processes has begun to iterate, and cannot be
+    divided anew; or if the copies of a dataset with a state differ between the workers.
     """
     if is_stream and isinstance(dataset, DivisibleStream):
         if any(worker.state is not None for worker in position.workers.values()):
@@ -185,10 +182,7 @@ def _divide_rest(position: Position, processes: int, stream: DivisibleStream) ->
 def join_ranks(positions: Sequence[Position]) -> Position:
     """The position of all ranks, given that of each: with the workers of all of them.
 
-    Raises
-    ------
-    StateError
-        If they are of several epochs, or there is none.
+    Raises StateError if they are of several epochs, or there is none.
     """
     epochs = sorted({position.epoch for position in positions})
     if len(epochs) != 1:

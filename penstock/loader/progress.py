@@ -17,7 +17,7 @@ from penstock.loader.counters import LoaderCounters
 from penstock.loader.order import length
 from penstock.loader.reporting import PeriodicReport
 from penstock.loader.stats import LoaderRates
-from penstock.progress import find_notebook, show_in_cell
+from penstock.progress import find_notebook, make_line_writer, show_in_cell
 from penstock.sample import Batch
 
 __all__ = ["LoaderProgress"]
@@ -95,12 +95,7 @@ class LoaderProgress:
         if stream.isatty():
             self._show, self._end = _open_terminal(stream)
             return _TERMINAL_S
-
-        def write(text: str) -> None:
-            stream.write(text + "\n")
-            stream.flush()
-
-        self._show = write
+        self._show = make_line_writer(stream)
         return _FILE_S
 
 

@@ -343,10 +343,7 @@ class PathTarget(FileTarget):
 def find_contents(store: Store) -> dict[str, Content]:
     """The files of a store, and those that belong to it and lie beside it, by what follows its URL or path.
 
-    Raises
-    ------
-    ArgumentError
-        If it is not in files, or is a list of several.
+    Raises ArgumentError if it is not in files, or is a list of several.
     """
     location = store.location
     if not location.is_local or location.shards:

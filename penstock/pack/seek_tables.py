@@ -303,11 +303,13 @@ def _scan_images(given: tuple[Store, str, str], indices: Sequence[int]) -> _Scan
     """Make the seek tables, of a kind, of some images of a field."""
     store, field, kind = given
     images = store.blobs(field, indices)
-    return indices, [_scan_image(image, kind) for image in images], sum(map(len, images))
+    return indices, [_scan_image(image, kind) for image in images], sum(len(image or b"") for image in images)
 
 
-def _scan_image(image: Blob, kind: str) -> bytes | str:
+def _scan_image(image: Blob | None, kind: str) -> bytes | str:
     """The seek table of an image, or why it can have none."""
+    if image is None:
+        return "the record has no image"
     try:
         return _native.build_index(image, kind, MAX_PIXELS) if bytes(image[:2]) == _JPEG else _describe_format(image)
     except (_native.UnsupportedError, _native.CorruptError, _native.TooLargeError) as error:

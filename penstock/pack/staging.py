@@ -40,18 +40,10 @@ _SOURCE = "source"
 
 @dataclass(unsafe_hash=True)
 class Staging:
-    """The URL to which what is written in a folder is sent; see :class:`~penstock.stores.location.RemoteSource`.
+    """The URL to which what is written in a folder is sent; see :class:`~penstock.stores.location.RemoteSource`."""
 
-    Parameters
-    ----------
-    url : str
-        The URL of the store.
-    options : StorageOptions
-        Of the client.
-    """
-
-    url: str
-    options: StorageOptions
+    url: str  # the URL of the store
+    options: StorageOptions  # of the client
 
     nbytes: ClassVar[int] = 0
     """No objects are read."""
@@ -122,12 +114,8 @@ def staged(
 
     Yields ``dst`` itself where it is on this machine; else the location of a folder, which says the URL.
 
-    Raises
-    ------
-    ArgumentError
-        If nothing can be written to such a URL, or not this kind.
-    StoreError
-        If writing is not allowed there; at once.
+    Raises ArgumentError if nothing can be written to such a URL, or not this kind. Raises StoreError if writing is not
+    allowed there; at once.
     """
     if not is_remote_url(dst):
         if options is not None:
@@ -158,10 +146,7 @@ def find_finished(
 ) -> tuple[CommittedRecords | None, Location]:
     """What the finished store holds, if it has this schema and origin; else None. And where it is: here, or at the URL.
 
-    Raises
-    ------
-    ArgumentError
-        If another store is at the URL to which this one is sent.
+    Raises ArgumentError if another store is at the URL to which this one is sent.
     """
     if isinstance(location.remote, Staging) and not location.exists():
         return location.remote.find_finished(kind, schema, source) or (None, location)

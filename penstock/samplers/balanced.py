@@ -130,10 +130,7 @@ class ClassBalancedSampler(RankSampler):
 def _find_pairs(labels: Labels, field: str, unlabelled: Unlabelled) -> Memberships:
     """The classes of each sample.
 
-    Raises
-    ------
-    ArgumentError
-        As :func:`find_memberships`.
+    Raises ArgumentError as :func:`find_memberships`.
     """
     try:
         return find_memberships(labels, field, unlabelled)

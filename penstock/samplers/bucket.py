@@ -223,30 +223,17 @@ class RemainingBatches:
 
 @dataclass(frozen=True, slots=True)
 class _BatchTable:
-    """The batches of an epoch by number: those in runs, then single full ones, then short ones; each by bucket.
-
-    Parameters
-    ----------
-    size, run_length : int
-        Samples per batch, batches per run.
-    members, counts : ndarray of int64, shape (buckets,)
-        Samples of each bucket, and those of them that are in batches.
-    starts : ndarray of int64, shape (buckets,)
-        Where the samples of each bucket begin in the array of all.
-    run_ends, single_ends : ndarray of int64, shape (buckets,)
-        Runs, and single full batches, up to each bucket's last.
-    short : ndarray of int64
-        Buckets with a short batch.
-    """
+    """The batches of an epoch by number: those in runs, then single full ones, then short ones; each by bucket."""
 
     size: int
     run_length: int
-    members: NDArray[np.int64]
-    counts: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    run_ends: NDArray[np.int64]
-    single_ends: NDArray[np.int64]
-    short: NDArray[np.int64]
+    """``size`` and ``run_length``: samples per batch, batches per run."""
+    members: NDArray[np.int64]  # (buckets,): samples of each bucket
+    counts: NDArray[np.int64]  # (buckets,): samples of each bucket that are in batches
+    starts: NDArray[np.int64]  # (buckets,): where the samples of each bucket begin in the array of all
+    run_ends: NDArray[np.int64]  # (buckets,): runs, up to each bucket's last
+    single_ends: NDArray[np.int64]  # (buckets,): single full batches, up to each bucket's last
+    short: NDArray[np.int64]  # buckets with a short batch
 
     @classmethod
     def of(cls, members: NDArray[np.int64], size: int, run_length: int, drop_last: bool) -> _BatchTable:

@@ -49,25 +49,14 @@ _MISSING = -1
 
 @dataclass(frozen=True, slots=True)
 class Memberships:
-    """Pairs of sample and class; each pair once, sorted by sample and then by class.
+    """Pairs of sample and class; each pair once, sorted by sample and then by class."""
 
-    Parameters
-    ----------
-    length : int
-        Number of samples.
-    samples, classes : ndarray of int64, shape (pairs,)
-        Sample ``samples[i]`` has the label ``values[classes[i]]``.
-    values : ndarray of int64
-        The labels that occur.
-    skipped : ndarray of int64
-        Records of a store that have no label, and are not to be drawn.
-    """
-
-    length: int
+    length: int  # number of samples
     samples: NDArray[np.int64]
     classes: NDArray[np.int64]
-    values: NDArray[np.int64]
-    skipped: NDArray[np.int64]
+    """``samples`` and ``classes``: (pairs,): sample ``samples[i]`` has the label ``values[classes[i]]``."""
+    values: NDArray[np.int64]  # the labels that occur
+    skipped: NDArray[np.int64]  # records of a store that have no label, and are not to be drawn
 
 
 def find_memberships(labels: Labels, field: str, unlabelled: Unlabelled = "skip") -> Memberships:

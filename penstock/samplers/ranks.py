@@ -53,24 +53,18 @@ DropLast: TypeAlias = bool | Literal["uneven"]
 class RankPartition:
     """The positions of the job's order that belong to one rank.
 
-    Parameters
-    ----------
-    num_replicas, rank : int
-        Number of ranks, and the number of this one.
-    drop_last : bool or "uneven"
-        Where the number of ranks does not divide the length of the order: leave out its end (True), or repeat its
-        beginning (False), so that every rank has the same number of positions. "uneven": neither; the first ranks have
-        one position more than the others.
-
     Raises
     ------
     ArgumentError
         If a number is out of range.
     """
 
-    num_replicas: int
-    rank: int
+    num_replicas: int  # number of ranks
+    rank: int  # the number of this one
     drop_last: DropLast
+    """Where the number of ranks does not divide the length of the order: leave out its end (True), or repeat its
+    beginning (False), so that every rank has the same number of positions. "uneven": neither; the first ranks have one
+    position more than the others."""
 
     def __post_init__(self) -> None:
         check_count("num_replicas", self.num_replicas, least=1)
@@ -109,10 +103,7 @@ class RankPartition:
 def find_missing(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
     """Number of ranks and rank, where one is not given those of :func:`penstock.find_world`.
 
-    Raises
-    ------
-    ArgumentError
-        If nothing says that there are ranks.
+    Raises ArgumentError if nothing says that there are ranks.
     """
     if num_replicas is not None and rank is not None:
         return num_replicas, rank

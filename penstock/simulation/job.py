@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.errors import ArgumentError
+from penstock.errors import ArgumentError, check_choice
 from penstock.loader import DataLoader
 from penstock.loader.order import Ranks
 from penstock.loader.recipe import count_batches_under_way
@@ -154,8 +154,7 @@ def simulate(
     """
     if check_count("samples", samples, least=1) > 1 << 62:
         raise ArgumentError(f"samples must be in [1, 2**62], got {samples}")
-    if uneven not in _POLICIES:
-        raise ArgumentError(f"uneven must be one of {', '.join(_POLICIES)}, got {uneven!r}")
+    check_choice("uneven", uneven, _POLICIES)
     for count in (num_replicas, *resume_ranks):
         if check_count("number of ranks", count, least=1) > MAX_RANKS:
             raise ArgumentError(f"the number of ranks must be in [1, {MAX_RANKS}], got {count}")

@@ -73,7 +73,7 @@ class ObjectStorage:
         """Most bytes of a rank that are fetched before they are read; fewer while the cache is full."""
         fits = self.cache_nbytes >= samples * self.record_nbytes
         most = MAX_HELD_NBYTES if fits else MAX_IN_MEMORY_NBYTES
-        return min(LOOK_AHEAD * self.record_nbytes, most // self.count_ranks_on_node(num_replicas))
+        return min(LOOK_AHEAD * 3 // 2 * self.record_nbytes, most // self.count_ranks_on_node(num_replicas))
 
 
 @dataclass(frozen=True, slots=True)

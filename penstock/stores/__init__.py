@@ -77,6 +77,13 @@ _register("files", "penstock.stores.images.store:FilesStore", os.path.isdir)
 ALIASES: Final = {"mongodb+srv": "mongodb", "gridfs+srv": "gridfs"}
 """Schemes of URLs that name a kind in another way: the servers are found by DNS."""
 
+_FILES: Final = {
+    (".csv", ".tsv", ".jsonl", ".ndjson"): "; it is a table: pack it first (penstock pack TABLE DST)",
+    (".json",): "; a table is packed first (penstock pack TABLE DST), and so are annotations (--format coco)",
+    (".xlsx", ".xls", ".ods"): "; it is a spreadsheet: save it as CSV UTF-8, and pack that (penstock pack TABLE DST)",
+}
+"""What to do with files that are no stores, by their endings."""
+
 _UNWRITTEN: Final = (
     *(".beton", ".tfrecord", ".tfrecords", ".lance", ".arrow", ".tar.gz", ".tar.zst", ".tgz", ".gz", ".zst", ".zip"),
     *(".npy", ".npz", ".pkl", ".pt", ".csv", ".tsv", ".json", ".jsonl"),
@@ -220,8 +227,7 @@ def find(url: StoreLike, *, to_write: bool = False, layout: str | None = None) -
         found = next((kind for kind in _candidates(paths[0]) if kind.recognises(paths[0])), None)
         content = "" if found is None else f"; its content is that of {found.layout or found.kind!r}"
         raise StoreFormatError(f"this is not a container of layout {layout!r}{content}", store=paths[0])
-    is_table = paths[0].lower().endswith((".csv", ".tsv", ".jsonl"))
-    hint = "; it is a table: pack it first (penstock pack TABLE DST)" if is_table else ""
+    hint = next((advice for suffixes, advice in _FILES.items() if paths[0].lower().endswith(suffixes)), "")
     raise StoreFormatError(
         f"this is neither a folder of images nor a pack (kinds of stores: {', '.join(STORES)}){hint}", store=paths[0]
     )
@@ -230,10 +236,7 @@ def find(url: StoreLike, *, to_write: bool = False, layout: str | None = None) -
 def _list_urls(given: object) -> list[str]:
     """The URLs of remote places that were given; none if paths were.
 
-    Raises
-    ------
-    ArgumentError
-        If there are both.
+    Raises ArgumentError if there are both.
     """
     several = list(given) if isinstance(given, list | tuple) else [given]
     urls = [str(each) for each in several if is_remote_url(each)]

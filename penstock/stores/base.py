@@ -136,7 +136,7 @@ class Store(WritableKind, ABC):
 
     @abstractmethod
     def read(self, indices: Indices) -> list[Record]:
-        """The records at ``indices``, in that order; an index may occur twice.
+        """The records at ``indices``, in that order; an index may occur twice. Masks of bools are an ArgumentError.
 
         Returns
         -------

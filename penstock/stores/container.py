@@ -109,10 +109,7 @@ class ContainerStore(Store, Generic[T_opened]):
     def open_files(self) -> T_opened:
         """Open the files in this process.
 
-        Raises
-        ------
-        StoreError
-            If they cannot be opened.
+        Raises StoreError if they cannot be opened.
         """
 
     def close_files(self, opened: T_opened) -> None:
@@ -298,10 +295,7 @@ class ContainerStore(Store, Generic[T_opened]):
     def get_opened(self, files: Iterable[int] | None = None) -> T_opened:
         """What :meth:`open_files` opened in this process, after the files (by default all) were found unchanged.
 
-        Raises
-        ------
-        StoreError
-            If the store is closed, or a file was replaced or changed since the store was opened.
+        Raises StoreError if the store is closed, or a file was replaced or changed since the store was opened.
         """
         self._refuse_closed()
         self._refuse_changed(files)
@@ -368,12 +362,7 @@ def select_given(kind: type[Store], **options: object) -> dict[str, object]:
 def load_column(field: str, kind: Field, read: Callable[[], Iterable[object]], url: str) -> Array:
     """The column of a field whose values ``read`` returns; a read-only array in its dtype is used as it is.
 
-    Raises
-    ------
-    ArgumentError
-        If values of this kind are no column.
-    CorruptRecordError
-        If a value is damaged.
+    Raises ArgumentError if values of this kind are no column. Raises CorruptRecordError if a value is damaged.
     """
     if kind.is_blob or kind.kind == "json" or (kind.array is not None and kind.array.shape is None):
         raise ArgumentError(f"field {field!r} is {kind.kind}, which has no column; read the records instead")

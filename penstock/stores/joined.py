@@ -36,18 +36,10 @@ NUMBER: Final = "number in the container"
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """What the file beside a container says about its sidecar pack.
+    """What the file beside a container says about its sidecar pack."""
 
-    Parameters
-    ----------
-    fingerprint : str
-        Of the container that was written.
-    fields : tuple of str
-        All fields, in the order of the source.
-    """
-
-    fingerprint: str
-    fields: tuple[str, ...]
+    fingerprint: str  # of the container that was written
+    fields: tuple[str, ...]  # all fields, in the order of the source
 
     def write(self, location: Location) -> None:
         """Write the file beside the container."""
@@ -90,10 +82,7 @@ def sidecar_location(location: Location) -> Location:
 def join(store: Store) -> Store:
     """The store itself, or joined with its sidecar pack if there is one.
 
-    Raises
-    ------
-    StoreError
-        If the sidecar is damaged, or belongs to another container than this one.
+    Raises StoreError if the sidecar is damaged, or belongs to another container than this one.
     """
     sidecar = Sidecar.read(store.location)
     if sidecar is None:

@@ -33,21 +33,11 @@ _FLOAT: Final = re.compile(r"(?i)[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0
 
 @dataclass(frozen=True, slots=True)
 class ManifestColumn:
-    """The values of one field, by row.
+    """The values of one field, by row."""
 
-    Parameters
-    ----------
-    field : Field
-        Its kind.
-    values : array or list
-        int64 or float64 for numbers, else objects.
-    missing : array or None
-        bool: rows without a value; None if all have one.
-    """
-
-    field: Field
-    values: Array | list[object]
-    missing: Array | None = None
+    field: Field  # its kind
+    values: Array | list[object]  # int64 or float64 for numbers, else objects
+    missing: Array | None = None  # bool: rows without a value; None if all have one
 
     def get(self, row: int) -> object:
         """The value of a row; None if it has none."""
@@ -69,38 +59,18 @@ class ManifestColumn:
 
 @dataclass(frozen=True, slots=True)
 class JoinedManifest:
-    """The rows of a manifest.
+    """The rows of a manifest."""
 
-    Parameters
-    ----------
-    names : list of str
-        The values of the column by which it is joined.
-    columns : mapping of str to ManifestColumn
-        The other columns.
-    """
-
-    names: list[str]
-    columns: Mapping[str, ManifestColumn]
+    names: list[str]  # the values of the column by which it is joined
+    columns: Mapping[str, ManifestColumn]  # the other columns
 
 
 def read_manifest(path: str | Path, join: str) -> JoinedManifest:
     """Read a manifest.
 
-    Parameters
-    ----------
-    path : str or Path
-        A table: see :class:`~penstock.stores.common.table_files.Table`.
-    join : str
-        The column that names the documents.
-
-    Raises
-    ------
-    StoreNotFoundError
-        If there is no file.
-    ArgumentError
-        If it is no such file, or has no such column.
-    StoreFormatError
-        If a row is damaged; the message says which.
+    ``path``: a table: see :class:`~penstock.stores.common.table_files.Table`. ``join``: the column that names the
+    documents. Raises StoreNotFoundError if there is no file. Raises ArgumentError if it is no such file, or has no such
+    column. Raises StoreFormatError if a row is damaged; the message says which.
     """
     file = Path(path)
     if file.suffix.lower() not in TABLE_SUFFIXES:

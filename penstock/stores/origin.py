@@ -32,18 +32,11 @@ ORIGIN_FILE: Final = f".{_SIDECAR}"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a pack is made from.
+    """What a pack is made from."""
 
-    Parameters
-    ----------
-    digest : str
-        Of the source (:meth:`~penstock.stores.base.Store.digest`).
-    options : mapping of str to str
-        Options of packing by name, such as ``{"check": "header", "transcode": "none"}``.
-    """
-
-    digest: str
+    digest: str  # of the source (:meth:`~penstock.stores.base.Store.digest`)
     options: Mapping[str, str] = field(default_factory=dict)
+    """Options of packing by name, such as ``{"check": "header", "transcode": "none"}``."""
 
     def to_text(self) -> str:
         """One line of text; :meth:`from_text` is the inverse."""

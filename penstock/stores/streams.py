@@ -36,18 +36,10 @@ __all__ = ["ShardStream", "StreamPosition"]
 
 @dataclass(frozen=True, slots=True)
 class StreamPosition:
-    """The next record that a stream reads.
+    """The next record that a stream reads."""
 
-    Parameters
-    ----------
-    shard : int
-        Number of the shard in :attr:`ShardStream.shards`.
-    record : int
-        Number of the record in the shard.
-    """
-
-    shard: int = 0
-    record: int = 0
+    shard: int = 0  # number of the shard in :attr:`ShardStream.shards`
+    record: int = 0  # number of the record in the shard
 
 
 class ShardStream(ABC):

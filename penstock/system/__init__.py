@@ -13,7 +13,8 @@ thread. A file descriptor is shared with the parent, and with it the locks of it
 :func:`watch` when it is made; its ``renew_in_child`` is called in each forked child before other code runs there.
 
 A library with threads of its own may not work in a forked child at all: its threads are missing there, and the memory
-that they shared is as they left it. :func:`note_use` remembers that such a library was used.
+that they shared is as they left it. :func:`note_use` remembers that such a library was used. JAX, which penstock
+does not import, is one as soon as it has a device.
 """
 
 from __future__ import annotations
@@ -141,7 +142,9 @@ def used_before_fork(library: str) -> bool:
 
 def libraries_without_fork() -> list[str]:
     """The libraries that this process uses and that its forked children cannot use."""
-    return [library for library, process in _users.items() if process == os.getpid()]
+    users = [library for library, process in _users.items() if process == os.getpid()]
+    has_devices = getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None)
+    return [*users, "JAX"] if has_devices else users
 
 
 def _renew_all() -> None:

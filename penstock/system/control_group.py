@@ -24,21 +24,11 @@ _UNLIMITED: Final = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class ControlGroup:
-    """Where the files of a process's group are.
+    """Where the files of a process's group are."""
 
-    Parameters
-    ----------
-    files : SystemFiles
-        Reads them.
-    version : int
-        1 or 2; 0 if there is no group.
-    folders : dict of str to list of str
-        For "cpu" and "memory": the group's folder, and those above it up to the mount.
-    """
-
-    files: SystemFiles
-    version: int
-    folders: dict[str, list[str]]
+    files: SystemFiles  # reads them
+    version: int  # 1 or 2; 0 if there is no group
+    folders: dict[str, list[str]]  # for "cpu" and "memory": the group's folder, and those above it up to the mount
 
     def describe(self) -> dict[str, float | None]:
         """Limits and counters as numbers; None where there is no limit, or it cannot be known."""

@@ -19,10 +19,7 @@ _MOST_BYTES: Final = 1 << 22
 class SystemFiles:
     """Reads files of the kernel.
 
-    Parameters
-    ----------
-    root : str or Path
-        The folder in which ``proc``, ``sys`` and ``dev`` are.
+    ``root``: the folder in which ``proc``, ``sys`` and ``dev`` are.
     """
 
     def __init__(self, root: str | Path = "/") -> None:

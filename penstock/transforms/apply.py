@@ -26,29 +26,17 @@ __all__ = ["AppliedOps", "apply_to_image", "draw_one", "image_size", "note_ops",
 
 @dataclass(frozen=True, slots=True)
 class AppliedOps:
-    """What a pipeline has done with a sample.
+    """What a pipeline has done with a sample."""
 
-    Parameters
-    ----------
-    ops : tuple of Op
-        All ops of the pipeline.
-    start, stop : int
-        Which of them were applied: one, or all where they are not applied one by one.
-    step : Step or None
-        What the op drew, and the size of the image before it; None for a callable on the whole sample, for an op that
-        removes objects, and for several ops.
-    kinds : tree of str
-        Of the values of the sample.
-    sample : object
-        The sample after them. Later ops do not change it; callables of the user may.
-    """
-
-    ops: tuple[Op, ...]
+    ops: tuple[Op, ...]  # all ops of the pipeline
     start: int
     stop: int
+    """``start`` and ``stop``: which of them were applied: one, or all where they are not applied one by one."""
     step: Step | None
-    kinds: Tree
-    sample: Sample
+    """What the op drew, and the size of the image before it; None for a callable on the whole sample, for an op that
+    removes objects, and for several ops."""
+    kinds: Tree  # of the values of the sample
+    sample: Sample  # the sample after them. Later ops do not change it; callables of the user may
 
 
 _observer: Final[contextvars.ContextVar[Callable[[AppliedOps], None] | None]] = contextvars.ContextVar(

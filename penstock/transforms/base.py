@@ -261,10 +261,7 @@ def as_height_width(size: int | tuple[int, int], what: str) -> tuple[int, int]:
 def require_hwc(spec: ImageSpec, op: Op) -> ImageSpec:
     """``spec``, if images are HWC.
 
-    Raises
-    ------
-    ArgumentError
-        If they are CHW, or of bfloat16.
+    Raises ArgumentError if they are CHW, or of bfloat16.
     """
     if spec.layout != "HWC":
         raise ArgumentError(f"{op!r} needs HWC images; put it before ToLayout({spec.layout!r})")

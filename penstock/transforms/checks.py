@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TypeGuard
+from typing import Final, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from penstock.sample import Array, DType
 from penstock.transforms.base import ImageSpec, Op, require_hwc
 
 __all__ = [
+    "FLOAT_ADVICE",
     "Colour",
     "as_angles",
     "as_byte_colour",
@@ -35,6 +36,11 @@ __all__ = [
     "require_pixel_spec",
     "require_pixels",
 ]
+
+FLOAT_ADVICE: Final = (
+    "put it before Normalize and ToLayout; images that are stored as floats must be packed as uint8 or uint16"
+)
+"""What to do where an op gets images of floats: the end of an error."""
 
 Colour = tuple[float, float, float]
 """A value for each of R, G, B."""
@@ -96,11 +102,11 @@ def as_padding(padding: int | Sequence[int]) -> tuple[int, int, int, int]:
     return left, top, right, bottom
 
 
-def as_byte_colour(fill: int | Sequence[int], what: str = "fill") -> tuple[int, int, int]:
+def as_byte_colour(fill: int | Sequence[int]) -> tuple[int, int, int]:
     """A colour of integers in [0, 255]."""
-    values = as_colour(fill, what)
+    values = as_colour(fill, "fill")
     if any(value % 1 or not 0 <= value <= 255 for value in values):
-        raise ArgumentError(f"{what} must have integers in [0, 255], as uint8 images do, got {fill!r}")
+        raise ArgumentError(f"fill must have integers in [0, 255], as uint8 images do, got {fill!r}")
     return int(values[0]), int(values[1]), int(values[2])
 
 
@@ -128,7 +134,7 @@ def colour_as_dtype(fill: Sequence[float], shape: tuple[int, ...], dtype: DType,
 def require_pixel_spec(spec: ImageSpec, op: Op) -> ImageSpec:
     """``spec`` with dtype uint8, if :func:`require_pixels` takes such images."""
     if require_hwc(spec, op).dtype not in {"uint8", None}:
-        raise ArgumentError(f"{op!r} needs uint8 images, got {spec.dtype}; put it before Normalize and ToLayout")
+        raise ArgumentError(f"{op!r} needs uint8 images, got {spec.dtype}; {FLOAT_ADVICE}")
     if spec.channels not in {3, None}:
         raise ArgumentError(f"{op!r} needs images of three channels, got {spec.channels}")
     return replace(spec, dtype="uint8")
@@ -139,7 +145,7 @@ def require_pixels(image: Array, op: Op | str) -> NDArray[np.uint8]:
     if image.dtype != np.uint8 or not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] == 3)):
         raise ArgumentError(
             f"{op!r} needs uint8 images of shape (H, W, 3) or (H, W), got {image.dtype} of shape {image.shape}; "
-            "put it before Normalize and ToLayout"
+            f"{FLOAT_ADVICE}"
         )
     return image
 

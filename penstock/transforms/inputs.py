@@ -39,10 +39,7 @@ def is_decoded(value: object) -> bool:
 def as_bytes(data: ImageLike) -> bytes:
     """The bytes of a file; not copied if they are ``bytes``.
 
-    Raises
-    ------
-    ArgumentError
-        If ``data`` is a path, or decoded already.
+    Raises ArgumentError if ``data`` is a path, or decoded already.
     """
     if isinstance(data, bytes):
         return data

@@ -19,9 +19,8 @@ from penstock.transforms.apply import draw_one, image_size, note_ops, spec_after
 from penstock.transforms.base import ImageSpec, Lambda, Op
 from penstock.transforms.decoding.decode import Decode, as_bytes
 from penstock.transforms.inputs import as_mask, as_pixels, first_on_pixels, refuse_layout
-from penstock.transforms.program.pixel_program import PixelProgram
+from penstock.transforms.program.pixel_program import PixelProgram, TakePixels
 from penstock.transforms.program.program import Program
-from penstock.transforms.program.take_pixels import TakePixels
 from penstock.transforms.targets.field_kinds import Held, check_kinds, collect_values, infer_kinds, map_values
 from penstock.transforms.targets.moved_targets import FOLLOWERS, Step, leaves_targets, warn_of_left_targets
 from penstock.transforms.targets.object_masks import ObjectMasks
@@ -141,7 +140,7 @@ class Pipeline:
         ----------
         is_mixed : bool
             Whether gray and colour pictures are side by side; see
-            :class:`~penstock.transforms.program.take_pixels.TakePixels`.
+            :class:`~penstock.transforms.program.pixel_program.TakePixels`.
         """
         if not self.ops or not isinstance(self.ops[0], Decode):
             return self
@@ -349,7 +348,10 @@ def _size(held: list[Held], sample: Sample, kinds: Tree) -> tuple[int, int]:
             f"a sample must have an image, got the fields {', '.join(map(str, sample))}; say which one is the image, "
             f"such as kinds={{{next(iter(sample))!r}: 'image'}}"
         )
-    raise ArgumentError(f"a sample must have an image, got the kinds {kinds!r}")
+    raise ArgumentError(
+        f"a sample must have an image, got the kinds {kinds!r}; images are encoded, or pixels of uint8, uint16 or "
+        "float32 (convert arrays of other dtypes before they are stored)"
+    )
 
 
 def _compare_sizes(held: list[Held], size: tuple[int, int]) -> None:

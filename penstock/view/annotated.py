@@ -32,21 +32,11 @@ _IMAGE_WORDS: Final = frozenset({"image", "images", "img", "picture", "photo", "
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What one value of a sample is.
+    """What one value of a sample is."""
 
-    Parameters
-    ----------
-    name : str
-        Name of the field.
-    kind : str
-        Its kind, as in a :class:`~penstock.Schema`; empty if it is unknown.
-    classes : tuple of str
-        Names of the classes that it numbers.
-    """
-
-    name: str
-    kind: str
-    classes: tuple[str, ...] = ()
+    name: str  # name of the field
+    kind: str  # its kind, as in a :class:`~penstock.Schema`; empty if it is unknown
+    classes: tuple[str, ...] = ()  # names of the classes that it numbers
 
 
 @dataclass(slots=True)
@@ -91,14 +81,8 @@ class Annotated:
 def make_roles(schema: Schema, fields: Tree, kinds: Tree) -> Tree:
     """The role of each value of a sample.
 
-    Parameters
-    ----------
-    schema : Schema
-        Of the store.
-    fields : tree of str
-        The field of the store for each value, in the structure of the sample.
-    kinds : tree of str
-        Kinds for transforms, in the same structure; they win over the schema, if ops act on them.
+    ``schema``: of the store. ``fields``: the field of the store for each value, in the structure of the sample.
+    ``kinds``: kinds for transforms, in the same structure; they win over the schema, if ops act on them.
     """
 
     def make(name: str, kind: str | None) -> Role:
@@ -115,12 +99,8 @@ def make_roles(schema: Schema, fields: Tree, kinds: Tree) -> Tree:
 def find_annotations(sample: Sample, roles: Tree = None) -> Annotated:
     """The annotations of a sample.
 
-    Parameters
-    ----------
-    sample : object
-        A bare image, or a tuple, list or mapping of values.
-    roles : tree of Role, optional
-        In the structure of the sample. Values without one have that of their name; the first of a tuple is the image.
+    ``sample``: a bare image, or a tuple, list or mapping of values. ``roles``: in the structure of the sample. Values
+    without one have that of their name; the first of a tuple is the image.
     """
     found = Annotated()
     for role, value in _iterate(sample, roles, ""):

@@ -34,15 +34,7 @@ def is_batch(value: object) -> bool:
 class BatchSamples:
     """A map-style dataset of the samples of a batch.
 
-    Parameters
-    ----------
-    batch : mapping, list or tuple
-        As a loader gives it; on any device.
-
-    Raises
-    ------
-    ArgumentError
-        If nothing in it has a first axis.
+    ``batch``: as a loader gives it; on any device. Raises ArgumentError if nothing in it has a first axis.
     """
 
     def __init__(self, batch: Batch) -> None:

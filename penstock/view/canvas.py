@@ -77,10 +77,7 @@ def color_of(number: int) -> Color:
 def check_output(path: str | os.PathLike[str]) -> Path:
     """The path of a sheet, checked before anything is drawn.
 
-    Raises
-    ------
-    ArgumentError
-        If its extension is unknown, or its folder does not exist.
+    Raises ArgumentError if its extension is unknown, or its folder does not exist.
     """
     target = Path(os.fsdecode(path))
     if target.suffix.lower() not in _FORMATS:
@@ -103,10 +100,7 @@ def refuse_existing(target: Path, *, overwrite: bool) -> None:
 def save(sheet: Image, target: Path) -> None:
     """Write a sheet; nothing is written unless it can be encoded.
 
-    Raises
-    ------
-    ArgumentError
-        If it cannot be written.
+    Raises ArgumentError if it cannot be written.
     """
     file = io.BytesIO()
     try:

@@ -62,7 +62,8 @@ class StoreInfo:
     nbytes : SizeRange or None
         Bytes of the images as they are stored.
     formats : mapping of str to int
-        Number of measured images of each format, the most frequent first; ``pixels`` where pixels are stored.
+        Number of measured images of each format, the most frequent first; ``pixels`` where pixels are stored,
+        ``no image`` for records without one.
     measured, sizes_measured : int
         Number of images on which ``nbytes`` and ``formats``, and ``width`` and ``height``, are measured.
     skipped : int
@@ -134,7 +135,7 @@ def _summarise(store: Store) -> StoreInfo:
         height=SizeRange.of(sizes[:, 1]) if len(sizes) else None,
         nbytes=SizeRange.of(nbytes) if len(nbytes) else None,
         formats=dict(formats.most_common()),
-        measured=len(nbytes),
+        measured=formats.total(),
         sizes_measured=len(sizes),
         skipped=len(skipped),
         first_skipped=tuple(skipped[:_SKIPPED_SHOWN]),
@@ -174,6 +175,9 @@ def _measure(store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64], Counte
         store.prefetch(indices)
         for index in indices:
             encoded = store.read([int(index)])[0].fields[image]
+            if encoded is None:
+                formats["no image"] += 1
+                continue
             if store.schema[image].pixels is not None:
                 nbytes.append(encoded.nbytes)
                 formats["pixels"] += 1

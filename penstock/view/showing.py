@@ -24,7 +24,7 @@ from penstock.datasets.store.selection import FieldSelection
 from penstock.errors import ArgumentError
 from penstock.progress import make_reporter
 from penstock.rng import seeding_globals
-from penstock.sample import DatasetLike, Sample, SampleKeys
+from penstock.sample import DatasetLike, Sample, SampleKeys, tree_leaves
 from penstock.stores.base import Store
 from penstock.stores.indices import check_index
 from penstock.transforms.base import Op
@@ -114,7 +114,8 @@ def show(
     Notes
     -----
     Classes have the colours of a palette of seven, by their number; the legend names those that are drawn. Pixels of
-    normalised floats are shown as they were before. A record whose image cannot be decoded has a tile that says so.
+    normalised floats are shown as they were before. A record without an image, or whose image cannot be decoded, has a
+    tile that says so.
     """
     target = None if output is None else check_output(output)
     if target is not None:
@@ -147,6 +148,7 @@ class StoreSamples:
         self._selection = FieldSelection(self.store, dataset.fields)
         fields = self._selection.to_tree(self._selection.names)
         self.roles = make_roles(self.store.schema, fields, dataset.kinds)
+        self.has_image = any(role.kind == "image" for role in tree_leaves(self.roles))
         self.form = PixelForm.of(dataset.transform)
         self.has_transform = dataset.transform is not None
         self.title = self.store.url.rpartition("/")[2] or self.store.url
@@ -170,7 +172,7 @@ class DatasetSamples:
 
     noun = "sample"
     store = label_field = roles = None
-    has_transform = False
+    has_transform = has_image = False
 
     def __init__(self, dataset: DatasetLike, title: str = "") -> None:
         self.dataset = dataset
@@ -265,7 +267,8 @@ def _draw_cells(
 def _draw_cell(samples: StoreSamples | DatasetSamples, index: int, keys: SampleKeys, side: int) -> Cell:
     with seeding_globals(put_back=True):
         key, sample = samples.before(index, keys)
-    _refuse_no_image(sample, samples.title)
+    if not samples.has_image:
+        _refuse_no_image(sample, samples.title)
     hides_zero = samples.store is not None and _has_points_without_place(sample.keypoints)
     before = draw_tile(sample, side, samples.form_before, hides_zero=hides_zero)
     cell = Cell(index, key, [sample], [before])

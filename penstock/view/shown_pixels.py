@@ -26,19 +26,12 @@ _CHANNELS = frozenset({1, 2, 3, 4})
 
 @dataclass(frozen=True, slots=True)
 class PixelForm:
-    """What the ops of a transform do to the form of its images.
+    """What the ops of a transform do to the form of its images."""
 
-    Parameters
-    ----------
-    layout : {"HWC", "CHW"} or None
-        Order of the axes of the results; None if it is unknown.
-    mean, std : tuple of float or None
-        Of the last op that normalises: ``(value - mean) / std`` of values from 0 to 1.
-    """
-
-    layout: str | None = None
+    layout: str | None = None  # {"HWC", "CHW"} or None: order of the axes of the results; None if it is unknown
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    """``mean`` and ``std``: of the last op that normalises: ``(value - mean) / std`` of values from 0 to 1."""
 
     @classmethod
     def of(cls, transform: object) -> Self:
@@ -67,12 +60,7 @@ def _iterate_ops(transform: object) -> Iterable[object]:
 def to_rgb(image: object, form: PixelForm) -> tuple[NDArray[np.uint8], str]:
     """An image as uint8 RGB, (H, W, 3), and what was done to its values for that; empty if nothing was.
 
-    Raises
-    ------
-    ArgumentError
-        If it is no image.
-    DecodeError
-        If it is encoded, and cannot be decoded.
+    Raises ArgumentError if it is no image. Raises DecodeError if it is encoded, and cannot be decoded.
     """
     if is_encoded(image):
         return decode(image), ""
@@ -94,12 +82,7 @@ def to_rgb(image: object, form: PixelForm) -> tuple[NDArray[np.uint8], str]:
 def to_mask(mask: object) -> Array:
     """A mask as integers, (H, W), or (n, H, W) for one of each object.
 
-    Raises
-    ------
-    ArgumentError
-        If it is no mask.
-    DecodeError
-        If it is encoded, and cannot be decoded.
+    Raises ArgumentError if it is no mask. Raises DecodeError if it is encoded, and cannot be decoded.
     """
     array = Decode().mask(mask, np.empty(0)) if is_encoded(mask) or is_pil(mask) else as_array(mask)
     if array.ndim == 3 and array.shape[2] == 1 and array.shape[0] != 1:
@@ -114,10 +97,7 @@ def to_mask(mask: object) -> Array:
 def as_array(value: object) -> Array:
     """An array, a list of numbers, or a tensor of any device, as an array.
 
-    Raises
-    ------
-    ArgumentError
-        If it is none of these.
+    Raises ArgumentError if it is none of these.
     """
     if hasattr(value, "detach"):
         tensor = value.detach().cpu()

@@ -33,24 +33,12 @@ _LEAST_WIDTH: Final = 480
 
 @dataclass(slots=True)
 class Cell:
-    """A sample on a sheet.
+    """A sample on a sheet."""
 
-    Parameters
-    ----------
-    index : int
-        Of the sample.
-    key : str
-        Its name; empty if it has none.
-    samples : list of Annotated
-        The sample; the second one is augmented.
-    tiles : list of Tile
-        One for each.
-    """
-
-    index: int
-    key: str
-    samples: list[Annotated]
-    tiles: list[Tile]
+    index: int  # of the sample
+    key: str  # its name; empty if it has none
+    samples: list[Annotated]  # the sample; the second one is augmented
+    tiles: list[Tile]  # one for each
 
 
 def check_sheet_size(cells: int, tiles: int, columns: int, side: int) -> None:

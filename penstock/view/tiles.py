@@ -44,34 +44,19 @@ _WHITE: Final[Color] = (255, 255, 255)
 
 @dataclass(slots=True)
 class Tile:
-    """A sample as it is drawn.
+    """A sample as it is drawn."""
 
-    Parameters
-    ----------
-    picture : PIL.Image.Image
-        The square.
-    ratios : (float, float)
-        Pixels of the tile per pixel of the image, across and down.
-    left, top : int
-        Where the image begins in the tile.
-    size : (int, int)
-        Width and height of the image as the sample has it; (0, 0) if it could not be decoded.
-    facts : list of str
-        What the tile has: size, number of boxes.
-    problems : list of str
-        What could not be drawn.
-    classes : dict of (int, str) to None
-        Numbers and names of the classes that are drawn, for the legend.
-    """
-
-    picture: Image
-    ratios: tuple[float, float] = (1.0, 1.0)
+    picture: Image  # the square
+    ratios: tuple[float, float] = (1.0, 1.0)  # pixels of the tile per pixel of the image, across and down
     left: int = 0
     top: int = 0
+    """``left`` and ``top``: where the image begins in the tile."""
     size: tuple[int, int] = (0, 0)
-    facts: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
+    """Width and height of the image as the sample has it; (0, 0) if it could not be decoded."""
+    facts: list[str] = field(default_factory=list)  # what the tile has: size, number of boxes
+    problems: list[str] = field(default_factory=list)  # what could not be drawn
     classes: dict[tuple[int, str], None] = field(default_factory=dict)
+    """Numbers and names of the classes that are drawn, for the legend."""
 
     @property
     def side(self) -> int:
@@ -109,10 +94,13 @@ def draw_tile(sample: Annotated, side: int, form: PixelForm, *, hides_zero: bool
     tile = Tile(Image.new("RGB", (side, side), FRAME))
     draw = ImageDraw.Draw(tile.picture)
     try:
+        if sample.image is None:
+            raise DecodeError("there is no image")  # noqa: TRY301  # one handler
         pixels, note = to_rgb(sample.image, form)
     except DecodeError:
-        draw.text((side // 2, side // 2), "cannot be decoded", ALARM, load_font(13), anchor="mm")
-        tile.problems.append("the image cannot be decoded")
+        text = "no image" if sample.image is None else "cannot be decoded"
+        draw.text((side // 2, side // 2), text, ALARM, load_font(13), anchor="mm")
+        tile.problems.append("the record has no image" if sample.image is None else "the image cannot be decoded")
         return tile
     tile.facts.append(f"{pixels.shape[1]} x {pixels.shape[0]}{f' {note}' if note else ''}")
     shown = _fit(tile, pixels)

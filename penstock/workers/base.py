@@ -67,105 +67,51 @@ NOTHING: Batch = _Marker("NOTHING")
 
 @dataclass(slots=True)
 class Task:
-    """One batch to build.
+    """One batch to build."""
 
-    Parameters
-    ----------
-    seq : int
-        Position of the batch in its epoch.
-    indices : sequence
-        What the sampler drew: an int64 array, or a list if indices are not ints. Empty for a stream's batch.
-    keys : SampleKeys
-        Random keys, one for each index.
-    sampler_state : object
-        State of another library's sampler after this draw; kept for the loader's ``state_dict``.
-    worker : int, optional
-        The worker process that must build it; None: worker ``seq`` modulo their number.
-    snapshot : bool
-        Whether :attr:`TaskResult.state` and :attr:`TaskResult.rng` are wanted.
-    fatal : mapping, optional
-        Set when a worker has died at this batch, if the job is ``tolerant``: samples are then built one at a time,
-        without those at these positions. The values say how their workers died.
-    size : int, optional
-        Samples of a stream's batch; None: the job's batch size.
-    """
-
-    seq: int
+    seq: int  # position of the batch in its epoch
     indices: Indices
-    keys: SampleKeys
+    """What the sampler drew: an int64 array, or a list if indices are not ints. Empty for a stream's batch."""
+    keys: SampleKeys  # random keys, one for each index
     sampler_state: State = None
-    worker: int | None = None
-    snapshot: bool = True
+    """State of another library's sampler after this draw; kept for the loader's ``state_dict``."""
+    worker: int | None = None  # the worker process that must build it; None: worker ``seq`` modulo their number
+    snapshot: bool = True  # whether :attr:`TaskResult.state` and :attr:`TaskResult.rng` are wanted
     fatal: Mapping[int, str] | None = None
-    size: int | None = None
+    """Set when a worker has died at this batch, if the job is ``tolerant``: samples are then built one at a time,
+    without those at these positions. The values say how their workers died."""
+    size: int | None = None  # samples of a stream's batch; None: the job's batch size
 
 
 @dataclass(slots=True)
 class TaskResult:
-    """One batch that is built, or the error in its place.
+    """One batch that is built, or the error in its place."""
 
-    Parameters
-    ----------
-    seq : int
-        The task's, or the one that the job gave it (a stream's batches are numbered as they are pulled).
-    batch : object
-        The batch, if there is no error.
-    error : BaseException, optional
-        Why there is no batch.
-    rows : int
-        Samples that were drawn.
-    state : object
-        :attr:`BatchBuild.state` after the batch.
-    task : Task, optional
-        Whose batch it is.
-    worker : int, optional
-        The worker process that built it.
-    rng : bytes, optional
-        State of that process's random generators after the batch; None: unchanged.
-    left_out : sequence
-        The job's records of samples that are missing in ``batch``, or replaced.
-    repaired : sequence
-        Records of the images of the batch that were repaired.
-    """
-
-    seq: int
-    batch: Batch = None
-    error: BaseException | None = None
-    rows: int = 0
-    state: State = None
-    task: Task | None = field(default=None, repr=False)
-    worker: int | None = None
-    rng: bytes | None = None
-    left_out: Sequence[LeftOut] = ()
-    repaired: Sequence[Repaired] = ()
+    seq: int  # the task's, or the one that the job gave it (a stream's batches are numbered as they are pulled)
+    batch: Batch = None  # the batch, if there is no error
+    error: BaseException | None = None  # why there is no batch
+    rows: int = 0  # samples that were drawn
+    state: State = None  # :attr:`BatchBuild.state` after the batch
+    task: Task | None = field(default=None, repr=False)  # whose batch it is
+    worker: int | None = None  # the worker process that built it
+    rng: bytes | None = None  # state of that process's random generators after the batch; None: unchanged
+    left_out: Sequence[LeftOut] = ()  # the job's records of samples that are missing in ``batch``, or replaced
+    repaired: Sequence[Repaired] = ()  # records of the images of the batch that were repaired
 
 
 @dataclass(slots=True)
 class WorkerStart:
-    """How a worker starts an epoch.
+    """How a worker starts an epoch."""
 
-    Parameters
-    ----------
-    epoch : int
-        Number of the epoch.
-    worker : int
-        Number of the worker.
-    samples : int
-        Samples that came from this worker in this epoch before.
-    state : mapping, optional
-        :attr:`BatchBuild.state` after these samples: ``dataset`` and ``iterator`` (their states, or None), ``ended``.
-    resumed : bool
-        Whether ``state`` is one of this epoch; if not, only the dataset's own state is restored from it.
-    rng : bytes, optional
-        State of a worker process's random generators (:func:`penstock.workers.info.rng_state`) to begin with.
-    """
-
-    epoch: int = 0
-    worker: int = 0
-    samples: int = 0
+    epoch: int = 0  # number of the epoch
+    worker: int = 0  # number of the worker
+    samples: int = 0  # samples that came from this worker in this epoch before
     state: State = None
+    """:attr:`BatchBuild.state` after these samples: ``dataset`` and ``iterator`` (their states, or None), ``ended``."""
     resumed: bool = True
+    """Whether ``state`` is one of this epoch; if not, only the dataset's own state is restored from it."""
     rng: bytes | None = None
+    """State of a worker process's random generators (:func:`penstock.workers.info.rng_state`) to begin with."""
 
 
 class BatchBuild(Protocol):
@@ -279,28 +225,17 @@ class Job(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a backend is able to do, so that a loader can choose one without knowing its name.
-
-    Parameters
-    ----------
-    isolated : bool
-        Each worker is a process of its own: it has a copy of the dataset and its own global random generators, and a
-        stream is iterated once in each.
-    builds_ahead : bool
-        Batches are built while the consumer does something else; False: inside :meth:`Backend.result`.
-    shares_memory : bool
-        Workers write to the memory of this process, so that a batch's arrays may lie in the loader's slots.
-    splits_batches : bool
-        Several workers may build rows of one batch.
-    pins_memory : bool
-        Batches arrive in memory of the backend's own, which it page-locks by ``page_lock``.
-    """
+    """What a backend is able to do, so that a loader can choose one without knowing its name."""
 
     isolated: bool = False
+    """Each worker is a process of its own: it has a copy of the dataset and its own global random generators, and a
+    stream is iterated once in each."""
     builds_ahead: bool = True
+    """Batches are built while the consumer does something else; False: inside :meth:`Backend.result`."""
     shares_memory: bool = True
-    splits_batches: bool = False
-    pins_memory: bool = False
+    """Workers write to the memory of this process, so that a batch's arrays may lie in the loader's slots."""
+    splits_batches: bool = False  # several workers may build rows of one batch
+    pins_memory: bool = False  # batches arrive in memory of the backend's own, which it page-locks by ``page_lock``
 
 
 class Backend(Protocol):

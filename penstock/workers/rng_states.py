@@ -37,10 +37,7 @@ def dump_worker_rng(pickled: bytes | None) -> dict[str, object] | None:
 def parse_worker_rng(saved: State) -> bytes | None:
     """What :func:`dump_worker_rng` was given, for :class:`penstock.workers.jobs.WorkerStart`.
 
-    Raises
-    ------
-    StateError
-        If it is damaged.
+    Raises StateError if it is damaged.
     """
     if saved is None:
         return None

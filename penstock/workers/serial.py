@@ -14,12 +14,8 @@ __all__ = ["SerialBackend"]
 class SerialBackend(Backend):
     """Executes tasks in the caller's thread; see :class:`~penstock.workers.base.Backend`.
 
-    Parameters
-    ----------
-    num_workers : int
-        Ignored: the calling thread is the only worker.
-    chunk_size : int, optional
-        Rows per call of the job; by default as for one worker.
+    ``num_workers``: ignored: the calling thread is the only worker. ``chunk_size``: rows per call of the job; by
+    default as for one worker.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(builds_ahead=False)

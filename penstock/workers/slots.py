@@ -81,10 +81,7 @@ class Quarantine(Generic[T]):
     The two are for consumers that copy one or two batches ahead on another stream, because a fence covers only the
     current streams of the thread.
 
-    Parameters
-    ----------
-    fence : callable
-        :meth:`PageLock.fence`.
+    ``fence``: :meth:`PageLock.fence`.
     """
 
     def __init__(self, fence: Callable[[], Callable[[], bool]]) -> None:
@@ -116,18 +113,9 @@ class Quarantine(Generic[T]):
 class SlotPool:
     """Free slots, and the number of allocated ones.
 
-    Parameters
-    ----------
-    keep : int
-        Most free slots; others are unmapped.
-    page_lock : PageLock, optional
-        Called once for each slot; its result is called when the slot is unmapped (not at exit, where the system unlocks
-        the pages). Slots come back through a :class:`Quarantine`.
-
-    Raises
-    ------
-    ArgumentError
-        If ``keep`` is negative.
+    ``keep``: most free slots; others are unmapped. ``page_lock``: called once for each slot; its result is called when
+    the slot is unmapped (not at exit, where the system unlocks the pages). Slots come back through a
+    :class:`Quarantine`. Raises ArgumentError if ``keep`` is negative.
     """
 
     def __init__(self, keep: int = 4, *, page_lock: PageLock | None = None) -> None:

@@ -41,12 +41,8 @@ _JOIN_S: Final = 2.0
 class ThreadBackend(Backend):
     """Executes tasks on threads of this process; see :class:`~penstock.workers.base.Backend`.
 
-    Parameters
-    ----------
-    num_workers : int
-        Threads, at least 1.
-    chunk_size : int, optional
-        Rows of a chunk; None: see :func:`~penstock.workers.base.chunk_rows`.
+    ``num_workers``: threads, at least 1. ``chunk_size``: rows of a chunk; None: see
+    :func:`~penstock.workers.base.chunk_rows`.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(splits_batches=True)

@@ -492,6 +492,26 @@ def test_an_image_without_an_id_of_its_own_is_left_out(folder: Path, number: Any
     assert [problem.effect for problem in found.problems] == ["image left out", "object left out"]
 
 
+@pytest.mark.parametrize("changed", ["image", "category"])
+@pytest.mark.parametrize("lists", [0, 1], ids=["named", "naming"])
+def test_an_id_that_is_a_text_in_one_list_and_a_number_in_the_other_is_said(
+    folder: Path, changed: str, lists: int
+) -> None:
+    """Else the error denies what everybody sees in the file."""
+    content = make_content()
+    rows = content["annotations"] if lists else content["images" if changed == "image" else "categories"]
+    name = f"{changed}_id" if lists else "id"
+    for row in rows:
+        row[name] = str(row[name])
+
+    reasons = [each.reason for each in read_content(folder, content).problems]
+
+    number, text = (30, "'30'") if changed == "image" else (3, "'3'")
+    of, to = (f"{text}, a text", f"{number}, a number") if lists else (f"{number}, a number", f"{text}, a text")
+    assert f"{changed}_id {of}, but of {to}; write both as numbers" in reasons[0]
+    assert len(reasons) == 4
+
+
 def test_boxes_outside_their_image_are_clipped_and_counted(folder: Path) -> None:
     """A box that ends outside by more than a pixel is clipped."""
     found = read_changed(folder, set_object(bbox=[-5, 4, 100, 6]))

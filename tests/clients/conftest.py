@@ -42,6 +42,8 @@ WARNINGS = (
     r"ignore:.*torch\.jit\.script. is deprecated:FutureWarning",
     # torchdata's loader, whenever one is made.
     r"ignore:'set_vital' is deprecated:UserWarning",
+    # Ray, once in a process: ultralytics asks it for a trial after each epoch.
+    r"ignore:`get_trial_id` is meant to only be called:UserWarning",
 )
 
 

@@ -152,6 +152,7 @@ def run_ray(folder: Path, _: str) -> None:
     import os
 
     os.environ.update(RAY_AUTH_MODE="disabled", RAY_USAGE_STATS_ENABLED="0")
+    os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = "200"  # on a busy machine, it would end workers that start
     import ray
     from ray.train import RunConfig, ScalingConfig
     from ray.train.torch import TorchTrainer

@@ -22,9 +22,6 @@ from ultralytics.utils.torch_utils import init_seeds
 
 from tests.clients.harness import EPOCHS, REPLACED, TORCH, Recording, assert_same, modules_over, record
 
-pytestmark = pytest.mark.filterwarnings("ignore:`get_trial_id` is meant to only be called:UserWarning")
-"""Where Ray is installed, ultralytics asks it for a trial."""
-
 WORKERS = pytest.mark.parametrize("workers", [0, 2])
 """An infinite loader keeps its workers: whether they are persistent makes no difference."""
 

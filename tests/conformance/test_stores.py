@@ -160,6 +160,16 @@ def test_indices_may_be_an_array(store: Store) -> None:
     assert [record.index for record in records] == [2, 0]
 
 
+def test_a_mask_is_no_list_of_indices(store: Store) -> None:
+    """It would be the records 0 and 1, again and again."""
+    mask = [True, False, True]
+    for given in (mask, np.array(mask)):
+        with pytest.raises(ArgumentError, match=r"got bools; of a mask, give numpy\.flatnonzero\(mask\)"):
+            store.read(given)
+        with pytest.raises(ArgumentError, match="got bools"):
+            store.blobs("image", given)
+
+
 def test_a_store_is_indexed_and_iterated(store: Store, kept: Made) -> None:
     """Ints from either end and slices give what reading gives; iterating, all of it in order."""
     assert store[1].key == store[-4].key == kept.keys[1]

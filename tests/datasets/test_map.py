@@ -73,6 +73,13 @@ FILLERS = {
 }
 
 
+@pytest.mark.parametrize("mask", [[True, False], np.array([False, True])], ids=["list", "array"])
+def test_a_mask_is_no_list_of_positions(mask: Any) -> None:
+    """It would choose the first two samples, again and again."""
+    with pytest.raises(ps.ArgumentError, match=r"got bools; of a mask, give numpy\.flatnonzero\(mask\)"):
+        ps.Subset(ARRAYS, mask)
+
+
 @pytest.mark.parametrize("name", FILLERS)
 @given(st.lists(st.integers(-12, 11), min_size=1, max_size=20), st.randoms())
 def test_filling_is_collating(name: str, indices: list[int], random: Any) -> None:

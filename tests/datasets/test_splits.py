@@ -157,6 +157,21 @@ def test_a_split_is_written_and_read(store: ps.Store, suffix: str, tmp_path: Pat
         ps.Split.read(tmp_path / f"s.{suffix}", tmp_path / "other.lmdb")
 
 
+@pytest.mark.parametrize("suffix", ["csv", "json"])
+def test_any_key_is_written_and_read(suffix: str, tmp_path: Path) -> None:
+    """Also one with ends of lines, as names of files may have; a mark of byte order before them is left out."""
+    keys = ["a\nb", "a\rb", "a\r\nb", "a\u2028b\x85\x0b", 'a,"b"', " a "]
+    ps.pack([{"__key__": key, "x": 1} for key in keys], tmp_path / "p.lmdb")
+    split = ps.split(tmp_path / "p.lmdb", [3, 3], seed=1)
+    file = tmp_path / f"s.{suffix}"
+    split.write(file)
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+
+    again = ps.Split.read(file, tmp_path / "p.lmdb")
+
+    assert again["train"].tolist() == split["train"].tolist()
+
+
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"format": "penstock-split"}', "index,key,part\n0,0", "a,b"])
 @pytest.mark.parametrize("suffix", ["csv", "json"])
 def test_a_damaged_file_is_refused(store: ps.Store, content: str, suffix: str, tmp_path: Path) -> None:

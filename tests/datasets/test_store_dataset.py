@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from penstock.collate import default_collate, default_convert
 from penstock.datasets.base import fetch
 from penstock.errors import ArgumentError, CorruptRecordError, DecodeError, RecordIndexError
 from penstock.sample import SampleKeys, tree_leaves, tree_map
+from tests.pack.images import make_photos
 
 FIELDS = {"image": "image", "label": "label", "weight": "float", "vector": "float32[4]", "name": "text", "raw": "bytes"}
 
@@ -270,3 +272,13 @@ def test_one_reason_is_given_for_a_batch_that_is_not_filled(fields: Any, words: 
 
     assert words in reason
     assert " or " not in reason
+
+
+def test_a_sampler_that_gives_no_ints_is_refused_by_name(tmp_path: Path) -> None:
+    """As `dataset[index]` refuses such an index, also where batches are filled."""
+    dataset = ps.StoreDataset(make_photos(tmp_path / "photos", 4), ("image", "label"), [T.Decode(), T.Resize((8, 8))])
+
+    for sampler in (np.array([True, False]), [1.0]):
+        with pytest.raises(ps.ArgumentError, match=r"a StoreDataset is indexed by an int or a slice, got (bool|float)"):
+            list(ps.DataLoader(dataset, 4, sampler=sampler))
+    assert dataset.why_not_filled() == ""

@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -228,18 +230,25 @@ def environment(**variables: str) -> dict[str, str]:
     return {**kept, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **variables}
 
 
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """For temporary files of ranks: their workers make sockets in it, whose paths have at most 107 bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
 @pytest.mark.parametrize("launcher", ["variables", pytest.param("torchrun", marks=pytest.mark.slow)])
-def test_the_straggler_of_a_training_is_named(launcher: str, tmp_path: Path) -> None:
+def test_the_straggler_of_a_training_is_named(launcher: str, tmp_path: Path, short_folder: Path) -> None:
     """An unmodified script, started by torchrun, and by a launcher that says no more than who is who."""
     (tmp_path / "train.py").write_text(TRAINING)
     doctor = ["-m", "penstock", "doctor", "--no-trials", "--steps", "48", "--json", "out.json", "train.py", "meeting"]
     doctor[-1] = str(tmp_path / "meeting")
     if launcher == "torchrun":
         run = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-        starts = [([sys.executable, *run, *doctor], environment(TMPDIR=str(tmp_path)))]
+        starts = [([sys.executable, *run, *doctor], environment(TMPDIR=str(short_folder)))]
     else:
         starts = [
-            ([sys.executable, *doctor], environment(RANK=str(rank), WORLD_SIZE="2", TMPDIR=str(tmp_path)))
+            ([sys.executable, *doctor], environment(RANK=str(rank), WORLD_SIZE="2", TMPDIR=str(short_folder)))
             for rank in range(2)
         ]
 
@@ -262,4 +271,4 @@ def test_the_straggler_of_a_training_is_named(launcher: str, tmp_path: Path) -> 
     slowest = result["keys"][0]
     assert (slowest["rank"], slowest["worker"], slowest["key"]) == (1, 1, "images/43.jpg")
     assert sum("Rank 1 holds up" in text.replace("\n", " ") for text in texts) == 1
-    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("penstock-doctor")] == []
+    assert [path.name for path in short_folder.iterdir() if path.name.startswith("penstock-doctor")] == []

@@ -27,8 +27,11 @@ from penstock.doctor.trials.changed_loader import (  # noqa: E402
     NotApplicableError,
     apply_change,
 )
-from penstock.doctor.trials.emulated_trainer import EmulatedTrainer, StepShape  # noqa: E402
-from penstock.doctor.trials.trial_child import TrialOrder  # noqa: E402
+from penstock.doctor.trials.trial_child import (  # noqa: E402
+    EmulatedTrainer,
+    StepShape,
+    TrialOrder,
+)
 from penstock.doctor.trials.trials import Trial, run_trial  # noqa: E402
 from penstock.doctor.trials.turns import Turns  # noqa: E402
 from tests.effort import mark_slow  # noqa: E402  # as above

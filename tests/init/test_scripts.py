@@ -361,6 +361,22 @@ def test_broken_and_missing_files_of_a_table_are_left_out(monkeypatch: pytest.Mo
     assert "epoch 1" in again[-1]
 
 
+def test_help_is_printed_and_nothing_is_done(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the script is called with; no pack is written, no step is taken."""
+    write_classes()
+    Path("train.py").write_text(make_script(recognise(Path("data")), Path("train.py")))
+    monkeypatch.setattr(sys, "argv", ["train.py", "--help"])
+    lines: list[str] = []
+    monkeypatch.setattr("builtins.print", lines.append)
+
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path("train.py", run_name="__main__")
+
+    assert not ended.value.code
+    assert "python train.py --overwrite  # begins anew" in lines[0]
+    assert sorted(each.name for each in folder.iterdir()) == ["data", "train.py"]
+
+
 def test_an_interrupt_ends_in_a_sentence_after_a_saved_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C: exit code 130, no traceback, and the run continues after the step that was under way."""
     write_classes()

@@ -227,7 +227,7 @@ def test_torch_gets_tensors_of_the_same_numbers(
 
     data, plain = good(dataset(pack, form_of(name), transform)), good(dataset(pack, None, transform))
     monkeypatch.setattr(pinning, "should_pin", lambda pin_memory, *_, **__: pin_memory)
-    monkeypatch.setattr(pinning, "create_slot_lock", lambda: None)
+    monkeypatch.setattr(pinning, "create_slot_lock", lambda _device=None: None)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self, device=None: self.clone())
     script = by_script(name, transform is CHANNELS_LAST)
 
@@ -570,3 +570,44 @@ def test_class_0_of_an_object_is_warned_of_once(tmp_path: Path, first: str, warn
 
     assert ["label 0 of 'labels' is 'cat'" in str(one.message) for one in found] == [True] * warns
     assert all(one.filename == __file__ for one in found)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("transform", [ONE_SIZE, SIZES], ids=["filled", "collated"])
+def test_crowds_are_left_out_of_batches(tmp_path: Path, name: str, transform: list[Any]) -> None:
+    """With all their values, whoever builds the batch; a store that says which they are is warned of otherwise."""
+    rng = np.random.default_rng(3)
+    flags = [[0, 1, 0], [1], [], [0, 0]]
+    samples: list[dict[str, Any]] = [
+        {
+            "image": draw_picture(2)[0], "boxes": rng.random((len(each), 4)).astype(np.float32) + np.float32(1),
+            "labels": np.arange(len(each)), "crowd": np.array(each, np.int64), "notes": [f"{row}" for row in each],
+            "difficult": np.arange(len(each)) + 10,
+        }
+        for each in flags
+    ]  # fmt: skip
+    objects = {"boxes": "boxes", "labels": "int64[*]", "difficult": "int64[*]"}
+    ps.pack(samples, tmp_path / "p", schema={"image": "image", **objects, "crowd": "int64[*]", "notes": "json"})
+    ordinary = [
+        {"image": sample["image"], **{field: sample[field][sample["crowd"] == 0] for field in objects}}
+        for sample in samples
+    ]
+    ps.pack(ordinary, tmp_path / "q", schema={"image": "image", **objects})
+    names = ("image", *objects)
+    has_lists = name in {"torchvision", "nested"} and transform is SIZES
+
+    def load(path: str, form: Any, fields: Any) -> Any:
+        data = ps.StoreDataset(tmp_path / path, fields, transform, batch_form=form)
+        return next(iter(ps.DataLoader(data, 4, seed=1)))
+
+    batch = load("p", name, (*names, "crowd", *(["notes"] if has_lists else [])))
+    if name == "ultralytics":
+        assert batch.pop("crowd").tolist() == [0, 0, 0, 0]
+    for target in batch[1] if name in {"torchvision", "nested"} else ():
+        assert not target.pop("crowd").any()
+        assert target.pop("notes", ["0"] * len(target["labels"])) == ["0"] * len(target["labels"])
+    assert_same([batch], [load("q", name, names)])
+    with pytest.warns(UserWarning, match="objects that are crowds"):
+        assert leaves(load("p", name, names))
+    kept = load("p", ps.BatchForm(name, keep_crowds=True), names)
+    assert sum(map(np.size, leaves(kept))) > sum(map(np.size, leaves(batch)))

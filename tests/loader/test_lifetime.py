@@ -432,6 +432,29 @@ def test_a_fork_in_the_middle_of_an_epoch_hangs_nobody() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_worker_processes_close_what_they_have_opened(tmp_path: Path) -> None:
+    """Python warns of a socket that is not closed, if it is asked to."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent("""
+        import penstock as ps
+
+        class Numbers:
+            def __len__(self): return 64
+            def __getitem__(self, index): return index
+
+        if __name__ == "__main__":
+            for batch in ps.DataLoader(Numbers(), 4, num_workers=2, multiprocessing_context="spawn"):
+                break
+    """)
+    )
+
+    command = [sys.executable, "-W", "always::ResourceWarning", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 @pytest.mark.parametrize(
     ("module", "kind"),

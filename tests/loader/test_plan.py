@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ import pytest
 import penstock as ps
 from penstock.errors import SampleError
 from penstock.loader.plan import plan_ahead
-from penstock.sample import SampleKeys
+from penstock.sample import Index, SampleKeys
 from penstock.workers.base import Task
 
 
@@ -35,6 +35,24 @@ def test_tasks_come_in_order_when_enough_is_announced(samples: int) -> None:
         assert announced == list(range(len(announced)))
         least = sum(sizes[: seq + 1]) + min(sum(sizes[:seq]), samples)
         assert min(least, sum(sizes)) <= len(announced) < least + 4
+
+
+def test_many_samples_are_announced_at_once() -> None:
+    """Half of those that a dataset wants ahead, once so many are: requests for one object are then few calls."""
+    sizes: list[int] = []
+    announced = 0
+
+    def announce(indices: Sequence[Index]) -> None:
+        nonlocal announced
+        sizes.append(len(indices))
+        announced += len(indices)
+
+    for seq, _ in enumerate(plan_ahead(make_tasks([4] * 100), announce, 64)):
+        assert announced - 4 * (seq + 1) <= 64 + 32
+
+    assert announced == 400
+    assert sizes[:3] == [4, 4, 4]  # nothing waits for others at first
+    assert set(sizes[-9:-1]) == {32}
 
 
 def test_an_error_comes_after_the_tasks_before_it() -> None:

@@ -380,6 +380,29 @@ def test_a_dataset_that_cannot_be_sent_is_an_error_at_once(method: str) -> None:
     assert set(multiprocessing.active_children()) == before
 
 
+class Variables(Samples):
+    """Environment variables as they are where a sample is built, and where the dataset is unpickled."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, unpickled=os.environ.get("PENSTOCK_TEST_NEW"))
+
+    def __getitem__(self, index: int) -> Any:
+        names = ("PENSTOCK_TEST_NEW", "PENSTOCK_TEST_OLD")
+        return (getattr(self, "unpickled", None), *map(os.environ.get, names))
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_workers_have_the_environment_of_their_start(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it was when the first ones were started: credentials may be set, renewed and removed in between."""
+    monkeypatch.setenv("PENSTOCK_TEST_OLD", "old")
+    loader = processes(Variables(2), None, 1, multiprocessing_context=method, shuffle=False)
+    assert list(loader) == [[None, None, "old"]] * 2
+
+    monkeypatch.delenv("PENSTOCK_TEST_OLD")
+    monkeypatch.setenv("PENSTOCK_TEST_NEW", "new")
+    assert list(loader) == [[None if method == "fork" else "new", "new", None]] * 2
+
+
 def test_an_error_of_a_dataset_keeps_its_type() -> None:
     """With its own attributes; the message tells worker and traceback."""
 

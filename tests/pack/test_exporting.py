@@ -210,6 +210,32 @@ def test_fields_of_objects_are_elements_of_voc(tmp_path: Path) -> None:
     assert [record["difficult"].tolist() for record in found.records] == [[], [0, 1]]
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_crowd_is_never_written_as_an_ordinary_object(tmp_path: Path, format: str) -> None:  # noqa: A002
+    """It stays one, is difficult, or is left out with all its values; the report says which."""
+    samples = make_samples(4)
+    for sample in samples:
+        count = len(sample["labels"])
+        sample.update(crowd=(np.arange(count) == 1).astype(np.int64), pose=[f"pose {row}" for row in range(count)])
+    store = pack(tmp_path / "p.lmdb", samples, crowd="int64[*]", pose="json")
+
+    report = ps.convert(store, tmp_path / "set", to_layout=needs_reader(format))
+
+    record = read(tmp_path / "set", format).records[-1]
+    reasons = [entry.reason for entry in report.left_out if entry.key == "field crowd"]
+    assert report.ok
+    kept = [0, 2] if format == "yolo" else [0, 1, 2]
+    assert np.array_equal(record["boxes"], samples[3]["boxes"][kept])
+    assert np.array_equal(record["keypoints"], samples[3]["keypoints"][kept])
+    if format == "coco":
+        assert (record["crowd"].tolist(), reasons) == ([0, 1, 0], [])
+    elif format == "voc":
+        assert (record["difficult"].tolist(), record["pose"]) == ([0, 1, 0], ["pose 0", "pose 1", "pose 2"])
+        assert reasons == ["voc has no crowds; written as difficult: 2 objects"]
+    else:
+        assert reasons == ["yolo has no crowds; left out: 2 objects"]
+
+
 def test_boxes_that_reading_refuses_are_differences(tmp_path: Path) -> None:
     """An empty box cannot be read back: an error that names the record, or it is listed."""
     samples = make_samples(3)

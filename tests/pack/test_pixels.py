@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 import penstock as ps
+import penstock.transforms as T
 from penstock.errors import ArgumentError, PackError
 from penstock.sample import Field, Schema
 from penstock.stores.pack.writer import LmdbWriter
@@ -42,6 +43,32 @@ def test_a_pack_of_a_pack_is_the_same(tmp_path: Path) -> None:
     verified = ps.verify(tmp_path / "two.lmdb", tmp_path / "one.lmdb")
     assert verified.ok
     assert verified.compared == COUNT
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32"])
+def test_a_sample_of_pixels_is_the_row_of_its_batch(dtype: str, tmp_path: Path) -> None:
+    """Samples that are built one by one, as for another library's loader, are those of filled batches."""
+    images = np.random.default_rng(0).integers(0, 250, (4, 20, 30, 1)).astype(dtype)
+    ps.pack({"image": images, "label": [0, 1, 0, 1]}, tmp_path / "p.lmdb")
+    size = T.CenterCrop(16) if dtype == "float32" else T.Resize((16, 16))
+    ops = [T.Decode(), size, T.HorizontalFlip(1), T.Normalize(0.5, 0.5), T.ToLayout("CHW", "float32")]
+    with ps.open(tmp_path / "p.lmdb") as store:
+        dataset = ps.StoreDataset(store, "image", ops)
+        filled = next(iter(ps.DataLoader(dataset, 4)))
+
+        alone = np.stack([dataset[number] for number in range(4)])
+
+    np.testing.assert_allclose(alone, filled, atol=1e-6)
+
+
+def test_arrays_of_a_dtype_that_images_lack_are_refused_with_the_way(tmp_path: Path) -> None:
+    """Such as a scanner's int16, which is stored as it is, and is no image."""
+    ps.pack({"image": np.zeros((2, 8, 9), np.int16), "label": [0, 1]}, tmp_path / "p.lmdb")
+
+    with ps.open(tmp_path / "p.lmdb") as store:
+        dataset = ps.StoreDataset(store, ("image", "label"), [T.Decode(), T.CenterCrop(4)])
+        with pytest.raises(ArgumentError, match=r"'int16\[8,9\]'.*; images are .* uint16 or float32 \(convert arrays"):
+            dataset[0]
 
 
 def test_what_differs_from_the_source_is_named(tmp_path: Path) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import penstock as ps
 from penstock.pack.pipeline.record_checks import RecordChecks
 from penstock.sample import Field, Schema
 from tests.pack.images import picture
@@ -34,3 +38,32 @@ def test_the_size_is_added_where_the_store_has_a_place(has_place: bool) -> None:
     fields = RecordChecks.for_schema(held, stored, "header", "none").apply({"image": picture(0)}).fields
 
     assert set(fields) == set(stored.fields)
+
+
+def test_records_without_an_image_are_listed_and_left_out(tmp_path: Path) -> None:
+    """A container may have no image in a record: packing and indexing name the record, and go on without it."""
+    rows = [{"image": {"bytes": picture(number), "path": f"{number}.jpg"}} for number in range(3)]
+    pq.write_table(pa.Table.from_pylist([*rows, {"image": None}]), tmp_path / "p.parquet")
+
+    with pytest.raises(ps.PackError, match="3: field 'image' must hold encoded bytes, and this record has none"):
+        ps.pack(tmp_path / "p.parquet", tmp_path / "p.lmdb")
+    report = ps.pack(tmp_path / "p.parquet", tmp_path / "p.lmdb", on_error="skip")
+    indexed = ps.index(tmp_path / "p.parquet")
+
+    assert (report.records, [entry.key for entry in report.skipped]) == (3, ["3"])
+    assert indexed.indexed == 3
+
+
+def test_classes_for_a_store_of_numbers_are_given_in_a_schema(tmp_path: Path) -> None:
+    """Its kind takes none: the error says how, and what it says is right."""
+    src, classes = tmp_path / "p.parquet", ("cat", "dog")
+    pq.write_table(pa.Table.from_pylist([{"image": picture(number), "label": number} for number in range(2)]), src)
+
+    with pytest.raises(ps.ArgumentError, match=r"in a schema: penstock\.pack\(\(record\.fields for record in"):
+        ps.pack(src, tmp_path / "p.lmdb", classes=classes)
+    schema = {"label": ps.Field("label", classes)}
+    ps.pack((record.fields for record in ps.open(src)), tmp_path / "p.lmdb", schema=schema)
+
+    with ps.open(tmp_path / "p.lmdb") as store:
+        assert store.schema["label"].classes == ("cat", "dog")
+        assert store.column("label").tolist() == [0, 1]

@@ -66,6 +66,20 @@ def test_recognising_a_fifo_does_not_wait(tmp_path: Path) -> None:
         ps.open(tmp_path / "fifo")
 
 
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [("a.csv", "it is a table: pack it first"), ("a.XLSX", "save it as CSV UTF-8"), ("a.json", "--format coco")],
+)
+def test_a_file_that_is_packed_first_is_refused_with_the_way(name: str, advice: str, tmp_path: Path) -> None:
+    """Also where options of a table are given: a spreadsheet is none."""
+    (tmp_path / name).write_text("a,b")
+
+    with pytest.raises(ps.StoreFormatError, match=advice):
+        ps.open(tmp_path / name)
+    with pytest.raises(ps.PenstockError, match=r"has no rows|CSV UTF-8|--format coco"):
+        ps.pack(tmp_path / name, tmp_path / "p.lmdb", root=tmp_path)
+
+
 def test_a_folder_that_contains_a_container_is_refused_with_its_name(tmp_path: Path) -> None:
     """A folder with a container and a README, but without images: the error says what to open."""
     (tmp_path / "photos").mkdir()

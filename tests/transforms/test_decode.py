@@ -240,6 +240,20 @@ def test_deeper_samples_are_clipped_as_pillow_does() -> None:
         np.testing.assert_array_equal(decode(file), np.full((2, 3, 3), min(int(value), 255)))
 
 
+@pytest.mark.parametrize(("mode", "largest", "warns"), [
+    ("RGB", 1.0, True), ("L", 0.5, True), ("RGB", 0.0, False), ("RGB", 2.0, False), ("unchanged", 1.0, False),
+])  # fmt: skip
+def test_floats_that_become_black_are_a_warning(mode: str, largest: float, warns: bool) -> None:
+    """Values of 0 to 1 are clipped to integers as others are, and nothing of the picture is left."""
+    file = encoded(Image.fromarray(np.linspace(0, largest, 12, dtype=np.float32).reshape(3, 4)), "TIFF")
+
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        decode(file, mode=mode)
+
+    assert [f"floats up to 1 becomes black in mode {mode!r}" in str(each.message) for each in found] == [True] * warns
+
+
 def test_sixteen_bit_rgb_is_shifted() -> None:
     """16-bit RGB PNG keeps the high byte of every sample."""
     deep = np.random.default_rng(1).integers(0, 1 << 16, (5, 7, 3)).astype(">u2")

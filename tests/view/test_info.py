@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
@@ -84,6 +86,17 @@ def test_unreadable_images_are_counted_as_such(tmp_path: Path) -> None:
     (photos / "cats" / "0.jpg").write_bytes(b"no image")
 
     assert info(photos).formats == {"JPEG": 2, "unreadable": 1}
+
+
+def test_records_without_an_image_are_counted_as_such(tmp_path: Path) -> None:
+    """A container of another program may have none in a record."""
+    rows = [{"image": {"bytes": picture(0), "path": None}, "label": 0}, {"image": None, "label": 1}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "p.parquet")
+
+    said = info(tmp_path / "p.parquet")
+
+    assert said.formats == {"JPEG": 1, "no image": 1}
+    assert said.measured == said.records == 2
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from penstock.ragged import Ragged
 from penstock.sample import Array, Field
 from penstock.view.annotated import Annotated
 from penstock.view.canvas import GAP, PALETTE, color_of
-from penstock.view.sheet import pick_by_objects
+from penstock.view.sheet import contact_sheet, pick_by_objects
 from penstock.view.shown_pixels import PixelForm, to_rgb
 from penstock.view.tile_sheet import HEADER
 from penstock.view.tiles import decode_instance, draw_tile
@@ -332,6 +332,20 @@ def test_an_image_that_cannot_be_decoded_is_marked(tmp_path: Path, monkeypatch: 
 
     assert drawn.count("the image cannot be decoded") == 1
     assert drawn.count("augmented") == 3
+
+
+def test_a_record_without_an_image_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has a tile that says so on either sheet, and is not augmented; the others are drawn."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = arrow.table({"image": arrow.array([gray(), None, gray()], arrow.binary()), "number": [0, 1, 2]})
+    parquet.write_table(table, tmp_path / "table.parquet")
+    drawn = draws(monkeypatch)
+
+    ps.show(tmp_path / "table.parquet", augment=[T.Decode(), T.Resize(32)])
+    contact_sheet(tmp_path / "table.parquet", tmp_path / "sheet.png")
+
+    assert drawn.count("the record has no image") == 2
+    assert drawn.count("augmented") == 2
 
 
 def test_other_kinds_are_given(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.viewer.compare.sets import order_by_set
 from penstock.viewer.compare.two_stores import pair_keys
+from penstock.viewer.find.order import order_by_set
 from tests.pack.images import make_photos, picture
 
 CLASSES = ["cat", "dog"]

@@ -407,7 +407,7 @@ def test_records_of_every_kind_of_store_are_found(kind: str, tmp_path: Path) -> 
     write_images(tmp_path / "photos")
     with ps.open(maker.make(tmp_path), **maker.options) as store:
         finder = scanned(store)
-        images: list[Any] = [Collection(store).annotated(index).image for index in range(len(store))]
+        images: list[Any] = [Collection(store).image(index) for index in range(len(store))]
         widths = [
             image.shape[1] if isinstance(image, np.ndarray) else Image.open(io.BytesIO(image)).width for image in images
         ]

@@ -85,12 +85,7 @@ class CocoFile:
 def find_files(source: AnnotationSource, task: str | None, split: str | None) -> list[CocoFile]:
     """The files to read, in the order of their paths.
 
-    Raises
-    ------
-    AnnotationError
-        If there are none.
-    ArgumentError
-        If there are none of this task or split.
+    Raises AnnotationError if there are none. Raises ArgumentError if there are none of this task or split.
     """
     files = [CocoFile.of(source.path)] if source.path.is_file() else list(_list_candidates(source))
     if not files:

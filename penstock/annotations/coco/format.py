@@ -23,6 +23,7 @@ from penstock.annotations.coco.objects import (
     CocoCategory,
     CocoObject,
     ObjectId,
+    name_other_type,
     parse_category,
     parse_id,
     parse_object,
@@ -32,7 +33,7 @@ from penstock.annotations.numbers import parse_int
 from penstock.annotations.polygons import Polygons
 from penstock.annotations.records import ImageObjects, RecordBuilder
 from penstock.annotations.source import AnnotationSource
-from penstock.errors import AnnotationError, ArgumentError
+from penstock.errors import AnnotationError, ArgumentError, check_choice
 from penstock.run_lengths import format_counts, parse_counts
 from penstock.sample import Value
 
@@ -54,8 +55,7 @@ class CocoFormat(AnnotationFormat):
     name = "coco"
 
     def __init__(self, *, task: str | None = None) -> None:
-        if task is not None and task not in TASKS:
-            raise ArgumentError(f"task must be one of {', '.join(TASKS)}, got {task!r}")
+        check_choice("task", task, TASKS, optional=True)
         self._task = task
 
     @classmethod
@@ -228,7 +228,8 @@ class _FileReader:
                     raise ValueError(f"it must be an object, got {annotation!r:.100}")  # noqa: TRY004, TRY301
                 number = parse_id(annotation.get("image_id"), "image_id")
                 if number not in groups:
-                    raise ValueError(f"there is no image of its image_id {number!r:.100}")  # noqa: TRY301
+                    other = name_other_type(number, groups)
+                    raise ValueError(f"there is no image of its image_id {number!r:.100}{other}")  # noqa: TRY301
             except ValueError as error:
                 self._builder.note(self._file.path, f"annotations[{row}]: {error}", effect="object left out")
                 continue

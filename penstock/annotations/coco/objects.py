@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,12 +12,22 @@ from penstock.annotations.numbers import parse_int, parse_number
 from penstock.annotations.polygons import MAX_COORDINATE
 from penstock.sample import Array, Value
 
-__all__ = ["CocoCategory", "CocoObject", "ObjectId", "parse_category", "parse_id", "parse_object", "parse_skeleton"]
+__all__ = [
+    "CocoCategory",
+    "CocoObject",
+    "ObjectId",
+    "name_other_type",
+    "parse_category",
+    "parse_id",
+    "parse_object",
+    "parse_skeleton",
+]
 
 ObjectId = int | str
 _USED: Final = frozenset(
     {"id", "image_id", "category_id", "bbox", "segmentation", "area", "iscrowd", "keypoints", "num_keypoints"}
 )
+_MAX_DIGITS: Final = 20
 _MIN_NUMBERS: Final = 6
 """Of a ring: three corners."""
 
@@ -56,6 +66,16 @@ def parse_id(value: object, what: str) -> ObjectId:
     return value
 
 
+def name_other_type(number: ObjectId, known: Container[ObjectId]) -> str:
+    """The end of an error about an unknown id: that it is known as a text in place of a number, or reverse."""
+    digits = str(number)
+    if not digits.removeprefix("-").isdecimal() or len(digits) > _MAX_DIGITS:
+        return ""
+    other: ObjectId = int(digits) if isinstance(number, str) else digits
+    of, to = ("text", "number") if isinstance(number, str) else ("number", "text")
+    return f", a {of}, but of {other!r}, a {to}; write both as numbers" if other in known else ""
+
+
 def parse_object(
     given: Mapping[str, Value], categories: Mapping[ObjectId, CocoCategory], height: int, width: int
 ) -> CocoObject:
@@ -69,7 +89,8 @@ def parse_object(
     number = parse_id(given.get("category_id"), "category_id")
     category = categories.get(number)
     if category is None:
-        raise ValueError(f"its category_id {number!r:.100} is not one of the categories")
+        other = name_other_type(number, categories)
+        raise ValueError(f"there is no category of its category_id {number!r:.100}{other}")
     crowd = given.get("iscrowd")
     if crowd is not None and crowd not in (0, 1):
         raise ValueError(f"its iscrowd must be 0 or 1, got {crowd!r:.100}")
@@ -150,10 +171,7 @@ def parse_category(given: Mapping[str, Value]) -> CocoCategory:
 def parse_skeleton(given: Mapping[str, Value], count: int) -> tuple[tuple[int, int], ...]:
     """The pairs of a category's ``count`` keypoints that a skeleton joins, counted from 0 (COCO counts from 1).
 
-    Raises
-    ------
-    ValueError
-        If they are none.
+    Raises ValueError if they are none.
     """
     pairs = given.get("skeleton")
     if pairs is None:

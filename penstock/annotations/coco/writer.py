@@ -26,6 +26,7 @@ class CocoWriter(AnnotationWriter):
     """Writes COCO instances and keypoints; what it writes is kept in memory until the end."""
 
     name = "coco"
+    crowds = "kept"
 
     def __init__(self, folder: Path, classes: tuple[str, ...]) -> None:
         super().__init__(folder, classes)

@@ -38,21 +38,14 @@ _OF_TRACK: Final = ("label", "group_id")
 class FramePattern:
     """Which images are the frames of a video.
 
-    Parameters
-    ----------
-    name : str
-        Of the image of a frame, without suffix, as for :meth:`str.format`: ``"frame_{:06d}"``.
-    first : int
-        The number in the name of frame 0: 1 for images that ffmpeg wrote.
-
     Raises
     ------
     ArgumentError
         If ``name`` has no place for the number, or ``first`` is no int of at least 0.
     """
 
-    name: str = FRAME_NAME
-    first: int = 0
+    name: str = FRAME_NAME  # of the image of a frame, without suffix, as for :meth:`str.format`: ``"frame_{:06d}"``
+    first: int = 0  # the number in the name of frame 0: 1 for images that ffmpeg wrote
 
     def __post_init__(self) -> None:
         try:

@@ -97,7 +97,7 @@ def _name_elements(elements: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _list_files(source: AnnotationSource, split: str | None) -> Iterator[tuple[Path, str | None]]:
-    """The XML files, each with the name of its split, in the order of the only split, or of names."""
+    """The XML files, each with the name of its split, in the order of the only split, then of names."""
     if source.path.is_file() and source.path.suffix.lower() == ".xml":
         yield source.path, None
         return
@@ -116,8 +116,12 @@ def _list_files(source: AnnotationSource, split: str | None) -> Iterator[tuple[P
         return
     part = split or next(iter(lists))
     by_name = {path.stem: path for path in found}
-    for name in _read_names(source, lists[part]):
+    names_of_part = _read_names(source, lists[part])
+    for name in names_of_part:
         yield by_name.get(name, folder / "Annotations" / f"{name}.xml"), part
+    if split is None:
+        listed = set(names_of_part)
+        yield from ((path, None) for path in found if path.stem not in listed)
 
 
 def _read_names(source: AnnotationSource, path: Path) -> list[str]:

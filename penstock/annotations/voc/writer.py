@@ -32,6 +32,7 @@ class VocWriter(AnnotationWriter):
     """Writes PASCAL VOC."""
 
     name = "voc"
+    crowds = "difficult"
 
     def __init__(self, folder: Path, classes: tuple[str, ...]) -> None:
         super().__init__(folder, classes)

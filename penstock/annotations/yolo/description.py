@@ -32,39 +32,21 @@ _MAX_ALIASES: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class YoloDescription:
-    """What ``data.yaml`` or ``obj.data`` says.
+    """What ``data.yaml`` or ``obj.data`` says."""
 
-    Parameters
-    ----------
-    file : Path, optional
-        Where it stands; None if there is no such file.
-    names : mapping of int to str, optional
-        Names of the classes by number.
-    base : str
-        The folder that the splits are relative to, as the file has it.
-    splits : mapping of str to list of str
-        Folders and lists of images by split, as the file has them.
-    kpt_shape : tuple of two int, optional
-        Number of keypoints, and of numbers for each.
-    flip_idx : tuple of int, optional
-        The keypoint that each becomes when an image is flipped.
-    """
-
-    file: Path | None = None
-    names: Mapping[int, str] | None = None
-    base: str = ""
+    file: Path | None = None  # where it stands; None if there is no such file
+    names: Mapping[int, str] | None = None  # names of the classes by number
+    base: str = ""  # the folder that the splits are relative to, as the file has it
     splits: Mapping[str, list[str]] = field(default_factory=dict)
-    kpt_shape: tuple[int, int] | None = None
-    flip_idx: tuple[int, ...] | None = None
+    """Folders and lists of images by split, as the file has them."""
+    kpt_shape: tuple[int, int] | None = None  # number of keypoints, and of numbers for each
+    flip_idx: tuple[int, ...] | None = None  # the keypoint that each becomes when an image is flipped
 
 
 def find_description(source: AnnotationSource) -> Path | None:
     """The file that describes a source: the one that was given, or one in its folder; None if there is none.
 
-    Raises
-    ------
-    ArgumentError
-        If there are several.
+    Raises ArgumentError if there are several.
     """
     if source.path.is_file():
         return source.path if source.path.suffix.lower() in {".yaml", ".yml", ".data"} else None
@@ -90,10 +72,7 @@ def find_class_file(source: AnnotationSource) -> Path | None:
 def read_description(source: AnnotationSource, builder: RecordBuilder) -> YoloDescription:
     """What the source says of itself.
 
-    Raises
-    ------
-    AnnotationError
-        If the file cannot be read, or says something that has no meaning.
+    Raises AnnotationError if the file cannot be read, or says something that has no meaning.
     """
     path = find_description(source)
     classes = source.classes
@@ -242,12 +221,7 @@ def find_inside(source: AnnotationSource, name: str, bases: Iterable[Path], *, b
 def parse_yaml(text: str) -> Value:
     """The content of a document; every scalar is a text, as it stands in the file, and tags mean nothing.
 
-    Raises
-    ------
-    ValueError
-        If it is no YAML, or is above a limit.
-    OptionalPackageError
-        If PyYAML is not installed.
+    Raises ValueError if it is no YAML, or is above a limit. Raises OptionalPackageError if PyYAML is not installed.
     """
     yaml = require("yaml", extra="yolo", purpose="to read YAML")
     if len(text) > _MAX_LENGTH:

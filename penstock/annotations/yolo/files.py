@@ -38,12 +38,8 @@ def find_images(
 
     An image of several splits has the first of train, val and test.
 
-    Raises
-    ------
-    ArgumentError
-        If there is no such split.
-    AnnotationError
-        If the split that was asked for, or each of them, leads nowhere.
+    Raises ArgumentError if there is no such split. Raises AnnotationError if the split that was asked for, or each of
+    them, leads nowhere.
     """
     if described.splits:
         found, folders = _find_described(source, builder, described, split)
@@ -123,10 +119,7 @@ def _list_bases(source: AnnotationSource, folder: Path, base: str) -> list[Path]
 class LabelFiles:
     """Finds the label file of each image, and remembers which were found.
 
-    Parameters
-    ----------
-    source : AnnotationSource
-        Where they are.
+    ``source``: where they are.
     """
 
     def __init__(self, source: AnnotationSource) -> None:

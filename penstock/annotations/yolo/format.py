@@ -28,7 +28,7 @@ from penstock.annotations.records import ImageObjects, RecordBuilder
 from penstock.annotations.source import AnnotationSource
 from penstock.annotations.yolo.description import YoloDescription, find_description, read_description
 from penstock.annotations.yolo.files import LabelFiles, find_images, has_label_row
-from penstock.errors import AnnotationError, ArgumentError
+from penstock.errors import AnnotationError, ArgumentError, check_choice
 
 __all__ = ["YoloFormat"]
 
@@ -59,8 +59,7 @@ class YoloFormat(AnnotationFormat):
     name = "yolo"
 
     def __init__(self, *, task: str = "auto", kpt_shape: tuple[int, int] | None = None) -> None:
-        if task not in TASKS:
-            raise ArgumentError(f"task must be one of {', '.join(TASKS)}, got {task!r}")
+        check_choice("task", task, TASKS)
         if kpt_shape is not None and (kpt_shape[0] < 1 or kpt_shape[1] not in {2, 3}):
             raise ArgumentError(f"kpt_shape must be the number of keypoints, and 2 or 3, got {kpt_shape!r}")
         self._task, self._kpt_shape = task, kpt_shape

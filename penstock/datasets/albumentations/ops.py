@@ -90,19 +90,9 @@ class PlacedResizedCrop(T.RandomResizedCrop):
 class FitSides(T.Resize):
     """``A.LongestMaxSize`` and ``A.SmallestMaxSize``.
 
-    Parameters
-    ----------
-    sides : sequence of (int, int)
-        Heights and widths to choose from.
-    largest : bool
-        Whether both sides are at most so large; else they are at least.
-    filter : str
-        Resampling filter, as in :class:`~penstock.transforms.Resize`.
-
-    Raises
-    ------
-    ArgumentError
-        If an argument is out of range.
+    ``sides``: heights and widths to choose from. ``largest``: whether both sides are at most so large; else they are at
+    least. ``filter``: resampling filter, as in :class:`~penstock.transforms.Resize`. Raises ArgumentError if an
+    argument is out of range.
     """
 
     random: ClassVar[bool] = True
@@ -126,17 +116,7 @@ class FitSides(T.Resize):
 class PadToSize(FrameOp):
     """``A.PadIfNeeded`` in the middle, with a colour.
 
-    Parameters
-    ----------
-    size : (int, int)
-        Least height and width.
-    fill : float or sequence of float
-        The colour.
-
-    Raises
-    ------
-    ArgumentError
-        If an argument is out of range.
+    ``size``: least height and width. ``fill``: the colour. Raises ArgumentError if an argument is out of range.
     """
 
     def __init__(self, size: tuple[int, int], fill: Any) -> None:
@@ -235,12 +215,7 @@ class FilterBoxes(BoxOp):
 
     A box of which nothing is left is removed at once; albumentations removes it after the next transform or at the end.
 
-    Parameters
-    ----------
-    rules : BoxRules
-        The limits.
-    labels : tuple of str or int
-        The fields with a row for each box.
+    ``rules``: the limits. ``labels``: the fields with a row for each box.
     """
 
     removes_objects: ClassVar[bool] = True

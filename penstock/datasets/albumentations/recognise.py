@@ -58,22 +58,12 @@ class NotCompiledError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
-    """A translated Compose.
+    """A translated Compose."""
 
-    Parameters
-    ----------
-    ops : tuple of Op
-        For a pipeline, after Decode.
-    names, called : tuple of str
-        Of the transforms that are native, and of those that are called.
-    makes_tensors : bool
-        Whether images become tensors, CHW.
-    """
-
-    ops: tuple[T.Op, ...]
-    names: tuple[str, ...]
-    called: tuple[str, ...]
-    makes_tensors: bool
+    ops: tuple[T.Op, ...]  # for a pipeline, after Decode
+    names: tuple[str, ...]  # class names of the transforms that are native
+    called: tuple[str, ...]  # class names of those that are called
+    makes_tensors: bool  # whether images become tensors, CHW
 
     def __str__(self) -> str:
         native = f"native: {', '.join(self.names) or 'decoding'}"

@@ -61,10 +61,7 @@ def renumber(masks: Sequence[Array], kept: Sequence[NDArray[np.bool_]]) -> list[
 def open_instances(roles: FieldRoles, sample: Sample, size: tuple[int, int], count: int) -> ObjectMasks:
     """The instances of a sample whose picture has this width and height, and which has ``count`` boxes.
 
-    Raises
-    ------
-    ArgumentError
-        If they are no masks, of another size, or not one for each box.
+    Raises ArgumentError if they are no masks, of another size, or not one for each box.
     """
     assert roles.instances is not None, "asked where there are some"
     masks = ObjectMasks.of(sample[roles.instances], size)

@@ -193,10 +193,7 @@ def take_rows(roles: FieldRoles, merged: dict[str, Sample], stays: NDArray[np.bo
 def concat_rows(name: str, arrays: Sequence[Array]) -> Array:
     """``arrays``, one after another; those without rows may have other shapes.
 
-    Raises
-    ------
-    ArgumentError
-        If their rows have different shapes, with the name of the field.
+    Raises ArgumentError if their rows have different shapes, with the name of the field.
     """
     filled = [array for array in arrays if len(array)] or arrays[:1]
     shapes = {array.shape[1:] for array in filled}

@@ -128,10 +128,7 @@ class Interleaving:
     def find_length(self, sizes: NDArray[np.int64], until: Literal["first", "all"]) -> int:
         """Draws until the first of sources of these sizes is used up, or until each was used up once; for one stage.
 
-        Raises
-        ------
-        ArgumentError
-            If these are too many draws.
+        Raises ArgumentError if these are too many draws.
         """
 
         def is_over(position: int) -> bool:

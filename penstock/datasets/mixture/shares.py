@@ -44,10 +44,7 @@ def make_stages(
     ``sizes`` has the number of samples of each source, None where that is unknown; for the others see
     :class:`~penstock.Mixture`.
 
-    Raises
-    ------
-    ArgumentError
-        If the arguments do not give shares.
+    Raises ArgumentError if the arguments do not give shares.
     """
     if weights is not None and temperature is not None:
         raise ArgumentError("weights and temperature both determine the shares of the sources: give only one of them")
@@ -74,10 +71,7 @@ def make_stages(
 def check_until(until: object, *, has_schedule: bool) -> Until:
     """``until``, if it says when an epoch ends.
 
-    Raises
-    ------
-    ArgumentError
-        If it is something else, or no number where shares change.
+    Raises ArgumentError if it is something else, or no number where shares change.
     """
     if isinstance(until, str) and until in ("first", "all"):
         if has_schedule:

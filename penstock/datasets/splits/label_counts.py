@@ -22,10 +22,7 @@ _READ_RECORDS: Final = 256
 def count_values(store: Store, name: str) -> tuple[LabelCounts, tuple[str, ...]]:
     """How often each record has each value of a field, and the names of the values.
 
-    Raises
-    ------
-    ArgumentError
-        If the field has no labels.
+    Raises ArgumentError if the field has no labels.
     """
     field = store.schema[name]
     if field.kind in {"label", "int", "text"}:

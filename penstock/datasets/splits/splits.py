@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, overload
+from typing import Final, TextIO, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from penstock import stores
 from penstock.datasets.splits.label_counts import count_values, join_counts
 from penstock.datasets.splits.stratification import LabelCounts, assign_groups, assign_randomly, stratify
-from penstock.errors import ArgumentError, StateError, StoreError
+from penstock.errors import ArgumentError, StateError, StoreError, check_choice
 from penstock.sample import Value
 from penstock.samplers.base import check_seed
 from penstock.stores.base import Store
@@ -102,8 +102,7 @@ class Split(Sequence[Indices]):
         if isinstance(part, slice):
             return [self[number] for number in range(len(self))[part]]
         if isinstance(part, str):
-            if part not in self.names:
-                raise ArgumentError(f"part must be one of {', '.join(self.names)}, got {part!r}")
+            check_choice("part", part, self.names)
             part = self.names.index(part)
         return np.flatnonzero(self.column == range(len(self))[part])
 
@@ -170,8 +169,8 @@ class Split(Sequence[Indices]):
         _refuse_suffix(source)
         with nullcontext(store) if isinstance(store, Store) else stores.open(store) as opened:
             try:
-                text = source.read_text(encoding="utf-8")
-                return _parse_json(text, opened) if source.suffix == ".json" else _parse_csv(text, opened)
+                with source.open(encoding="utf-8-sig", newline="") as file:  # keys may contain ends of lines
+                    return _parse_json(file.read(), opened) if source.suffix == ".json" else _parse_csv(file, opened)
             except OSError as error:
                 raise StoreError(f"the split cannot be read: {error.strerror}", store=str(source)) from error
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as error:
@@ -316,8 +315,8 @@ def _parse_json(text: str, store: Store) -> Split:
     return _restore(tuple(entry["parts"]), column, store, tuple(entry["by"]), entry["groups"], int(entry["seed"]))
 
 
-def _parse_csv(text: str, store: Store) -> Split:
-    rows = list(csv.reader(text.splitlines()))
+def _parse_csv(file: TextIO, store: Store) -> Split:
+    rows = list(csv.reader(file))
     if rows[:1] != [["index", "key", "part"]]:
         raise ValueError("its columns must be index, key, part")
     keys = list(store.keys())

@@ -30,21 +30,15 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class LabelCounts:
-    """How often each item has each label, as pairs sorted by item.
-
-    Parameters
-    ----------
-    items, labels, counts : ndarray of int64, shape (pairs,)
-        Item ``items[i]`` has label ``labels[i]`` ``counts[i]`` times, at least once; a pair occurs once.
-    num_items, num_labels : int
-        Number of items, and of labels.
-    """
+    """How often each item has each label, as pairs sorted by item."""
 
     items: Indices
     labels: Indices
     counts: Indices
-    num_items: int
-    num_labels: int
+    """``items``, ``labels`` and ``counts``: (pairs,) int64: item ``items[i]`` has label ``labels[i]`` ``counts[i]``
+    times, at least once; a pair occurs once."""
+    num_items: int  # number of items
+    num_labels: int  # number of labels
 
     @classmethod
     def from_pairs(cls, items: Indices, labels: Indices, num_items: int, num_labels: int) -> LabelCounts:

@@ -64,6 +64,8 @@ class BatchAssembly:
         The names of ragged fields: boxes, keypoints, and all.
     instances : tuple of str
         Those of them that are masks of objects, (n, H, W), of the size of their image.
+    crowd : str
+        The name of the field whose objects are left out of batches where it is not 0; empty if there is none.
     """
 
     form: BatchForm
@@ -76,6 +78,7 @@ class BatchAssembly:
     keypoints: tuple[str, ...]
     ragged: tuple[str, ...]
     instances: tuple[str, ...] = ()
+    crowd: str = ""
 
     def values(self, sample: Sample) -> Mapping[str, Sample]:
         """The fields of a sample, or of a batch in its structure, by name."""
@@ -108,6 +111,8 @@ class BatchAssembly:
     def join_values(self, values: Mapping[str, Batch]) -> _Parts:
         """The same for the fields of a batch by name."""
         parts = dict(values)
+        if self.crowd:
+            self._leave_out_crowds(parts)
         self._convert_boxes(parts)
         if self.form.first_label:
             labels: Ragged = parts[self.labels]
@@ -146,6 +151,21 @@ class BatchAssembly:
         """The batch of filled arrays."""
         return self.split(self.join(arrays))
 
+    def _leave_out_crowds(self, parts: _Parts) -> None:
+        """Without the objects that are crowds, in every field that has a value for each object."""
+        crowd: Ragged = parts[self.crowd]
+        kept = crowd.values == 0
+        if kept.all():
+            return
+        masks = Ragged(kept, crowd.offsets).list()
+        offsets = np.concatenate([[0], np.cumsum(kept)])[crowd.offsets]
+        for name, value in parts.items():
+            if isinstance(value, Ragged):
+                if np.array_equal(value.offsets, crowd.offsets):
+                    parts[name] = Ragged(value.values[kept], offsets)
+            elif isinstance(value, list) and name != self.image:
+                parts[name] = [_choose_rows(each, mask) for each, mask in zip(value, masks, strict=True)]
+
     def _convert_boxes(self, parts: _Parts) -> None:
         normalized = self.form.box_format.endswith("n")
         scale: Array | None = None
@@ -177,7 +197,7 @@ class BatchAssembly:
         order = [
             self.boxes[0],
             self.labels,
-            *(each for each in self.ragged if each not in {self.boxes[0], self.labels, *self.instances}),
+            *(each for each in self.ragged if each not in {self.boxes[0], self.labels, self.crowd, *self.instances}),
         ]
         columns = [parts[name] for name in order]
         offsets = self._check_lengths(order, columns)
@@ -185,7 +205,7 @@ class BatchAssembly:
         rows = allocate((int(offsets[-1]), sum(widths)), np.dtype(np.float32))
         for column, width, end in zip(columns, widths, itertools.accumulate(widths), strict=True):
             rows[:, end - width : end] = column.values.reshape(len(rows), width)
-        others = {name: value for name, value in parts.items() if name not in order and name != self.image}
+        others = {name: value for name, value in parts.items() if name not in {*order, self.image, self.crowd}}
         return {self.image: parts[self.image], _ROWS: Ragged(rows, offsets), **others}
 
     def _join_ultralytics(self, parts: _Parts) -> _Parts:
@@ -224,12 +244,7 @@ class BatchAssembly:
 class FormCollate:
     """Collates samples that are built one by one to the parts of a form.
 
-    Parameters
-    ----------
-    assembly : BatchAssembly
-        How a batch is joined.
-    collate : callable
-        Collates what has one shape in all samples.
+    ``assembly``: how a batch is joined. ``collate``: collates what has one shape in all samples.
     """
 
     def __init__(self, assembly: BatchAssembly, collate: Callable[[list[Sample]], Batch]) -> None:
@@ -238,11 +253,8 @@ class FormCollate:
     def __call__(self, samples: list[Sample]) -> Batch:
         """What :meth:`BatchAssembly.join` returns for ``samples``.
 
-        Raises
-        ------
-        SampleError
-            As there; and if the arrays of a field have several dtypes, or shapes that differ in more than the first
-            axis.
+        Raises SampleError as there; and if the arrays of a field have several dtypes, or shapes that differ in more
+        than the first axis.
         """
         assembly = self.assembly
         rows = [assembly.values(sample) for sample in samples]
@@ -261,6 +273,13 @@ class FormCollate:
             parts[name] = [np.asarray(array) for array in parts[name]]
         joined = assembly.join_values({name: parts[name] for name in assembly.names})
         return ArrayBatch(joined) if isinstance(batch, ArrayBatch) else joined
+
+
+def _choose_rows(value: Sample, mask: NDArray[np.bool_]) -> Sample:
+    """The rows of an array or a list with a value for each object; any other value as it is."""
+    if not isinstance(value, np.ndarray | list) or np.ndim(value) == 0 or len(value) != len(mask):
+        return value
+    return value[mask] if isinstance(value, np.ndarray) else list(itertools.compress(value, mask))
 
 
 def _owned(values: Array) -> Array:

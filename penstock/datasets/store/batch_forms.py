@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.errors import ArgumentError
+from penstock.errors import ArgumentError, check_choice
 
 __all__ = ["BatchForm"]
 
@@ -46,6 +46,10 @@ class BatchForm:
         The label of a store's first class in batches: 1 for models whose class 0 is the background, as torchvision's
         Faster, Mask and Keypoint R-CNN and SSD; 0 for others. Default: labels are as stored, and "torchvision" warns
         where the first class has a name that is not that of a background.
+    keep_crowds : bool
+        Whether objects whose ``crowd`` is not 0 stay in batches. Default: they are left out with all their values, as
+        torchvision's reference training does, if the samples have the field ``crowd`` of the store; a store with such
+        objects is warned of if they have not.
 
     Raises
     ------
@@ -58,12 +62,11 @@ class BatchForm:
     multiple: int = 1
     padding: float = 0
     first_label: int | None = None
+    keep_crowds: bool = False
 
     def __post_init__(self) -> None:
-        if self.name not in _BOXES:
-            raise ArgumentError(f"batch_form must be one of {', '.join(_BOXES)}, got {self.name!r:.80}")
-        if self.boxes is not None and self.boxes not in _FORMATS:
-            raise ArgumentError(f"boxes must be one of {', '.join(_FORMATS)}, got {self.boxes!r:.80}")
+        check_choice("batch_form", self.name, _BOXES)
+        check_choice("boxes", self.boxes, _FORMATS, optional=True)
         if type(self.multiple) is not int or self.multiple < 1:
             raise ArgumentError(f"multiple must be an int of at least 1, got {self.multiple!r:.80}")
         if self.first_label is not None and (type(self.first_label) is not int or self.first_label < 0):

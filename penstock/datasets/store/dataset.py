@@ -26,7 +26,7 @@ from penstock.datasets.base import ROWS_PER_FILL, Dataset, choose_rows_per_fill
 from penstock.datasets.error_location import add_location
 from penstock.datasets.store.batch_assembly import BatchAssembly
 from penstock.datasets.store.batch_forms import BatchForm
-from penstock.datasets.store.form_fields import warn_of_background
+from penstock.datasets.store.form_fields import warn_of_objects
 from penstock.datasets.store.moved_arrays import fill_arrays, fill_columns, find_moves, make_steps, read_boxes
 from penstock.datasets.store.sample_plan import SamplePlan
 from penstock.datasets.store.seek_tables import MEMORY_NBYTES, SeekTables
@@ -38,7 +38,7 @@ from penstock.rng import sample_scope
 from penstock.sample import Array, Blob, Index, Record, Sample, SampleKeys, Tree, Value
 from penstock.stores.base import Store
 from penstock.stores.fields.image_signatures import refuse_array
-from penstock.stores.indices import Indices, check_index
+from penstock.stores.indices import Indices, check_index, check_indices
 from penstock.trace import stage
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class StoreDataset(Dataset[Sample]):
         self._kinds, self._ragged, self._batch_form = kinds, ragged, batch_form
         self._repaired: deque[Repaired] = deque(maxlen=_MAX_REPAIRED)
         self._plan = self._new_plan()
-        warn_of_background(self._plan.assembly, self._plan.selection, self.store.schema)
+        warn_of_objects(self._plan.assembly, self._plan.selection, self.store.schema)
         self._seek_tables = self._open_seek_tables()
 
     def __len__(self) -> int:
@@ -233,8 +233,8 @@ class StoreDataset(Dataset[Sample]):
             raise ArgumentError(
                 "fill needs a spec, and samples of this dataset have no fixed shape; see why_not_filled()"
             )
-        if rows is None:
-            rows = np.arange(len(indices), dtype=np.int64)
+        rows = np.arange(len(indices), dtype=np.int64) if rows is None else rows
+        indices = check_indices(indices, "a StoreDataset")
         if min(indices.tolist(), default=0) < 0:  # faster than NumPy, whose code is not in the caches for a chunk
             indices = np.where(indices < 0, indices + len(self), indices)
         parts = plan.selection.from_tree(out)

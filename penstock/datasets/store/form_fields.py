@@ -17,11 +17,12 @@ from penstock.sample import Field, Schema
 if TYPE_CHECKING:
     from penstock.transforms.pipeline import Pipeline
 
-__all__ = ["bind_form", "final_layout", "refuse_ragged", "warn_of_background"]
+__all__ = ["bind_form", "final_layout", "refuse_ragged", "warn_of_objects"]
 
 _LABELS: Final = ("labels", "classes", "cls", "label")
 """Names of the classes of boxes, where a sample has several fields of ints."""
 
+_CROWD: Final = "crowd"
 _BACKGROUND: Final = ("", "background", "bg", "none", "nothing", "void", "unlabeled", "unlabelled")
 """Names of a class that is no object."""
 
@@ -29,10 +30,7 @@ _BACKGROUND: Final = ("", "background", "bg", "none", "nothing", "void", "unlabe
 def refuse_ragged(ragged: object) -> str:
     """The form of ragged fields where batches have a form: "flat".
 
-    Raises
-    ------
-    ArgumentError
-        If ``ragged`` is given, too.
+    Raises ArgumentError if ``ragged`` is given, too.
     """
     if ragged is not None:
         raise ArgumentError(f"give either batch_form or ragged, got ragged={ragged!r:.80}")
@@ -98,17 +96,33 @@ def bind_form(
         chosen, tuple(called.values()), selection.structure, layout, images[0], tuple(boxes),
         labels[0] if labels else "", tuple(called[at] for at in ragged if kinds[at] == "keypoints"),
         tuple(called[at] for at in ragged), tuple(called[at] for at in ragged if at in selection.instances),
+        next((called[at] for at in ragged if names[at] == _CROWD and not chosen.keep_crowds), ""),
     )  # fmt: skip
 
 
-def warn_of_background(assembly: BatchAssembly | None, selection: FieldSelection, schema: Schema) -> None:
+def warn_of_objects(assembly: BatchAssembly | None, selection: FieldSelection, schema: Schema) -> None:
+    """Warn of objects that a model would learn wrongly: crowds as single objects, the first class as background."""
+    if assembly is not None:
+        _warn_of_crowds(assembly, selection, schema)
+        _warn_of_background(assembly, selection, schema)
+
+
+def _warn_of_crowds(assembly: BatchAssembly, selection: FieldSelection, schema: Schema) -> None:
+    """Warn where a store says which objects are crowds, and samples do not."""
+    if assembly.form.keep_crowds or not assembly.boxes or _CROWD not in schema:
+        return
+    if schema[_CROWD].array is not None and _CROWD not in selection.names.values():
+        warnings.warn(
+            "the store has objects that are crowds, which are ordinary objects in batches without their field 'crowd': "
+            "add it to fields, and they are left out; or keep them by "
+            f"batch_form=penstock.BatchForm({assembly.form.name!r}, keep_crowds=True)",
+            stacklevel=4,
+        )
+
+
+def _warn_of_background(assembly: BatchAssembly, selection: FieldSelection, schema: Schema) -> None:
     """Warn where the first class of a store is an object's, which some of torchvision's models take for background."""
-    if (
-        assembly is None
-        or assembly.form.name != "torchvision"
-        or assembly.form.first_label is not None
-        or not assembly.labels
-    ):
+    if assembly.form.name != "torchvision" or assembly.form.first_label is not None or not assembly.labels:
         return
     field = selection.names.get(assembly.labels, assembly.labels)
     classes = schema[field].classes
@@ -117,7 +131,7 @@ def warn_of_background(assembly: BatchAssembly | None, selection: FieldSelection
             f"label 0 of {field!r} is {classes[0]!r:.80}, and torchvision's Faster, Mask and Keypoint R-CNN and SSD "
             'take it for background: give batch_form=penstock.BatchForm("torchvision", first_label=1) for these, '
             "and first_label=0 for others, such as RetinaNet and FCOS",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

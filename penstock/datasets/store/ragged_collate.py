@@ -34,13 +34,8 @@ def with_ragged(collate: Callable[[list[Sample]], Batch], dataset: object) -> Ca
 class RaggedCollate:
     """Another collation, with some fields in one of the forms for arrays of different lengths.
 
-    Parameters
-    ----------
-    forms : tree of str
-        In the structure of a sample: "list", "padded" or "flat" (:mod:`penstock.ragged`) where an array's length
-        varies, None elsewhere.
-    collate : callable
-        Collates all other fields.
+    ``forms``: in the structure of a sample: "list", "padded" or "flat" (:mod:`penstock.ragged`) where an array's length
+    varies, None elsewhere. ``collate``: collates all other fields.
     """
 
     def __init__(self, forms: Tree, collate: Callable[[list[Sample]], Batch]) -> None:

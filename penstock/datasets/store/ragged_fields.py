@@ -35,17 +35,9 @@ def choose_forms(
 ) -> dict[object, str]:
     """The form of each field of varying length, by its name in the sample.
 
-    Parameters
-    ----------
-    stored, names : mapping
-        The kind of each field in the store, and its name there, by its name in the sample.
-    ragged : str or mapping, optional
-        One form for all of them, or a form for each, by the names in the store.
-
-    Raises
-    ------
-    ArgumentError
-        If a form is unknown, or a field is not in the sample, or has a fixed shape.
+    ``stored`` and ``names``: the kind of each field in the store, and its name there, by its name in the sample.
+    ``ragged``: one form for all of them, or a form for each, by the names in the store. Raises ArgumentError if a form
+    is unknown, or a field is not in the sample, or has a fixed shape.
     """
     varying = {name for name, kind in stored.items() if _varies(Field(kind).array)}
     if ragged is None:

@@ -201,10 +201,7 @@ class SamplePlan:
     def transform_label(self, label: Sample) -> Sample:
         """The transformed label for a row, of the type of the first one.
 
-        Raises
-        ------
-        SampleError
-            If it has another type.
+        Raises SampleError if it has another type.
         """
         assert self.target_transform is not None, "called only with a target"
         found = self.target_transform(label)
@@ -357,7 +354,7 @@ class SamplePlan:
             self.program = self._images.program
             return self._images.spec if kinds.count("image") == 1 else None
         from penstock.transforms.base import Lambda  # imported with the pipeline
-        from penstock.transforms.program.take_pixels import TakePixels
+        from penstock.transforms.program.pixel_program import TakePixels
 
         assert self._pipeline is not None, "one of the two, where an image is transformed"
         if self.target is not None and any(isinstance(op, Lambda) for op in self._pipeline.ops):

@@ -120,10 +120,7 @@ class FieldSelection:
     def find_label(self) -> Index:
         """The name of the only label.
 
-        Raises
-        ------
-        ArgumentError
-            If there is none, or there are several.
+        Raises ArgumentError if there is none, or there are several.
         """
         labels = [name for name, kind in self.stored.items() if kind == "label"]
         if len(labels) != 1:

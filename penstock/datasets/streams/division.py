@@ -128,10 +128,7 @@ class ReaderState:
     def parse(cls, state: State, parts: int) -> ReaderState:
         """What :meth:`dump` wrote, for a stream of ``parts`` parts.
 
-        Raises
-        ------
-        StateError
-            If it is damaged, or of another version.
+        Raises StateError if it is damaged, or of another version.
         """
         if not isinstance(state, Mapping):
             raise StateError(f"the state of a stream's reader must be a mapping, got {state!r:.200}")

@@ -56,10 +56,7 @@ class ShuffleQuality:
 def read_shard(stream: ShardStream, shard: int, first: int = 0) -> Iterator[Item]:
     """The records of a shard from number ``first`` on; behind one that cannot be used, reading continues.
 
-    Raises
-    ------
-    StoreError
-        If the shard cannot be read, or is damaged.
+    Raises StoreError if the shard cannot be read, or is damaged.
     """
     while True:
         try:

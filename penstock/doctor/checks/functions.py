@@ -48,24 +48,12 @@ class FunctionCall:
 
 @dataclass(frozen=True, slots=True)
 class UserFunction:
-    """The source of one of the user's functions.
-
-    Parameters
-    ----------
-    function : function
-        The function.
-    entry_point : str
-        Name of the entry point from which it is called.
-    cls : type, optional
-        The class whose method it is, to resolve ``self.``.
-    tree : ast.AST
-        Its source, in the file's tree.
-    """
+    """The source of one of the user's functions."""
 
     function: types.FunctionType
-    entry_point: str
-    cls: type | None
-    tree: ast.AST
+    entry_point: str  # name of the entry point from which it is called
+    cls: type | None  # the class whose method it is, to resolve ``self.``
+    tree: ast.AST  # its source, in the file's tree
     calls: list[FunctionCall] = field(default_factory=list)
 
     def describe(

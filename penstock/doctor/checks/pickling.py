@@ -48,18 +48,10 @@ class UnpicklableObject:
 
 @dataclass(slots=True)
 class PicklingResult:
-    """The result of :func:`try_pickling`.
+    """The result of :func:`try_pickling`."""
 
-    Parameters
-    ----------
-    unpicklable : list of UnpicklableObject
-        The first few.
-    reached : dict of int to object
-        All objects that pickle visited, by ``id``.
-    """
-
-    unpicklable: list[UnpicklableObject] = field(default_factory=list)
-    reached: dict[int, object] = field(default_factory=dict)
+    unpicklable: list[UnpicklableObject] = field(default_factory=list)  # the first few
+    reached: dict[int, object] = field(default_factory=dict)  # all objects that pickle visited, by ``id``
 
     @property
     def arrays(self) -> list[Array]:

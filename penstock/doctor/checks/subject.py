@@ -14,7 +14,6 @@ fixed.
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable, Sized
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +25,7 @@ from penstock.datasets.base import is_iterable
 from penstock.datasets.object_graph import ObjectGraph, find_objects
 from penstock.doctor.checks.functions import UserFunctions
 from penstock.doctor.checks.pickling import PicklingResult, try_pickling
+from penstock.doctor.watching.loaders.loader_settings import read_start_method
 from penstock.errors import ArgumentError
 from penstock.loader import DataLoader as NumpyDataLoader
 from penstock.torch.loader.recipe import choose_backend
@@ -46,24 +46,13 @@ class Loader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """How samples are made.
-
-    Parameters
-    ----------
-    kind : {"serial", "threads", "processes"}
-        The kind of worker. A dataset without a loader is checked as if processes read it.
-    num_workers : int, optional
-        Number of workers; None without a loader.
-    start_method : {"fork", "spawn", "forkserver"}, optional
-        How worker processes start; None if there are none.
-    seeds_samples : bool
-        Whether the loader seeds the global generators before each sample.
-    """
+    """How samples are made."""
 
     kind: Literal["serial", "threads", "processes"]
-    num_workers: int | None
-    start_method: str | None
-    seeds_samples: bool = False
+    """The kind of worker. A dataset without a loader is checked as if processes read it."""
+    num_workers: int | None  # number of workers; None without a loader
+    start_method: str | None  # {"fork", "spawn", "forkserver"}: how worker processes start; None if there are none
+    seeds_samples: bool = False  # whether the loader seeds the global generators before each sample
 
     @property
     def uses_fork(self) -> bool:
@@ -86,17 +75,9 @@ class WorkerSettings:
 class Subject:
     """A loader, or a dataset alone, in the form that rules read.
 
-    Parameters
-    ----------
-    loader_or_dataset : DataLoader or dataset
-        What the user passed to ``check``. For a wrapper with an attribute ``loader``, that loader is examined.
-    samples : int
-        Number of samples that a rule may load.
-
-    Raises
-    ------
-    ArgumentError
-        If it is neither a loader nor a dataset.
+    ``loader_or_dataset``: what the user passed to ``check``. For a wrapper with an attribute ``loader``, that loader is
+    examined. ``samples``: number of samples that a rule may load. Raises ArgumentError if it is neither a loader nor a
+    dataset.
     """
 
     def __init__(self, loader_or_dataset: object, samples: int) -> None:
@@ -148,7 +129,7 @@ def _find_loader(value: object) -> Loader | None:
 def _read_worker_settings(loader: Loader | None) -> WorkerSettings:
     """Read the settings of ``loader``; those of a dataset alone if it is None."""
     if loader is None:
-        return WorkerSettings("processes", None, _read_start_method(None))
+        return WorkerSettings("processes", None, read_start_method(None))
     seeds_samples = bool(getattr(loader, "seed_per_sample", False))
     if loader.num_workers == 0:
         return WorkerSettings("serial", 0, None, seeds_samples)
@@ -157,14 +138,4 @@ def _read_worker_settings(loader: Loader | None) -> WorkerSettings:
         kind = choose_backend(loader)
     if kind == "threads":
         return WorkerSettings("threads", loader.num_workers, None, seeds_samples)
-    return WorkerSettings("processes", loader.num_workers, _read_start_method(loader), seeds_samples)
-
-
-def _read_start_method(loader: object) -> str:
-    """The start method of a loader's processes. Reading it does not fix the program's default."""
-    context = getattr(loader, "multiprocessing_context", None)
-    if isinstance(context, str):
-        return context
-    if context is not None:
-        return str(context.get_start_method())
-    return multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    return WorkerSettings("processes", loader.num_workers, read_start_method(loader), seeds_samples)

@@ -27,8 +27,7 @@ from penstock.doctor.judge.stage_costs import find_slow_samples
 from penstock.doctor.judge.verdict import decide, find_limit
 from penstock.doctor.reports.text_report import Diagnosis
 from penstock.doctor.trials.changed_loader import Change, NotApplicableError
-from penstock.doctor.trials.emulated_trainer import StepShape
-from penstock.doctor.trials.trial_child import TrialOrder
+from penstock.doctor.trials.trial_child import StepShape, TrialOrder
 from penstock.doctor.trials.trials import run_trial
 from penstock.doctor.trials.turns import Turns
 from penstock.doctor.watching.recording import Recording

@@ -27,20 +27,13 @@ _MEDIAN: Final = 1.25
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A value that was measured several times.
-
-    Parameters
-    ----------
-    median, lowest, highest : float
-        Of the repetitions.
-    count : int
-        How many there were.
-    """
+    """A value that was measured several times."""
 
     median: float
     lowest: float
     highest: float
-    count: int
+    """``median``, ``lowest`` and ``highest``: of the repetitions."""
+    count: int  # how many there were
 
     def scaled(self, factor: float) -> Measured:
         """The value times ``factor``."""

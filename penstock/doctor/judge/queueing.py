@@ -30,18 +30,10 @@ _EPSILON: Final = 1e-6  # nanoseconds: less is rounding
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one stage costs a worker, for each batch that was observed.
+    """What one stage costs a worker, for each batch that was observed."""
 
-    Parameters
-    ----------
-    cpu_ns : float64[k]
-        Processor time, all threads.
-    idle_ns : float64[k]
-        Time that needs no processor.
-    """
-
-    cpu_ns: npt.NDArray[np.float64]
-    idle_ns: npt.NDArray[np.float64]
+    cpu_ns: npt.NDArray[np.float64]  # (k,): processor time, all threads
+    idle_ns: npt.NDArray[np.float64]  # (k,): time that needs no processor
 
     def scaled(self, factor: float) -> Work:
         """The same work at ``factor`` times the cost."""
@@ -50,57 +42,25 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class TrainingPipeline:
-    """A loader and its trainer, as the model sees them.
+    """A loader and its trainer, as the model sees them."""
 
-    Parameters
-    ----------
-    workers : int
-        Number of workers; 0: the trainer builds each batch itself when it needs it.
-    prefetch : int
-        Batches per worker that are under way or ready.
-    cores : float
-        Cores of the machine that these processes may use.
-    build : mapping of str to Work
-        What building costs, by stage; all stages have the same number of batches.
-    step_ns : float
-        Trainer's time of a batch if it has all the cores it wants, copies included.
-    step_cpu_ns : float
-        Processor time in it, all threads.
-    receive_ns : float
-        Time of the main process to receive a batch; it computes.
-    draw_ns : float
-        Time of the main process to draw the indices of a batch; it computes.
-    threads : float
-        Threads that compute in a worker on average while it builds; their work is in ``build``.
-    in_order : bool
-        Whether a batch that is ready waits for those before it.
-    rotates : bool
-        Whether tasks are assigned to workers in turn (torch); else any idle worker takes the next one.
-    background : float
-        Threads of other programs that compute all the time, on average.
-    startup_ns : float
-        Before the first batch of each epoch, if the epoch ends within ``epoch_batches``.
-    preparation : Work, optional
-        What each worker does once in an epoch, with its first batch: it opens files, or builds an index. One element.
-    epoch_batches : int
-        Batches of an epoch after which workers begin anew; 0: never.
-    """
-
-    workers: int
-    prefetch: int
-    cores: float
-    build: Mapping[str, Work]
-    step_ns: float
-    step_cpu_ns: float = 0.0
-    receive_ns: float = 0.0
-    draw_ns: float = 0.0
-    threads: float = 1.0
-    in_order: bool = True
+    workers: int  # number of workers; 0: the trainer builds each batch itself when it needs it
+    prefetch: int  # batches per worker that are under way or ready
+    cores: float  # cores of the machine that these processes may use
+    build: Mapping[str, Work]  # what building costs, by stage; all stages have the same number of batches
+    step_ns: float  # trainer's time of a batch if it has all the cores it wants, copies included
+    step_cpu_ns: float = 0.0  # processor time in it, all threads
+    receive_ns: float = 0.0  # time of the main process to receive a batch; it computes
+    draw_ns: float = 0.0  # time of the main process to draw the indices of a batch; it computes
+    threads: float = 1.0  # threads that compute in a worker on average while it builds; their work is in ``build``
+    in_order: bool = True  # whether a batch that is ready waits for those before it
     rotates: bool = True
-    background: float = 0.0
-    startup_ns: float = 0.0
+    """Whether tasks are assigned to workers in turn (torch); else any idle worker takes the next one."""
+    background: float = 0.0  # threads of other programs that compute all the time, on average
+    startup_ns: float = 0.0  # before the first batch of each epoch, if the epoch ends within ``epoch_batches``
     preparation: Work | None = None
-    epoch_batches: int = 0
+    """What each worker does once in an epoch, with its first batch: it opens files, or builds an index. One element."""
+    epoch_batches: int = 0  # batches of an epoch after which workers begin anew; 0: never
 
     def with_stage(self, stage: str, factor: float) -> TrainingPipeline:
         """The same pipeline with ``stage`` at ``factor`` times its cost; with "transport" also the receipt."""
@@ -115,31 +75,15 @@ class TrainingPipeline:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What the model says.
+    """What the model says."""
 
-    Parameters
-    ----------
-    batches_per_s : float
-        Of the whole.
-    waiting : float
-        Part of the time that the trainer waits, 0..1.
-    """
-
-    batches_per_s: float
-    waiting: float
+    batches_per_s: float  # of the whole
+    waiting: float  # part of the time that the trainer waits, 0..1
 
 
-def predict(pipeline: TrainingPipeline, *, batches: int = _BATCHES) -> Prediction:
-    """Batches per second of ``pipeline``, after its buffers have filled.
-
-    Parameters
-    ----------
-    pipeline : TrainingPipeline
-        The setting.
-    batches : int
-        Simulated batches, at least.
-    """
-    if 0 < pipeline.epoch_batches <= batches:
+def predict(pipeline: TrainingPipeline) -> Prediction:
+    """Batches per second of ``pipeline``, after its buffers have filled."""
+    if 0 < pipeline.epoch_batches <= _BATCHES:
         run = _Simulation(pipeline, pipeline.epoch_batches)
         run.simulate()
         total_ns = run.now + pipeline.startup_ns
@@ -149,7 +93,7 @@ def predict(pipeline: TrainingPipeline, *, batches: int = _BATCHES) -> Predictio
     ahead = 2 * max(pipeline.workers, 1) * max(pipeline.prefetch, 1)
     # Deliveries come in groups of as many as there are workers: whole groups are counted.
     group = max(pipeline.workers, 1)
-    counted = -(-max(batches, 4 * group) // group) * group
+    counted = -(-max(_BATCHES, 4 * group) // group) * group
     run = _Simulation(pipeline, ahead + counted)
     run.simulate()
     first, last = run.taken_ns[ahead - 1], run.taken_ns[ahead + counted - 1]

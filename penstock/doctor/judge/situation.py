@@ -19,7 +19,7 @@ from penstock.doctor.judge.stage_costs import (
     cost_stages,
     summarize_steps,
 )
-from penstock.doctor.trials.emulated_trainer import StepShape
+from penstock.doctor.trials.trial_child import StepShape
 from penstock.doctor.watching.recording import BATCH, SAMPLE, WORK_STAGES, Recording
 
 __all__ = ["Situation", "Stragglers", "count_threads", "examine", "rename_copies"]
@@ -35,59 +35,27 @@ _COST: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Stragglers:
-    """Few samples that are far slower than the others, and for which the trainer waits.
+    """Few samples that are far slower than the others, and for which the trainer waits."""
 
-    Parameters
-    ----------
-    indices : list of int
-        In the dataset, the slowest first.
-    slow_ms, usual_ms : float
-        Time of the slowest sample, and of the median one.
-    cost : float
-        Part of the workers' time that the slow samples take.
-    """
-
-    indices: list[int]
-    slow_ms: float
-    usual_ms: float
-    cost: float
+    indices: list[int]  # in the dataset, the slowest first
+    slow_ms: float  # time of the slowest sample
+    usual_ms: float  # time of the median sample
+    cost: float  # part of the workers' time that the slow samples take
 
 
 @dataclass(slots=True)
 class Situation:
-    """A recording, and what follows from it.
+    """A recording, and what follows from it."""
 
-    Parameters
-    ----------
-    recording : Recording
-        What was observed.
-    loader : DataLoader, optional
-        The user's; None if it is not there any more.
-    steps : StepSummary
-        The times of the steps.
-    costs : BatchCosts
-        What each batch costs a worker.
-    stages : list of StageCost
-        What a sample costs, by stage.
-    pipeline : TrainingPipeline
-        The observed settings and costs, as the model takes them.
-    now : Prediction
-        What the model predicts for this pipeline.
-    alone : float
-        Samples per second of the loader alone: measured, or else the model's.
-    nbytes : int
-        Of a batch, measured in a trial; 0 if unknown.
-    """
-
-    recording: Recording
-    loader: Any
-    steps: StepSummary
-    costs: BatchCosts
-    stages: list[StageCost]
-    pipeline: TrainingPipeline
-    now: Prediction
-    alone: float
-    nbytes: int = 0
+    recording: Recording  # what was observed
+    loader: Any  # the user's; None if it is not there any more
+    steps: StepSummary  # the times of the steps
+    costs: BatchCosts  # what each batch costs a worker
+    stages: list[StageCost]  # what a sample costs, by stage
+    pipeline: TrainingPipeline  # the observed settings and costs, as the model takes them
+    now: Prediction  # what the model predicts for this pipeline
+    alone: float  # samples per second of the loader alone: measured, or else the model's
+    nbytes: int = 0  # of a batch, measured in a trial; 0 if unknown
 
     @property
     def shape(self) -> StepShape:

@@ -35,33 +35,24 @@ _Events = npt.NDArray[np.void]
 _IN_SAMPLE: Final = ("read", "decode", "augment")
 _CODES: Final = {name: code for code, name in enumerate(STAGES)}
 _MARGIN: Final = 1.25
+_SLOW_SAMPLES: Final = 16
 """While a thread builds, it may get less of a core than on average, by so much."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchCosts:
-    """What building costs a worker, for each batch observed.
-
-    Parameters
-    ----------
-    wall_ns, cpu_ns : dict of str to float64[k]
-        Time and processor time of the building thread, by stage of :data:`~.recording.WORK_STAGES`.
-    samples : float64[k]
-        Samples of each batch.
-    numbers : int64[k]
-        Of the batches, over all epochs.
-    receive_ns : float64[m]
-        Time of the main process to receive single batches.
-    is_detailed : bool[k]
-        Whether the stages of a batch were observed; of the others only the time was, and it is divided as theirs.
-    """
+    """What building costs a worker, for each batch observed."""
 
     wall_ns: dict[str, _Times]
     cpu_ns: dict[str, _Times]
-    samples: _Times
-    numbers: npt.NDArray[np.int64]
-    receive_ns: _Times
+    """``wall_ns`` and ``cpu_ns``: values (k,) float64: time and processor time of the building thread, by stage of
+    :data:`~.recording.WORK_STAGES`."""
+    samples: _Times  # (k,) float64: samples of each batch
+    numbers: npt.NDArray[np.int64]  # (k,): of the batches, over all epochs
+    receive_ns: _Times  # (m,) float64: time of the main process to receive single batches
     is_detailed: _Mask
+    """(k,): whether the stages of a batch were observed; of the others only the time was, and it is divided as
+    theirs."""
 
     @property
     def mean_receive_ns(self) -> float:
@@ -71,45 +62,23 @@ class BatchCosts:
 
 @dataclass(frozen=True, slots=True)
 class StepSummary:
-    """The script's steps, without those in which its loader started.
+    """The script's steps, without those in which its loader started."""
 
-    Parameters
-    ----------
-    waiting : float
-        Part of the time that it waits for batches.
-    waiting_for_loader : float
-        The same without what it waits for a core while a batch is ready: other programs cause that, not the loader. It
-        is at most what the main process has waited for a core in all.
-    delivered : float
-        Samples per second.
-    trainer : float
-        Samples per second if it never waited: of the steps with the batch before once more, where there are enough of
-        them. Without a device, whose work a step may only begin, at least that of the steps that were seen.
-    is_replayed : bool
-        Whether there were.
-    step_ns, cpu_ns : float
-        Of one step that does not wait; processor time in it, all threads.
-    seen_step_ns : float
-        Of one step while the loader works.
-    copy_share : float
-        Part of the whole time that is spent in copies to the device.
-    samples : float
-        Of one batch.
-    concentration : float
-        Part of all waiting that falls on the twentieth of the steps that wait longest.
-    """
-
-    waiting: float
+    waiting: float  # part of the time that it waits for batches
     waiting_for_loader: float
-    delivered: float
+    """The same without what it waits for a core while a batch is ready: other programs cause that, not the loader. It
+    is at most what the main process has waited for a core in all."""
+    delivered: float  # samples per second
     trainer: float
-    is_replayed: bool
-    step_ns: float
-    cpu_ns: float
-    seen_step_ns: float
-    copy_share: float
-    samples: float
-    concentration: float
+    """Samples per second if it never waited: of the steps with the batch before once more, where there are enough of
+    them. Without a device, whose work a step may only begin, at least that of the steps that were seen."""
+    is_replayed: bool  # whether there were
+    step_ns: float  # time of one step that does not wait
+    cpu_ns: float  # processor time of this step, all threads
+    seen_step_ns: float  # of one step while the loader works
+    copy_share: float  # part of the whole time that is spent in copies to the device
+    samples: float  # of one batch
+    concentration: float  # part of all waiting that falls on the twentieth of the steps that wait longest
 
 
 def summarize_steps(recording: Recording) -> StepSummary:
@@ -154,12 +123,8 @@ def summarize_steps(recording: Recording) -> StepSummary:
 def core_share(recording: Recording, role: str) -> float:
     """Part of the time in which threads of processes could compute that they had a core: 1 without other load.
 
-    Parameters
-    ----------
-    recording : Recording
-        With the processes' usage; 1 if that is not known.
-    role : str
-        The beginning of the processes' role: "main", "worker", or "" for all.
+    ``recording``: with the processes' usage; 1 if that is not known. ``role``: the beginning of the processes' role:
+    "main", "worker", or "" for all.
     """
     chosen = [usage for usage in recording.usage if usage.role.startswith(role) and usage.waiting_for_cpu_ns >= 0]
     cpu, delay = sum(usage.cpu_ns for usage in chosen), sum(usage.waiting_for_cpu_ns for usage in chosen)
@@ -334,7 +299,7 @@ def _cost(stage: str, mean_ns: float, values_ns: _Times, share: float) -> StageC
     return StageCost(stage, mean_ns / 1e3, float(p50), float(p99), share, is_estimated=stage in _IN_SAMPLE)
 
 
-def find_slow_samples(recording: Recording, count: int = 16) -> list[SlowSample]:
+def find_slow_samples(recording: Recording) -> list[SlowSample]:
     """The slowest samples, each index once, the slowest first."""
     whole = recording.events[recording.events["stage"] == SAMPLE]
     whole = whole[whole["index"] >= 0]
@@ -345,7 +310,7 @@ def find_slow_samples(recording: Recording, count: int = 16) -> list[SlowSample]
         if index not in found:
             ms = float(row["end"] - row["start"]) / 1e6
             found[index] = SlowSample(index, recording.keys.get(index, ""), ms, int(row["worker"]), recording.rank)
-        if len(found) == count:
+        if len(found) == _SLOW_SAMPLES:
             break
     return list(found.values())
 

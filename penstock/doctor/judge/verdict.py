@@ -94,14 +94,8 @@ def find_limit(situation: Situation) -> Limit:
 def decide(situation: Situation, limit: Limit, candidates: Mapping[str, Advice]) -> Verdict:
     """The verdict.
 
-    Parameters
-    ----------
-    situation : Situation
-        What was observed.
-    limit : str
-        By :func:`find_limit`.
-    candidates : mapping of str to Advice
-        By their rules; with ``measured`` those that were tried, whatever they brought.
+    ``situation``: what was observed. ``limit``: by :func:`find_limit`. ``candidates``: by their rules; with
+    ``measured`` those that were tried, whatever they brought.
     """
     stage, sentence = _choose(situation, limit, candidates)
     steps = situation.steps

@@ -27,24 +27,12 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One line of ``/proc/self/mountinfo``.
+    """One line of ``/proc/self/mountinfo``."""
 
-    Parameters
-    ----------
-    point : str
-        Where it is mounted.
-    file_system : str
-        Its type, such as "ext4" or "nfs4".
-    source : str
-        The device, or the address of a server.
-    device : str
-        ``major:minor``.
-    """
-
-    point: str
-    file_system: str
-    source: str
-    device: str
+    point: str  # where it is mounted
+    file_system: str  # its type, such as "ext4" or "nfs4"
+    source: str  # the device, or the address of a server
+    device: str  # ``major:minor``
 
     @property
     def kind(self) -> str:

@@ -48,12 +48,8 @@ class StepEvents:
 
     Does nothing as long as the script has not initialised CUDA, as asking would do so.
 
-    Parameters
-    ----------
-    torch : module, optional
-        Takes the place of ``torch``; by default the module that the script has imported.
-    clock : callable
-        Gives nanoseconds.
+    ``torch``: takes the place of ``torch``; by default the module that the script has imported. ``clock``: gives
+    nanoseconds.
     """
 
     def __init__(self, torch: ModuleType | None = None, clock: Callable[[], int] = time.perf_counter_ns) -> None:
@@ -131,10 +127,7 @@ def find_cuda(torch: ModuleType | None = None) -> ModuleType | None:
 
     A script that forks its workers after CUDA was initialised would break, so nothing else is asked before.
 
-    Parameters
-    ----------
-    torch : module, optional
-        Takes the place of ``torch``; by default the module that the script has imported.
+    ``torch``: takes the place of ``torch``; by default the module that the script has imported.
     """
     torch = sys.modules.get("torch") if torch is None else torch
     cuda: ModuleType | None = getattr(torch, "cuda", None)

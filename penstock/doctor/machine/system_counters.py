@@ -22,24 +22,12 @@ _SECTOR: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class ProcessorTimes:
-    """Processor time of the whole machine since its start in seconds, summed over all cores: ``/proc/stat``.
+    """Processor time of the whole machine since its start in seconds, summed over all cores: ``/proc/stat``."""
 
-    Parameters
-    ----------
-    busy_s : float
-        In which programs or the kernel ran.
-    idle_s : float
-        In which nothing ran; ``waiting_s`` of it while a disk was waited for.
-    waiting_s : float
-        See ``idle_s``.
-    stolen_s : float
-        In which something could have run here, but the hypervisor ran another machine.
-    """
-
-    busy_s: float
-    idle_s: float
-    waiting_s: float
-    stolen_s: float
+    busy_s: float  # in which programs or the kernel ran
+    idle_s: float  # in which nothing ran; ``waiting_s`` of it while a disk was waited for
+    waiting_s: float  # see ``idle_s``
+    stolen_s: float  # in which something could have run here, but the hypervisor ran another machine
 
     @classmethod
     def read(cls, files: SystemFiles) -> ProcessorTimes | None:
@@ -59,28 +47,15 @@ class ProcessorTimes:
 
 @dataclass(frozen=True, slots=True)
 class SystemCounters:
-    """One snapshot.
+    """One snapshot."""
 
-    Parameters
-    ----------
-    now_ns : int
-        When it was taken (``time.perf_counter_ns``).
-    processors : ProcessorTimes, optional
-        Of all cores.
-    totals : dict of str to int
-        ``periods``, ``throttled_periods`` and ``throttled_ns`` of the control group; ``refaulted_bytes``, which the
-        page cache had dropped and had to read again; ``swapped_in_bytes``.
-    disks : dict of str to tuple
-        For each disk: bytes read, bytes written, nanoseconds busy.
-    page_cache_bytes : int
-        Size of the page cache.
-    """
-
-    now_ns: int
-    processors: ProcessorTimes | None
+    now_ns: int  # when it was taken (``time.perf_counter_ns``)
+    processors: ProcessorTimes | None  # of all cores
     totals: dict[str, int]
-    disks: dict[str, tuple[int, int, int]]
-    page_cache_bytes: int
+    """``periods``, ``throttled_periods`` and ``throttled_ns`` of the control group; ``refaulted_bytes``, which the page
+    cache had dropped and had to read again; ``swapped_in_bytes``."""
+    disks: dict[str, tuple[int, int, int]]  # for each disk: bytes read, bytes written, nanoseconds busy
+    page_cache_bytes: int  # size of the page cache
 
     @classmethod
     def read(cls, files: SystemFiles, group: ControlGroup) -> SystemCounters:

@@ -41,10 +41,7 @@ def list_annotations(diagnosis: Diagnosis) -> Iterator[str]:
 def print_annotations(diagnosis: Diagnosis, file: TextIO | None = None) -> None:
     """Print the annotations, and append the text report to the file that ``GITHUB_STEP_SUMMARY`` names, if it is set.
 
-    Raises
-    ------
-    OSError
-        If that file cannot be written.
+    Raises OSError if that file cannot be written.
     """
     stream = sys.stdout if file is None else file
     for line in list_annotations(diagnosis):

@@ -36,10 +36,7 @@ pre { overflow-x: auto; padding: .5rem; background: #8882 }
 def write_html(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
     """Write the page; it is there whole, or not at all.
 
-    Raises
-    ------
-    OSError
-        If the file cannot be written.
+    Raises OSError if the file cannot be written.
     """
     with open_new(path) as file:
         file.write(format_html(diagnosis))

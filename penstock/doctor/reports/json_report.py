@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 import json
 import os
-import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -22,6 +22,7 @@ from penstock.doctor.judge.diagnosis import VERDICTS, Advice
 from penstock.doctor.reports.text_report import Diagnosis
 from penstock.doctor.watching.recording import Recording
 from penstock.errors import ArgumentError
+from penstock.stores.common.regular_file import replacing_file
 from penstock.wording import to_plain
 
 __all__ = ["FORMAT", "VERSION", "compare", "open_new", "read_json", "to_json", "write_json"]
@@ -76,10 +77,7 @@ def to_json(diagnosis: Diagnosis) -> dict[str, Any]:
 def write_json(result: object, path: str | os.PathLike[str]) -> None:
     """Write a result to a file, a diagnosis as :func:`to_json`; the file is there whole, or not at all.
 
-    Raises
-    ------
-    OSError
-        If the file cannot be written.
+    Raises OSError if the file cannot be written.
     """
     with open_new(path) as file:
         plain = to_json(result) if isinstance(result, Diagnosis) else to_plain(result)
@@ -89,12 +87,7 @@ def write_json(result: object, path: str | os.PathLike[str]) -> None:
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read what :func:`write_json` has written.
 
-    Raises
-    ------
-    OSError
-        If the file cannot be read.
-    ArgumentError
-        If it is no such file, or one of a later version.
+    Raises OSError if the file cannot be read. Raises ArgumentError if it is no such file, or one of a later version.
     """
     try:
         report = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -149,18 +142,10 @@ def _flatten(value: object, path: str = "") -> Iterator[tuple[str, object]]:
 @contextlib.contextmanager
 def open_new(path: str | os.PathLike[str]) -> Iterator[TextIO]:
     """Open a text file for writing that appears whole, or not at all; compressed if its name ends in ``.gz``."""
-    target = Path(path)
-    part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-    try:
-        with (
-            gzip.open(part, "xt", encoding="utf-8")
-            if target.suffix == ".gz"
-            else part.open("x", encoding="utf-8") as file
-        ):
+    with replacing_file(Path(path)) as content:
+        is_packed = Path(path).suffix == ".gz"
+        with gzip.open(content, "wt", encoding="utf-8") if is_packed else io.TextIOWrapper(content, "utf-8") as file:
             yield cast("TextIO", file)
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _describe_advice(advice: Advice) -> dict[str, object]:

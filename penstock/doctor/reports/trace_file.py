@@ -37,17 +37,8 @@ _ORDER: Final = {BATCH: 0, SAMPLE: 1}
 def write_trace(recording: Recording | Sequence[Recording], path: str | os.PathLike[str]) -> None:
     """Write a trace file; it is there whole, or not at all.
 
-    Parameters
-    ----------
-    recording : Recording or sequence of Recording
-        Several ranks of one machine appear below one another.
-    path : path
-        Compressed if it ends in ``.gz``, which Perfetto reads.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written.
+    ``recording``: several ranks of one machine appear below one another. ``path``: compressed if it ends in ``.gz``,
+    which Perfetto reads. Raises OSError if the file cannot be written.
     """
     recordings = [recording] if isinstance(recording, Recording) else list(recording)
     with open_new(path) as file:

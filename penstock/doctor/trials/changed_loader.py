@@ -37,24 +37,13 @@ _SETTERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is different from the loader that the script uses.
-
-    Parameters
-    ----------
-    arguments : mapping
-        Arguments of the loader by name, such as ``num_workers``.
-    worker_threads : int
-        Threads that libraries may use in each worker; 0: as it is.
-    narrows : bool
-        Send large float arrays as uint8, as a normalisation on the device would allow.
-    joins : bool
-        Send the small arrays of a batch as one.
-    """
+    """What is different from the loader that the script uses."""
 
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    worker_threads: int = 0
-    narrows: bool = False
-    joins: bool = False
+    """Arguments of the loader by name, such as ``num_workers``."""
+    worker_threads: int = 0  # threads that libraries may use in each worker; 0: as it is
+    narrows: bool = False  # send large float arrays as uint8, as a normalisation on the device would allow
+    joins: bool = False  # send the small arrays of a batch as one
 
     def count_workers(self, loader: WatchedLoader) -> int:
         """The number of workers of ``loader`` with this change."""

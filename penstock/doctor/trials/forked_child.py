@@ -54,18 +54,9 @@ Send = Callable[..., None]
 def run_in_child(function: Callable[[], object], limit_s: float) -> Any:
     """Call ``function`` in a child process.
 
-    Parameters
-    ----------
-    function : callable
-        Returns numbers, text, lists and dicts, which JSON can express.
-    limit_s : float
-        Most seconds.
-
-    Returns
-    -------
-    object
-        Its result; None if it raised or did not end in time, and where no process can be forked, or this one has used a
-        library that does not work in a forked child.
+    ``function``: returns numbers, text, lists and dicts, which JSON can express. ``limit_s``: most seconds. Returns its
+    result; None if it raised or did not end in time, and where no process can be forked, or this one has used a library
+    that does not work in a forked child.
     """
     if libraries_without_fork() or limit_s <= 0:
         _logger.debug("no child process: libraries that cannot be forked: %s", libraries_without_fork())
@@ -186,10 +177,10 @@ def _describe(error: BaseException) -> str:
 # Process groups.
 
 
-def find_members(group: int, proc: Path = _PROC) -> list[int]:
+def find_members(group: int) -> list[int]:
     """Processes of the group, zombies too."""
     members = []
-    for folder in proc.glob("[0-9]*"):
+    for folder in _PROC.glob("[0-9]*"):
         with contextlib.suppress(OSError, IndexError, ValueError):  # it has ended, or belongs to another user
             if int((folder / "stat").read_text().rpartition(")")[2].split()[2]) == group:
                 members.append(int(folder.name))

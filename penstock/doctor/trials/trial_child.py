@@ -8,19 +8,20 @@ import multiprocessing
 import random
 import sys
 import time
+import zlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.doctor.trials.changed_loader import Change, apply_change
-from penstock.doctor.trials.emulated_trainer import EmulatedTrainer, StepShape
 from penstock.doctor.watching.batch_layout import count_bytes
 
 if TYPE_CHECKING:
     from penstock.doctor.trials.forked_child import Send
     from penstock.doctor.watching.loaders.loader_settings import WatchedLoader
 
-__all__ = ["BATCH_TAKEN", "EPOCH_BEGUN", "NBYTES", "TrialOrder", "drain"]
+__all__ = ["BATCH_TAKEN", "EPOCH_BEGUN", "NBYTES", "EmulatedTrainer", "StepShape", "TrialOrder", "drain"]
 
 BATCH_TAKEN: Final = "batch"
 """Seconds of ``time.perf_counter`` follow, and seconds until now in which the draining thread computed, and in which it
@@ -30,33 +31,28 @@ EPOCH_BEGUN: Final = "epoch"
 NBYTES: Final = "nbytes"
 """The bytes of the first batch's arrays follow."""
 
+_CHUNK: Final = bytes(1 << 17)  # some tens of microseconds, in the caches; large enough for zlib to release the lock
 _kept: Final[list[object]] = []
 """The iterator, so that its workers live until the group is killed: their memory is read, and no time is lost."""
 
 
 @dataclass(frozen=True, slots=True)
+class StepShape:
+    """What a step of the script takes where it has the cores it wants."""
+
+    wall_ns: float = 0.0  # its time, nanoseconds
+    cpu_ns: float = 0.0  # its processor time, all threads
+
+
+@dataclass(frozen=True, slots=True)
 class TrialOrder:
-    """What a child does.
+    """What a child does."""
 
-    Parameters
-    ----------
-    change : Change
-        Of the loader.
-    step : StepShape
-        How long each batch is held.
-    run_s : float
-        Seconds after the first round of the workers.
-    limit_s : float
-        Most seconds of all.
-    seed : int
-        Of the global generators, from which samplers draw the order.
-    """
-
-    change: Change
-    step: StepShape
-    run_s: float
-    limit_s: float
-    seed: int = 0
+    change: Change  # of the loader
+    step: StepShape  # how long each batch is held
+    run_s: float  # seconds after the first round of the workers
+    limit_s: float  # most seconds of all
+    seed: int = 0  # of the global generators, from which samplers draw the order
 
 
 def drain(loader: WatchedLoader, order: TrialOrder, send: Send) -> None:
@@ -116,9 +112,40 @@ def _replace_held_locks() -> None:
     gc.freeze()
 
 
-def _read_run_delay(schedstat: Path = Path("/proc/self/schedstat")) -> float:
+def _read_run_delay() -> float:
     """Seconds in which this process's main thread could have run, but had no core; 0 where that is not known."""
     try:
-        return int(schedstat.read_text().split()[1]) / 1e9
+        return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
         return 0.0
+
+
+class EmulatedTrainer:
+    """Does nothing but take time: holds each batch as long as the script's step, with its processor time.
+
+    Threads compute without the interpreter's lock, as a model does. What takes time without a processor (a device, a
+    sleep) is slept. Work is counted in processor time, so a step takes longer where workers compete for the cores, as
+    in training.
+    """
+
+    def __init__(self, shape: StepShape) -> None:
+        cpu_ns = min(max(shape.cpu_ns, 0.0), 64 * shape.wall_ns)
+        self._threads = max(1, math.ceil(cpu_ns / shape.wall_ns - 0.05)) if shape.wall_ns > 0 else 1
+        self._cpu_ns = cpu_ns / self._threads
+        self._sleep_s = max(shape.wall_ns - self._cpu_ns, 0.0) / 1e9
+        self._pool = ThreadPoolExecutor(self._threads - 1) if self._threads > 1 else None
+
+    def hold(self) -> None:
+        """Take the time of one step."""
+        others = [self._pool.submit(_compute, self._cpu_ns) for _ in range(self._threads - 1)] if self._pool else []
+        _compute(self._cpu_ns)
+        for other in others:
+            other.result()
+        if self._sleep_s > 0:
+            time.sleep(self._sleep_s)
+
+
+def _compute(cpu_ns: float) -> None:
+    end = time.thread_time_ns() + cpu_ns
+    while time.thread_time_ns() < end:
+        zlib.crc32(_CHUNK)

@@ -7,18 +7,17 @@ writes here too.
 
 from __future__ import annotations
 
-import contextlib
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.doctor.machine.process_counters import read_pss
 from penstock.doctor.trials.forked_child import find_members, read_child
 from penstock.doctor.trials.trial_child import BATCH_TAKEN, EPOCH_BEGUN, NBYTES, TrialOrder, drain
+from penstock.system.system_files import SystemFiles
 
 if TYPE_CHECKING:
     from penstock.doctor.watching.loaders.loader_settings import WatchedLoader
@@ -28,46 +27,28 @@ __all__ = ["Trial", "run_trial"]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What one run gave.
-
-    Parameters
-    ----------
-    batches_per_s : float
-        After the workers have started; with epochs so short that two were whole, of whole epochs. 0: nothing was
-        delivered in time.
-    batches : int
-        Delivered in all.
-    error : str
-        Why it failed; empty if it did not.
-    taken_s, cpu_s, delay_s : float64[batches]
-        When each batch was taken; until then, processor time of the draining thread, and time in which it had no core.
-    batch_nbytes : int
-        Of the first batch's arrays.
-    worker_pss_bytes : int
-        Memory of one worker, shared pages divided; 0 without worker processes, or if it was not measured.
-    """
+    """What one run gave."""
 
     batches_per_s: float
-    batches: int
-    error: str = ""
+    """After the workers have started; with epochs so short that two were whole, of whole epochs. 0: nothing was
+    delivered in time."""
+    batches: int  # delivered in all
+    error: str = ""  # why it failed; empty if it did not
     taken_s: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     cpu_s: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
     delay_s: npt.NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    batch_nbytes: int = 0
+    """``taken_s``, ``cpu_s`` and ``delay_s``: (batches,): when each batch was taken; until then, processor time of the
+    draining thread, and time in which it had no core."""
+    batch_nbytes: int = 0  # of the first batch's arrays
     worker_pss_bytes: int = 0
+    """Memory of one worker, shared pages divided; 0 without worker processes, or if it was not measured."""
 
 
 def run_trial(loader: WatchedLoader, order: TrialOrder, *, measure_memory: bool = False) -> Trial:
     """Drain ``loader`` in a child process.
 
-    Parameters
-    ----------
-    loader : DataLoader
-        Of torch or penstock. It is not changed.
-    order : TrialOrder
-        The change, the trainer, and how long.
-    measure_memory : bool
-        Whether to read the memory of the workers before they are killed.
+    ``loader``: of torch or penstock. It is not changed. ``order``: the change, the trainer, and how long.
+    ``measure_memory``: whether to read the memory of the workers before they are killed.
     """
     memory: list[int] = []
 
@@ -91,14 +72,11 @@ def run_trial(loader: WatchedLoader, order: TrialOrder, *, measure_memory: bool 
     return Trial(rate, len(taken), error, times[0], times[1], times[2], nbytes, sum(memory))
 
 
-def _measure_worker_pss(group: int, proc: Path = Path("/proc")) -> int:
+def _measure_worker_pss(group: int) -> int:
     """Mean memory of the processes of ``group`` without its leader, in bytes; 0 if there are none."""
-    sizes = []
-    for member in find_members(group, proc):
-        with contextlib.suppress(OSError):  # it has ended
-            rollup = "" if member == group else (proc / str(member) / "smaps_rollup").read_text()
-            if match := re.search(r"^Pss:\s+(\d+) kB", rollup, re.MULTILINE):
-                sizes.append(1024 * int(match[1]))
+    files = SystemFiles()
+    found = [read_pss(files, member) for member in find_members(group) if member != group]
+    sizes = [nbytes for nbytes in found if nbytes >= 0]  # -1: it has ended
     return sum(sizes) // len(sizes) if sizes else 0
 
 

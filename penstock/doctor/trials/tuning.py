@@ -26,8 +26,7 @@ import numpy as np
 from penstock.doctor.judge.advice.num_workers import with_workers
 from penstock.doctor.judge.queueing import TrainingPipeline, Work, predict
 from penstock.doctor.trials.changed_loader import Change
-from penstock.doctor.trials.emulated_trainer import StepShape
-from penstock.doctor.trials.trial_child import TrialOrder
+from penstock.doctor.trials.trial_child import StepShape, TrialOrder
 from penstock.doctor.trials.trials import Trial, run_trial
 from penstock.errors import ArgumentError
 from penstock.system.control_group import count_usable_cores

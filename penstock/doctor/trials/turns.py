@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.doctor.judge.diagnosis import Measured
 from penstock.doctor.trials.changed_loader import Change
-from penstock.doctor.trials.emulated_trainer import StepShape
-from penstock.doctor.trials.trial_child import TrialOrder
+from penstock.doctor.trials.trial_child import StepShape, TrialOrder
 from penstock.doctor.trials.trials import Trial, run_trial
 
 if TYPE_CHECKING:
@@ -25,19 +24,6 @@ __all__ = ["Turns"]
 class Turns:
     """Runs of a loader and of changes of it.
 
-    Parameters
-    ----------
-    loader : DataLoader
-        The present one; see :func:`~penstock.doctor.trials.trials.run_trial`.
-    changes : sequence of Change
-        The most promising first: where time runs out, the last ones are not tried.
-    step : StepShape
-        How long the trainer holds each batch.
-    run_s, budget_s : float
-        Seconds of one run; of all together.
-    progress : callable, optional
-        Told in words what runs.
-
     Attributes
     ----------
     present : list of Trial
@@ -48,12 +34,12 @@ class Turns:
         For each change why it could not be tried; empty if it was.
     """
 
-    loader: WatchedLoader
-    changes: Sequence[Change]
-    step: StepShape
-    run_s: float
-    budget_s: float
-    progress: Callable[[str], None] | None = None
+    loader: WatchedLoader  # the present one; see :func:`~penstock.doctor.trials.trials.run_trial`
+    changes: Sequence[Change]  # the most promising first: where time runs out, the last ones are not tried
+    step: StepShape  # how long the trainer holds each batch
+    run_s: float  # seconds of one run
+    budget_s: float  # seconds of all runs together
+    progress: Callable[[str], None] | None = None  # told in words what runs
     present: list[Trial] = field(default_factory=list)
     ratios: list[list[float]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)

@@ -21,10 +21,7 @@ __all__ = ["ReplayedBatch", "synchronize_device"]
 class ReplayedBatch:
     """A batch as it was when it was delivered.
 
-    Parameters
-    ----------
-    batch : object
-        Of any structure; its tensors and arrays are copied once.
+    ``batch``: of any structure; its tensors and arrays are copied once.
     """
 
     def __init__(self, batch: Batch) -> None:

@@ -22,31 +22,16 @@ _MOST_ARRAYS: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class BatchParts:
-    """A batch, or a part of one.
-
-    Parameters
-    ----------
-    kind : {"tensor", "array", "mapping", "sequence", "object", "other"}
-        What it is. "object" has named attributes.
-    dtype : str
-        Of a tensor or array, such as "uint8".
-    itemsize, nbytes : int
-        Bytes of an element; of all.
-    device : str
-        Of a tensor: "cpu", "cuda" ...
-    shape : tuple of int
-        Of a tensor or array.
-    parts : tuple of BatchParts
-        What it holds.
-    """
+    """A batch, or a part of one."""
 
     kind: Literal["tensor", "array", "mapping", "sequence", "object", "other"]
-    dtype: str = ""
-    itemsize: int = 0
-    nbytes: int = 0
-    device: str = ""
-    shape: tuple[int, ...] = ()
-    parts: tuple[BatchParts, ...] = ()
+    """What it is. "object" has named attributes."""
+    dtype: str = ""  # of a tensor or array, such as "uint8"
+    itemsize: int = 0  # bytes of an element
+    nbytes: int = 0  # bytes of all elements
+    device: str = ""  # of a tensor: "cpu", "cuda" ...
+    shape: tuple[int, ...] = ()  # of a tensor or array
+    parts: tuple[BatchParts, ...] = ()  # what it holds
 
     @property
     def is_leaf(self) -> bool:

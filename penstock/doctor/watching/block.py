@@ -124,10 +124,7 @@ class WatchReport:
 def install_all(watcher: Watcher) -> None:
     """Watch penstock's and torch's loaders: now where they are imported, else when they will be.
 
-    Raises
-    ------
-    ArgumentError
-        If another watcher is installed.
+    Raises ArgumentError if another watcher is installed.
     """
     if any(other.is_active for other in blocks):
         raise ArgumentError("loaders are watched already: blocks of penstock.doctor.watch cannot be nested")

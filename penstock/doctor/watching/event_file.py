@@ -109,14 +109,8 @@ def _map_file(path: Path, nbytes: int, flags: int = 0) -> mmap.mmap:
 class EventFile:
     """A new file for the events of this process.
 
-    Parameters
-    ----------
-    path : Path
-        It must not exist.
-    worker : int
-        Number of the worker.
-    capacity : int
-        Most events; further ones are counted and dropped.
+    ``path``: it must not exist. ``worker``: number of the worker. ``capacity``: most events; further ones are counted
+    and dropped.
     """
 
     def __init__(self, path: Path, worker: int, capacity: int = _CAPACITY) -> None:
@@ -190,10 +184,7 @@ def is_any_busy(paths: Iterable[Path]) -> bool:
 class Control:
     """What the watching process says to the workers of one loader: a small file that all of them map.
 
-    Parameters
-    ----------
-    path : Path
-        The file, which is made if it does not exist.
+    ``path``: the file, which is made if it does not exist.
     """
 
     def __init__(self, path: Path) -> None:

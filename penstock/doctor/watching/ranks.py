@@ -27,6 +27,7 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.doctor.watching.recording import BATCH, SAMPLE, Recording, load_recording, save_recording
+from penstock.stores.common.regular_file import replace_json
 
 __all__ = ["RankComparison", "compare_ranks", "merge_ranks", "summarize_rank"]
 
@@ -40,26 +41,16 @@ _SLOW: Final = 1.3
 
 @dataclass(slots=True)
 class RankComparison:
-    """What all ranks have seen.
-
-    Parameters
-    ----------
-    rows : list of dict
-        One for each rank: ``rank``, ``waiting`` (0..1), ``samples_per_s``, ``wait_ms`` and ``step_ms`` of a step,
-        ``waited_for`` (a rank, or None), ``waited_ms`` of a step, ``slowest_worker``, ``slowest_index``,
-        ``slowest_key``, ``slowest_ms``, ``host``.
-    sentences : list of str
-        Who is the straggler, and who waits for it; who has not reported.
-    straggler : int
-        The rank that the others wait for; -1 if there is none.
-    recording : Recording, optional
-        The straggler's, if it is another rank: what holds it up holds up all.
-    """
+    """What all ranks have seen."""
 
     rows: list[dict[str, Any]]
+    """One for each rank: ``rank``, ``waiting`` (0..1), ``samples_per_s``, ``wait_ms`` and ``step_ms`` of a step,
+    ``waited_for`` (a rank, or None), ``waited_ms`` of a step, ``slowest_worker``, ``slowest_index``, ``slowest_key``,
+    ``slowest_ms``, ``host``."""
     sentences: list[str] = field(default_factory=list)
-    straggler: int = -1
-    recording: Recording | None = None
+    """Who is the straggler, and who waits for it; who has not reported."""
+    straggler: int = -1  # the rank that the others wait for; -1 if there is none
+    recording: Recording | None = None  # the straggler's, if it is another rank: what holds it up holds up all
 
 
 def merge_ranks(recording: Recording, *, patience_s: float = _PATIENCE_S) -> RankComparison | None:
@@ -138,10 +129,7 @@ def _find_slow_worker(events: Any) -> int:
 def compare_ranks(parts: Sequence[dict[str, Any]]) -> RankComparison:
     """Say which rank the others wait for.
 
-    Parameters
-    ----------
-    parts : sequence of dict
-        Of :func:`summarize_rank`, in any order.
+    ``parts``: of :func:`summarize_rank`, in any order.
     """
     rows = [{**part, "waited_for": None, "waited_ms": 0.0} for part in sorted(parts, key=lambda part: part["rank"])]
     if len(rows) < 2:  # nothing to compare
@@ -199,10 +187,7 @@ def _find_beginning_s(recording: Recording) -> float:
 def _write_part(folder: Path, recording: Recording) -> None:
     if recording.rank:
         save_recording(recording, folder / f"rank-{recording.rank}.npz")
-    text = json.dumps(summarize_rank(recording))
-    with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".part", delete=False) as file:
-        file.write(text)
-    Path(file.name).replace(folder / f"rank-{recording.rank}.json")
+    replace_json(folder / f"rank-{recording.rank}.json", summarize_rank(recording), sync=False)
 
 
 def _read_parts(folder: Path, world_size: int, patience_s: float, since_s: float) -> list[dict[str, Any]]:

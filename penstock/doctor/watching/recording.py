@@ -87,136 +87,71 @@ Events = npt.NDArray[np.void]
 
 @dataclass(frozen=True, slots=True)
 class LoaderSettings:
-    """What decides a loader's speed.
+    """What decides a loader's speed."""
 
-    Parameters
-    ----------
-    library : str
-        "torch" or "penstock".
-    workers : str
-        "serial", "threads" or "processes".
-    num_workers, prefetch_factor, batch_size : int
-        As given; ``prefetch_factor`` 0 without workers; ``batch_size`` 0 if batches are made by the dataset.
-    pin_memory, persistent_workers, in_order : bool
-        As given.
-    start_method : str
-        Of worker processes; empty without any.
-    dataset : str
-        The class of the dataset.
-    length : int
-        Samples of the dataset; -1 for a stream.
-    """
-
-    library: str
-    workers: str
+    library: str  # "torch" or "penstock"
+    workers: str  # "serial", "threads" or "processes"
     num_workers: int
     prefetch_factor: int
     batch_size: int
+    """``num_workers``, ``prefetch_factor`` and ``batch_size``: as given; ``prefetch_factor`` 0 without workers;
+    ``batch_size`` 0 if batches are made by the dataset."""
     pin_memory: bool = False
     persistent_workers: bool = False
     in_order: bool = True
-    start_method: str = ""
-    dataset: str = ""
-    length: int = -1
+    """``pin_memory``, ``persistent_workers`` and ``in_order``: as given."""
+    start_method: str = ""  # of worker processes; empty without any
+    dataset: str = ""  # the class of the dataset
+    length: int = -1  # samples of the dataset; -1 for a stream
 
 
 @dataclass(slots=True)
 class StepTimes:
-    """The steps of the training script, one element for each batch that it took.
+    """The steps of the training script, one element for each batch that it took."""
 
-    Parameters
-    ----------
-    wait_ns : int64[n]
-        How long the script waited for the batch.
-    step_ns : int64[n]
-        From the batch's arrival to the request of the next one, copies included.
-    copy_ns : int64[n]
-        Time of the step in which it copies to the device.
-    cpu_ns : int64[n]
-        Processor time of the main process in the step, all threads but penstock's.
-    samples : int64[n]
-        Samples of the batch.
-    start_ns : int64[n]
-        When the batch arrived.
-    ready : int64[n]
-        Batches that were ready when the script asked for this one; -1 where that cannot be seen.
-    replayed : bool[n]
-        Whether the script got the batch before once more (the fixed-data test): it then waited for nothing.
-    device_ns : int64[n]
-        Time of the step in which the device was busy; -1 where there is none.
-    epoch : int64[n]
-        Number of the epoch, from 0; the first wait of an epoch includes the start of its workers. Empty if unknown.
-    """
-
-    wait_ns: npt.NDArray[np.int64]
-    step_ns: npt.NDArray[np.int64]
-    copy_ns: npt.NDArray[np.int64]
-    cpu_ns: npt.NDArray[np.int64]
-    samples: npt.NDArray[np.int64]
-    start_ns: npt.NDArray[np.int64]
+    wait_ns: npt.NDArray[np.int64]  # (n,): how long the script waited for the batch
+    step_ns: npt.NDArray[np.int64]  # (n,): from the batch's arrival to the request of the next one, copies included
+    copy_ns: npt.NDArray[np.int64]  # (n,): time of the step in which it copies to the device
+    cpu_ns: npt.NDArray[np.int64]  # (n,): processor time of the main process in the step, all threads but penstock's
+    samples: npt.NDArray[np.int64]  # (n,): samples of the batch
+    start_ns: npt.NDArray[np.int64]  # (n,): when the batch arrived
     ready: npt.NDArray[np.int64]
+    """(n,): batches that were ready when the script asked for this one; -1 where that cannot be seen."""
     replayed: npt.NDArray[np.bool_]
-    device_ns: npt.NDArray[np.int64]
+    """(n,): whether the script got the batch before once more (the fixed-data test): it then waited for nothing."""
+    device_ns: npt.NDArray[np.int64]  # (n,): time of the step in which the device was busy; -1 where there is none
     epoch: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    """(n,): number of the epoch, from 0; the first wait of an epoch includes the start of its workers. Empty if
+    unknown."""
 
 
 @dataclass(slots=True)
 class ProcessUsage:
-    """What one process used while it was watched.
+    """What one process used while it was watched."""
 
-    Parameters
-    ----------
-    role : str
-        "main", "worker 0" ..., "other" for child processes of the script that are no workers.
-    pid : int
-        Number of the process.
-    cpu_ns, wall_ns : int
-        Processor time of all threads; for how long the process was watched.
-    threads : int
-        Most threads at one time.
-    pss_bytes : int
-        The part of the memory that the process uses, shared pages divided; the largest value seen; -1: not measured.
-    major_faults, minor_faults : int
-        Page faults.
-    read_bytes : int
-        Read from block devices; ``read_calls_bytes`` also from the page cache.
-    read_calls_bytes : int
-        Passed to read calls.
-    descriptors : int
-        Most open files at one time.
-    waiting_for_cpu_ns : int
-        Runnable, but not running (/proc/PID/schedstat); -1: not measured.
-    """
-
-    role: str
-    pid: int
-    cpu_ns: int
-    wall_ns: int
-    threads: int = 1
+    role: str  # "main", "worker 0" ..., "other" for child processes of the script that are no workers
+    pid: int  # number of the process
+    cpu_ns: int  # processor time of all threads
+    wall_ns: int  # for how long the process was watched
+    threads: int = 1  # most threads at one time
     pss_bytes: int = -1
+    """The part of the memory that the process uses, shared pages divided; the largest value seen; -1: not measured."""
     major_faults: int = 0
     minor_faults: int = 0
-    read_bytes: int = 0
-    read_calls_bytes: int = 0
-    descriptors: int = 0
-    waiting_for_cpu_ns: int = -1
+    """``major_faults`` and ``minor_faults``: page faults."""
+    read_bytes: int = 0  # read from block devices; ``read_calls_bytes`` also from the page cache
+    read_calls_bytes: int = 0  # passed to read calls
+    descriptors: int = 0  # most open files at one time
+    waiting_for_cpu_ns: int = -1  # runnable, but not running (/proc/PID/schedstat); -1: not measured
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadGain:
-    """The script with one thread of torch's in the main process, against as it is.
+    """The script with one thread of torch's in the main process, against as it is."""
 
-    Parameters
-    ----------
-    threads : int
-        Of torch's, as it is.
-    lowest, highest : float
-        Speed with one thread, divided by that of the steps before, and of those after.
-    """
-
-    threads: int
-    lowest: float
-    highest: float
+    threads: int  # of torch's, as it is
+    lowest: float  # speed with one thread, divided by that of the steps before
+    highest: float  # speed with one thread, divided by that of the steps after
 
     @property
     def middle(self) -> float:
@@ -311,10 +246,7 @@ def save_recording(recording: Recording, path: Path) -> None:
 def load_recording(path: Path) -> Recording:
     """Read what :func:`save_recording` has written.
 
-    Raises
-    ------
-    OSError, ValueError, KeyError
-        If the file is no such file.
+    Raises OSError, ValueError or KeyError if the file is no such file.
     """
     with np.load(path, allow_pickle=False) as stored:
         text: dict[str, Any] = json.loads(str(stored["text"]))

@@ -113,10 +113,7 @@ def _divide_samples(samples: Events, shares: npt.NDArray[np.float64]) -> Events:
 def fill_cpu(events: Events) -> Events:
     """Give the batches of a worker that were passed over the processor time that those in detail have had.
 
-    Parameters
-    ----------
-    events : array of EVENT
-        Of one process; changed in place.
+    ``events``: of one process; changed in place.
     """
     whole = events["stage"] == BATCH
     lengths = events["end"] - events["start"]

@@ -41,21 +41,11 @@ class ScriptNotFoundError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a script ended.
+    """How a script ended."""
 
-    Parameters
-    ----------
-    kind : {"steps", "finished", "exit", "interrupted", "error"}
-        What ended it.
-    code : int
-        The script's exit code.
-    text : str
-        As in :class:`~penstock.doctor.watching.recording.Recording`.
-    """
-
-    kind: str
-    code: int
-    text: str
+    kind: str  # {"steps", "finished", "exit", "interrupted", "error"}: what ended it
+    code: int  # the script's exit code
+    text: str  # as in :class:`~penstock.doctor.watching.recording.Recording`
 
     def leave(self, code: int) -> NoReturn:
         """End this process: as Python does after an interrupt, else with ``code``."""
@@ -73,17 +63,9 @@ def _print_nothing(*_: object) -> None:
 def run_script(target: Sequence[str], is_over: Callable[[], bool]) -> Ending:
     """Run a script to its end, whatever that is; tracebacks and messages are printed as Python prints them.
 
-    Parameters
-    ----------
-    target : sequence of str
-        A path and its arguments, or "-m", a module and its arguments.
-    is_over : callable
-        Whether enough steps were seen: then an interrupt is how another thread ends the script.
-
-    Raises
-    ------
-    ScriptNotFoundError
-        If there is no such script.
+    ``target``: a path and its arguments, or "-m", a module and its arguments. ``is_over``: whether enough steps were
+    seen: then an interrupt is how another thread ends the script. Raises ScriptNotFoundError if there is no such
+    script.
     """
     try:
         main, code = _load_module(target) if target[0] == "-m" else _load_path(target)

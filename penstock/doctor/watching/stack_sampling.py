@@ -89,10 +89,7 @@ class Activity:
 class SampledThread:
     """A thread to look at.
 
-    Parameters
-    ----------
-    ident, native_id : int
-        By default the current thread's.
+    ``ident`` and ``native_id``: by default the current thread's.
     """
 
     __slots__ = ("__weakref__", "_before", "_looked", "_schedstat", "_seen", "activity", "ident", "native_id")
@@ -255,16 +252,9 @@ def _acquire(lock: threading.Lock, timeout_s: float, switch_interval_s: float) -
 def read_thread_cpu_ns(native_id: int) -> int:
     """Nanoseconds for which a thread has run.
 
-    Parameters
-    ----------
-    native_id : int
-        ``threading.Thread.native_id``. ``time.pthread_getcpuclockid`` reads the memory of the thread by its ``ident``,
-        and crashes the process if the thread has ended; the kernel refuses the clock of a thread that is not there.
-
-    Raises
-    ------
-    OSError
-        If there is no such thread, or if this is not Linux.
+    ``native_id``: ``threading.Thread.native_id``. ``time.pthread_getcpuclockid`` reads the memory of the thread by its
+    ``ident``, and crashes the process if the thread has ended; the kernel refuses the clock of a thread that is not
+    there. Raises OSError if there is no such thread, or if this is not Linux.
     """
     if sys.platform != "linux":
         raise OSError("the processor time of a thread is read on Linux only")

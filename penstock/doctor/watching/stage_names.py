@@ -90,12 +90,8 @@ _DEVICE_TEXT: Final = re.compile(r"dev|gpu|cuda|rank|accel|mps|xpu|xla|npu|targe
 class Called:
     """The function that an instruction calls.
 
-    Parameters
-    ----------
-    name : str
-        As far as it is known: ``numpy.load``, ``.read`` for a method of some object, ``helper``.
-    arguments : str
-        Their source.
+    ``name``: as far as it is known: ``numpy.load``, ``.read`` for a method of some object, ``helper``. ``arguments``:
+    their source.
     """
 
     __slots__ = ("arguments", "name")

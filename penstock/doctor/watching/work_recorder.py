@@ -152,14 +152,8 @@ class WorkRecorder:
     def end_batch(self, samples: int, nbytes: int = -1, *, begun_ns: int = 0, is_shared: bool = False) -> None:
         """The batch is built, or has failed; its events are written by :meth:`leave_batch`.
 
-        Parameters
-        ----------
-        samples, nbytes : int
-            Of the batch, as far as they are known.
-        begun_ns : int
-            When its first part was begun; 0: by this thread, with the present part.
-        is_shared : bool
-            Whether several threads have built it.
+        ``samples`` and ``nbytes``: of the batch, as far as they are known. ``begun_ns``: when its first part was begun;
+        0: by this thread, with the present part. ``is_shared``: whether several threads have built it.
         """
         self._whole = begun_ns or self._began_ns, samples, nbytes, is_shared
 

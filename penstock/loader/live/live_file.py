@@ -41,17 +41,8 @@ _STALE_S: Final = 24 * 3600.0
 def find_folder(*, make: bool = False) -> Path:
     """The folder of this user: :data:`FOLDER_VARIABLE`, else one of the session or in the folder for temporary files.
 
-    Parameters
-    ----------
-    make : bool
-        Make it, for this user alone, if it does not exist.
-
-    Raises
-    ------
-    OSError
-        If it cannot be made.
-    ArgumentError
-        If it is not a folder, or belongs to another user.
+    ``make``: make it, for this user alone, if it does not exist. Raises OSError if it cannot be made. Raises
+    ArgumentError if it is not a folder, or belongs to another user.
     """
     given = os.environ.get(FOLDER_VARIABLE)
     session = os.environ.get("XDG_RUNTIME_DIR", "")
@@ -79,17 +70,8 @@ def find_folder(*, make: bool = False) -> Path:
 class LiveFile:
     """A file that this process writes; a forked child does not.
 
-    Parameters
-    ----------
-    path : Path
-        In the folder of :func:`find_folder`; a file of this name is replaced.
-    header : mapping
-        The first line.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written.
+    ``path``: in the folder of :func:`find_folder`; a file of this name is replaced. ``header``: the first line. Raises
+    OSError if it cannot be written.
     """
 
     def __init__(self, path: Path, header: Mapping[str, object]) -> None:
@@ -157,12 +139,8 @@ class Part(NamedTuple):
 def read_from(path: Path, offset: int = 0) -> Part:
     """What has followed in a file since ``offset``; everything, if old lines were removed.
 
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file: its loader has ended.
-    OSError, ArgumentError
-        If it cannot be read; is no file of a loader; belongs to another user.
+    Raises FileNotFoundError if there is no such file: its loader has ended. Raises OSError or ArgumentError if it
+    cannot be read; is no file of a loader; belongs to another user.
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
     with os.fdopen(fd, "rb") as file:

@@ -64,15 +64,8 @@ def publish(settings: Settings, recipe: Recipe, epoch: int) -> SlowSamples | Non
 class LivePublisher(Observer):
     """Writes the file of one loader.
 
-    Parameters
-    ----------
-    settings, recipe
-        Of the loader, when its first epoch begins.
-
-    Raises
-    ------
-    OSError, ArgumentError
-        If the file cannot be written.
+    ``settings`` and ``recipe``: of the loader, when its first epoch begins. Raises OSError or ArgumentError if the file
+    cannot be written.
     """
 
     def __init__(self, settings: Settings, recipe: Recipe) -> None:

@@ -30,22 +30,14 @@ _MAX_LISTED: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The result of :func:`compare`.
+    """The result of :func:`compare`."""
 
-    Parameters
-    ----------
-    records : int
-        Number of records that were compared.
-    source, written : str
-        Digest of the records of either side: of keys and all fields, in order. Equal where everything is equal.
-    problems : tuple of Problem
-        The differences, at most 1000.
-    """
-
-    records: int
+    records: int  # number of records that were compared
     source: str
     written: str
-    problems: tuple[Problem, ...]
+    """``source`` and ``written``: digest of the records of either side: of keys and all fields, in order. Equal where
+    everything is equal."""
+    problems: tuple[Problem, ...]  # the differences, at most 1000
 
 
 def compare(

@@ -19,7 +19,7 @@ from typing import Final
 
 from penstock import stores
 from penstock.annotations import WRITERS
-from penstock.errors import ArgumentError, CorruptRecordError
+from penstock.errors import ArgumentError, CorruptRecordError, check_choice
 from penstock.pack.conversion.report import ConvertReport, describe_problems
 from penstock.pack.conversion.run import Conversion, ConvertProgress
 from penstock.pack.export.exporting import export
@@ -144,8 +144,7 @@ def _check_arguments(
     on_error: str, workers: int | None, to_layout: str | None, on: str | None, shard_size: int | str | None
 ) -> int | None:
     """The bytes of a shard, if they are given; raises an ArgumentError for what no source and destination allow."""
-    if on_error not in ON_ERROR:
-        raise ArgumentError(f"on_error must be one of {', '.join(ON_ERROR)}, got {on_error!r}")
+    check_choice("on_error", on_error, ON_ERROR)
     if workers is not None and workers < 1:
         raise ArgumentError(f"workers must be at least 1, or None for one for each core, got {workers}")
     if is_on_ray(on) and to_layout is not None:

@@ -27,7 +27,7 @@ from penstock import stores
 from penstock.errors import CorruptRecordError, PackError, StoreError
 from penstock.pack.conversion.comparison import Unreadable, choose_step, compare, read_each
 from penstock.pack.conversion.report import ConvertReport
-from penstock.pack.pipeline.run import NothingPackedError, run_in_order
+from penstock.pack.pipeline.run import NothingPackedError, list_skipped, run_in_order
 from penstock.pack.staging import find_finished
 from penstock.sample import Field, Schema, Value
 from penstock.stores.base import Skipped, Store
@@ -334,10 +334,9 @@ class Conversion:
 
 def refuse_records(source: Store, refused: Sequence[Skipped]) -> NoReturn:
     """Raise the PackError for records that cannot be converted."""
-    lines = "\n".join(f"  {entry.key}: {entry.reason}" for entry in refused[:100])
     raise PackError(
         f"{len(refused):,} of the source's records cannot be converted; nothing was written. Convert with "
-        f'on_error="skip" (--on-error skip) to leave them out:\n{lines}',
+        f'on_error="skip" (--on-error skip) to leave them out:\n{list_skipped(refused)}',
         store=source.url,
     )
 

@@ -32,6 +32,7 @@ from penstock.sample import Array, Record, Value
 from penstock.stores.base import Skipped, Store
 from penstock.stores.location import Location
 from penstock.stores.problems import Problem
+from penstock.wording import counted
 
 __all__ = ["export"]
 
@@ -61,6 +62,7 @@ class _Export:
     show: Progress
     written: dict[int, _Written] = field(default_factory=dict)
     left_out: list[Skipped] = field(default_factory=list)
+    crowds: int = 0
 
     def write(self) -> None:
         """Write all records that can be written; list the others."""
@@ -78,6 +80,7 @@ class _Export:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
             self.writer.add(image)
+            self.crowds += self.fields.count_crowds(record)
             self.written[number] = _Written(record.key, path, xxhash.xxh3_128_hexdigest(content))
             nbytes += len(content)
             if number % _BATCH == 0 or number + 1 == len(stems):
@@ -120,6 +123,14 @@ class _Export:
             if done % _BATCH == 0 or done == len(self.written):
                 self.show("comparing", done, len(self.written), 0)
         return problems, one.hexdigest(), other.hexdigest(), lost
+
+    def list_crowds(self) -> list[Skipped]:
+        """How many objects that are crowds were not written as such."""
+        if not self.crowds or self.writer.crowds == "kept":
+            return []
+        written = "written as difficult" if self.writer.crowds == "difficult" else "left out"
+        reason = f"{self.writer.name} has no crowds; {written}: {counted(self.crowds, 'object')}"
+        return [Skipped("field crowd", reason)]
 
     def _compare(self, record: Record, seen: Mapping[str, Value], found: Annotations) -> tuple[list[str], set[str]]:
         """What must be equal and is not; and other fields that are not equal, or have no place."""
@@ -176,7 +187,7 @@ def export(
     """
     kind: type[AnnotationWriter] = WRITERS.get(format)
     kind.refuse_unknown_options(options)
-    fields = ExportedFields.of(source)
+    fields = ExportedFields.of(source, kind.crowds)
     location = Location.from_path(format, dst)
     if source.location.overlaps(location):
         raise ArgumentError(f"the destination must be outside the source, got {source.location} and {location}")
@@ -215,6 +226,7 @@ def export(
         renamed=tuple(moved),
         left_out=(
             *run.left_out,
+            *run.list_crowds(),
             *(
                 Skipped(f"field {name}", f"{format} has no place for it, or not for its values")
                 for name in sorted(lost)

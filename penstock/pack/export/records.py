@@ -32,26 +32,18 @@ _MAX_PIXELS: Final = 1 << 27
 
 @dataclass(frozen=True, slots=True)
 class ExportedFields:
-    """Which field of a store is the image, the boxes, and their classes.
+    """Which field of a store is the image, the boxes, and their classes."""
 
-    Parameters
-    ----------
-    schema : Schema
-        Fields of the store.
-    image, boxes, labels : str
-        Names of the fields.
-    classes : tuple of str
-        Names of the classes; their numbers, where the store has no names.
-    """
-
-    schema: Schema
+    schema: Schema  # fields of the store
     image: str
     boxes: str
     labels: str
-    classes: tuple[str, ...]
+    """``image``, ``boxes`` and ``labels``: names of the fields."""
+    classes: tuple[str, ...]  # names of the classes; their numbers, where the store has no names
+    crowds: str  # what becomes of crowds; see :attr:`AnnotationWriter.crowds`
 
     @classmethod
-    def of(cls, store: Store) -> Self:
+    def of(cls, store: Store, crowds: str) -> Self:
         """Find the fields.
 
         Raises
@@ -72,7 +64,7 @@ class ExportedFields:
         classes = fields[labels].classes
         if not classes:
             classes = tuple(map(str, range(int(store.ragged_column(labels).values.max(initial=-1)) + 1)))
-        return cls(store.schema, image, boxes, labels, classes)
+        return cls(store.schema, image, boxes, labels, classes, crowds)
 
     def convert(self, record: Record, stem: str) -> tuple[bytes, WrittenImage]:
         """The encoded image of a record, and its annotation.
@@ -106,13 +98,35 @@ class ExportedFields:
         return content, image
 
     def name_values(self, record: Record) -> dict[str, Value]:
-        """The values of a record but its image and its size, by the names that annotations have."""
+        """The values of a record but its image and its size, by the names that annotations have; crowds as written."""
         names = {self.boxes: "boxes", self.labels: "labels"}
         left = {self.image, "width", "height"}
         values = {names.get(each, each): record.fields[each] for each in self.schema.fields if each not in left}
         missing: Mapping[str, Array] = {"boxes": np.zeros((0, 4), np.float32), "labels": np.zeros(0, np.int64)}
         values.update({each: empty for each, empty in missing.items() if values[each] is None})
-        return values
+        crowd, count = values.get("crowd"), len(values["labels"])
+        if self.crowds == "kept" or not isinstance(crowd, np.ndarray) or crowd.shape != (count,):
+            return values
+        del values["crowd"]
+        if self.crowds == "difficult":
+            given = values.get("difficult")
+            if isinstance(given, np.ndarray) and given.shape == crowd.shape:
+                crowd = np.maximum(given, crowd)
+            return {**values, "difficult": crowd}
+        rows = np.flatnonzero(crowd == 0)
+        return {
+            name: value if not self._is_of_objects(name, value, count)
+            else value[rows] if isinstance(value, np.ndarray)
+            else [value[row] for row in rows]
+            for name, value in values.items()
+        }  # fmt: skip
+
+    def count_crowds(self, record: Record) -> int:
+        """How many objects of a record stand for several."""
+        crowd = record.fields.get("crowd")
+        if not isinstance(crowd, np.ndarray) or crowd.shape != np.shape(record.fields[self.labels]):
+            return 0
+        return int(np.count_nonzero(crowd))
 
     def _encode(self, record: Record, stem: str) -> tuple[bytes, str]:
         value = record.fields[self.image]
@@ -133,6 +147,8 @@ class ExportedFields:
 
     def _is_of_objects(self, name: str, value: Value, count: int) -> bool:
         """Whether a field has a value for each object."""
+        if name not in self.schema:  # its name is that of annotations
+            return len(value) == count
         kind = self.schema[name]
         if kind.array is not None:
             return kind.array.axes[0] is None and value is not None and len(value) == count

@@ -38,12 +38,7 @@ __all__ = ["StoreRange", "convert_on_ray"]
 class StoreRange(Store):
     """Some consecutive records of a store, as a store; it is not closed with this one.
 
-    Parameters
-    ----------
-    store : Store
-        The store.
-    numbers : range
-        The numbers of the records.
+    ``numbers``: the numbers of the records.
     """
 
     def __init__(self, store: Store, numbers: range) -> None:

@@ -115,10 +115,7 @@ class _PackJob:
 def pack_on_ray(source: Source, dst: StoreLike, settings: PackSettings, progress: Progress) -> PackReport:
     """Pack a source in tasks of Ray, into a sharded pack; see :func:`penstock.pack`, which calls this.
 
-    Raises
-    ------
-    ArgumentError
-        If the source is not read by index, or the options are those of one process.
+    Raises ArgumentError if the source is not read by index, or the options are those of one process.
     """
     try:
         _refuse(source, settings)

@@ -50,26 +50,15 @@ T_report = TypeVar("T_report")
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """How a source is divided, and where its parts are written.
+    """How a source is divided, and where its parts are written."""
 
-    Parameters
-    ----------
-    folder : str
-        The folder or URL of the sharded pack.
-    options : mapping, optional
-        The ``storage_options`` of a URL.
-    records, total : int
-        Number of records of each part but the last, and of the source.
-    marker : bytes, optional
-        What the file :data:`~penstock.stores.writing.UNFINISHED` in the folder contains, by which a task sees that its
-        node has the same folder; None for a URL.
-    """
-
-    folder: str
-    options: Mapping[str, object] | None
-    records: int
-    total: int
+    folder: str  # the folder or URL of the sharded pack
+    options: Mapping[str, object] | None  # the ``storage_options`` of a URL
+    records: int  # number of records of each part but the last
+    total: int  # number of records of the source
     marker: bytes | None
+    """What the file :data:`~penstock.stores.writing.UNFINISHED` in the folder contains, by which a task sees that its
+    node has the same folder; None for a URL."""
 
     @classmethod
     def divide(cls, location: Location, total: int, sizes: Sequence[int], shard_nbytes: int) -> Parts:
@@ -97,10 +86,7 @@ class Parts:
     def writing(self, number: int, *, overwrite: bool) -> Iterator[StoreLike]:
         """In a task: where a part is written; sent to the URL at the end of the block.
 
-        Raises
-        ------
-        ArgumentError
-            If the folder of this node is another one than that of the driver.
+        Raises ArgumentError if the folder of this node is another one than that of the driver.
         """
         if self.marker is not None and not is_seen(Path(self.folder, UNFINISHED), self.marker):
             raise _make_unshared_error(self.folder, find_node())
@@ -119,24 +105,12 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class WrittenPart(Generic[T_report]):
-    """What a task wrote.
+    """What a task wrote."""
 
-    Parameters
-    ----------
-    held : CommittedRecords
-        Records, bytes and entries that were left out.
-    content : str
-        The hash of its content; empty where it has no record, and no pack.
-    report : object, optional
-        That of the task; None where it has no record.
-    keys : ndarray of uint64, optional
-        Hashes of the keys, where those are compared when all parts are written.
-    """
-
-    held: CommittedRecords
-    content: str = ""
-    report: T_report | None = None
-    keys: NDArray[np.uint64] | None = None
+    held: CommittedRecords  # records, bytes and entries that were left out
+    content: str = ""  # the hash of its content; empty where it has no record, and no pack
+    report: T_report | None = None  # that of the task; None where it has no record
+    keys: NDArray[np.uint64] | None = None  # hashes of the keys, where those are compared when all parts are written
 
 
 def choose_samples(total: int) -> list[int]:

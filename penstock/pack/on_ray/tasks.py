@@ -45,10 +45,7 @@ _is_ours = False
 def is_on_ray(on: str | None) -> bool:
     """Whether the argument ``on`` says Ray.
 
-    Raises
-    ------
-    ArgumentError
-        If it is neither None nor "ray".
+    Raises ArgumentError if it is neither None nor "ray".
     """
     if on not in (None, "ray"):
         raise ArgumentError(f"on must be 'ray', or None for this process, got {on!r}")
@@ -59,12 +56,7 @@ def is_on_ray(on: str | None) -> bool:
 def connected() -> Iterator[None]:
     """Use Ray in the block: as the program has initialized it; else the cluster of ``RAY_ADDRESS``, or one here.
 
-    Raises
-    ------
-    OptionalPackageError
-        If Ray is not installed.
-    WorkerError
-        If it cannot be reached or started.
+    Raises OptionalPackageError if Ray is not installed. Raises WorkerError if it cannot be reached or started.
     """
     ray = require("ray", extra="ray", purpose="for on='ray'")
     if ray.is_initialized():

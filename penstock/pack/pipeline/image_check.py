@@ -38,17 +38,8 @@ _PPM_LARGEST: Final = re.compile(_PPM_SPACE + rb"(\d{1,10})")
 def check_image(content: bytes, how: str) -> tuple[int, int]:
     """Width and height of an encoded image, if it is complete.
 
-    Parameters
-    ----------
-    content : bytes
-        The bytes of the file.
-    how : {"header", "decode"}
-        What to check.
-
-    Raises
-    ------
-    DecodeError
-        If it is empty, not an image, truncated, larger than :data:`MAX_PIXELS`, or (``"decode"``) cannot be decoded.
+    ``content``: the bytes of the file. ``how``: {"header", "decode"}: what to check. Raises DecodeError if it is empty,
+    not an image, truncated, larger than :data:`MAX_PIXELS`, or (``"decode"``) cannot be decoded.
     """
     if not content:
         raise DecodeError("the file is empty")

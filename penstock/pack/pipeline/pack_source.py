@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 from penstock import stores
-from penstock.errors import ArgumentError, StoreError
+from penstock.errors import ArgumentError, StoreError, check_choice
 from penstock.pack.conversion.report import ConvertReport
 from penstock.pack.pipeline.image_check import CHECKS
 from penstock.pack.pipeline.processes import RecordLoader, load_items, loading_in_processes
@@ -131,8 +131,7 @@ class PackSettings:
     def __post_init__(self) -> None:
         choices = {"on_error": ON_ERROR, "check": CHECKS, "transcode": TRANSCODES, "index": INDEX_KINDS}
         for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                raise ArgumentError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+            check_choice(name, getattr(self, name), allowed)
         if self.workers is not None and self.workers < 1:
             raise ArgumentError(f"workers must be at least 1, or None for one for each core, got {self.workers}")
         if self.jobs < 0:

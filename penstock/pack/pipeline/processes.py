@@ -23,7 +23,7 @@ from penstock.pack.pipeline.record_checks import CheckedRecord, RecordChecks
 from penstock.pack.sources.base import Source, SourceItem
 from penstock.sample import Value
 from penstock.stores.writing import Skipped
-from penstock.workers.processes.start import Launcher
+from penstock.workers.processes.start import Environment, Launcher
 
 __all__ = ["RecordLoader", "load_items", "loading_in_processes"]
 
@@ -55,13 +55,10 @@ def load_items(source: Source, checks: RecordChecks, items: Sequence[SourceItem]
 def loading_in_processes(source: Source, checks: RecordChecks, jobs: int) -> Iterator[RecordLoader]:
     """A loader that uses ``jobs`` processes while the body runs.
 
-    Raises
-    ------
-    WorkerError
-        When it is called, if a process died.
+    Raises WorkerError when it is called, if a process died.
     """
     context = Launcher.choose(None, source).context
-    executor = ProcessPoolExecutor(jobs, context, initializer=_begin, initargs=(source, checks))
+    executor = ProcessPoolExecutor(jobs, context, initializer=_begin, initargs=(Environment(), source, checks))
 
     def load(items: Sequence[SourceItem]) -> list[CheckedRecord | Skipped]:
         try:
@@ -83,7 +80,7 @@ _given: tuple[Source, RecordChecks] | None = None
 """In a worker process: what it loads from."""
 
 
-def _begin(source: Source, checks: RecordChecks) -> None:
+def _begin(_: Environment | None, source: Source, checks: RecordChecks) -> None:
     global _given  # noqa: PLW0603  # a worker process has one source
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent stops its workers
     _given = source, checks

@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from penstock import _native
+from penstock.errors import PackError
 from penstock.pack.pipeline.image_check import MAX_PIXELS, check_image
 from penstock.pack.resize.fields import FieldResizing
 from penstock.pack.resize.resizing import NOTHING_RESIZED, ResizeReport, Resizing
@@ -52,29 +53,17 @@ class CheckedRecord:
 
 @dataclass(frozen=True, slots=True)
 class RecordChecks:
-    """The checks of all records of one run.
+    """The checks of all records of one run."""
 
-    Parameters
-    ----------
-    images, blobs : tuple of str
-        Fields of encoded images and masks; fields whose bytes are counted.
-    check : {"header", "decode"}
-        How an image is checked.
-    transcodes, adds_size : bool
-        Whether JPEGs of several scans are rewritten, and whether the size of ``image`` is added.
-    new_numbers : mapping of str to ndarray
-        For fields whose classes have other numbers in the store: the new number of each.
-    resizing : FieldResizing, optional
-        How images are made smaller, and fields with them.
-    """
-
-    images: tuple[str, ...]
-    blobs: tuple[str, ...]
-    check: str
+    images: tuple[str, ...]  # fields of encoded images and masks
+    blobs: tuple[str, ...]  # fields whose bytes are counted
+    check: str  # {"header", "decode"}: how an image is checked
     transcodes: bool
     adds_size: bool
-    new_numbers: Mapping[str, Array]
-    resizing: FieldResizing | None = None
+    """``transcodes`` and ``adds_size``: whether JPEGs of several scans are rewritten, and whether the size of ``image``
+    is added."""
+    new_numbers: Mapping[str, Array]  # for fields whose classes have other numbers in the store: the new number of each
+    resizing: FieldResizing | None = None  # how images are made smaller, and fields with them
 
     @classmethod
     def for_schema(
@@ -96,13 +85,11 @@ class RecordChecks:
     def apply(self, fields: Mapping[str, Value]) -> CheckedRecord:
         """Check the images of a record.
 
-        Raises
-        ------
-        DecodeError
-            If one is not a complete image.
-        PackError
-            If a field cannot be resized with its image.
+        Raises DecodeError if one is not a complete image. Raises PackError if the record lacks an image, or a field
+        cannot be resized with its image.
         """
+        if lacking := next((name for name in self.blobs if fields[name] is None), None):
+            raise PackError(f"field {lacking!r} must hold encoded bytes, and this record has none")
         checked, resized, smaller = dict(fields), NOTHING_RESIZED, frozenset[str]()
         if self.resizing is not None:
             checked, resized = self.resizing.apply(fields, self.check)

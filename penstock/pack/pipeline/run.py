@@ -142,10 +142,7 @@ class PackRun(Generic[T_prepared]):
     def finish(self) -> tuple[Skipped, ...]:
         """Complete the pack, or refuse the source; returns what was left out.
 
-        Raises
-        ------
-        PackError
-            If a record cannot be packed and ``on_error`` is "raise", or there is nothing to pack.
+        Raises PackError if a record cannot be packed and ``on_error`` is "raise", or there is nothing to pack.
         """
         return finish_pack(
             self._source, self._writer, self._skipped, self._count, self._outcome, is_refused=self._has_failed
@@ -268,10 +265,7 @@ def _count_batch(values: Value) -> int:
 class ClashFinder:
     """Finds records whose names some file systems do not distinguish from an earlier name.
 
-    Parameters
-    ----------
-    source : Source
-        If it does not know the keys of its records, each is compared with those before it.
+    ``source``: if it does not know the keys of its records, each is compared with those before it.
     """
 
     def __init__(self, source: Source) -> None:
@@ -337,11 +331,11 @@ def _make_refusal(source: Source, refused: Sequence[Skipped], outcome: str) -> P
     )
 
 
-def list_skipped(skipped: Sequence[Skipped], limit: int = _MAX_LISTED) -> str:
-    """One line for each of the first ``limit`` entries."""
-    lines = [f"  {escape_unprintable(key)}: {escape_unprintable(reason)}" for key, reason in skipped[:limit]]
-    if len(skipped) > limit:
-        lines.append(f"  ... and {len(skipped) - limit} more")
+def list_skipped(skipped: Sequence[Skipped]) -> str:
+    """One line for each of the first entries."""
+    lines = [f"  {escape_unprintable(key)}: {escape_unprintable(reason)}" for key, reason in skipped[:_MAX_LISTED]]
+    if len(skipped) > _MAX_LISTED:
+        lines.append(f"  ... and {len(skipped) - _MAX_LISTED} more")
     return "\n".join(lines)
 
 

@@ -54,31 +54,18 @@ class MeasuredShare:
 
 @dataclass(frozen=True, slots=True)
 class FieldResizing:
-    """The fields that change, of the records of one source.
+    """The fields that change, of the records of one source."""
 
-    Parameters
-    ----------
-    resizing : Resizing
-        How images change.
-    images : tuple of str
-        Fields of encoded images; the first is the one that boxes and masks belong to.
-    followers : mapping of str to str
-        Fields that are scaled with it, and what each is.
-    """
-
-    resizing: Resizing
-    images: tuple[str, ...]
-    followers: Mapping[str, str]
+    resizing: Resizing  # how images change
+    images: tuple[str, ...]  # fields of encoded images; the first is the one that boxes and masks belong to
+    followers: Mapping[str, str]  # fields that are scaled with it, and what each is
     _share: MeasuredShare = field(default_factory=MeasuredShare, compare=False)
 
     @classmethod
     def for_schema(cls, resizing: Resizing, schema: Schema) -> FieldResizing:
         """Find the fields.
 
-        Raises
-        ------
-        ArgumentError
-            If there is no encoded image, or a field cannot be scaled with it.
+        Raises ArgumentError if there is no encoded image, or a field cannot be scaled with it.
         """
         images = [name for name, each in schema.fields.items() if each.kind == "image"]
         pixels = [name for name, each in schema.fields.items() if each.pixels is not None]
@@ -92,10 +79,7 @@ class FieldResizing:
     def apply(self, fields: Mapping[str, Value], check: str) -> tuple[dict[str, Value], ResizeReport]:
         """The fields of a record with smaller images, and what was changed.
 
-        Raises
-        ------
-        DecodeError, PackError
-            If an image cannot be decoded, or a field does not belong to it.
+        Raises DecodeError or PackError if an image cannot be decoded, or a field does not belong to it.
         """
         changed = dict(fields)
         report = NOTHING_RESIZED

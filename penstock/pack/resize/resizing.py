@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.errors import ArgumentError, PackError, UnsupportedImageError
+from penstock.errors import ArgumentError, PackError, UnsupportedImageError, check_choice
 from penstock.pack.pipeline.image_check import MAX_PIXELS
 from penstock.sample import Array, SampleKeys
 from penstock.transforms.decoding import fallback
@@ -80,22 +80,13 @@ NOTHING_RESIZED: Final = ResizeReport()
 
 @dataclass(frozen=True, slots=True)
 class ResizedImage:
-    """The bytes of an image, and how its pixels moved.
+    """The bytes of an image, and how its pixels moved."""
 
-    Parameters
-    ----------
-    content : bytes
-        The file to store.
-    old, new : (int, int)
-        Width and height of the upright image before and after.
-    pixels : ndarray, optional
-        What was encoded; None if the bytes are those of the source.
-    """
-
-    content: bytes
+    content: bytes  # the file to store
     old: tuple[int, int]
     new: tuple[int, int]
-    pixels: Array | None
+    """``old`` and ``new``: width and height of the upright image before and after."""
+    pixels: Array | None  # what was encoded; None if the bytes are those of the source
 
     def measure_psnr(self) -> float:
         """Peak signal-to-noise ratio of the stored image to the pixels that were encoded, in dB."""
@@ -108,33 +99,18 @@ class ResizedImage:
 
 @dataclass(frozen=True, slots=True)
 class Resizing:
-    """How images are made smaller.
+    """How images are made smaller."""
 
-    Parameters
-    ----------
-    side : {"shorter", "longest"}
-        The side that gets the size.
-    size : int
-        Pixels of that side, at most.
-    format : {"jpeg", "png", "webp"}
-        How results are encoded.
-    quality : int, optional
-        Of "jpeg" and "webp".
-    """
-
-    side: str
-    size: int
-    format: str
-    quality: int | None
+    side: str  # {"shorter", "longest"}: the side that gets the size
+    size: int  # pixels of that side, at most
+    format: str  # {"jpeg", "png", "webp"}: how results are encoded
+    quality: int | None  # of "jpeg" and "webp"
 
     @classmethod
     def parse(cls, resize: int | str | None, image_format: str | None, quality: int | None) -> Resizing | None:
         """From the arguments of :func:`penstock.pack`; None without ``resize``.
 
-        Raises
-        ------
-        ArgumentError
-            If a value is not allowed, or one is given without ``resize``.
+        Raises ArgumentError if a value is not allowed, or one is given without ``resize``.
         """
         if resize is None:
             if image_format is not None or quality is not None:
@@ -150,8 +126,7 @@ class Resizing:
                 f"such as 512 or 'longest:512', got {resize!r:.80}"
             )
         chosen = "jpeg" if image_format is None else image_format
-        if chosen not in ENCODED_FORMATS:
-            raise ArgumentError(f"image_format must be one of {', '.join(ENCODED_FORMATS)}, got {chosen!r:.80}")
+        check_choice("image_format", chosen, ENCODED_FORMATS)
         check_encoding(chosen, quality)
         return cls(found[1] or "shorter", int(found[2]), chosen, None if chosen == "png" else int(quality or QUALITY))
 
@@ -188,12 +163,7 @@ class Resizing:
     def apply(self, encoded: bytes, size: tuple[int, int]) -> ResizedImage:
         """Resize an image of ``size`` (width and height in its header).
 
-        Raises
-        ------
-        DecodeError
-            If it cannot be decoded.
-        PackError
-            If the format cannot hold its values.
+        Raises DecodeError if it cannot be decoded. Raises PackError if the format cannot hold its values.
         """
         orientation = int(read_orientations([encoded], MAX_PIXELS)[0])
         kind = sniff(encoded[:32])

@@ -35,18 +35,10 @@ _NOT_STORED: Final = frozenset({"width", "height"})
 
 @dataclass(frozen=True, slots=True)
 class AnnotationFields:
-    """The fields of the records of one source.
+    """The fields of the records of one source."""
 
-    Parameters
-    ----------
-    schema : Schema
-        Fields of the records.
-    root : Path
-        The folder of paths of images and masks.
-    """
-
-    schema: Schema
-    root: Path
+    schema: Schema  # fields of the records
+    root: Path  # the folder of paths of images and masks
 
     @classmethod
     def of(cls, found: Annotations) -> AnnotationFields:

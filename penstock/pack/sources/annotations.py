@@ -40,27 +40,13 @@ _TORCHVISION: Final = ("VOCDetection", "CocoDetection")
 
 @dataclass(frozen=True, slots=True)
 class AnnotatedImages:
-    """What a caller of :func:`penstock.pack` says about annotations; see there.
+    """What a caller of :func:`penstock.pack` says about annotations; see there."""
 
-    Parameters
-    ----------
-    images : str or path, optional
-        The folder of the images; None where the annotations say where they are.
-    annotations : str, path or mapping
-        As for :func:`penstock.annotations.read`.
-    format : str
-        The format, or "auto".
-    split : str, optional
-        One of its splits.
-    options : mapping of str to object
-        Options of the format.
-    """
-
-    images: str | os.PathLike[str] | None
-    annotations: SourceLike
-    format: str = "auto"
-    split: str | None = None
-    options: Mapping[str, object] = field(default_factory=dict)
+    images: str | os.PathLike[str] | None  # the folder of the images; None where the annotations say where they are
+    annotations: SourceLike  # as for :func:`penstock.annotations.read`
+    format: str = "auto"  # the format, or "auto"
+    split: str | None = None  # one of its splits
+    options: Mapping[str, object] = field(default_factory=dict)  # options of the format
 
     def read(self, classes: Sequence[str] | None) -> Annotations:
         """The annotations, with everything that is wrong in them listed."""

@@ -31,36 +31,16 @@ KEY: Final = "__key__"
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a caller of :func:`penstock.pack` says about the source; None where nothing was said.
+    """What a caller of :func:`penstock.pack` says about the source; None where nothing was said."""
 
-    Parameters
-    ----------
-    schema : Schema or mapping, optional
-        Kinds of fields.
-    classes : sequence of str, optional
-        Names of the classes of ``label``.
-    names : str or sequence of str, optional
-        Names of the values of a sample that is a tuple, or one value.
-    key : str, optional
-        The value that names a record; ``"index"`` for its number.
-    images : str, optional
-        How pictures are stored.
-    source_id : str, optional
-        Tells the source from others.
-    root : str or path, optional
-        The folder of relative paths.
-    columns : mapping of str to str, optional
-        Fields of a table, and the column of each.
-    """
-
-    schema: Schema | Mapping[str, str | Field | None] | None = None
-    classes: Sequence[str] | None = None
-    names: str | Sequence[str] | None = None
-    key: str | None = None
-    images: str | None = None
-    source_id: str | None = None
-    root: str | os.PathLike[str] | None = None
-    columns: Mapping[str, str] | None = None
+    schema: Schema | Mapping[str, str | Field | None] | None = None  # kinds of fields
+    classes: Sequence[str] | None = None  # names of the classes of ``label``
+    names: str | Sequence[str] | None = None  # names of the values of a sample that is a tuple, or one value
+    key: str | None = None  # the value that names a record; ``"index"`` for its number
+    images: str | None = None  # how pictures are stored
+    source_id: str | None = None  # tells the source from others
+    root: str | os.PathLike[str] | None = None  # the folder of relative paths
+    columns: Mapping[str, str] | None = None  # fields of a table, and the column of each
 
     def refuse_others(self, allowed: Sequence[str], what: str) -> None:
         """Raise ArgumentError if an option is given that a kind of source does not have."""

@@ -35,28 +35,37 @@ _PATH_NAMES: Final = frozenset(
 )
 _PATH_ENDINGS: Final = re.compile(r"(?i)[_ -]?(?:file_?path|file_?name|path|file|name)$")
 _TEXT_NAMES: Final = re.compile(r"(?i).*(?:caption|text|name)|captions|texts|names")
+_DECIMAL_COMMA: Final = (
+    "; numbers have a decimal point (read the table by pandas with decimal=',', and pack the dataframe)"
+)
 _MAX_CLASSES: Final = 100_000
 _EMPTY: Final = Guess("none")
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedColumn:
-    """A column, and the field that is made of it; ``is_text`` if each value is text, and an empty one is missing."""
+    """A column, and the field that is made of it.
+
+    ``is_text`` if each value is text, and an empty one is missing; ``is_windows`` if backslashes separate the
+    folders of paths.
+    """
 
     column: str
     field: Field
     is_text: bool
+    is_windows: bool = False
+
+    def make_path(self, value: str) -> str:
+        """The path of a file, with slashes."""
+        return value.replace("\\", "/") if self.is_windows else value
 
     def parse(self, value: object) -> Value:
         """The value of a cell, as :class:`~penstock.pack.sources.conversion.RecordConverter` takes it.
 
-        Raises
-        ------
-        PackError
-            If it is no value of the field's kind.
+        Raises PackError if it is no value of the field's kind.
         """
         if self.field.kind in {"image", "mask", "bytes"} and isinstance(value, str):
-            return Path(value) if value else None
+            return Path(self.make_path(value)) if value else None
         if not isinstance(value, str) or self.field.kind == "text" or (self.field.kind == "json" and not self.is_text):
             return value
         if value == "" and self.is_text:
@@ -67,7 +76,8 @@ class PlannedColumn:
             if self.field.kind == "json":
                 return json.loads(value)
         except (ValueError, RecursionError) as error:
-            raise PackError(f"column {self.column!r} must be {self.field.kind}, got {value!r:.80}") from error
+            hint = _DECIMAL_COMMA if self.field.kind == "float" and value.count(",") == 1 else ""
+            raise PackError(f"column {self.column!r} must be {self.field.kind}, got {value!r:.80}{hint}") from error
         return self._split(value)
 
     def _split(self, text: str) -> Value:
@@ -97,18 +107,15 @@ class ColumnPlan:
         return Schema({name: column.field for name, column in self.columns.items()})
 
     @property
-    def files(self) -> dict[str, str]:
+    def files(self) -> dict[str, PlannedColumn]:
         """Fields that are files, and the column of the path of each."""
         kinds = {"image", "mask", "bytes"}
-        return {name: each.column for name, each in self.columns.items() if each.field.kind in kinds}
+        return {name: each for name, each in self.columns.items() if each.field.kind in kinds}
 
     def parse(self, row: Mapping[str, Value]) -> dict[str, Value]:
         """The values of a row by field.
 
-        Raises
-        ------
-        PackError
-            If a cell is no value of its field's kind.
+        Raises PackError if a cell is no value of its field's kind.
         """
         return {name: each.parse(row.get(each.column)) for name, each in self.columns.items()}
 
@@ -122,6 +129,7 @@ class _ColumnSurvey:
         self._found = _EMPTY
         self._names: set[str] = set()
         self._suffixes: set[str] | None = set()
+        self._separators: set[str] = set()
         self._texts: set[str] | None = set()
         self._is_label, self._has_gaps = name.lower() in CLASS_NAMES, False
         self._forms, self._may_be_json = {"integer", "whole", "number"}, is_text
@@ -153,6 +161,7 @@ class _ColumnSurvey:
             self._found = united
 
     def _add_text(self, text: str) -> None:
+        self._separators.update(each for each in ("/", "\\") if each in text)
         if self._suffixes is not None:
             suffix = Path(text).suffix.lower() if len(text) < 4096 else ""
             self._suffixes = self._suffixes | {suffix} if suffix in IMAGE_SUFFIXES | SOUND_SUFFIXES else None
@@ -179,6 +188,11 @@ class _ColumnSurvey:
     def is_file(self) -> bool:
         """Whether all values are paths of images, or of sounds."""
         return bool(self._suffixes)
+
+    @property
+    def is_windows(self) -> bool:
+        """Whether the texts, if they are paths, are those of Windows: folders are separated by backslashes alone."""
+        return self._separators == {"\\"}
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -223,21 +237,9 @@ class _ColumnSurvey:
 def plan_columns(table: Table, given: GivenSchema, columns: Mapping[str, str] | None) -> ColumnPlan:
     """Look at every row of a table, and plan the fields of its records.
 
-    Parameters
-    ----------
-    table : Table
-        The table.
-    given : GivenSchema
-        Kinds of fields that the caller gave; names of classes are found in the table if they are not given.
-    columns : mapping of str to str, optional
-        Names of fields, and the column of each.
-
-    Raises
-    ------
-    ArgumentError
-        If a column, or a field that is named, does not exist.
-    PackError
-        If the table has no rows, or a column no kind.
+    ``given``: kinds of fields that the caller gave; names of classes are found in the table if they are not given.
+    ``columns``: names of fields, and the column of each. Raises ArgumentError if a column, or a field that is named,
+    does not exist. Raises PackError if the table has no rows, or a column no kind.
     """
     surveys: dict[str, _ColumnSurvey] = {}
     wanted = dict(columns or {})
@@ -258,7 +260,7 @@ def plan_columns(table: Table, given: GivenSchema, columns: Mapping[str, str] | 
         if name == KEY or name in given.dropped or (given.is_complete and name not in given.fields):
             continue
         field = _choose_field(name, surveys[column], given.fields.get(name), table)
-        planned[name] = PlannedColumn(column, field, table.is_text)
+        planned[name] = PlannedColumn(column, field, table.is_text, surveys[column].is_windows)
     if not planned:
         raise PackError(f"the table {table.name} has no column that is to be packed")
     return ColumnPlan(planned, KEY in names)

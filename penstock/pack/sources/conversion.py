@@ -16,8 +16,9 @@ from typing import Final
 import numpy as np
 
 from penstock.errors import ArgumentError, PackError
-from penstock.pack.sources.values import MAX_EXACT, describe, is_picture, plain, to_json
+from penstock.pack.sources.values import MAX_EXACT, describe, plain, to_json
 from penstock.sample import Array, ArrayKind, Field, Schema, Value
+from penstock.transforms.inputs import is_pil
 
 __all__ = ["PictureEncoding", "RecordConverter"]
 
@@ -72,24 +73,12 @@ class PictureEncoding:
 
 @dataclass(frozen=True, slots=True)
 class RecordConverter:
-    """Converts samples to records of one schema.
+    """Converts samples to records of one schema."""
 
-    Parameters
-    ----------
-    schema : Schema
-        Fields of the records.
-    encoding : PictureEncoding
-        How pictures are stored.
-    dropped : frozenset of str
-        Names of values that are not stored.
-    root : Path, optional
-        The folder of relative paths; by default the current one.
-    """
-
-    schema: Schema
-    encoding: PictureEncoding
-    dropped: frozenset[str] = frozenset()
-    root: Path | None = None
+    schema: Schema  # fields of the records
+    encoding: PictureEncoding  # how pictures are stored
+    dropped: frozenset[str] = frozenset()  # names of values that are not stored
+    root: Path | None = None  # the folder of relative paths; by default the current one
     _numbers: dict[str, dict[str, int]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -151,12 +140,12 @@ class RecordConverter:
             return None
         if isinstance(value, np.ndarray):
             value = _to_picture(value, is_mask=kind == "mask")
-        if not is_picture(value):
+        if not is_pil(value):
             return None
         return (PictureEncoding("png") if kind == "mask" else self.encoding).encode(value)
 
     def _to_pixels(self, value: Value, kind: ArrayKind) -> Array | None:
-        if is_picture(value):
+        if is_pil(value):
             if value.mode not in {"L", "RGB", "RGBA", "I;16", "F"}:
                 raise PackError(
                     f"a picture must be of mode L, RGB, RGBA, I;16 or F to be stored as pixels, got {value.mode}"

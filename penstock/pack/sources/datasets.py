@@ -149,10 +149,7 @@ class DatasetSource(Source):
 class ColumnRows:
     """Columns of one length as a sequence of dicts.
 
-    Parameters
-    ----------
-    columns : mapping of str to sequence
-        Arrays, tensors or lists.
+    ``columns``: arrays, tensors or lists.
     """
 
     def __init__(self, columns: Mapping[str, Value]) -> None:

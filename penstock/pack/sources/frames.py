@@ -16,11 +16,11 @@ from penstock.errors import ArgumentError, PackError
 from penstock.pack.sources.base import SourceOptions
 from penstock.pack.sources.inference import INFERRED_FROM
 from penstock.pack.sources.manifest import OPTIONS, ManifestSource
-from penstock.pack.sources.values import is_picture
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.registry import require
 from penstock.sample import DatasetLike, Value
 from penstock.stores.common.table_files import Table, TableRow
+from penstock.transforms.inputs import is_pil
 
 __all__ = ["FrameSource"]
 
@@ -66,10 +66,7 @@ class FrameSource(ManifestSource):
 def _prepare(frame: Value) -> Value:
     """The dataframe of pandas, with named indices as columns; another one as a table of Arrow.
 
-    Raises
-    ------
-    ArgumentError
-        If its columns have no names, or equal ones.
+    Raises ArgumentError if its columns have no names, or equal ones.
     """
     if hasattr(frame, "iterrows"):
         frame = frame.reset_index(drop=all(name is None for name in frame.index.names))
@@ -104,7 +101,7 @@ def _simplify(name: str, value: object) -> object:
     """A cell as a file would have it: NaN is missing, a path is text."""
     if isinstance(value, float | dt.datetime) and value != value:  # noqa: PLR0124  # NaN, NaT
         return None
-    if is_picture(value):
+    if is_pil(value):
         raise PackError(f"column {name!r} has pictures of Pillow; give an iterator of dicts instead of a dataframe")
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
@@ -128,4 +125,4 @@ def _names_images(rows: list[object]) -> bool:
 
 def _may_be_image(value: object) -> bool:
     is_content = isinstance(value, bytes | bytearray | memoryview | os.PathLike)
-    return is_content or is_picture(value) or getattr(value, "ndim", 0) > 1
+    return is_content or is_pil(value) or getattr(value, "ndim", 0) > 1

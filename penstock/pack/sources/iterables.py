@@ -138,10 +138,7 @@ def check_source_id(source_id: object) -> str | None:
 def unbatch(batches: Iterable[Sample]) -> Iterator[Sample]:
     """The rows of collated batches: dicts or tuples of columns, or one array.
 
-    Raises
-    ------
-    PackError
-        If the columns of a batch have no common length.
+    Raises PackError if the columns of a batch have no common length.
     """
     for number, batch in enumerate(batches):
         columns = (

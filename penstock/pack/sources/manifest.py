@@ -134,7 +134,7 @@ class ManifestSource(Source):
         problems: list[Skipped] = []
         first_lines: dict[int, int] = {}
         for number, row in enumerate(self._table.rows()):
-            key = str(number) if self._key_column is None else _make_key(row.values.get(self._key_column))
+            key = str(number) if self._key_column is None else self._make_key(row.values.get(self._key_column))
             reason = "it has no key" if not key else self._find_problem(row, state)
             earlier = first_lines.setdefault(hash(key), row.line) if self._key_column is not None else row.line
             if reason is None and earlier != row.line:
@@ -153,14 +153,22 @@ class ManifestSource(Source):
         self.problems = self.unreadable = tuple(problems)
         self._digest = state.hexdigest()
 
+    def _make_key(self, value: object) -> str:
+        if isinstance(value, str) and value:
+            files = self._plan.files.values()
+            column = next((each for each in files if each.column == self._key_column), None)
+            return Path(value if column is None else column.make_path(value)).as_posix()
+        return str(value) if isinstance(value, int) else ""
+
     def _find_problem(self, row: TableRow, state: xxhash.xxh3_128) -> str | None:
         """Why the files of a row cannot be read; adds them to the digest."""
         for name, column in self._plan.files.items():
-            value = row.values.get(column)
+            value = row.values.get(column.column)
             if isinstance(value, bytes):
                 continue
             if not value or not isinstance(value, str):
-                return f"it has no path in column {column!r}"
+                return f"it has no path in column {column.column!r}"
+            value = column.make_path(value)
             if "://" in value:
                 return f"{value} is an address, and images must be files"
             try:
@@ -186,10 +194,6 @@ def _choose_key(plan: ColumnPlan, key: str | None) -> str | None:
         return KEY
     images = [each.column for each in plan.columns.values() if each.field.kind == "image"]
     return images[0] if images else None
-
-
-def _make_key(value: object) -> str:
-    return Path(value).as_posix() if isinstance(value, str) and value else str(value) if isinstance(value, int) else ""
 
 
 def _has_paths(path: Path) -> bool:

@@ -28,19 +28,9 @@ NUMBERED: Final = "index"
 class SampleNames:
     """Gives names to the values of samples.
 
-    Parameters
-    ----------
-    first : object
-        The first sample: names of values without names are found from it.
-    names : str or sequence of str, optional
-        Names of the values of a tuple, or of one value.
-    key : str, optional
-        The value that names a record.
-
-    Raises
-    ------
-    ArgumentError
-        If there are names for values that have names, or another number of them, or no value ``key``.
+    ``first``: the first sample: names of values without names are found from it. ``names``: names of the values of a
+    tuple, or of one value. ``key``: the value that names a record. Raises ArgumentError if there are names for values
+    that have names, or another number of them, or no value ``key``.
     """
 
     def __init__(self, first: object, names: str | Sequence[str] | None, key: str | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from penstock import stores
 from penstock.annotations import FORMATS
@@ -19,6 +19,9 @@ from penstock.stores.fields.record_names import check_classes, describe_class_di
 from penstock.stores.location import Location
 
 __all__ = ["StoreSource"]
+
+_ANNOTATIONS: Final = ("annotations/*.json", "*/_annotations.coco.json", "Annotations/*.xml", "data.yaml", "labels")
+"""What only folders with annotations of COCO, VOC and YOLO have."""
 
 
 class StoreSource(Source):
@@ -49,12 +52,14 @@ class StoreSource(Source):
     @classmethod
     def open(cls, src: DatasetLike, options: SourceOptions) -> Self:
         """Open a store; see :func:`penstock.open`."""
+        if isinstance(src, str | os.PathLike) and Path(src).is_file():
+            stores.find(src)  # what is wrong with a file that is no store, rather than with its options
         options.refuse_others(["classes"], "a store, whose records have their fields")
         classes = options.classes
         if not isinstance(src, Store):
             if classes is None and isinstance(src, str | os.PathLike):
-                _refuse_masks(Path(src))
-            return cls(stores.open(src) if classes is None else stores.open(src, classes=classes), is_owned=True)
+                _refuse_annotations(Path(src))
+            return cls(stores.open(src) if classes is None else _open_with_classes(src, classes), is_owned=True)
         held = src.schema["label"].classes if "label" in src.schema else ()
         if classes is not None and check_classes(classes) != held:
             raise ArgumentError(
@@ -100,12 +105,39 @@ class StoreSource(Source):
             self.store.close()
 
 
-def _refuse_masks(folder: Path) -> None:
-    """Refuse a folder of images and their masks, which would be classes."""
-    if folder.is_dir() and FORMATS.get("mask_folders").recognises(AnnotationSource.open(folder, None)):
+def _open_with_classes(src: DatasetLike, classes: Sequence[str]) -> Store:
+    """The store; if its kind takes no names of classes, the error says how its records are packed with them."""
+    try:
+        return stores.open(src, classes=classes)
+    except ArgumentError as error:
+        if "has no option 'classes'" not in error.message:
+            raise
+        raise ArgumentError(
+            "the labels of this store are numbers, to which classes cannot be given; pack its records, with the names "
+            "in a schema: penstock.pack((record.fields for record in penstock.open(src)), dst, "
+            'schema={"label": penstock.Field("label", tuple(classes))}), where "label" is the field of the numbers',
+            store=str(src),
+        ) from error
+
+
+def _refuse_annotations(folder: Path) -> None:
+    """Refuse a folder of images and their masks or annotations, whose sub-folders are no classes."""
+    if not folder.is_dir():
+        return
+    source = AnnotationSource.open(folder, None)
+    if FORMATS.get("mask_folders").recognises(source):
         raise ArgumentError(
             "this folder has images and their masks, which are no classes: give format='mask_folders' (--format "
             "mask_folders) to pack each image with its mask, or name the classes: classes=[...] (--classes)",
+            store=str(folder),
+        )
+    if not any(next(folder.glob(pattern), None) for pattern in _ANNOTATIONS):  # as a rule: then nothing is listed
+        return
+    name = next((name for name in ("coco", "voc", "yolo") if FORMATS.get(name).recognises(source)), None)
+    if name is not None:
+        raise ArgumentError(
+            f"this folder has annotations of the format {name!r}: give format={name!r} (--format {name}) to pack each "
+            "image with its boxes, or name the classes: classes=[...] (--classes)",
             store=str(folder),
         )
 

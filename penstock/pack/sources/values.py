@@ -14,7 +14,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Array, Field, Value
 from penstock.stores.fields.usual_names import IMAGE_NAMES, LABEL_NAMES, MASK_NAMES
 from penstock.transforms.decoding import fallback
+from penstock.transforms.inputs import is_pil
 
 __all__ = [
     "CLASS_NAMES",
@@ -36,7 +36,6 @@ __all__ = [
     "guess",
     "is_image",
     "is_mask_name",
-    "is_picture",
     "plain",
     "to_json",
     "unite",
@@ -58,18 +57,10 @@ _EMPTY: Final = "empty"
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """The kind that a value could have.
+    """The kind that a value could have."""
 
-    Parameters
-    ----------
-    kind : str
-        A kind of field; ``"none"`` for None, and ``"empty"`` for an empty list.
-    is_list : bool
-        Whether the value is a list, which JSON could hold too.
-    """
-
-    kind: str
-    is_list: bool = False
+    kind: str  # a kind of field; ``"none"`` for None, and ``"empty"`` for an empty list
+    is_list: bool = False  # whether the value is a list, which JSON could hold too
 
     @property
     def is_known(self) -> bool:
@@ -81,7 +72,7 @@ def plain(value: object) -> Value:  # noqa: PLR0911  # a return for each type
     """The value without its framework: tensors are arrays on the CPU, array scalars are numbers."""
     if value is None or type(value) in {str, bytes, int, float, bool, dict}:
         return value
-    if is_picture(value):
+    if is_pil(value):
         return value
     if hasattr(value, "detach"):
         value = value.detach().cpu()
@@ -111,14 +102,11 @@ def plain(value: object) -> Value:  # noqa: PLR0911  # a return for each type
 def guess(name: str, value: object, images: str) -> Guess:  # noqa: PLR0911  # a return for each type
     """The kind of a plain value of the field ``name``; ``images`` is how pictures are stored.
 
-    Raises
-    ------
-    PackError
-        If no kind of field can hold it.
+    Raises PackError if no kind of field can hold it.
     """
     if value is None:
         return Guess(_NOTHING)
-    if is_picture(value):
+    if is_pil(value):
         if images == "pixels" and not is_mask_name(name):
             return guess_array(name, np.asarray(value), is_image=True)
         return Guess("mask" if is_mask_name(name) else "image")
@@ -161,7 +149,7 @@ def guess_array(name: str, array: Array, *, is_image: bool = False) -> Guess:
 def _guess_list(name: str, values: Sequence[Value]) -> Guess:
     if not len(values):
         return Guess(_EMPTY, is_list=True)
-    if any(is_picture(each) or isinstance(each, bytes | bytearray) for each in values):
+    if any(is_pil(each) or isinstance(each, bytes | bytearray) for each in values):
         raise PackError(
             f"field {name!r} must be one image or one value of bytes, got a list of {len(values)}; give each a field "
             "of its own, or make a record of each"
@@ -228,12 +216,6 @@ def _unite_shapes(one: Guess, other: Guess) -> Guess | None:
         return Guess("json") if both_lists else None
     axes = ("*" if x != y or x is None else str(x[0]) for x, y in zip(a.axes, b.axes, strict=True))
     return Guess(f"{prefix}{dtype}[{','.join(axes)}]", both_lists)
-
-
-def is_picture(value: object) -> bool:
-    """Whether it is an image of Pillow."""
-    pillow = sys.modules.get("PIL.Image")
-    return pillow is not None and isinstance(value, pillow.Image)
 
 
 def is_image(content: bytes) -> bool:

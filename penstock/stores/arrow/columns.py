@@ -31,17 +31,8 @@ __all__ = ["BinaryColumn", "JsonColumn", "ListColumn", "NumberColumn", "TextColu
 class _Column(ABC):
     """One column, or one child of a struct column.
 
-    Parameters
-    ----------
-    chunks : sequence of pyarrow.Array
-        The chunks of the column.
-    path : sequence of str
-        Names of children, from the column down.
-
-    Raises
-    ------
-    ValueError
-        If the buffers of a chunk do not hold what its length and its offsets say.
+    ``chunks``: the chunks of the column. ``path``: names of children, from the column down. Raises ValueError if the
+    buffers of a chunk do not hold what its length and its offsets say.
     """
 
     def __init__(self, chunks: Sequence[pa.Array], path: Sequence[str] = ()) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import ArgumentError, StoreFormatError
+from penstock.errors import ArgumentError, StoreFormatError, check_choice
 from penstock.sample import Field, Schema
 from penstock.stores.arrow.features import (
     axes_of,
@@ -65,10 +65,8 @@ class ColumnOptions:
     channels: str | None = None
 
     def __post_init__(self) -> None:
-        if self.boxes_format not in {None, *_BOX_FORMATS}:
-            raise ArgumentError(f"boxes_format must be one of {', '.join(_BOX_FORMATS)}, got {self.boxes_format!r}")
-        if self.channels not in {None, *CHANNELS}:
-            raise ArgumentError(f"channels must be one of {', '.join(CHANNELS)}, got {self.channels!r}")
+        check_choice("boxes_format", self.boxes_format, _BOX_FORMATS, optional=True)
+        check_choice("channels", self.channels, CHANNELS, optional=True)
         if isinstance(self.fields, str):
             raise ArgumentError(f"fields must be a sequence of names of columns, got {self.fields!r}")
 
@@ -81,32 +79,17 @@ class ColumnOptions:
 
 @dataclass(frozen=True, slots=True)
 class ColumnField:
-    """A field, and the column that it is read from.
-
-    Parameters
-    ----------
-    name, field : str and Field
-        As in the schema of the store.
-    column : str
-        The column.
-    path : tuple of str
-        Names of its children, down to the value.
-    path_child : str
-        The child with the path of an image's file, for images that may be stored as a path only.
-    boxes_format, channels : str
-        ``xyxy`` or ``xywh``; ``RGB`` or ``BGR``.
-    size_children : tuple of str
-        The children with height and width, for pixels of varying shape.
-    """
+    """A field, and the column that it is read from."""
 
     name: str
     field: Field
+    """``name`` and ``field``: as in the schema of the store."""
     column: str
-    path: tuple[str, ...] = ()
-    path_child: str = ""
-    boxes_format: str = "xyxy"
-    channels: str = "RGB"
-    size_children: tuple[str, ...] = ()
+    path: tuple[str, ...] = ()  # names of its children, down to the value
+    path_child: str = ""  # the child with the path of an image's file, for images that may be stored as a path only
+    boxes_format: str = "xyxy"  # ``xyxy`` or ``xywh``
+    channels: str = "RGB"  # ``RGB`` or ``BGR``
+    size_children: tuple[str, ...] = ()  # the children with height and width, for pixels of varying shape
 
     @property
     def may_be_label(self) -> bool:
@@ -142,12 +125,8 @@ class FieldsPlan:
 def plan_fields(schema: pa.Schema, options: ColumnOptions, peek: Peek) -> FieldsPlan:
     """The fields of records with the columns of an Arrow schema.
 
-    Raises
-    ------
-    ArgumentError
-        If an option names no column, or a column needs an option that is not given; the message says which.
-    StoreFormatError
-        If no column can be read.
+    Raises ArgumentError if an option names no column, or a column needs an option that is not given; the message says
+    which. Raises StoreFormatError if no column can be read.
     """
     metadata = schema.metadata or {}
     if METADATA_KEY in metadata and not options.given:

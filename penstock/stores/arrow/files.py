@@ -154,10 +154,7 @@ class ArrowStore(ColumnarStore[ColumnarReader]):
 def _common_schema(tables: Sequence[pa.Table], files: Sequence[Path]) -> pa.Schema:
     """The schema of all files.
 
-    Raises
-    ------
-    StoreFormatError
-        If the columns of two files differ.
+    Raises StoreFormatError if the columns of two files differ.
     """
     schema = tables[0].schema
     for table, path in zip(tables, files, strict=True):

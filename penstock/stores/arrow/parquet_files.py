@@ -53,31 +53,17 @@ class LeafColumn:
 
 @dataclass(slots=True)
 class ParquetIndex:
-    """The row groups of some files.
+    """The row groups of some files."""
 
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        That of all files.
-    unpacked_nbytes : dict
-        For each leaf column, by its dotted path, its bytes when unpacked, as the footers say.
-    leaves : dict
-        The columns of bytes, by their dotted paths.
-    spans : dict
-        For each leaf column offset and number of bytes of its chunks, one for each row group.
-    starts : list of int
-        First row of each row group, and the number of all rows.
-    files, groups : list of int
-        For each row group the number of its file, and its number there.
-    """
-
-    schema: pa.Schema
+    schema: pa.Schema  # that of all files
     unpacked_nbytes: dict[str, int]
-    leaves: dict[str, LeafColumn]
+    """For each leaf column, by its dotted path, its bytes when unpacked, as the footers say."""
+    leaves: dict[str, LeafColumn]  # the columns of bytes, by their dotted paths
     spans: dict[str, list[tuple[int, int]]]
-    starts: list[int] = field(default_factory=lambda: [0])
-    files: list[int] = field(default_factory=list)
-    groups: list[int] = field(default_factory=list)
+    """For each leaf column offset and number of bytes of its chunks, one for each row group."""
+    starts: list[int] = field(default_factory=lambda: [0])  # first row of each row group, and the number of all rows
+    files: list[int] = field(default_factory=list)  # for each row group the number of its file
+    groups: list[int] = field(default_factory=list)  # for each row group its number in that file
 
 
 def holds_parquet(path: str) -> bool:
@@ -100,14 +86,8 @@ def holds_parquet(path: str) -> bool:
 def find_parquet_files(paths: Sequence[Path], split: str | None) -> list[Path]:
     """The files of a container, in order.
 
-    Raises
-    ------
-    ArgumentError
-        If there are several splits and none is stated, or the stated one is not there.
-    StoreFormatError
-        If a shard is missing.
-    StoreNotFoundError
-        If nothing is there.
+    Raises ArgumentError if there are several splits and none is stated, or the stated one is not there. Raises
+    StoreFormatError if a shard is missing. Raises StoreNotFoundError if nothing is there.
     """
     is_folder = len(paths) == 1 and paths[0].is_dir()
     if is_folder:
@@ -128,10 +108,7 @@ def find_parquet_files(paths: Sequence[Path], split: str | None) -> list[Path]:
 def open_parquet(path: Path, *, check: bool = False, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
     """An open file; the caller closes it.
 
-    Raises
-    ------
-    StoreFormatError
-        If it is no readable Parquet file.
+    Raises StoreFormatError if it is no readable Parquet file.
     """
     parquet = require("pyarrow.parquet", extra="parquet", purpose="to read Parquet files")
     mirror = find_mirror(path)
@@ -155,10 +132,7 @@ def open_parquet(path: Path, *, check: bool = False, metadata: pq.FileMetaData |
 def read_footers(paths: Sequence[Path]) -> ParquetIndex:
     """The index of some files.
 
-    Raises
-    ------
-    StoreFormatError
-        If a file is damaged, or the columns of two files differ.
+    Raises StoreFormatError if a file is damaged, or the columns of two files differ.
     """
     index: ParquetIndex | None = None
     announce_ends(paths, _FOOTER_NBYTES, last=True)

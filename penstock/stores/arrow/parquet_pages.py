@@ -58,19 +58,11 @@ class _Page:
 
 @dataclass(frozen=True, slots=True)
 class PageValues:
-    """The values of a page: a view of their bytes, and where each one is.
+    """The values of a page: a view of their bytes, and where each one is."""
 
-    Parameters
-    ----------
-    content : memoryview
-        The bytes of the values.
-    begins, ends : memoryview of int64
-        For each row where its value begins and ends; -1 for a null.
-    """
-
-    content: memoryview
-    begins: memoryview
-    ends: memoryview
+    content: memoryview  # the bytes of the values
+    begins: memoryview  # for each row where its value begins; -1 for a null
+    ends: memoryview  # for each row where its value ends; -1 for a null
 
     def get(self, row: int) -> memoryview | None:
         """The bytes of a row of the page."""

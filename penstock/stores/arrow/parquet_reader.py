@@ -133,14 +133,7 @@ class ParquetChunks:
 class ParquetReader(ColumnarReader):
     """Reads the fields of rows.
 
-    Parameters
-    ----------
-    chunks : ParquetChunks
-        The files.
-    fields : sequence of ColumnField
-        The fields.
-    image_files : ImageFiles
-        For images that are stored as their paths.
+    ``chunks``: the files. ``image_files``: for images that are stored as their paths.
     """
 
     def __init__(self, chunks: ParquetChunks, fields: Sequence[ColumnField], image_files: ImageFiles) -> None:
@@ -257,10 +250,7 @@ class _PagedColumn:
 def _make_decompress(codec: int) -> Decompress | None:
     """What unpacks the pages of a column chunk; None if they are not compressed.
 
-    Raises
-    ------
-    UnsupportedPageError
-        If the compression is left to pyarrow.
+    Raises UnsupportedPageError if the compression is left to pyarrow.
     """
     if codec == 0:
         return None

@@ -57,13 +57,9 @@ _MAX_BLOB_NBYTES: Final = (1 << 31) - 1
 class ParquetWriter(FileWriter[Prepared]):
     """Writes records as rows.
 
-    Parameters
-    ----------
-    location, schema, source, overwrite
-        As for :class:`~penstock.stores.common.file_writer.FileWriter`.
-    row_group_records : int
-        Number of records of a row group; more where they have less than 1 MiB together, fewer where they have more than
-        64 MiB.
+    ``location``, ``schema``, ``source``, ``overwrite``: as for :class:`~penstock.stores.common.file_writer.FileWriter`.
+    ``row_group_records``: number of records of a row group; more where they have less than 1 MiB together, fewer where
+    they have more than 64 MiB.
     """
 
     def __init__(

@@ -52,12 +52,8 @@ _MAX_IMAGE_NBYTES = 1 << 31
 class ImageFiles:
     """Files of images that a container names by their path instead of holding their bytes.
 
-    Parameters
-    ----------
-    folder : Path or None
-        Where relative paths begin; None if the container is in memory.
-    allow_paths : bool
-        Whether files outside of ``folder`` may be read. A container from elsewhere could name any file of this machine.
+    ``folder``: where relative paths begin; None if the container is in memory. ``allow_paths``: whether files outside
+    of ``folder`` may be read. A container from elsewhere could name any file of this machine.
     """
 
     def __init__(self, folder: Path | None, *, allow_paths: bool = False) -> None:
@@ -96,14 +92,8 @@ class ImageFiles:
 class ColumnarReader:
     """Reads rows, field by field. Several threads may call everything.
 
-    Parameters
-    ----------
-    fields : sequence of ColumnField
-        The fields.
-    get_chunks : callable
-        Gives the chunks of a column; see :data:`GetChunks`.
-    files : ImageFiles
-        For images that are stored as their paths.
+    ``get_chunks``: gives the chunks of a column; see :data:`GetChunks`. ``files``: for images that are stored as their
+    paths.
     """
 
     def __init__(self, fields: Sequence[ColumnField], get_chunks: GetChunks, files: ImageFiles) -> None:

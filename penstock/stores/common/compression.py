@@ -41,17 +41,8 @@ def find_codec(path: Path) -> str:
 class DecompressedFile:
     """The decompressed bytes of a file, read from the beginning.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    codec : str
-        One of :data:`CODECS` but ``snappy``; empty: the bytes are those of the file.
-
-    Raises
-    ------
-    OSError
-        If it cannot be opened.
+    ``path``: the file. ``codec``: one of :data:`CODECS` but ``snappy``; empty: the bytes are those of the file. Raises
+    OSError if it cannot be opened.
     """
 
     def __init__(self, path: Path, codec: str) -> None:
@@ -89,21 +80,9 @@ class DecompressedFile:
 def decompress_chunks(file: BinaryIO, codec: str, nbytes: int | None = None) -> Iterator[bytes]:
     """The decompressed bytes of an open file, in pieces of bounded size.
 
-    Parameters
-    ----------
-    file : binary file
-        Read from its position on.
-    codec : str
-        One of :data:`CODECS`.
-    nbytes : int, optional
-        The number of decompressed bytes: Snappy needs it, and decompresses at once.
-
-    Raises
-    ------
-    ValueError, EOFError
-        If the bytes are damaged or truncated.
-    OptionalPackageError
-        If the compression needs pyarrow.
+    ``file``: read from its position on. ``codec``: one of :data:`CODECS`. ``nbytes``: the number of decompressed bytes:
+    Snappy needs it, and decompresses at once. Raises ValueError or EOFError if the bytes are damaged or truncated.
+    Raises OptionalPackageError if the compression needs pyarrow.
     """
     if codec in _STREAMS:
         yield from _decompress_streams(file, _STREAMS[codec])

@@ -44,10 +44,7 @@ _DIGEST_NBYTES: Final = 8
 def select_cache_options(cache: str | os.PathLike[str] | None, cache_nbytes: int | None) -> dict[str, str | int]:
     """The options ``cache`` and ``cache_nbytes`` of a store, where they are given.
 
-    Raises
-    ------
-    ArgumentError
-        If ``cache_nbytes`` is not positive.
+    Raises ArgumentError if ``cache_nbytes`` is not positive.
     """
     if cache_nbytes is not None and cache_nbytes < 1:
         raise ArgumentError(f"cache_nbytes must be at least 1, got {cache_nbytes}")

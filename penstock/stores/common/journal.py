@@ -41,28 +41,15 @@ _NO_LOCKS: Final = frozenset({errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, err
 
 @dataclass
 class Journal:
-    """What a writer has written, what of it is committed, and what it is.
+    """What a writer has written, what of it is committed, and what it is."""
 
-    Parameters
-    ----------
-    url, what : str
-        The store, and what it is called in errors: "store", "pack", "collection", ...
-    source : str
-        The text of the origin of the records.
-    schema : Schema
-        Their fields.
-    options : mapping of str to object
-        What else decides which bytes are written, as JSON can hold it; these entries stand beside source and schema.
-    anew : str
-        What errors advise where the records cannot be resumed.
-    """
-
-    url: str
-    what: str
-    source: str
-    schema: Schema
+    url: str  # the store
+    what: str  # what it is called in errors: "store", "pack", "collection", ...
+    source: str  # the text of the origin of the records
+    schema: Schema  # their fields
     options: Mapping[str, object] = field(default_factory=dict)
-    anew: str = f"write with {_REPLACES} to start anew"
+    """What else decides which bytes are written, as JSON can hold it; these entries stand beside source and schema."""
+    anew: str = f"write with {_REPLACES} to start anew"  # what errors advise where the records cannot be resumed
     records: int = 0
     nbytes: int = 0
     skipped: list[Skipped] = field(default_factory=list)
@@ -95,10 +82,7 @@ class Journal:
     def resume(self, entry: object, name: str) -> None:
         """Continue after the commit that ``entry`` describes, which is parsed JSON of any type, read from ``name``.
 
-        Raises
-        ------
-        StoreError
-            If it is damaged, or was written from another source, with other fields or options.
+        Raises StoreError if it is damaged, or was written from another source, with other fields or options.
         """
         with self.reading(name):
             begun = cast("Mapping[str, object]", entry)
@@ -199,10 +183,7 @@ def open_locked(path: Path, url: str) -> int:
 
     Closing the descriptor releases it. A file system without locks lets several writers hold it.
 
-    Raises
-    ------
-    StoreError
-        If it cannot be opened, or another writer holds it.
+    Raises StoreError if it cannot be opened, or another writer holds it.
     """
     while True:
         try:

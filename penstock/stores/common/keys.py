@@ -16,14 +16,8 @@ __all__ = ["KeyList", "LazyKeys", "RowKeys", "make_keys"]
 class LazyKeys(Sequence[str]):
     """Keys that are made when they are asked for.
 
-    Parameters
-    ----------
-    get : callable
-        The key of record ``number``, in [0, count).
-    count : int
-        Number of records.
-    list_all : callable, optional
-        All keys at once, where that is cheaper than one by one; they are kept.
+    ``get``: the key of record ``number``, in [0, count). ``count``: number of records. ``list_all``: all keys at once,
+    where that is cheaper than one by one; they are kept.
     """
 
     _list_all: Callable[[], Sequence[str]] | None = None
@@ -69,10 +63,7 @@ class LazyKeys(Sequence[str]):
 class KeyList(LazyKeys):
     """Names of records in one block of memory. A million names take some 30 MB; a list of str takes 90 MB.
 
-    Parameters
-    ----------
-    joined : bytes
-        The names in UTF-8, each followed by a zero byte.
+    ``joined``: the names in UTF-8, each followed by a zero byte.
     """
 
     def __init__(self, joined: bytes) -> None:
@@ -96,10 +87,7 @@ class KeyList(LazyKeys):
 class RowKeys(LazyKeys):
     """The keys ``"0"``, ``"1"``, ... of a store without names.
 
-    Parameters
-    ----------
-    count : int
-        Number of records.
+    ``count``: number of records.
     """
 
     def __init__(self, count: int) -> None:

@@ -32,11 +32,8 @@ _FAILED: Final = ctypes.c_void_p(-1).value
 class MappedFiles:
     """Regular files, each mapped when it is first read in this process.
 
-    Parameters
-    ----------
-    paths : sequence of Path
-        The files, numbered from 0. They must not be truncated while they are mapped: see
-        :class:`~penstock.stores.container.ContainerStore`, which compares their sizes before each read.
+    ``paths``: the files, numbered from 0. They must not be truncated while they are mapped: see
+    :class:`~penstock.stores.container.ContainerStore`, which compares their sizes before each read.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -49,10 +46,7 @@ class MappedFiles:
     def whole(self, number: int) -> memoryview:
         """All bytes of a file: a read-only view. Two threads may map a file twice; one of the maps is then kept.
 
-        Raises
-        ------
-        OSError
-            If it cannot be opened, or is not a regular file.
+        Raises OSError if it cannot be opened, or is not a regular file.
         """
         view = self._views[number]
         if view is None:
@@ -95,10 +89,7 @@ def map_file(fd: int, nbytes: int, *, is_writable: bool = True) -> NDArray[np.ui
 
     ``mmap.mmap`` would keep a copy of the descriptor as long as the mapping.
 
-    Raises
-    ------
-    OSError
-        If the system refuses.
+    Raises OSError if the system refuses.
     """
     return np.asarray(_MappedFile(fd, nbytes, is_writable=is_writable)) if nbytes else np.empty(0, np.uint8)
 

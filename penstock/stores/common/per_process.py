@@ -27,12 +27,8 @@ _StoreT = TypeVar("_StoreT", bound="_HasLock")
 class PerProcess(Generic[T]):
     """Opens an object when it is first used in this process. Thread-safe.
 
-    Parameters
-    ----------
-    open : callable
-        Opens the object; what it raises is raised by :meth:`get`, which opens again when it is called again.
-    close : callable, optional
-        Called with the object by :meth:`close`, in the process that opened it.
+    ``open``: opens the object; what it raises is raised by :meth:`get`, which opens again when it is called again.
+    ``close``: called with the object by :meth:`close`, in the process that opened it.
     """
 
     def __init__(self, open: Callable[[], T], close: Callable[[T], object] | None = None) -> None:  # noqa: A002

@@ -30,15 +30,9 @@ _MAX_UNUSED: Final = 16
 class ReadAhead(Generic[T_record]):
     """Loaded records by index. Thread-safe; a forked child begins with none.
 
-    Parameters
-    ----------
-    load : bound method
-        ``load(indices)`` returns the records by index, as any objects; called in the thread. Held weakly.
-    measure : callable
-        The bytes of a loaded record.
-    max_nbytes : int
-        Limit of the bytes of loaded records: beyond it, reading continues when some are taken. Records that nobody
-        takes are forgotten.
+    ``load``: ``load(indices)`` returns the records by index, as any objects; called in the thread. Held weakly.
+    ``measure``: the bytes of a loaded record. ``max_nbytes``: limit of the bytes of loaded records: beyond it, reading
+    continues when some are taken. Records that nobody takes are forgotten.
     """
 
     def __init__(

@@ -57,19 +57,9 @@ def identify(path: str | Path) -> FileIdentity:
 def open_regular(path: str | Path, flags: int = os.O_RDONLY, *, whole: bool = True) -> int:
     """Open a regular file and return its descriptor, which child programs do not inherit.
 
-    Parameters
-    ----------
-    path : str or Path
-        The file.
-    flags : int
-        As for :func:`os.open`. A file that is to be written should be opened with ``os.O_NOFOLLOW``.
-    whole : bool
-        Whether a copy of a remote object is fetched as a whole; otherwise the caller asks it for the bytes it reads.
-
-    Raises
-    ------
-    OSError
-        If it cannot be opened, or is not a regular file.
+    ``path``: the file. ``flags``: as for :func:`os.open`. A file that is to be written should be opened with
+    ``os.O_NOFOLLOW``. ``whole``: whether a copy of a remote object is fetched as a whole; otherwise the caller asks it
+    for the bytes it reads. Raises OSError if it cannot be opened, or is not a regular file.
     """
     if whole and flags == os.O_RDONLY and (mirror := find_mirror(path)) is not None:
         mirror.require()

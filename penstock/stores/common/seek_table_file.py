@@ -55,10 +55,7 @@ _MAX_PAUSE_S: Final = 0.02
 def seek_table_path(store: Location, field: str) -> Path:
     """The path of the file of seek tables of a store, whether the file exists or not.
 
-    Raises
-    ------
-    ArgumentError
-        If ``field`` cannot be the name of a field: it becomes a part of a file name.
+    Raises ArgumentError if ``field`` cannot be the name of a field: it becomes a part of a file name.
     """
     refuse_field_name(field)
     return store.sidecar(f"{field}.index")
@@ -69,23 +66,12 @@ class TablesInFile(Sequence[bytes | None]):
     """Places of seek tables in a file: the native core reads them while it decodes, without an object for each.
 
     As a sequence, it has the tables themselves, which are read when they are asked for; an OSError is raised.
-
-    Parameters
-    ----------
-    fd : int
-        Descriptor of the file.
-    entries : ndarray, shape (m, 16), uint8
-        The directory: an entry for each record of the store.
-    numbers : ndarray, shape (n,), int64
-        The numbers of the records.
-    errors : list of OSError
-        Appended by the native core: why tables could not be read.
     """
 
-    fd: int
-    entries: NDArray[np.uint8]
-    numbers: NDArray[np.int64]
-    errors: list[OSError] = field(default_factory=list)
+    fd: int  # descriptor of the file
+    entries: NDArray[np.uint8]  # (m, 16): the directory: an entry for each record of the store
+    numbers: NDArray[np.int64]  # (n,): the numbers of the records
+    errors: list[OSError] = field(default_factory=list)  # appended by the native core: why tables could not be read
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -166,10 +152,7 @@ class SeekTableFile:
     def get(self, indices: NDArray[np.int64] | Sequence[int]) -> list[bytes | None]:
         """The seek tables of these records; None for a record without one.
 
-        Raises
-        ------
-        StoreError
-            If the file can no longer be read, or (in a forked process) opened.
+        Raises StoreError if the file can no longer be read, or (in a forked process) opened.
         """
         try:
             return list(self.locate(indices))
@@ -193,10 +176,7 @@ class SeekTableFile:
     def put(self, index: int, table: bytes) -> None:
         """Add the seek table of a record, or replace it.
 
-        Raises
-        ------
-        StoreError
-            If it cannot be written, or others hold the lock of the file for :data:`LOCK_WAIT_S`.
+        Raises StoreError if it cannot be written, or others hold the lock of the file for :data:`LOCK_WAIT_S`.
         """
         fd = self._get_descriptor()
         entry = np.zeros((), _ENTRY)

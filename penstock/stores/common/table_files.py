@@ -25,6 +25,8 @@ _DELIMITERS: Final = ",;\t|"
 _MAX_ROW_NBYTES: Final = 64 << 20
 _READ_NBYTES: Final = 1 << 20
 _BATCH_ROWS: Final = 1024
+_STATED_DELIMITER: Final = re.compile(r'"?sep=([,;\t|])"?\r?\n?')
+"""The first line by which a program tells Excel the delimiter."""
 _NO_SPACE: Final = re.compile(r"[^ \t\r\n]")
 
 
@@ -82,7 +84,10 @@ class Table:
         except OSError as error:
             raise StoreError(f"the table {self.path.name} cannot be read: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
-            raise StoreFormatError(f"the table {self.path.name} must be UTF-8: {error}") from error
+            raise StoreFormatError(
+                f"the table {self.path.name} must be UTF-8: {error}; save it again in this encoding, which Excel calls "
+                "'CSV UTF-8', or read it by pandas with encoding=, and pack the dataframe"
+            ) from error
         except csv.Error as error:
             raise StoreFormatError(f"the table {self.path.name} cannot be parsed: {error}") from error
 
@@ -94,8 +99,11 @@ class Table:
 def _read_delimited(path: Path) -> Iterator[TableRow]:
     with path.open(encoding="utf-8-sig", newline="") as file:
         head = file.readline(_MAX_ROW_NBYTES)
-        file.seek(0)
-        delimiter = "\t" if path.suffix.lower() == ".tsv" else max(_DELIMITERS, key=head.count)
+        stated = _STATED_DELIMITER.fullmatch(head)
+        if stated is None:
+            file.seek(0)
+        delimiter = stated[1] if stated else "\t" if path.suffix.lower() == ".tsv" else max(_DELIMITERS, key=head.count)
+        before = 0 if stated is None else 1
         reader = csv.reader(file, delimiter=delimiter, strict=True)
         header = next(reader, None)
         if not header:
@@ -112,10 +120,10 @@ def _read_delimited(path: Path) -> Iterator[TableRow]:
                 continue
             if len(cells) != len(names):
                 raise StoreFormatError(
-                    f"line {reader.line_num} of {path.name} has {len(cells)} values, and the header has "
+                    f"line {before + reader.line_num} of {path.name} has {len(cells)} values, and the header has "
                     f"{len(names)} columns; quote values that contain the delimiter"
                 )
-            yield TableRow(reader.line_num, dict(zip(names, cells, strict=True)))
+            yield TableRow(before + reader.line_num, dict(zip(names, cells, strict=True)))
 
 
 def _read_json_lines(path: Path) -> Iterator[TableRow]:
@@ -145,7 +153,10 @@ def _read_json_array(path: Path) -> Iterator[TableRow]:
     with path.open(encoding="utf-8-sig") as file:
         text = _JsonText(file, path.name)
         if text.peek() != "[":
-            raise StoreFormatError(f"{path.name} must be a JSON array of objects, one for each record")
+            raise StoreFormatError(
+                f"{path.name} must be a JSON array of objects, one for each record (annotations of COCO are packed "
+                "with format='coco' or --format coco)"
+            )
         text.take()
         number = 0
         while text.peek() != "]":

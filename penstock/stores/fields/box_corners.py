@@ -26,14 +26,9 @@ _FORMS: Final = ("xyxy", "yxyx", "xywh", "cxcywh")
 def to_corners(boxes: Array, form: str = "xyxy", size: Sequence[float] | None = None) -> Array:
     """Boxes xyxy in pixels: float32, contiguous; a view where they are stored so.
 
-    Parameters
-    ----------
-    boxes : ndarray, (n, 4), of floats
-        The boxes; the calculation has their dtype.
-    form : {"xyxy", "yxyx", "xywh", "cxcywh"}
-        Corners, x or y first; the first corner and the size; the centre and the size.
-    size : sequence of two numbers, optional
-        Width and height of the image, of which the boxes are fractions; None: they are pixels.
+    ``boxes``: (n, 4): the boxes; the calculation has their dtype. ``form``: {"xyxy", "yxyx", "xywh", "cxcywh"}:
+    corners, x or y first; the first corner and the size; the centre and the size. ``size``: width and height of the
+    image, of which the boxes are fractions; None: they are pixels.
     """
     assert form in _FORMS, f"one of {_FORMS}"
     with np.errstate(over="ignore", invalid="ignore"):  # numbers of damaged records
@@ -51,10 +46,7 @@ def to_corners(boxes: Array, form: str = "xyxy", size: Sequence[float] | None = 
 def find_image_size(content: bytes | memoryview) -> tuple[int, int]:
     """Width and height of an encoded image; its pixels are not decoded.
 
-    Raises
-    ------
-    ValueError
-        If the header is not that of an image.
+    Raises ValueError if the header is not that of an image.
     """
     width, height = _native.sizes([content])[0].tolist()
     if width and height:

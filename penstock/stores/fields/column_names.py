@@ -23,21 +23,11 @@ _WORD: Final = re.compile("[a-z]+")
 
 @dataclass(frozen=True, slots=True)
 class NamedColumns:
-    """How the columns of a container are read.
+    """How the columns of a container are read."""
 
-    Parameters
-    ----------
-    schema : Schema
-        The fields, in the order of the columns.
-    columns : tuple of str
-        The column of each field of the schema.
-    key : str, optional
-        The column that gives the keys; None: records have no names.
-    """
-
-    schema: Schema
-    columns: tuple[str, ...]
-    key: str | None
+    schema: Schema  # the fields, in the order of the columns
+    columns: tuple[str, ...]  # the column of each field of the schema
+    key: str | None  # the column that gives the keys; None: records have no names
 
 
 def select_columns(
@@ -45,19 +35,8 @@ def select_columns(
 ) -> list[str]:
     """The columns that are read: those of ``fields``, or all; in the order of the container.
 
-    Parameters
-    ----------
-    columns : sequence of str
-        Those of the container.
-    fields : sequence of str, optional
-        The option ``fields``; None: all columns.
-    stated : mapping of str to str or None
-        The options that name a column, by their names.
-
-    Raises
-    ------
-    ArgumentError
-        If a column is not there.
+    ``columns``: those of the container. ``fields``: the option ``fields``; None: all columns. ``stated``: the options
+    that name a column, by their names. Raises ArgumentError if a column is not there.
     """
     if isinstance(fields, str):
         raise ArgumentError(f"fields must be a sequence of columns, got {fields!r:.200}")

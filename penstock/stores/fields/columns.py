@@ -34,12 +34,8 @@ def get_missing(dtype: DType) -> float:
 def make_column(name: str, values: Sequence[object], field: Field, store: str) -> Array:
     """A read-only column of some values; None becomes -1 or NaN in each number, and an empty text.
 
-    Raises
-    ------
-    ValueError, TypeError
-        If a value is not of the kind of the field.
-    StoreError
-        If texts, each of which takes the memory of the longest, need more than 4 GiB.
+    Raises ValueError or TypeError if a value is not of the kind of the field. Raises StoreError if texts, each of which
+    takes the memory of the longest, need more than 4 GiB.
     """
     dtype = get_column_dtype(field) if field.array is None else field.array.dtype
     if dtype is None:
@@ -65,10 +61,7 @@ def make_column(name: str, values: Sequence[object], field: Field, store: str) -
 def refuse_fixed(name: str, field: Field) -> ArrayKind:
     """The array of a field whose first length varies, and no other.
 
-    Raises
-    ------
-    ArgumentError
-        If the field is of another kind.
+    Raises ArgumentError if the field is of another kind.
     """
     kind = field.array
     if kind is None or kind.axes[0] is not None or any(each is None for each in kind.axes[1:]):
@@ -82,10 +75,7 @@ def refuse_fixed(name: str, field: Field) -> ArrayKind:
 def join_values(name: str, kind: ArrayKind, values: Iterable[object], store: str) -> Ragged:
     """The arrays of all records, concatenated; empty where a record has none.
 
-    Raises
-    ------
-    CorruptRecordError
-        If one is not of its kind.
+    Raises CorruptRecordError if one is not of its kind.
     """
     empty = np.zeros(kind.empty_shape or (0,), kind.dtype)
     arrays: list[Array] = []

@@ -61,10 +61,7 @@ def find_array_kind(contents: Iterable[Content]) -> str:
 def read_array(content: Content) -> Array:
     """The array in the bytes of an ``.npy`` file: a read-only view of them. Objects are refused, never unpickled.
 
-    Raises
-    ------
-    ValueError
-        If they are something else.
+    Raises ValueError if they are something else.
     """
     dtype, is_fortran, shape, begin = _parse_array_header(content)
     count = math.prod(shape)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from penstock.errors import ArgumentError
+from penstock.errors import ArgumentError, check_choice
 from penstock.pixel_rows import to_rgb
 from penstock.sample import Array, ArrayKind
 
@@ -29,26 +29,14 @@ _SMALL: Final = 1000  # values
 class PixelLayout:
     """How the pixels of a container are stored.
 
-    Parameters
-    ----------
-    channels : {"RGB", "BGR"}, optional
-        The order of three or four channels; the fourth one stays where it is.
-    axes : {"HWC", "CHW"}
-        The order of the axes of an array.
-    shape : sequence of int, optional
-        Height, width and channels, where they are the same for all records.
-
-    Raises
-    ------
-    ArgumentError
-        If one of them is none of these.
+    ``channels``: {"RGB", "BGR"}: the order of three or four channels; the fourth one stays where it is. ``axes``:
+    {"HWC", "CHW"}: the order of the axes of an array. ``shape``: height, width and channels, where they are the same
+    for all records. Raises ArgumentError if one of them is none of these.
     """
 
     def __init__(self, channels: str | None = None, axes: str = "HWC", shape: Sequence[int] | None = None) -> None:
-        if channels is not None and channels not in CHANNELS:
-            raise ArgumentError(f"channels must be one of {', '.join(CHANNELS)}, got {channels!r}")
-        if axes not in AXES:
-            raise ArgumentError(f"axes must be one of {', '.join(AXES)}, got {axes!r}")
+        check_choice("channels", channels, CHANNELS, optional=True)
+        check_choice("axes", axes, AXES)
         self.channels, self.axes = channels, axes
         self.shape = None if shape is None else check_shape(shape)
 
@@ -59,12 +47,8 @@ class PixelLayout:
     def make_kind(self, samples: Sequence[Array]) -> str:
         """The kind of a field with such pixels; the channels vary where gray and colour pictures are side by side.
 
-        Raises
-        ------
-        ArgumentError
-            If the order of the channels is not stated, or they are no pixels in this order of axes.
-        ValueError
-            If they are of several dtypes.
+        Raises ArgumentError if the order of the channels is not stated, or they are no pixels in this order of axes.
+        Raises ValueError if they are of several dtypes.
         """
         kinds = sorted({self._make_kind(sample) for sample in samples})
         dtypes = {kind.partition("[")[0] for kind in kinds}
@@ -146,10 +130,7 @@ def _copy_planes(pixels: Array, order: Sequence[int]) -> Array:
 def check_shape(shape: object) -> tuple[int, int, int]:
     """Height, width and channels of pixels; two lengths mean one channel.
 
-    Raises
-    ------
-    ArgumentError
-        If they are not two or three positive lengths.
+    Raises ArgumentError if they are not two or three positive lengths.
     """
     lengths = tuple(shape) if isinstance(shape, list | tuple) else ()
     if len(lengths) not in {2, 3} or not all(isinstance(each, int | np.integer) and each > 0 for each in lengths):

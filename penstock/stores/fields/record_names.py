@@ -54,10 +54,7 @@ def fold_name(name: str) -> str:
 def check_classes(classes: object) -> tuple[str, ...]:
     """Names of classes, by number, as a tuple.
 
-    Raises
-    ------
-    ArgumentError
-        If they are not a sequence of names without repetition.
+    Raises ArgumentError if they are not a sequence of names without repetition.
     """
     if isinstance(classes, Mapping):
         raise ArgumentError("classes must be a sequence of names in the order of their numbers, got a mapping")

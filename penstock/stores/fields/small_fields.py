@@ -81,10 +81,7 @@ def check_text(what: str, text: str) -> str:
 def check_pixels(name: str, kind: ArrayKind, value: object) -> Array:
     """An image as a C-contiguous little-endian array of the kind of its field.
 
-    Raises
-    ------
-    PackError
-        If it is no array, or of another dtype or shape. Values are never converted.
+    Raises PackError if it is no array, or of another dtype or shape. Values are never converted.
     """
     if not isinstance(value, np.ndarray):
         raise PackError(f"field {name!r} must be an array of pixels ({kind}), got {type(value).__name__}")

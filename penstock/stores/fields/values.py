@@ -59,21 +59,12 @@ _SCALARS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class ValueReader:
-    """How the values of a column are read.
-
-    Parameters
-    ----------
-    read : callable
-        Returns the value of some bytes (a read-only memoryview); raises ValueError if they are wrong.
-    kind : str
-        Their kind as a field; empty: it follows from the first values (:func:`find_kind`).
-    nbytes : int, optional
-        Bytes of each value, where all have the same number.
-    """
+    """How the values of a column are read."""
 
     read: Callable[[memoryview], object]
-    kind: str = ""
-    nbytes: int | None = None
+    """Returns the value of some bytes (a read-only memoryview); raises ValueError if they are wrong."""
+    kind: str = ""  # their kind as a field; empty: it follows from the first values (:func:`find_kind`)
+    nbytes: int | None = None  # bytes of each value, where all have the same number
 
 
 def make_scalar(dtype: str) -> ValueReader:
@@ -127,10 +118,7 @@ def make_array(dtype: DType, shape: tuple[int, ...] | None = None) -> ValueReade
 def view_array(content: memoryview, dtype: DType, shape: tuple[int, ...] | None) -> Array:
     """A read-only array over some bytes; a copy where it would not be aligned.
 
-    Raises
-    ------
-    ValueError
-        If the bytes do not fill the shape.
+    Raises ValueError if the bytes do not fill the shape.
     """
     if shape is not None and math.prod(shape) * dtype.itemsize != len(content):
         raise ValueError(f"an array of {dtype} of shape {shape} does not have {len(content)} bytes")
@@ -167,10 +155,7 @@ def find_kind(values: Iterable[object]) -> str:
 
     Bytes that mostly begin as images do are images. Pixels have :func:`find_pixels_kind`.
 
-    Raises
-    ------
-    ValueError
-        If a value is an array of a dtype that is no field.
+    Raises ValueError if a value is an array of a dtype that is no field.
     """
     listed = list(values)
     first = listed[0] if listed else b""

@@ -30,14 +30,8 @@ __all__ = ["Hdf5Files"]
 class Hdf5Files:
     """The files of one store.
 
-    Parameters
-    ----------
-    paths : sequence of Path
-        The files.
-    url : str
-        The store, for errors.
-    swmr : bool, optional
-        Whether another process writes them in SWMR mode. None: :meth:`survey` finds out.
+    ``paths``: the files. ``url``: the store, for errors. ``swmr``: whether another process writes them in SWMR mode.
+    None: :meth:`survey` finds out.
     """
 
     def __init__(self, paths: Sequence[Path], url: str, *, swmr: bool | None) -> None:
@@ -49,10 +43,7 @@ class Hdf5Files:
     def survey(self, layout: str) -> list[Survey]:
         """The datasets of each file; ``layout`` is the name of the dataset of penstock's own layout.
 
-        Raises
-        ------
-        StoreError
-            If a file cannot be opened, or is damaged.
+        Raises StoreError if a file cannot be opened, or is damaged.
         """
         return [self._survey_one(number, layout) for number in range(len(self._paths))]
 

@@ -113,10 +113,7 @@ class Hdf5Layout:
     def from_text(cls, text: str) -> Hdf5Layout:
         """Parse the JSON text.
 
-        Raises
-        ------
-        StoreFormatError
-            If it is no layout, or of another version.
+        Raises StoreFormatError if it is no layout, or of another version.
         """
         try:
             entry = json.loads(text)
@@ -139,10 +136,7 @@ class Hdf5Layout:
     def assign(self, survey: Survey) -> Roles:
         """The roles of the datasets, as they were written.
 
-        Raises
-        ------
-        StoreFormatError
-            If a dataset is missing, or is not what the layout says.
+        Raises StoreFormatError if a dataset is missing, or is not what the layout says.
         """
         key = self._get(survey, self.key, "text", None)
         fields = {

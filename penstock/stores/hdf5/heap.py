@@ -40,10 +40,7 @@ _KEPT_TABLES: Final = 1024
 class Heap:
     """The collections of one file.
 
-    Parameters
-    ----------
-    file : ByteRanges
-        The bytes of the file.
+    ``file``: the bytes of the file.
     """
 
     def __init__(self, file: ByteRanges) -> None:

@@ -52,28 +52,14 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class FieldSource:
-    """The dataset of a field, and what its values become.
+    """The dataset of a field, and what its values become."""
 
-    Parameters
-    ----------
-    field : Field
-        The field of the schema.
-    dataset : FoundDataset
-        Its dataset.
-    axes : str
-        Of pixels, as stored: ``NHWC``, ``NCHW``, ``NCWH``, ``NHW`` or ``NWH``; empty for other fields.
-    is_bgr : bool
-        Whether pixels are stored blue first.
-    shapes, missing : FoundDataset, optional
-        Shapes of the values, and the rows without a value, in a file that penstock wrote.
-    """
-
-    field: Field
-    dataset: FoundDataset
-    axes: str = ""
-    is_bgr: bool = False
-    shapes: FoundDataset | None = None
-    missing: FoundDataset | None = None
+    field: Field  # the field of the schema
+    dataset: FoundDataset  # its dataset
+    axes: str = ""  # of pixels, as stored: ``NHWC``, ``NCHW``, ``NCWH``, ``NHW`` or ``NWH``; empty for other fields
+    is_bgr: bool = False  # whether pixels are stored blue first
+    shapes: FoundDataset | None = None  # shapes of the values, in a file that penstock wrote
+    missing: FoundDataset | None = None  # the rows without a value, in a file that penstock wrote
 
     @property
     def is_number(self) -> bool:
@@ -104,13 +90,8 @@ class Roles:
 def assign_roles(survey: Survey, options: Options) -> Roles:
     """Find what each dataset is.
 
-    Raises
-    ------
-    ArgumentError
-        If a dataset that is stated does not exist or does not fit, or more must be stated; the message lists the
-        candidates.
-    StoreFormatError
-        If no dataset has records.
+    Raises ArgumentError if a dataset that is stated does not exist or does not fit, or more must be stated; the message
+    lists the candidates. Raises StoreFormatError if no dataset has records.
     """
     group = (options.group or "").strip("/")
     datasets = {name: d for name, d in survey.datasets.items() if not group or name.startswith(f"{group}/")}

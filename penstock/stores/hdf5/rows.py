@@ -183,14 +183,8 @@ def _read_bands(chunks: _Chunks) -> ReadRow:
 def _read_heap(file: ByteRanges, references: Array, dtype: DType) -> ReadRow:
     """What reads values of variable length: views of the mapped file.
 
-    Parameters
-    ----------
-    file : ByteRanges
-        The bytes of the file.
-    references : ndarray of :data:`~penstock.stores.hdf5.heap.REFERENCE`
-        Where the value of each record is.
-    dtype : dtype
-        Of the numbers; uint8 gives a view of bytes.
+    ``file``: the bytes of the file. ``references``: where the value of each record is. ``dtype``: of the numbers; uint8
+    gives a view of bytes.
     """
     find, is_bytes = Heap(file).find, dtype == np.uint8
     addresses, numbers = references["address"].astype(np.uint64).data, references["number"].astype(np.uint32).data

@@ -53,44 +53,22 @@ _LOCKED: Final = re.compile(r"unable to lock|already open for write|Resource tem
 
 @dataclass(frozen=True, slots=True)
 class FoundDataset:
-    """A dataset, or the datasets of this name in all shards.
+    """A dataset, or the datasets of this name in all shards."""
 
-    Parameters
-    ----------
-    name : str
-        Its path in the file, without the first ``/``.
-    form : str
-        ``array`` (numbers of one shape), ``ragged`` (variable-length numbers), ``text``, or ``blocks`` (bytes of one
-        length); ``other`` for types that are not read.
-    dtype : dtype
-        Of the numbers; of ``blocks`` and ``text`` that of NumPy.
-    shape : tuple of int
-        Of all records; the first axis counts records.
-    files, counts : tuple of int
-        Numbers of the files that have it, and of its records in each.
-    classes : tuple of str
-        Names of classes that it states.
-    channels : str
-        ``RGB`` or ``BGR``, if it states one.
-    grows : bool
-        Whether records may be appended.
-    is_matlab : bool
-        Whether MATLAB wrote it: the axes are in reverse order, and a column of numbers is one row.
-    file : str
-        The name of its file, where the files of a store have different datasets.
-    """
-
-    name: str
+    name: str  # its path in the file, without the first ``/``
     form: str
-    dtype: DType
-    shape: tuple[int, ...]
-    files: tuple[int, ...] = (0,)
-    counts: tuple[int, ...] = (0,)
-    classes: tuple[str, ...] = ()
-    channels: str = ""
-    grows: bool = False
+    """``array`` (numbers of one shape), ``ragged`` (variable-length numbers), ``text``, or ``blocks`` (bytes of one
+    length); ``other`` for types that are not read."""
+    dtype: DType  # of the numbers; of ``blocks`` and ``text`` that of NumPy
+    shape: tuple[int, ...]  # of all records; the first axis counts records
+    files: tuple[int, ...] = (0,)  # numbers of the files that have it
+    counts: tuple[int, ...] = (0,)  # number of its records in each of them
+    classes: tuple[str, ...] = ()  # names of classes that it states
+    channels: str = ""  # ``RGB`` or ``BGR``, if it states one
+    grows: bool = False  # whether records may be appended
     is_matlab: bool = False
-    file: str = ""
+    """Whether MATLAB wrote it: the axes are in reverse order, and a column of numbers is one row."""
+    file: str = ""  # the name of its file, where the files of a store have different datasets
 
     @property
     def count(self) -> int:
@@ -117,12 +95,8 @@ class Survey:
 def open_library_file(path: Path, url: str, *, swmr: bool, kept_nbytes: int = 1 << 20) -> h5py.File:
     """Open a file with h5py for reading, which keeps so many bytes of the chunks of a dataset (HDF5's default: 1 MiB).
 
-    Raises
-    ------
-    StoreFormatError
-        If it is damaged, or no HDF5 file.
-    StoreError
-        If it cannot be read, or another process writes it and is not in SWMR mode.
+    Raises StoreFormatError if it is damaged, or no HDF5 file. Raises StoreError if it cannot be read, or another
+    process writes it and is not in SWMR mode.
     """
     h5py = require("h5py", extra="hdf5", purpose="to read HDF5 files")
     try:
@@ -182,10 +156,7 @@ def survey_file(file: h5py.File, number: int, layout_name: str) -> Survey:
 def join_surveys(surveys: Sequence[Survey], names: Sequence[str]) -> Survey:
     """The datasets of several files: of equal names, one after another; of different names, side by side.
 
-    Raises
-    ------
-    ArgumentError
-        If some names are equal and others are not, or datasets of one name differ in type or shape.
+    Raises ArgumentError if some names are equal and others are not, or datasets of one name differ in type or shape.
     """
     if len(surveys) == 1:
         return surveys[0]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import msgpack  # type: ignore[import-untyped]  # ships no types
 import numpy as np
 
-from penstock.errors import ArgumentError, PackError
+from penstock.errors import PackError, check_choice
 from penstock.registry import require
 from penstock.sample import Array, Field, Schema
 from penstock.stores.common.file_writer import FileWriter
@@ -48,19 +48,9 @@ _MAX_ATTRIBUTE_NBYTES: Final = 32 << 10  # HDF5's limit is 64 KiB, with what it 
 class Hdf5Writer(FileWriter[tuple[bytes, int]]):
     """Writes one HDF5 file.
 
-    Parameters
-    ----------
-    location, schema, source, overwrite
-        As for :class:`FileWriter`.
-    compression : {"none", "gzip"}
-        How pixels of one shape are compressed. Without, they are contiguous and read without copying.
-
-    Raises
-    ------
-    ArgumentError
-        If the compression is unknown.
-    OptionalPackageError
-        If h5py is not installed.
+    ``location``, ``schema``, ``source``, ``overwrite``: as for :class:`FileWriter`. ``compression``: {"none", "gzip"}:
+    how pixels of one shape are compressed. Without, they are contiguous and read without copying. Raises ArgumentError
+    if the compression is unknown. Raises OptionalPackageError if h5py is not installed.
     """
 
     endings: ClassVar[tuple[str, ...]] = ("",)
@@ -68,8 +58,7 @@ class Hdf5Writer(FileWriter[tuple[bytes, int]]):
     def __init__(
         self, location: Location, schema: Schema, source: str, *, overwrite: bool = False, compression: str = "none"
     ) -> None:
-        if compression not in COMPRESSIONS:
-            raise ArgumentError(f"compression must be one of {', '.join(COMPRESSIONS)}, got {compression!r}")
+        check_choice("compression", compression, COMPRESSIONS)
         require("h5py", extra="hdf5", purpose="to write HDF5 files")
         self._compression = compression
         self._building = Path(f"{location.local_path}.building")

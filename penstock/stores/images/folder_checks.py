@@ -23,7 +23,9 @@ __all__ = [
     "refuse_empty",
     "refuse_hidden",
     "refuse_unnamed",
+    "warn_of_annotations",
     "warn_of_similar",
+    "warn_of_splits",
 ]
 
 SOUND_SUFFIXES: Final = frozenset({".wav", ".flac", ".mp3", ".ogg", ".opus", ".m4a"})
@@ -31,6 +33,12 @@ SOUND_SUFFIXES: Final = frozenset({".wav", ".flac", ".mp3", ".ogg", ".opus", ".m
 
 _VIDEO_SUFFIXES: Final = frozenset({".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg"})
 
+_SPLITS: Final = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
+_ANNOTATION_FOLDERS: Final = frozenset({"annotations", "labels"})
+_ANNOTATION_FILES: Final = ("_annotations.coco.json", "data.yaml")
+_PACKED: Final = (
+    'they are packed with their images: penstock.pack(src, dst, format="auto"), or penstock pack SRC DST --format auto'
+)
 _FEW_CLASSES: Final = 5
 _PROBED_ENTRIES: Final = 20
 _ONE: Final = ("folder", "it")
@@ -40,23 +48,19 @@ _SEVERAL: Final = ("folders", "them")
 def refuse_empty(empty: dict[str, str], found: Sequence[str], url: str) -> None:
     """Refuse folders that may be classes and contain no images: leaving one out would renumber the others.
 
-    Parameters
-    ----------
-    empty : dict of str to str
-        The folders, and why each could not be listed; an empty text where it has no image.
-    found : sequence of str
-        The folders with images.
-    url : str
-        The store, for errors.
+    ``empty``: the folders, and why each could not be listed; an empty text where it has no image. ``found``: the
+    folders with images. ``url``: the store, for errors.
     """
     if not empty:
         return
     reasons = "".join(f" ({reason})" for reason in sorted({*empty.values()} - {""}))
     folders, them = _ONE if len(empty) == 1 else _SEVERAL
+    has_annotations = any(name.lower() in _ANNOTATION_FOLDERS for name in empty)
+    advice = f"If these are annotations, {_PACKED}. " if has_annotations else ""
     raise StoreFormatError(
-        f"there is no image in the {folders} {quote_names(sorted(empty))}{reasons}; each folder is a class and must "
-        f"contain images. Remove {them}, or name the classes: {_advise_classes(found)} leaves {them} out; a class in "
-        "the list keeps its number, with or without images",
+        f"there is no image in the {folders} {quote_names(sorted(empty))}{reasons}. {advice}In a folder of classes "
+        f"each folder is a class and must contain images. Remove {them}, or name the classes: {_advise_classes(found)} "
+        f"leaves {them} out; a class in the list keeps its number, with or without images",
         store=url,
     )
 
@@ -99,17 +103,37 @@ def warn_of_similar(classes: Iterable[str]) -> None:
             )
 
 
+def warn_of_splits(classes: Sequence[str]) -> None:
+    """Warn of classes that are all called as the splits of a set: the classes are one folder below."""
+    if len(classes) > 1 and _SPLITS.issuperset(name.lower() for name in classes):
+        warnings.warn(
+            f"the classes are called as splits are, {quote_names(classes)}: if classes are the folders in them, open "
+            f"or pack each alone, such as {classes[0]}/; classes=[...] (--classes) says that these are the classes",
+            stacklevel=5,  # who calls `penstock.open`
+        )
+
+
+def warn_of_annotations(entries: Iterable[Skipped], *, has_xml: bool) -> bool:
+    """Warn of annotations of COCO, VOC or YOLO among other entries, which are not read; whether there are some.
+
+    ``has_xml``: whether so many files are XML that these are annotations.
+    """
+    names = (*_ANNOTATION_FILES, ".xml") if has_xml else _ANNOTATION_FILES
+    found = next((key for key, _ in entries if key.endswith(names)), None)
+    if found is None:
+        return False
+    warnings.warn(
+        f"the folder has annotations, such as {found!r}, which are not read: the label of an image is the folder that "
+        f"it is in. If annotations are meant, {_PACKED}; classes=[...] (--classes) says that the folders are classes",
+        stacklevel=5,  # who calls `penstock.open`
+    )
+    return True
+
+
 def advise_without_images(tree: FolderTree, entries: Sequence[Skipped], suffixes: Mapping[str, int]) -> str:
     """What to do with a folder without images that contains a container, videos or sounds: the end of a sentence.
 
-    Parameters
-    ----------
-    tree : FolderTree
-        The folder.
-    entries : sequence of Skipped
-        What is in it.
-    suffixes : mapping of str to int
-        Number of files of each ending, in lower case.
+    ``tree``: the folder. ``entries``: what is in it. ``suffixes``: number of files of each ending, in lower case.
     """
     from penstock import stores  # only where the folder is refused
 

@@ -36,7 +36,9 @@ from penstock.stores.images.folder_checks import (
     refuse_empty,
     refuse_hidden,
     refuse_unnamed,
+    warn_of_annotations,
     warn_of_similar,
+    warn_of_splits,
 )
 from penstock.stores.images.trees import FolderEntry, FolderTree, ObjectTree
 from penstock.stores.writing import Skipped
@@ -61,34 +63,16 @@ _FILE_TYPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The contents of a folder of images, at the time when it was listed.
+    """The contents of a folder of images, at the time when it was listed."""
 
-    Parameters
-    ----------
-    keys : KeyList
-        Paths of the records below the folder, with forward slashes.
-    labels, sizes : ndarray of int64
-        The class number of each record, and its size in bytes; read-only.
-    classes : tuple of str
-        Names of the classes, by number.
-    problems : tuple of Skipped
-        Every entry that is not a record, with the reason.
-    unreadable : tuple of Skipped
-        Those of the problems that may be images, or contain some.
-    digest : str
-        A hash of the records, their times of change or versions, the classes and the unreadable entries.
-    versions : KeyList, optional
-        The version of each record in object storage.
-    """
-
-    keys: KeyList
-    labels: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    classes: tuple[str, ...]
-    problems: tuple[Skipped, ...]
-    unreadable: tuple[Skipped, ...]
-    digest: str
-    versions: KeyList | None = None
+    keys: KeyList  # paths of the records below the folder, with forward slashes
+    labels: NDArray[np.int64]  # the class number of each record; read-only
+    sizes: NDArray[np.int64]  # bytes of each record; read-only
+    classes: tuple[str, ...]  # names of the classes, by number
+    problems: tuple[Skipped, ...]  # every entry that is not a record, with the reason
+    unreadable: tuple[Skipped, ...]  # those of the problems that may be images, or contain some
+    digest: str  # a hash of the records, their times of change or versions, the classes and the unreadable entries
+    versions: KeyList | None = None  # the version of each record in object storage
 
 
 def is_system_folder(name: str) -> bool:
@@ -151,6 +135,8 @@ def list_folder(tree: FolderTree, url: str, classes: tuple[str, ...] | None = No
             refuse_hidden(tree, scan.hidden, list(found), IMAGE_SUFFIXES, url)
         classes = tuple(found)
         warn_of_similar(classes)
+        if not warn_of_annotations(scan.problems, has_xml=2 * scan.suffixes[".xml"] >= len(scan.keys)):
+            warn_of_splits(classes)
     refuse_unnamed(found, classes, url)
     versions = tree.pick_versions(scan.times) if isinstance(tree, ObjectTree) else None
     return _make_listing(scan, found, classes, versions)

@@ -35,6 +35,7 @@ from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.fields.record_names import check_classes
 from penstock.stores.images.listing import Listing, describe_file_type, list_folder
 from penstock.stores.images.trees import LocalTree
+from penstock.stores.indices import list_indices
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_finished
 from penstock.stores.writing import UNFINISHED, CommittedRecords
@@ -165,7 +166,7 @@ class FilesStore(Store):
     def read(self, indices: Indices) -> list[Record]:
         """The files at ``indices``, each read whole from disk; see :meth:`Store.read`."""
         self._refuse_closed()
-        return [self._read(int(index)) for index in indices]
+        return [self._read(index) for index in list_indices(indices)]
 
     @property
     def prefetches(self) -> bool:

@@ -41,10 +41,7 @@ PreparedFile = tuple[str, bytes | memoryview]
 def file_name(key: str, fields: Mapping[str, object], schema: Schema) -> str:
     """The path of a record's file below the folder.
 
-    Raises
-    ------
-    PackError
-        If no file name can be made of the key or of the class.
+    Raises PackError if no file name can be made of the key or of the class.
     """
     parts = [_visible(part) for part in key.split("/") if part not in {"", "."}]
     if ".." in parts or not parts or "\0" in key:

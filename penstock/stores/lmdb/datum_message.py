@@ -53,10 +53,7 @@ class Datum:
     def read_pixels(self) -> Array:
         """The pixels: CHW, a view of the message where they are uint8.
 
-        Raises
-        ------
-        ValueError
-            If their number is not that of the shape.
+        Raises ValueError if their number is not that of the shape.
         """
         shape = (self.channels, self.height, self.width)
         if not (0 < self.channels < _MAX_AXIS and 0 < self.height < _MAX_AXIS and 0 < self.width < _MAX_AXIS):
@@ -73,10 +70,7 @@ class Datum:
 def parse_datum(content: memoryview) -> Datum:
     """Parse a message.
 
-    Raises
-    ------
-    ValueError
-        If it is damaged.
+    Raises ValueError if it is damaged.
     """
     numbers: dict[int, int] = {}
     image: memoryview | None = None

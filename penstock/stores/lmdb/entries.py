@@ -45,14 +45,8 @@ def find_environment_file(path: str | os.PathLike[str]) -> Path:
 class LmdbEntries:
     """Keys and values of an environment, in order of the bytes of the keys, as places in its file.
 
-    Parameters
-    ----------
-    whole : memoryview
-        The file; of a remote one, a copy that has the leaf pages.
-    blocks : sequence of LeafEntries, optional
-        The entries, in order. Their columns are the attributes of this object.
-    source : ByteRanges, optional
-        What values are read from; by default ``whole``.
+    ``whole``: the file; of a remote one, a copy that has the leaf pages. ``blocks``: the entries, in order. Their
+    columns are the attributes of this object. ``source``: what values are read from; by default ``whole``.
     """
 
     def __init__(self, whole: memoryview, blocks: Sequence[LeafEntries] = (), source: ByteRanges | None = None) -> None:
@@ -103,15 +97,8 @@ class LmdbEntries:
     def parse_numbers(self, endings: int | NDArray[np.int64] = 0) -> tuple[Rows, Rows]:
         """The number that each key is in decimal, and its count of digits.
 
-        Parameters
-        ----------
-        endings : int or ndarray of int64, (n,)
-            How many bytes at the end of each key are left out.
-
-        Returns
-        -------
-        numbers, digits : ndarray of int64, (n,)
-            Number and count of digits, leading zeros included; -1 and 0 where a key is no number of 1 to 18 digits.
+        ``endings``: how many bytes at the end of each key are left out. Returns (n,) int64: number and
+        count of digits, leading zeros included; -1 and 0 where a key is no number of 1 to 18 digits.
         """
         whole = np.frombuffer(self.whole, np.uint8)
         digits = self.key_sizes.astype(np.int64) - endings
@@ -129,12 +116,7 @@ class LmdbEntries:
 class ValuePlaces:
     """Where the values of some entries lie; reads one for each record, so it is kept short.
 
-    Parameters
-    ----------
-    entries : LmdbEntries
-        The entries.
-    rows : ndarray of int64, (n,), optional
-        Which of them, in order; by default all.
+    ``rows``: (n,) int64: which of them, in order; by default all.
     """
 
     __slots__ = ("_begins", "_pages", "_sizes")
@@ -188,14 +170,8 @@ class ValuePlaces:
 def scan_entries(path: Path, source: ByteRanges, url: str) -> LmdbEntries:
     """Find every entry of the main database of the environment in the file ``path``, whose bytes ``source`` gives.
 
-    Raises
-    ------
-    StoreNotFoundError
-        If there is no such file.
-    StoreFormatError
-        If it is no LMDB file, is truncated or damaged, or contains named databases or several values for a key.
-    StoreError
-        If it cannot be read.
+    Raises StoreNotFoundError if there is no such file. Raises StoreFormatError if it is no LMDB file, is truncated or
+    damaged, or contains named databases or several values for a key. Raises StoreError if it cannot be read.
     """
     with PageFile(path, url, may_lack_pages=True) as file:
         meta = file.meta

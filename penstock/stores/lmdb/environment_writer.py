@@ -32,23 +32,14 @@ _SLACK_NBYTES: Final = 1 << 20  # what a commit writes beside its entries, about
 
 @dataclass(frozen=True, slots=True)
 class CommitLimits:
-    """When a commit is due, and how large the map is at first. The bytes of the file depend on these numbers.
+    """When a commit is due, and how large the map is at first. The bytes of the file depend on these numbers."""
 
-    Parameters
-    ----------
-    records : int
-        Largest number of records of a commit.
-    nbytes : int
-        Number of bytes that make a commit due at first; it is small, such that writing begins while the rest is read.
-        Once eight times as many are committed, commits are eight times as large, and each is synced. A kill of the
-        process loses at most the pending records, a power failure at most those and the first 64 MB.
-    map_nbytes : int
-        The first size of the map.
-    """
-
-    records: int = 16384
+    records: int = 16384  # largest number of records of a commit
     nbytes: int = 8 << 20
-    map_nbytes: int = 1 << 30
+    """Number of bytes that make a commit due at first; it is small, such that writing begins while the rest is read.
+    Once eight times as many are committed, commits are eight times as large, and each is synced. A kill of the process
+    loses at most the pending records, a power failure at most those and the first 64 MB."""
+    map_nbytes: int = 1 << 30  # the first size of the map
 
     def is_due(self, records: int, nbytes: int, committed_nbytes: int) -> bool:
         """Whether pending records must be committed now."""
@@ -63,14 +54,7 @@ class CommitLimits:
 class EnvironmentWriter(JournaledWriter[T_prepared]):
     """Writes the environment in one folder.
 
-    Parameters
-    ----------
-    folder : Path
-        Where ``data.mdb`` is written.
-    journal : Journal
-        Of this writer.
-    limits : CommitLimits, optional
-        For tests.
+    ``folder``: where ``data.mdb`` is written. ``journal``: of this writer. ``limits``: for tests.
     """
 
     def __init__(self, folder: Path, journal: Journal, limits: CommitLimits | None) -> None:

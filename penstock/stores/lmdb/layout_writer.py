@@ -121,10 +121,7 @@ class LmdbLayoutWriter(EnvironmentWriter[EncodedEntries]):
     def choose(cls, schema: Schema) -> Schema:
         """The fields that the layout has a place for, as they are read back.
 
-        Raises
-        ------
-        ArgumentError
-            If it has no place for the image.
+        Raises ArgumentError if it has no place for the image.
         """
 
     @abstractmethod

@@ -284,10 +284,7 @@ class LmdbNamesStore(LmdbLayoutStore):
 def _parse_pair(pair: object) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
     """The patterns of an image and of its array, with a group for the part that ``*`` stands for.
 
-    Raises
-    ------
-    ArgumentError
-        If it is not two patterns between spaces, each with one ``*``.
+    Raises ArgumentError if it is not two patterns between spaces, each with one ``*``.
     """
     patterns = pair.encode().split() if isinstance(pair, str) else []
     if [pattern.count(b"*") for pattern in patterns] != [1, 1] or patterns[0] == patterns[1]:

@@ -142,14 +142,8 @@ def looks_like_lmdb(path: str | Path) -> bool:
 def newest_meta(path: Path, url: str) -> MetaPage:
     """The newer meta page, without a check of the size of the file.
 
-    Raises
-    ------
-    StoreNotFoundError
-        If there is no such file.
-    StoreFormatError
-        If it is no LMDB file, or ends before the end of its second meta page.
-    StoreError
-        If it cannot be read.
+    Raises StoreNotFoundError if there is no such file. Raises StoreFormatError if it is no LMDB file, or ends before
+    the end of its second meta page. Raises StoreError if it cannot be read.
     """
     try:
         have = identify(path).nbytes
@@ -274,10 +268,7 @@ class PageFile:
     def map_pages(self, numbers: Sequence[int]) -> memoryview:
         """Map the copy of a remote file, after some of its pages were fetched; the others may be zeros.
 
-        Raises
-        ------
-        StoreError
-            If they cannot be fetched, or have no place on the disk.
+        Raises StoreError if they cannot be fetched, or have no place on the disk.
         """
         assert self.mirror is not None, "called for remote files"
         mirror, size, groups = self.mirror, self.page_nbytes, list[list[int]]()

@@ -17,7 +17,7 @@ from typing import ClassVar, Final, SupportsInt, cast
 
 import numpy as np
 
-from penstock.errors import ArgumentError, PackError
+from penstock.errors import ArgumentError, PackError, check_choice
 from penstock.sample import Blob, Field, Schema
 from penstock.stores.fields.box_corners import find_image_size
 from penstock.stores.fields.pixels import CHANNELS
@@ -100,8 +100,7 @@ class PairsWriter(LmdbLayoutWriter):
         channels: str = "BGR",
         limits: CommitLimits | None = None,
     ) -> None:
-        if channels not in CHANNELS:
-            raise ArgumentError(f"channels must be one of {', '.join(CHANNELS)}, got {channels!r}")
+        check_choice("channels", channels, CHANNELS)
         self._channels = channels
         options = {"channels": channels}
         super().__init__(location, schema, source, overwrite=overwrite, options=options, limits=limits)

@@ -57,17 +57,9 @@ _inherited: list[Client] = []  # clients of a parent process: never closed here,
 class MongoConnection:
     """A database on a server.
 
-    Parameters
-    ----------
-    location : Location
-        ``scheme://host/database/collection?options``. The options are those of MongoDB's connection strings.
-    reconnect_timeout : float
-        Seconds for which a call is repeated while the server does not answer.
-
-    Raises
-    ------
-    ArgumentError
-        If the location does not name database and collection, or the timeout is negative.
+    ``location``: ``scheme://host/database/collection?options``. The options are those of MongoDB's connection strings.
+    ``reconnect_timeout``: seconds for which a call is repeated while the server does not answer. Raises ArgumentError
+    if the location does not name database and collection, or the timeout is negative.
     """
 
     def __init__(self, location: Location, reconnect_timeout: float = RECONNECT_TIMEOUT_S) -> None:

@@ -35,30 +35,15 @@ _MAX_UNLISTED: Final = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """The description of a collection that penstock wrote.
+    """The description of a collection that penstock wrote."""
 
-    Parameters
-    ----------
-    schema : Schema
-        Fields of the records.
-    paths : mapping of str to str
-        Where each field is in a document.
-    source : str
-        The origin of the records.
-    committed : CommittedRecords
-        What is on the server, and which entries of the source were left out.
-    content : str
-        A hash of all records, in order.
-    complete : bool
-        Whether the last record is written.
-    """
-
-    schema: Schema
-    paths: Mapping[str, str]
-    source: str
+    schema: Schema  # fields of the records
+    paths: Mapping[str, str]  # where each field is in a document
+    source: str  # the origin of the records
     committed: CommittedRecords = field(default_factory=CommittedRecords)
-    content: str = ""
-    complete: bool = False
+    """What is on the server, and which entries of the source were left out."""
+    content: str = ""  # a hash of all records, in order
+    complete: bool = False  # whether the last record is written
 
     def write(self, database: Database, collection: str) -> None:
         """Replace the description in the database, in one step."""
@@ -95,10 +80,7 @@ def name_descriptors(collection: str) -> str:
 def read_descriptor(database: Database, collection: str, url: str) -> Descriptor | None:
     """The description of a collection; None if penstock did not write it.
 
-    Raises
-    ------
-    StoreFormatError
-        If the description is damaged, or of a later version.
+    Raises StoreFormatError if the description is damaged, or of a later version.
     """
     document: Mapping[str, Any] | None = database[name_descriptors(collection)].find_one({"_id": _ID})
     if document is None:

@@ -36,24 +36,12 @@ _MAX_DEPTH: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class DocumentLayout:
-    """The fields of a record, where they are in a document, and which value is the key.
+    """The fields of a record, where they are in a document, and which value is the key."""
 
-    Parameters
-    ----------
-    schema : Schema
-        Fields of the records.
-    paths : mapping of str to str
-        Where each field is in a document.
-    key : str
-        The path of the key; ``"_id"`` if documents have no name.
-    has_class_names : bool
-        Whether ``label`` is stored as the name of a class.
-    """
-
-    schema: Schema
-    paths: Mapping[str, str]
-    key: str = "_id"
-    has_class_names: bool = False
+    schema: Schema  # fields of the records
+    paths: Mapping[str, str]  # where each field is in a document
+    key: str = "_id"  # the path of the key; ``"_id"`` if documents have no name
+    has_class_names: bool = False  # whether ``label`` is stored as the name of a class
 
     def describe(self) -> str:
         """Which path gives which field, in words."""

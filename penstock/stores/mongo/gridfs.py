@@ -116,10 +116,7 @@ class GridFsStore(MongoStore):
 class FileContentWriter(DocumentWriter):
     """Writes one file a record: the image, or else the first encoded field. The other fields are its metadata.
 
-    Raises
-    ------
-    ArgumentError
-        If the records have no encoded field.
+    Raises ArgumentError if the records have no encoded field.
     """
 
     def __init__(self, location: Location, schema: Schema, source: str, *, overwrite: bool = False) -> None:

@@ -56,10 +56,7 @@ _HASHES: Final = "xxh3"
 class DocumentIds(Sequence[object]):
     """Ids of documents: ObjectIds in 12 bytes each, integers in 8, texts in one block of memory, others as they are.
 
-    Parameters
-    ----------
-    ids : iterable
-        The ids, of any type that MongoDB allows.
+    ``ids``: the ids, of any type that MongoDB allows.
     """
 
     def __init__(self, ids: Iterable[object]) -> None:
@@ -132,27 +129,14 @@ class IdKeys(LazyKeys):
 
 @dataclass(frozen=True, slots=True)
 class DocumentListing:
-    """The records of a store.
+    """The records of a store."""
 
-    Parameters
-    ----------
-    ids : DocumentIds
-        Of the documents, in order.
-    names : KeyList or None
-        Keys of the records; None where the ids are the keys.
-    hashes : array or None
-        int64 (records, blobs): hashes of the encoded fields, where penstock wrote the documents.
-    columns : mapping of str to ManifestColumn
-        Fields that a manifest gives.
-    problems : tuple of Skipped
-        Names without a document, with the reason.
-    """
-
-    ids: DocumentIds
-    names: KeyList | None
+    ids: DocumentIds  # of the documents, in order
+    names: KeyList | None  # keys of the records; None where the ids are the keys
     hashes: Array | None = None
-    columns: Mapping[str, ManifestColumn] = field(default_factory=dict)
-    problems: tuple[Skipped, ...] = ()
+    """int64 (records, blobs): hashes of the encoded fields, where penstock wrote the documents."""
+    columns: Mapping[str, ManifestColumn] = field(default_factory=dict)  # fields that a manifest gives
+    problems: tuple[Skipped, ...] = ()  # names without a document, with the reason
 
     @property
     def keys(self) -> Sequence[str]:

@@ -59,36 +59,19 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class CollectionContents:
-    """What was found in a collection.
+    """What was found in a collection."""
 
-    Parameters
-    ----------
-    layout : DocumentLayout
-        Where the fields are in a document.
-    listing : DocumentListing
-        The records.
-    schema : Schema
-        Fields of the records, those of a manifest included.
-    descriptor : Descriptor or None
-        What penstock noted, if it wrote the collection.
-    blobs : mapping of str to int
-        The position of each encoded field among the checksums.
-    """
-
-    layout: DocumentLayout
-    listing: DocumentListing
-    schema: Schema
-    descriptor: Descriptor | None
-    blobs: Mapping[str, int]
+    layout: DocumentLayout  # where the fields are in a document
+    listing: DocumentListing  # the records
+    schema: Schema  # fields of the records, those of a manifest included
+    descriptor: Descriptor | None  # what penstock noted, if it wrote the collection
+    blobs: Mapping[str, int]  # the position of each encoded field among the checksums
 
 
 def make_selection(**given: object) -> tuple[Selection, dict[str, object]]:
     """The options of a store, checked, and those that were given, as a pickle has them.
 
-    Raises
-    ------
-    ArgumentError
-        If one is invalid, or two exclude each other.
+    Raises ArgumentError if one is invalid, or two exclude each other.
     """
     options = {name: value for name, value in given.items() if value is not None}
     chosen = [name for name in ("ids", "query", "manifest") if name in options]

@@ -274,17 +274,7 @@ def to_document_value(name: str, field: Field, value: object) -> object:
 
     An array of several axes is ``{"shape": [...], "values": [...]}``, pixels are ``{"shape": [...], "pixels": bytes}``.
 
-    Parameters
-    ----------
-    name, field : str and Field
-        The field.
-    value : object
-        Its value; None is stored as null.
-
-    Raises
-    ------
-    PackError
-        If the value is not of the kind of the field.
+    ``value``: its value; None is stored as null. Raises PackError if the value is not of the kind of the field.
     """
     if value is None:
         return None

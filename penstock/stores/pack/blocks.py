@@ -66,24 +66,12 @@ _hash: Final = xxhash.xxh3_64_intdigest
 
 @dataclass(frozen=True, slots=True)
 class BlockLayout:
-    """Where the fields of a record are in its row.
+    """Where the fields of a record are in its row."""
 
-    Parameters
-    ----------
-    schema : Schema
-        Fields of the records.
-    row : dtype
-        The structured type of a row; its names are those of the fields.
-    nbytes : int
-        Bytes of a row.
-    none_nbytes : int
-        Bytes of the none bits of a record.
-    """
-
-    schema: Schema
-    row: DType
-    nbytes: int
-    none_nbytes: int
+    schema: Schema  # fields of the records
+    row: DType  # the structured type of a row; its names are those of the fields
+    nbytes: int  # bytes of a row
+    none_nbytes: int  # bytes of the none bits of a record
 
     @classmethod
     def of(cls, schema: Schema) -> Self | None:
@@ -147,12 +135,7 @@ def find_layout(meta: PackMeta, url: str) -> BlockLayout | None:
 def find_block_problems(block: ParsedBlock, columns: Mapping[str, Array]) -> Iterator[Problem]:
     """What is wrong with the records of a block.
 
-    Parameters
-    ----------
-    block : ParsedBlock
-        The block.
-    columns : mapping of str to ndarray
-        The stored columns, which must agree with the records.
+    ``columns``: the stored columns, which must agree with the records.
     """
     rows = block.rows()
     first, end = block.first, block.first + block.count
@@ -226,38 +209,21 @@ def pack_block(
 
 @dataclass(frozen=True, slots=True)
 class ParsedBlock:
-    """The parts of a block, whose lengths agree with each other; use :meth:`parse`.
+    """The parts of a block, whose lengths agree with each other; use :meth:`parse`."""
 
-    Parameters
-    ----------
-    layout : BlockLayout
-        Of its rows.
-    first, count : int
-        Number of its first record, and of its records.
-    value : memoryview
-        The whole value.
-    rows_at : int
-        Offset of row 0 in the value.
-    none_part, key_part : memoryview
-        None bits and keys; empty if there are none.
-    """
-
-    layout: BlockLayout
-    first: int
-    count: int
-    value: memoryview
-    rows_at: int
-    none_part: memoryview
-    key_part: memoryview
+    layout: BlockLayout  # of its rows
+    first: int  # number of its first record
+    count: int  # number of its records
+    value: memoryview  # the whole value
+    rows_at: int  # offset of row 0 in the value
+    none_part: memoryview  # None bits; empty if there are none
+    key_part: memoryview  # keys; empty if there are none
 
     @classmethod
     def parse(cls, layout: BlockLayout, value: memoryview, first: int, count: int) -> Self:
         """The parts of the block that begins with record ``first`` and must hold ``count``.
 
-        Raises
-        ------
-        ValueError
-            If it is no such block; checksums are not compared.
+        Raises ValueError if it is no such block; checksums are not compared.
         """
         if len(value) < _HEAD.size:
             raise ValueError(f"its block has {len(value)} bytes, fewer than a header")

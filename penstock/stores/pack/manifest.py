@@ -100,24 +100,12 @@ class ShardColumns:
 
 @dataclass(frozen=True, slots=True)
 class PackManifest:
-    """What ``manifest.json`` says.
+    """What ``manifest.json`` says."""
 
-    Parameters
-    ----------
-    schema : Schema
-        Fields of the records of each shard.
-    shards : ShardColumns
-        At least one.
-    source : str
-        The text of the origin.
-    skipped : sequence of Skipped
-        Entries of the source that are not in the pack.
-    """
-
-    schema: Schema
-    shards: ShardColumns
-    source: str = ""
-    skipped: Sequence[Skipped] = ()
+    schema: Schema  # fields of the records of each shard
+    shards: ShardColumns  # at least one
+    source: str = ""  # the text of the origin
+    skipped: Sequence[Skipped] = ()  # entries of the source that are not in the pack
 
     @property
     def committed(self) -> CommittedRecords:

@@ -224,12 +224,8 @@ class PackMap:
 def read_meta(pages: PageFile, url: str, *, unfinished_ok: bool = False) -> PackMeta:
     """The description of a pack, from its database ``meta``.
 
-    Raises
-    ------
-    StoreFormatError
-        If it is not a pack, or of an unknown version, or the entry is damaged.
-    IncompleteStoreError
-        If the pack was never finished, unless ``unfinished_ok``.
+    Raises StoreFormatError if it is not a pack, or of an unknown version, or the entry is damaged. Raises
+    IncompleteStoreError if the pack was never finished, unless ``unfinished_ok``.
     """
     trees = pages.trees()
     nodes = (node for _, node in pages.nodes(trees.get(META)))

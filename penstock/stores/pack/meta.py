@@ -44,40 +44,20 @@ _MAX_META_NBYTES: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class PackMeta:
-    """The description of a pack, in its database ``meta``.
+    """The description of a pack, in its database ``meta``."""
 
-    Parameters
-    ----------
-    schema : Schema
-        Fields of the records.
-    count, nbytes : int
-        Number of records, and of bytes of their blobs.
-    content : str
-        Hash over the heads of all records, in order; the same for packs of the same records, whatever their source.
-    columns : mapping of str to str
-        xxh3_64 of the ``.npy`` bytes of each column, in hexadecimal.
-    skipped : sequence of Skipped
-        Entries of the source that are not in the pack.
-    complete : bool
-        Whether it was finished.
-    source : str
-        Digest of the source while the pack is unfinished, then empty.
-    block_records : int
-        Number of records of each block but the last; 0 where each record is an entry of its own.
-    has_none : bool
-        Whether small fields may have no value; in a description that is read, whether its version allows that.
-    """
-
-    schema: Schema
-    count: int = 0
-    nbytes: int = 0
+    schema: Schema  # fields of the records
+    count: int = 0  # number of records
+    nbytes: int = 0  # bytes of their blobs
     content: str = ""
-    columns: Mapping[str, str] | None = None
-    skipped: Sequence[Skipped] = ()
-    complete: bool = False
-    source: str = ""
-    block_records: int = 0
+    """Hash over the heads of all records, in order; the same for packs of the same records, whatever their source."""
+    columns: Mapping[str, str] | None = None  # xxh3_64 of the ``.npy`` bytes of each column, in hexadecimal
+    skipped: Sequence[Skipped] = ()  # entries of the source that are not in the pack
+    complete: bool = False  # whether it was finished
+    source: str = ""  # digest of the source while the pack is unfinished, then empty
+    block_records: int = 0  # number of records of each block but the last; 0 where each record is an entry of its own
     has_none: bool = False
+    """Whether small fields may have no value; in a description that is read, whether its version allows that."""
 
     @property
     def committed(self) -> CommittedRecords:
@@ -120,10 +100,7 @@ class PackMeta:
     def from_bytes(cls, content: bytes, hashed: bytes | None) -> PackMeta:
         """Parse the entry; ``hashed`` is the value under :data:`META_HASH`.
 
-        Raises
-        ------
-        StoreFormatError
-            If the version is unknown, or the entry is damaged.
+        Raises StoreFormatError if the version is unknown, or the entry is damaged.
         """
         if len(content) > _MAX_META_NBYTES:
             raise StoreFormatError(

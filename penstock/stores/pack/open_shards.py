@@ -41,14 +41,7 @@ _DESCRIPTORS: Final = 3
 class OpenShards:
     """The open packs of one sharded pack.
 
-    Parameters
-    ----------
-    location : Location
-        Of the sharded pack.
-    manifest : PackManifest
-        What it says.
-    check : bool
-        Whether checksums of blobs are verified.
+    ``location``: of the sharded pack. ``manifest``: what it says. ``check``: whether checksums of blobs are verified.
     """
 
     def __init__(self, location: Location, manifest: PackManifest, *, check: bool) -> None:
@@ -76,10 +69,7 @@ class OpenShards:
     def get(self, number: int) -> LmdbStore:
         """One of the shards, open.
 
-        Raises
-        ------
-        StoreError
-            If it cannot be opened, or is not the one that the manifest names.
+        Raises StoreError if it cannot be opened, or is not the one that the manifest names.
         """
         name = self._manifest.shards.names[number]
         with self._lock:

@@ -41,17 +41,8 @@ _PART_NBYTES: Final = 1 << 20  # a whole number of pages of every size; it fits 
 class PageHashFile:
     """The hashes of the pages of a file, in ``pages.xxh3`` beside it.
 
-    Parameters
-    ----------
-    path : Path
-        The file of hashes.
-
-    Raises
-    ------
-    FileNotFoundError
-        If it is missing.
-    ValueError
-        If it is no file of hashes, is truncated, or cannot be read.
+    ``path``: the file of hashes. Raises FileNotFoundError if it is missing. Raises ValueError if it is no file of
+    hashes, is truncated, or cannot be read.
     """
 
     def __init__(self, path: Path) -> None:

@@ -32,6 +32,7 @@ from penstock.stores.common.keys import LazyKeys, make_keys
 from penstock.stores.container import load_column
 from penstock.stores.fields.columns import get_column_dtype
 from penstock.stores.fields.record_names import check_classes
+from penstock.stores.indices import check_indices
 from penstock.stores.location import Location
 from penstock.stores.pack.manifest import PackManifest
 from penstock.stores.pack.open_shards import OpenShards, name_shard
@@ -136,7 +137,7 @@ class ShardedPack(Store):
             If an index is not in the pack.
         """
         self._refuse_closed()
-        given = indices if isinstance(indices, np.ndarray) else np.array([int(index) for index in indices])
+        given = check_indices(indices, "a store")
         if not len(given):
             return []
         if given.min() < 0 or given.max() >= self._count:

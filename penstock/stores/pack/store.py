@@ -26,6 +26,7 @@ from penstock.stores.common.regular_file import FileIdentity
 from penstock.stores.container import ContainerStore, naming_damage
 from penstock.stores.fields.columns import get_column_dtype
 from penstock.stores.fields.record_names import check_classes, describe_class_difference
+from penstock.stores.indices import check_indices
 from penstock.stores.lmdb.pages import FILE
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_origin
@@ -155,7 +156,7 @@ class LmdbStore(ContainerStore[OpenPack]):
             return list(self._call_blocks(indices, lambda blocks, numbers: blocks.pixels(field, numbers)))
         place = self._codec.encoded.get(field)
         if place is not None:
-            indices = np.ascontiguousarray(indices if isinstance(indices, np.ndarray) else list(indices), np.int64)
+            indices = np.ascontiguousarray(check_indices(indices, "a store"), np.int64)
             if len(indices) >= _FEWEST_AT_ONCE:
                 found = self.get_opened(()).map.find_blobs(indices, *place, check=self._check)
                 if found is not None:
@@ -193,7 +194,7 @@ class LmdbStore(ContainerStore[OpenPack]):
 
     def _as_numbers(self, indices: Indices) -> NDArray[np.int64]:
         """Indices as an array, all of them in the pack."""
-        numbers = indices if isinstance(indices, np.ndarray) else np.array([int(index) for index in indices])
+        numbers = check_indices(indices, "a store")
         if len(numbers) and (numbers.min() < 0 or numbers.max() >= len(self)):
             self._check_indices(numbers)
         return np.ascontiguousarray(numbers, np.int64)

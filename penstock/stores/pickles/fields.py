@@ -34,19 +34,9 @@ _MAX_ITEMS: Final = 64
 def name_values(value: object, names: Sequence[str] | None) -> dict[str, object]:
     """The values of one record by the names of their fields.
 
-    Parameters
-    ----------
-    value : object
-        What is pickled.
-    names : sequence of str, optional
-        Names of the items of a tuple or list; by default image and label. For a dict, which of its keys are fields.
-
-    Raises
-    ------
-    ArgumentError
-        If a tuple has more items than there are names.
-    ValueError
-        If the value has another form.
+    ``value``: what is pickled. ``names``: names of the items of a tuple or list; by default image and label. For a
+    dict, which of its keys are fields. Raises ArgumentError if a tuple has more items than there are names. Raises
+    ValueError if the value has another form.
     """
     if isinstance(value, tuple | list):
         given = _DEFAULT_NAMES if names is None else names
@@ -83,12 +73,8 @@ def infer_field(
 ) -> tuple[Field, ValueReader]:
     """The field of some values, and the function that reads each.
 
-    Raises
-    ------
-    ArgumentError
-        If the values are pixels, and the order of their channels is not stated.
-    ValueError
-        If the values differ in kind, or have none.
+    Raises ArgumentError if the values are pixels, and the order of their channels is not stated. Raises ValueError if
+    the values differ in kind, or have none.
     """
     known = [value for value in values if value is not None]
     kinds = {_kind_of(name, value) for value in known} or {"label"}

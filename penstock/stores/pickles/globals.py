@@ -106,15 +106,8 @@ def _make_dict(pairs: object = ()) -> dict[object, object]:
 class PickledDtype:
     """A dtype in a pickle: its code, then its byte order.
 
-    Parameters
-    ----------
-    code : object
-        The first argument of ``numpy.dtype``.
-
-    Raises
-    ------
-    ValueError
-        If it is no dtype of numbers, booleans or strings.
+    ``code``: the first argument of ``numpy.dtype``. Raises ValueError if it is no dtype of numbers, booleans or
+    strings.
     """
 
     __slots__ = ("dtype",)
@@ -167,10 +160,7 @@ class PickledArray:
 def make_array(content: object, dtype: object, shape: object, order: object) -> Array:
     """An array of these bytes: a read-only view of them.
 
-    Raises
-    ------
-    ValueError
-        If the bytes are not those of an array of this shape.
+    Raises ValueError if the bytes are not those of an array of this shape.
     """
     if not isinstance(content, bytes | bytearray):
         raise ValueError(f"the content of an array must be bytes, got {type(content).__name__}")  # noqa: TRY004  # damage

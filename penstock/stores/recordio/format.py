@@ -78,11 +78,8 @@ label; whether it lies in several parts."""
 def scan_frames(content: ByteRanges) -> Rows:
     """Find the records of a file: ``start``, ``nbytes`` and ``is_split`` of their rows, the rest is zero.
 
-    Raises
-    ------
-    ValueError
-        If a frame does not begin with the magic number, is longer than the rest of the file, or the parts of a record
-        are not in order.
+    Raises ValueError if a frame does not begin with the magic number, is longer than the rest of the file, or the parts
+    of a record are not in order.
     """
     offsets, words = array("q"), array("I")
     append_offset, append_word, unpack = offsets.append, words.append, _FRAME.unpack
@@ -128,10 +125,7 @@ def _group_parts(offsets: NDArray[np.int64], words: NDArray[np.uint32]) -> Rows:
 def join_parts(content: ByteRanges, start: int) -> bytes:
     """The payload of the record in several parts whose first frame is at ``start``.
 
-    Raises
-    ------
-    ValueError
-        If the parts are not those of a record.
+    Raises ValueError if the parts are not those of a record.
     """
     pieces: list[memoryview] = []
     part, nbytes = _FIRST, len(content)
@@ -151,10 +145,7 @@ def join_parts(content: ByteRanges, start: int) -> bytes:
 def read_headers(content: ByteRanges, rows: Rows) -> bool:
     """Add the headers of the images to the rows; False if a record is too short for its header and its label.
 
-    Raises
-    ------
-    ValueError
-        As :func:`join_parts`.
+    Raises ValueError as :func:`join_parts`.
     """
     if (rows["nbytes"] < HEADER_NBYTES).any():
         return False
@@ -187,17 +178,9 @@ def find_magic(payload: bytes | memoryview) -> list[int]:
 def encode_record(head: bytes, rest: bytes | memoryview, magics: Sequence[int]) -> list[bytes | memoryview]:
     """The frames of a record, as pieces to be written one after the other.
 
-    Parameters
-    ----------
-    head, rest : bytes
-        The payload in two pieces, the first one of a multiple of 4 bytes.
-    magics : sequence of int
-        What :func:`find_magic` found in ``rest``.
-
-    Raises
-    ------
-    ValueError
-        If the payload has more than :data:`MAX_RECORD_NBYTES` bytes.
+    ``head`` and ``rest``: the payload in two pieces, the first one of a multiple of 4 bytes. ``magics``: what
+    :func:`find_magic` found in ``rest``. Raises ValueError if the payload has more than :data:`MAX_RECORD_NBYTES`
+    bytes.
     """
     nbytes = len(head) + len(rest)
     if nbytes > MAX_RECORD_NBYTES:
@@ -219,10 +202,7 @@ def encode_record(head: bytes, rest: bytes | memoryview, magics: Sequence[int]) 
 def parse_index(text: str) -> tuple[list[str], NDArray[np.int64]]:
     """Keys and offsets of an ``.idx`` file: a line ``key, tab, offset`` for each record.
 
-    Raises
-    ------
-    ValueError
-        If a line is something else.
+    Raises ValueError if a line is something else.
     """
     keys: list[str] = []
     offsets = array("q")

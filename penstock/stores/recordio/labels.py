@@ -30,12 +30,8 @@ _OUTSIDE: Final = 0.5  # how far a corner may lie outside the image, as a share 
 def find_label_field(flags: NDArray[np.uint32], labels: NDArray[np.float32]) -> Field | None:
     """The field of the labels; None if no record has one.
 
-    Parameters
-    ----------
-    flags : ndarray of uint32
-        How many numbers the label of each record has; 0: one, in ``labels``.
-    labels : ndarray of float32
-        The labels of one number; NaN: the record has none.
+    ``flags``: how many numbers the label of each record has; 0: one, in ``labels``. ``labels``: the labels of one
+    number; NaN: the record has none.
     """
     if flags.any():
         least, most = int(flags.min()), int(flags.max())

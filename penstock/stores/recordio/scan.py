@@ -63,23 +63,9 @@ class RecordTable:
 def scan_files(
     mapped: MappedFiles, indexes: Sequence[Path | None], explicit: Collection[Path], *, image_header: bool
 ) -> RecordTable:
-    """Find the records of some files.
+    """Find the records of ``.rec`` files, each with its ``.idx``; ValueError if one is damaged, or not of the other.
 
-    Parameters
-    ----------
-    mapped : MappedFiles
-        The ``.rec`` files.
-    indexes : sequence of Path or None
-        The ``.idx`` file of each.
-    explicit : collection of Path
-        Those of them that were named by the user; they may list a part of the records, which are then the only ones.
-    image_header : bool
-        Whether records have the header of an image.
-
-    Raises
-    ------
-    ValueError
-        If a file is damaged, or an ``.idx`` file does not belong to it.
+    Those that are ``explicit`` were named by the user; they may list a part of the records, then the only ones.
     """
     pieces = [_scan_file(mapped, number, path, path in explicit, image_header) for number, path in enumerate(indexes)]
     rows = np.concatenate([rows for rows, _ in pieces])

@@ -20,7 +20,7 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.errors import ArgumentError, StoreFormatError
+from penstock.errors import ArgumentError, StoreFormatError, check_choice
 from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import PathLike
 from penstock.stores.common.mapped_files import MappedFiles
@@ -87,8 +87,7 @@ class RecordioStore(ContainerStore[MappedFiles]):
         empty_records: bool = False,
         label_format: str = "auto",
     ) -> None:
-        if label_format not in _LABEL_FORMATS:
-            raise ArgumentError(f"label_format must be one of {', '.join(_LABEL_FORMATS)}, got {label_format!r}")
+        check_choice("label_format", label_format, _LABEL_FORMATS)
         options = select_given(
             type(self), index=index, image_header=image_header, empty_records=empty_records, label_format=label_format
         )

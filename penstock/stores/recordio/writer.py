@@ -32,10 +32,7 @@ _LABEL_ARRAY: Final = re.compile(r"float32\[(\*|[1-9][0-9]*)\]")
 def find_storable(schema: Schema) -> Schema:
     """The fields that RecordIO has a place for, as they are read back.
 
-    Raises
-    ------
-    ArgumentError
-        If there is no image.
+    Raises ArgumentError if there is no image.
     """
     blob = next((name for name in ("image", "bytes") if name in schema and schema[name].kind == name), None)
     if blob is None:

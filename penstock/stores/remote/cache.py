@@ -22,6 +22,7 @@ import threading
 import time
 from pathlib import Path
 from typing import Final
+from weakref import WeakValueDictionary
 
 from penstock import paths
 from penstock.errors import ArgumentError, StoreError
@@ -67,6 +68,12 @@ class CacheFolder:
         self._lock = threading.Lock()
         self._counted = -_COUNT_SECONDS
         self._nbytes = self._limit = 0
+
+    @staticmethod
+    def share(path: str | os.PathLike[str] | None, max_nbytes: int) -> CacheFolder:
+        """The one of this process that is in use with these arguments, so that a thousand shards are counted once."""
+        made = CacheFolder(path, max_nbytes)
+        return _shared.setdefault((made.path, max_nbytes), made)
 
     def locate_folder(self, url: str, version: str) -> Path:
         """The folder of one version of a store, which may not exist."""
@@ -127,6 +134,9 @@ class CacheFolder:
             if self._nbytes + nbytes <= self._limit:
                 return True
         return False
+
+
+_shared: WeakValueDictionary[tuple[Path, int], CacheFolder] = WeakValueDictionary()
 
 
 def _check_owner(folder: Path, url: str) -> None:

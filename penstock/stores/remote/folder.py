@@ -146,7 +146,7 @@ class RemoteImages:
 
     def attach(self, path: Path) -> None:
         """Make the folder, which contains nothing: images are found by :meth:`open_images`."""
-        CacheFolder(path.parent.parent, self.cache_nbytes).make_folder(self.url, IMAGES)
+        CacheFolder.share(path.parent.parent, self.cache_nbytes).make_folder(self.url, IMAGES)
         path.mkdir(mode=0o700, exist_ok=True)
 
     def renew(self) -> RemoteImages:
@@ -165,7 +165,7 @@ class RemoteImages:
         state = xxhash.xxh3_128(keys.joined)
         state.update(versions.joined)
         state.update(sizes.astype("<i8").tobytes())
-        cache = CacheFolder(path.parent.parent, self.cache_nbytes)
+        cache = CacheFolder.share(path.parent.parent, self.cache_nbytes)
         file = path.parent / f"images-{state.hexdigest()}"
         mirror = Mirror(place, "", ObjectInfo(int(offsets[-1]), state.hexdigest()), file, cache)
         self.mirrors = [mirror]

@@ -183,7 +183,7 @@ class RemoteObjects:
             mirror.require()
 
     def _make_mirrors(self, path: Path) -> list[Mirror]:
-        cache = CacheFolder(path.parent.parent, self.cache_nbytes)
+        cache = CacheFolder.share(path.parent.parent, self.cache_nbytes)
         place = Place(self.url, self.options)
         made: dict[str, Mirror] = {}
         for name, nbytes, version in reversed(self.objects):  # hashes come before what they are of

@@ -26,6 +26,10 @@ MAX_REQUESTS: Final = 640
 """Requests at once, of all ranks on this machine: at 200 ms each, some 3,200 a second."""
 _FIRST_REQUESTS: Final = 128
 """The same at first. Each answer allows one more, so that connections are not all made at once."""
+_MOST_AT_ONCE: Final = 10
+"""Requests of one call: as many as obstore sends at once for several ranges of an object."""
+_FEWEST_CALLS: Final = 16
+"""Calls at once where there is only a small part of the requests: a slow request then holds up few others."""
 MAX_NBYTES: Final = 128 << 20
 """Bytes that are asked for at once, of all requests of all ranks on this machine."""
 _FIRST_NBYTES: Final = 16 << 20
@@ -38,9 +42,10 @@ _READ_KEPT: Final = 24
 _IDLE_SECONDS: Final = 10.0
 
 
-class _Request(NamedTuple):
+class _Call(NamedTuple):
     call: Callable[[], object]
     nbytes: int
+    requests: int
     future: Future[Any]
     trace: Trace | None
     """Counts what it fetches: that of the thread that asked for it."""
@@ -51,8 +56,8 @@ class Fetcher:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: deque[_Request] = deque()
-        self._threads = self._idle = self._nbytes = 0
+        self._waiting: deque[_Call] = deque()
+        self._threads = self._idle = self._nbytes = self._requests = 0
         self._is_waking = False
         self.local_ranks = _count_local_ranks()
         """Ranks on this machine: each has this part of every limit."""
@@ -64,18 +69,18 @@ class Fetcher:
         """Bytes a second of all requests together, likewise."""
         self._since, self._counted = time.monotonic(), 0
 
-    def submit(self, call: Callable[[], T], nbytes: int) -> Future[T]:
-        """Call it in a thread, when the requests before it have been sent; ``nbytes`` are what it asks for."""
+    def submit(self, call: Callable[[], T], nbytes: int, requests: int = 1) -> Future[T]:
+        """Call it in a thread, when the calls before it have been made; it asks for ``nbytes``, in ``requests``."""
         future: Future[T] = Future()
         with self._changed:
-            self._waiting.append(_Request(call, nbytes, future, current()))
+            self._waiting.append(_Call(call, nbytes, requests, future, current()))
             self._wake_thread()
         return future
 
     def _wake_thread(self) -> None:
-        """Have a thread take the next request, if it may be sent and no thread is about to.
+        """Have a thread take the next call, if it may be made and no thread is about to.
 
-        One at a time: each that takes a request wakes the next. Threads that wake in vain cost more than requests.
+        One at a time: each that takes a call wakes the next. Threads that wake in vain cost more than requests.
         """
         if self._is_waking or not self._may_send():
             return
@@ -103,6 +108,11 @@ class Fetcher:
         return max(MAX_REQUESTS // self.local_ranks, 1)
 
     @property
+    def requests_at_once(self) -> int:
+        """Requests that one call may send."""
+        return max(min(_MOST_AT_ONCE, self._max_requests // _FEWEST_CALLS), 1)
+
+    @property
     def patience(self) -> float:
         """Seconds after which a request that is waited for is sent again: far more than nearly all take."""
         return 0.5 + 6 * self.seconds
@@ -113,26 +123,28 @@ class Fetcher:
         return int(min(max(self.rate * self.seconds / self._max_requests, 4096), 1 << 20))
 
     def _work(self) -> None:
-        while (request := self._next()) is not None:
-            call, nbytes, future, trace = request
-            if not future.set_running_or_notify_cancel():
-                self._end(nbytes, None)
-                continue
-            started = time.monotonic()
-            with counting(trace):
-                try:
-                    result = call()
-                except BaseException as error:  # noqa: BLE001  # raised where it is waited for
-                    self._end(nbytes, None)
-                    future.set_exception(error)
-                else:
-                    self._end(nbytes, time.monotonic() - started)
-                    future.set_result(result)
-                    del result
-            del call, future, request, trace
+        while (following := self._next()) is not None:
+            self._run(following)
+            del following  # what it belongs to is not held while nothing is asked for
 
-    def _next(self) -> _Request | None:
-        """The next request, once it may be sent; None if there was none for some time."""
+    def _run(self, following: _Call) -> None:
+        call, nbytes, requests, future, trace = following
+        if not future.set_running_or_notify_cancel():
+            self._end(nbytes, None, requests)
+            return
+        started = time.monotonic()
+        with counting(trace):
+            try:
+                result = call()
+            except BaseException as error:  # noqa: BLE001  # raised where it is waited for
+                self._end(nbytes, None, requests)
+                future.set_exception(error)
+            else:
+                self._end(nbytes, time.monotonic() - started, requests)
+                future.set_result(result)
+
+    def _next(self) -> _Call | None:
+        """The next call, once it may be made; None if there was none for some time."""
         with self._changed:
             while not self._may_send():
                 self._idle += 1
@@ -142,24 +154,31 @@ class Fetcher:
                 if not is_called and not self._may_send():
                     self._threads -= 1
                     return None
-            request = self._waiting.popleft()
-            self._nbytes += request.nbytes
+            following = self._waiting.popleft()
+            self._nbytes += following.nbytes
+            self._requests += following.requests
             self._is_waking = False
             self._wake_thread()
-            return request
+            return following
 
     def _may_send(self) -> bool:
-        return bool(self._waiting) and (not self._nbytes or self._nbytes + self._waiting[0].nbytes <= self._most_nbytes)
+        if not self._waiting:
+            return False
+        nbytes, requests = self._nbytes + self._waiting[0].nbytes, self._requests + self._waiting[0].requests
+        return (not self._nbytes or nbytes <= self._most_nbytes) and (
+            not self._requests or requests <= self._most_requests
+        )
 
-    def _end(self, nbytes: int, seconds: float | None) -> None:
+    def _end(self, nbytes: int, seconds: float | None, requests: int = 1) -> None:
         with self._changed:
             self._nbytes -= nbytes
+            self._requests -= requests
             if seconds is not None:
                 most = self._most_nbytes + nbytes if seconds < _SLOW_SECONDS else self._most_nbytes // 2
                 self._most_nbytes = min(max(most, _FIRST_NBYTES), self._max_nbytes)
                 if nbytes:  # other calls wait for requests
                     self.seconds += 0.05 * (seconds - self.seconds)
-                self._most_requests = min(self._most_requests + 1, self._max_requests)
+                self._most_requests = min(self._most_requests + requests, self._max_requests)
                 self._counted += nbytes
                 if (passed := time.monotonic() - self._since) > 0.5:
                     self.rate += 0.3 * (self._counted / passed - self.rate)

@@ -174,7 +174,7 @@ class RemoteShards:
     def _make_mirrors(self) -> Iterator[Mirror]:
         places = {root: Place(root, self.options) for root in dict.fromkeys(shard.root for shard in self.shards)}
         for shard, path in zip(self.shards, map(Path, self.paths), strict=True):
-            cache = CacheFolder(path.parent.parent, self.cache_nbytes)
+            cache = CacheFolder.share(path.parent.parent, self.cache_nbytes)
             cache.make_folder(shard.url, shard.info.version)
             mirror = Mirror(places[shard.root], shard.name, shard.info, path, cache)
             register_mirror(path, mirror)

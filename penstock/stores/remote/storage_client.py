@@ -42,6 +42,8 @@ class StorageOptions:
 
     def __init__(self, options: Mapping[str, object] | None = None, dropped: bool = False) -> None:
         self.options, self.dropped = dict(options or {}), dropped
+        self.clients: dict[tuple[object, ...], ObjectStore] = {}
+        """Those that were made with them, by process, place and settings."""
 
     @classmethod
     def check(cls, given: object) -> StorageOptions:
@@ -83,7 +85,7 @@ def load_library(*, by_fsspec: bool) -> Any:
 def make_client(
     root: str, options: StorageOptions, url: str, *, retries: int, timeout: timedelta, waits: tuple[float, float]
 ) -> ObjectStore:
-    """A client of a place, for this process.
+    """A client of a place, for this process; the same for all shards of a store, which then share its connections.
 
     Parameters
     ----------
@@ -99,6 +101,15 @@ def make_client(
     StoreError
         If this process was forked from one that used the library, or the options were not pickled.
     """
+    key = os.getpid(), root, retries, timeout, waits
+    if key not in options.clients:
+        options.clients[key] = _make_client(root, options, url, retries, timeout, waits)
+    return options.clients[key]
+
+
+def _make_client(
+    root: str, options: StorageOptions, url: str, retries: int, timeout: timedelta, waits: tuple[float, float]
+) -> ObjectStore:
     by_fsspec = urlsplit(root).scheme.lower() in FSSPEC_SCHEMES
     library = "fsspec" if by_fsspec else _LIBRARY
     if system.used_before_fork(library):

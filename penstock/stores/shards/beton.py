@@ -22,7 +22,7 @@ from typing import ClassVar, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.errors import ArgumentError, PenstockError, StoreFormatError
+from penstock.errors import ArgumentError, PenstockError, StoreFormatError, check_choice
 from penstock.sample import Array, Field, Record
 from penstock.stores.base import PathLike
 from penstock.stores.common.keys import make_keys
@@ -90,8 +90,7 @@ class BetonStore(ContainerStore[OpenedBeton]):
         fields: Sequence[str] | None = None,
         raw: str = "pixels",
     ) -> None:
-        if raw not in _RAW:
-            raise ArgumentError(f"raw must be one of {', '.join(_RAW)}, got {raw!r:.100}")
+        check_choice("raw", raw, _RAW)
         stated = {"image": image, "label": label, "key": key}
         options = select_given(type(self), **stated, fields=fields, raw=raw)
         super().__init__(path, files=None, **options)

@@ -107,12 +107,8 @@ ReadValue = Callable[[OpenedBeton, tuple[int, ...], int], object]
 def parse_head(view: ByteRanges) -> BetonHead:
     """The header of a file.
 
-    Raises
-    ------
-    StoreFormatError
-        If it is not the header of such a file, or does not agree with the size of the file.
-    ArgumentError
-        If a field has a custom type.
+    Raises StoreFormatError if it is not the header of such a file, or does not agree with the size of the file. Raises
+    ArgumentError if a field has a custom type.
     """
     if len(view) < _HEADER.size:
         raise StoreFormatError(f"its {len(view)} bytes are shorter than the header of a .beton file")

@@ -34,10 +34,7 @@ _MOST_NBYTES: Final = 1 << 32
 def expand_frames(file: BinaryIO) -> Iterator[bytes]:
     """An ordinary chunk of the samples of a chunk that is compressed in batches.
 
-    Raises
-    ------
-    ValueError
-        If it is damaged.
+    Raises ValueError if it is damaged.
     """
     content = file.read()
     if len(content) < _PREFIX.size:
@@ -65,10 +62,7 @@ def expand_frames(file: BinaryIO) -> Iterator[bytes]:
 def expand_samples(file: BinaryIO) -> Iterator[bytes]:
     """An ordinary chunk of the samples of a chunk in which each sample is compressed.
 
-    Raises
-    ------
-    ValueError
-        If it is damaged.
+    Raises ValueError if it is damaged.
     """
     content = file.read()
     count = int.from_bytes(content[:4], "little")

@@ -179,10 +179,7 @@ class SampleShardStore(ContainerStore[OpenedShards]):
     def parse_index(folder: Path, index: Mapping[str, Any]) -> ShardFolder:
         """What ``index.json`` says.
 
-        Raises
-        ------
-        ValueError, KeyError, TypeError, OverflowError, RecursionError
-            If it is not valid.
+        Raises ValueError, KeyError, TypeError, OverflowError or RecursionError if it is not valid.
         """
 
     @classmethod
@@ -194,12 +191,7 @@ class SampleShardStore(ContainerStore[OpenedShards]):
     def read_folder(cls, location: Location) -> ShardFolder:
         """Read ``index.json``.
 
-        Raises
-        ------
-        StoreFormatError
-            If it is not valid.
-        ArgumentError
-            If the folder has parts.
+        Raises StoreFormatError if it is not valid. Raises ArgumentError if the folder has parts.
         """
         refuse_parts(location, cls.is_index)
         index = read_index_json(location)

@@ -36,12 +36,8 @@ _HEAD_NBYTES: Final = 1 << 16
 def read_index_json(location: Location) -> dict[str, Any]:
     """The object in ``index.json`` of a folder.
 
-    Raises
-    ------
-    StoreNotFoundError
-        If there is no folder, or no such file in it.
-    StoreFormatError
-        If it is not a JSON object.
+    Raises StoreNotFoundError if there is no folder, or no such file in it. Raises StoreFormatError if it is not a JSON
+    object.
     """
     path = location.local_path / INDEX
     try:
@@ -76,10 +72,7 @@ def find_splits(folder: str | Path, is_index: Callable[[bytes], bool]) -> list[s
 def join_inside(folder: Path, name: object) -> Path:
     """The path of a file that an index names, which must be inside the folder.
 
-    Raises
-    ------
-    ValueError
-        If it is not the name of a file inside the folder.
+    Raises ValueError if it is not the name of a file inside the folder.
     """
     if not isinstance(name, str) or not name or "\0" in name:
         raise ValueError(f"the name of a file must be a text, got {name!r:.200}")

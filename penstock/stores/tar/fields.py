@@ -67,12 +67,8 @@ class StoredField:
 class FieldPlan:
     """The fields of records, and how they are read from the files of a record.
 
-    Parameters
-    ----------
-    fields : sequence of StoredField
-        In the order of the schema.
-    images : sequence of str
-        The suffixes of the field ``image``, if its suffix differs from record to record.
+    ``fields``: in the order of the schema. ``images``: the suffixes of the field ``image``, if its suffix differs from
+    record to record.
     """
 
     def __init__(self, fields: Sequence[StoredField], images: Sequence[str] = ()) -> None:
@@ -138,10 +134,7 @@ class FieldPlan:
 def parse_declaration(content: Content) -> tuple[StoredField, ...]:
     """The fields that a shard declares.
 
-    Raises
-    ------
-    ValueError
-        If it is no declaration, or one of another version.
+    Raises ValueError if it is no declaration, or one of another version.
     """
     try:
         parsed = json.loads(bytes(content))

@@ -50,17 +50,9 @@ class Member(NamedTuple):
 class MemberScan:
     """The files of an archive, in order; folders are left out.
 
-    Parameters
-    ----------
-    read : callable
-        Called with an offset and a number of bytes, in ascending order; returns fewer bytes at the end only.
-    nbytes : int, optional
-        Bytes of the archive, where they are known.
-
-    Raises
-    ------
-    ValueError
-        While iterating: if a header is damaged, or declares more bytes than the archive has.
+    ``read``: called with an offset and a number of bytes, in ascending order; returns fewer bytes at the end only.
+    ``nbytes``: bytes of the archive, where they are known. While iterating, raises ValueError if a header is damaged,
+    or declares more bytes than the archive has.
     """
 
     def __init__(self, read: Callable[[int, int], bytes | memoryview], nbytes: int | None = None) -> None:

@@ -71,10 +71,7 @@ class TarScan:
 def group_members(members: Iterable[Member], found: TarScan, first: int = 0) -> Iterator[RecordFiles]:
     """Group the files of a shard into records, as webdataset does; ``first``: the number of its first record.
 
-    Raises
-    ------
-    CorruptRecordError
-        If a record has two files of one suffix.
+    Raises CorruptRecordError if a record has two files of one suffix.
     """
     key: bytes | None = None
     index = first - 1
@@ -119,33 +116,16 @@ RECORD: Final = np.dtype([("group", np.uint32), ("shard", np.uint32)])
 
 @dataclass(frozen=True)
 class TarIndex:
-    """Where the files of all records lie.
+    """Where the files of all records lie."""
 
-    Parameters
-    ----------
-    files : ndarray of FILE
-        Place and size of each file, record by record.
-    records : ndarray of RECORD
-        The group of suffixes of each record, and its shard.
-    keys : KeyList
-    suffixes : tuple of tuple of str
-        The groups: suffixes of the files, in their order.
-    kinds : mapping of str to str
-        Kinds of suffixes by what their files hold.
-    declared : str
-        What the shards declare of their fields, in JSON; empty if nothing.
-    problems, unreadable : tuple of Skipped
-        Entries that are not files of records; those of them that may be.
-    """
-
-    files: Array
-    records: Array
+    files: Array  # place and size of each file, record by record
+    records: Array  # the group of suffixes of each record, and its shard
     keys: KeyList
-    suffixes: tuple[tuple[str, ...], ...]
-    kinds: Mapping[str, str]
-    declared: str
-    problems: tuple[Skipped, ...]
-    unreadable: tuple[Skipped, ...]
+    suffixes: tuple[tuple[str, ...], ...]  # the groups: suffixes of the files, in their order
+    kinds: Mapping[str, str]  # kinds of suffixes by what their files hold
+    declared: str  # what the shards declare of their fields, in JSON; empty if nothing
+    problems: tuple[Skipped, ...]  # entries that are not files of records
+    unreadable: tuple[Skipped, ...]  # those of the problems that may be files of records
 
     @functools.cached_property
     def begins(self) -> NDArray[np.int64]:
@@ -156,10 +136,7 @@ class TarIndex:
     def make_plan(self) -> FieldPlan:
         """How the fields are read.
 
-        Raises
-        ------
-        ValueError
-            If the declaration is damaged.
+        Raises ValueError if the declaration is damaged.
         """
         suffixes = dict.fromkeys(itertools.chain.from_iterable(self.suffixes))
         declared = parse_declaration(self.declared.encode()) if self.declared else ()
@@ -176,10 +153,7 @@ class TarIndex:
     def from_arrays(cls, arrays: Mapping[str, Array], shards: int) -> TarIndex:
         """The index of so many shards whose :meth:`to_arrays` returned ``arrays``.
 
-        Raises
-        ------
-        ValueError, KeyError, IndexError, TypeError
-            If they are other arrays.
+        Raises ValueError, KeyError, IndexError or TypeError if they are other arrays.
         """
         files, records, keys = arrays["members"], arrays["records"], KeyList(arrays["keys"].tobytes())
         suffixes, kinds, declared, *others = json.loads(arrays["texts"].tobytes())
@@ -195,17 +169,8 @@ class TarIndex:
 def scan_shards(names: Sequence[str], get_content: Callable[[int], memoryview]) -> TarIndex:
     """Scan some shards.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Names of the shards, for messages.
-    get_content : callable
-        Returns the bytes of a shard by its number.
-
-    Raises
-    ------
-    ValueError
-        If a shard is damaged, or the shards declare different fields.
+    ``names``: names of the shards, for messages. ``get_content``: returns the bytes of a shard by its number. Raises
+    ValueError if a shard is damaged, or the shards declare different fields.
     """
     builder = _IndexBuilder()
     for number, name in enumerate(names):

@@ -87,7 +87,7 @@ class TarStream(ShardStream):
                     if self._suffixes is not None and files.keys() != expected:
                         raise ValueError(  # noqa: TRY301  # one handler
                             f"it must have the files {', '.join(self._suffixes)}, as the first record, got "
-                            f"{', '.join(files)}"
+                            f"{', '.join(files)}; penstock.open reads shards whose records differ"
                         )
                 fields = plan.read(files.items())
             except (ValueError, KeyError, TypeError, OverflowError) as error:

@@ -94,10 +94,7 @@ class FeaturePixels:
 def parse_example(record: memoryview) -> dict[str, tuple[int, Any]]:
     """The features of a record, by name.
 
-    Raises
-    ------
-    ValueError
-        If it is no ``tf.train.Example``.
+    Raises ValueError if it is no ``tf.train.Example``.
     """
     return {name: (kind, values) for name, kind, values in _native.example_features(record)}
 
@@ -148,10 +145,7 @@ def summarise(
 def find_feature_field(name: str, summary: FeatureSummary, count: int) -> Field:
     """The kind of a field that holds one feature.
 
-    Raises
-    ------
-    ArgumentError
-        If its values cannot be a field.
+    Raises ArgumentError if its values cannot be a field.
     """
     advice = f"leave feature {name!r} out with fields="
     if summary.kinds not in {1, 2, 4}:
@@ -230,14 +224,9 @@ def find_boxes(summaries: Mapping[str, FeatureSummary]) -> tuple[str, ...]:
 def make_box_reader(names: Sequence[str], image: str | None, *, is_relative: bool) -> ReadFeature:
     """What reads boxes: float32 (n, 4), xyxy in pixels.
 
-    Parameters
-    ----------
-    names : sequence of str
-        What :func:`find_boxes` found.
-    image : str, optional
-        The feature of the encoded image, whose size counts where ``image/height`` and ``image/width`` are not there.
-    is_relative : bool
-        Whether the edges are fractions of the image's size.
+    ``names``: what :func:`find_boxes` found. ``image``: the feature of the encoded image, whose size counts where
+    ``image/height`` and ``image/width`` are not there. ``is_relative``: whether the edges are fractions of the image's
+    size.
     """
 
     def read(features: Features, record: memoryview) -> object:

@@ -67,12 +67,8 @@ class RecordIndex:
 def find_shards(location: Location) -> list[Path]:
     """The files of a store: those of the location, or the TFRecord files of a folder.
 
-    Raises
-    ------
-    StoreFormatError
-        If a folder has no such files, or lacks one that the names of the others count.
-    ArgumentError
-        If a folder has several sets of files.
+    Raises StoreFormatError if a folder has no such files, or lacks one that the names of the others count. Raises
+    ArgumentError if a folder has several sets of files.
     """
     paths = list(location.paths)
     if len(paths) > 1 or not paths[0].is_dir():
@@ -147,19 +143,9 @@ def find_key(features: Features, record: memoryview, name: str | None, row: int)
 def scan_files(contents: Sequence[memoryview], paths: Sequence[Path], key: str | None) -> dict[str, Array]:
     """The arrays of an index, as :func:`parse_index` reads them.
 
-    Parameters
-    ----------
-    contents : sequence of memoryview
-        The uncompressed bytes of each file.
-    paths : sequence of Path
-        The files, for errors.
-    key : str, optional
-        The feature of the keys, where it is stated.
-
-    Raises
-    ------
-    StoreFormatError
-        If a file is truncated or its frames are damaged, or no record is a ``tf.train.Example``.
+    ``contents``: the uncompressed bytes of each file. ``paths``: the files, for errors. ``key``: the feature of the
+    keys, where it is stated. Raises StoreFormatError if a file is truncated or its frames are damaged, or no record is
+    a ``tf.train.Example``.
     """
     found = [find_frames(content, path) for content, path in zip(contents, paths, strict=True)]
     summaries: dict[str, FeatureSummary] = {}
@@ -197,10 +183,7 @@ def scan_files(contents: Sequence[memoryview], paths: Sequence[Path], key: str |
 def parse_index(arrays: Mapping[str, Array]) -> RecordIndex:
     """The index that :func:`scan_files` returned.
 
-    Raises
-    ------
-    ValueError, KeyError, TypeError
-        If the arrays are not those of an index.
+    Raises ValueError, KeyError or TypeError if the arrays are not those of an index.
     """
     described = json.loads(arrays["summaries"].tobytes())
     counts, places = np.ascontiguousarray(arrays["counts"], np.int64), arrays["places"]

@@ -21,7 +21,7 @@ from typing import ClassVar, Final, cast
 import numpy as np
 import xxhash
 
-from penstock.errors import ArgumentError, StoreFormatError
+from penstock.errors import ArgumentError, StoreFormatError, check_choice
 from penstock.sample import Array, Field, Record
 from penstock.stores.base import PathLike
 from penstock.stores.common.compression import PROGRAMS
@@ -134,8 +134,7 @@ class TFRecordStore(ContainerStore[MappedFiles]):
         described = {"shape": shape, "dtype": dtype, "channels": channels, "units": units}
         options = select_given(type(self), **stated, **described, fields=fields, check=check)
         options |= select_cache_options(cache, cache_nbytes)
-        if units is not None and units not in _UNITS:
-            raise ArgumentError(f"units must be one of {', '.join(_UNITS)}, got {units!r:.100}")
+        check_choice("units", units, _UNITS, optional=True)
         location = self.locate(path)
         super().__init__(location, files=find_shards(location), **options)
         self._check = check

@@ -1,7 +1,8 @@
 """What a worker does with a batch of packets: copy it to the device, run the kernels, and wait.
 
 Damaged images are known when the kernels have run. They are then decoded by the CPU, one by one, under the loader's
-rules: that raises the same error as a loader without a device, or repairs, leaves out or replaces the sample.
+rules: that raises the same error as a loader without a device, or repairs, leaves out or replaces the sample. Their
+pixels take the places of the damaged rows; the other rows stay as they are.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from penstock.ragged import Allocate
 from penstock.sample import Batch, SampleKeys, Tree, tree_leaves
 from penstock.torch.cuda.augmenting import AugmentPlan, plan_erasing, plan_pixels
 from penstock.torch.cuda.decoder import DTYPES, PacketDecoder, RowFormat
-from penstock.torch.cuda.runtime import CudaRuntime
+from penstock.torch.cuda.runtime import CudaRuntime, translate_errors
 from penstock.torch.device.batches import to_device
+from penstock.torch.device.copying import Stream
 from penstock.trace import stage
 from penstock.transforms.base import Op, Params
 from penstock.transforms.program.packet_program import PacketRows, PacketSpec
@@ -56,8 +58,13 @@ class DeviceRows:
     ) -> None:
         self.runtime, self.deliver, self._channels_last = runtime, deliver, channels_last
         self._spec: PacketSpec = next(leaf for leaf in tree_leaves(spec) if isinstance(leaf, PacketSpec))
-        self._format = _row_format(self._spec)
-        self._decoder: PacketDecoder | None = None
+        self._decoder = PacketDecoder(
+            runtime.kernels,
+            runtime.device,
+            _row_format(self._spec),
+            reserve=runtime.share_memory().reserve,
+            launching=runtime.launching,
+        )
 
     def decode(
         self, packets: PacketRows, kept: NDArray[np.int64], allocate: Allocate, keys: SampleKeys
@@ -66,13 +73,33 @@ class DeviceRows:
 
         ``allocate`` gives the memory from which the device copies.
         """
-        if self._decoder is None:
-            self._decoder = PacketDecoder(self.runtime.kernels, self.runtime.device, self._format)
         decoder = self._decoder
         joined = packets.batch_with_room(kept, allocate, decoder.room(len(kept)))
         augmentation = _DrawnAugmentation(self._spec, keys) if self._spec.augmenting or self._spec.erasing else None
-        rows, status = decoder.decode(joined.values, joined.offsets, augmentation, channels_last=self._channels_last)
-        return rows, status.cpu().numpy()  # waits
+        with translate_errors(self.runtime.device):
+            rows, status = decoder.decode(
+                joined.values, joined.offsets, augmentation, channels_last=self._channels_last
+            )
+            return rows, status.cpu().numpy()  # waits
+
+    def merge(
+        self,
+        images: torch.Tensor,
+        others: torch.Tensor | None,
+        places: NDArray[np.int64],
+        kept: NDArray[np.int64],
+    ) -> torch.Tensor:
+        """The rows ``kept`` of ``images``, after ``others`` have taken the rows ``places``.
+
+        On the decode stream, to which the memory of all of them belongs.
+        """
+        with translate_errors(self.runtime.device), self.runtime.launching():
+            if others is not None:
+                images[places.tolist()] = others
+            if not 0 < len(kept) < len(images):
+                return images
+            chosen = torch.empty_like(images[: len(kept)])  # in the same memory format
+            return chosen.copy_(images[kept.tolist()])
 
 
 class _DrawnAugmentation:
@@ -154,12 +181,12 @@ class _DeviceBuild(FillBuild):
         job = self._job
         job.trace.activate()
         try:
-            with job.device_rows.runtime.working():
-                return self._finish_on_device(job.device_rows)
+            with job.device_rows.runtime.working() as stream:
+                return self._finish_on_device(job.device_rows, stream)
         finally:
             job.trace.deactivate()
 
-    def _finish_on_device(self, device_rows: DeviceRows) -> Batch:
+    def _finish_on_device(self, device_rows: DeviceRows, stream: Stream) -> Batch:
         kept = self.kept_rows()
         if not len(kept):
             return NOTHING
@@ -167,26 +194,37 @@ class _DeviceBuild(FillBuild):
         with stage("transport", len(kept)):
             images, status = device_rows.decode(packets, kept, self._allocate, self._keys(kept))
         if status.any():
-            packets.only_pixels = True
-            with self._job.seeding():
-                for row in kept[status != 0].tolist():
-                    self.build_rows(row, row + 1, singly=True)
-            kept = self.kept_rows()
+            images, kept = self._replace_damaged(device_rows, packets, images, kept, kept[status != 0])
             if not len(kept):
                 return NOTHING
-            with stage("transport", 0):
-                images, _ = device_rows.decode(packets, kept, self._allocate, self._keys(kept))
         arrays = self.take_arrays(kept, lambda rows: images if rows is packets else None)
-        with stage("transport", 0):
-            batch = to_device(device_rows.deliver(arrays), device_rows.runtime.device, non_blocking=True)
-            _wait(device_rows.runtime.device)  # copies read the slot, which is used again
+        delivered, device = device_rows.deliver(arrays), device_rows.runtime.device
+        with stage("transport", 0), translate_errors(device):
+            batch = to_device(delivered, device, non_blocking=True)
+            stream.synchronize()  # copies read the slot, which is used again
         return batch
+
+    def _replace_damaged(
+        self,
+        device_rows: DeviceRows,
+        packets: PacketRows,
+        images: torch.Tensor,
+        decoded: NDArray[np.int64],
+        damaged: NDArray[np.int64],
+    ) -> tuple[torch.Tensor, NDArray[np.int64]]:
+        """Have the CPU decode the rows ``damaged`` of ``decoded``: the images of the rows that are kept, and these."""
+        packets.only_pixels = True
+        with self._job.seeding():
+            for row in damaged.tolist():
+                self.build_rows(row, row + 1, singly=True)
+        kept = self.kept_rows()
+        again = np.intersect1d(damaged, kept)
+        with stage("transport", 0):
+            pixels = None
+            if len(again):
+                pixels, _ = device_rows.decode(packets, again, self._allocate, self._keys(again))
+            return device_rows.merge(images, pixels, *(np.searchsorted(decoded, rows) for rows in (again, kept))), kept
 
     def _keys(self, kept: NDArray[np.int64]) -> SampleKeys:
         keys = self._task.keys
         return SampleKeys(keys.seed, keys.epoch, keys.indices[kept])
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.current_stream(device).synchronize()

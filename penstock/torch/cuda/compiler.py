@@ -1,8 +1,8 @@
-"""Compiles the kernels for a device, once: NVRTC, a file in the user's cache, and CUDA's driver.
+"""Compiles the kernels for a device, once, by NVRTC; CUDA's driver loads and launches them.
 
-The cached file is named by a hash of the sources, the options, the architecture and NVRTC's version. It is written
-beside its name and then renamed, so that no other process reads a part of it. Where there is no cache to write to,
-each process compiles: about a second.
+The compiled code is kept in the user's cache (:mod:`penstock.torch.cuda.cubin_cache`), in a file that is named by a
+hash of the sources, the options, the architecture and NVRTC's version. For a device that is newer than NVRTC, the code
+is PTX of the newest architecture that NVRTC knows, which the driver compiles.
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import logging
-import os
-import tempfile
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,16 +17,30 @@ from typing import Any, Final
 
 import torch
 
-from penstock.errors import ArgumentError
+from penstock.errors import ArgumentError, DeviceError
+from penstock.torch.cuda.cubin_cache import find_cache_folder, read_cached, write_cached
 
-__all__ = ["CudaKernels", "compile_kernels", "is_installed", "kernel_sources", "require_bindings"]
-
-_logger = logging.getLogger(__name__)
+__all__ = [
+    "RESTART",
+    "CudaKernels",
+    "choose_architecture",
+    "compile_kernels",
+    "is_installed",
+    "kernel_sources",
+    "load_or_compile",
+    "require_bindings",
+]
 
 _MAIN: Final = "decode.cu"
 
 OPTIONS: Final = ("--std=c++17", "--fmad=false", "-default-device", "-lineinfo")
 """NVRTC's options. Without ``--fmad=false``, products and sums would be rounded once, and differ from the CPU's."""
+
+RESTART: Final = (
+    "After most errors a process cannot use the device any more: start the program again, and pass decode='cpu' if it "
+    "fails again"
+)
+"""What to do about an error of a device."""
 
 
 def kernel_sources() -> dict[str, bytes]:
@@ -38,8 +49,34 @@ def kernel_sources() -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix in {".cu", ".h"}}
 
 
+def choose_architecture(major: int, minor: int) -> str:
+    """What to compile for, such as "sm_90", or "compute_120" for a device that is newer than NVRTC.
+
+    Parameters
+    ----------
+    major, minor : int
+        The device's compute capability.
+
+    Raises
+    ------
+    ArgumentError
+        If NVRTC is not installed, or no longer knows the architecture.
+    """
+    known: list[int] = _call(_import("nvrtc").nvrtcGetSupportedArchs())
+    wanted = 10 * major + minor
+    if wanted in known:
+        return f"sm_{wanted}"
+    older = [architecture for architecture in known if architecture < wanted]
+    if not older:
+        raise ArgumentError(
+            f"the device has compute capability {major}.{minor}, and NVRTC {_nvrtc_version()} compiles for "
+            f"{min(known) / 10} and newer; install cuda-bindings of an older CUDA, or pass decode='cpu'"
+        )
+    return f"compute_{max(older)}"
+
+
 def compile_kernels(architecture: str) -> bytes:
-    """The kernels for an architecture such as "sm_90", as a CUBIN. Needs no device.
+    """The kernels for an architecture: a CUBIN for one such as "sm_90", PTX for "compute_90". Needs no device.
 
     Raises
     ------
@@ -59,11 +96,25 @@ def compile_kernels(architecture: str) -> bytes:
             log = bytes(_call(nvrtc.nvrtcGetProgramLogSize(program)) + 1)
             _call(nvrtc.nvrtcGetProgramLog(program, log))
             raise ArgumentError(f"the kernels cannot be compiled for {architecture}: {log.decode(errors='replace')}")
-        cubin = bytes(_call(nvrtc.nvrtcGetCUBINSize(program)))
-        _call(nvrtc.nvrtcGetCUBIN(program, cubin))
+        kind = "CUBIN" if architecture.startswith("sm_") else "PTX"
+        code = bytes(_call(getattr(nvrtc, f"nvrtcGet{kind}Size")(program)))
+        _call(getattr(nvrtc, f"nvrtcGet{kind}")(program, code))
     finally:
         _call(nvrtc.nvrtcDestroyProgram(program))
-    return cubin
+    return code
+
+
+def load_or_compile(architecture: str) -> bytes:
+    """The kernels as :func:`compile_kernels` returns them, from the user's cache if they are there."""
+    folder = find_cache_folder()
+    if folder is None:
+        return compile_kernels(architecture)
+    path = folder / _file_name(architecture)
+    code = read_cached(path)
+    if code is None:
+        code = compile_kernels(architecture)
+        write_cached(path, code)
+    return code
 
 
 def is_installed() -> bool:
@@ -77,28 +128,54 @@ def require_bindings() -> None:
     Raises
     ------
     ArgumentError
-        If it is not installed.
+        If it is not installed, or a library of it is not found.
     """
     _import("nvrtc")
+    _nvrtc_version()
 
 
 class CudaKernels:
-    """The kernels, loaded for one device; see :class:`~penstock.torch.cuda.augmenting.Kernels`.
+    """The kernels, loaded for one device; see :class:`~penstock.torch.cuda.augmenting.Kernels`. Never unloaded.
 
     Parameters
     ----------
     device : torch.device
-        A CUDA device. Its context must be current in the calling thread, as it is after torch has allocated on it.
+        A CUDA device, with an index.
+
+    Raises
+    ------
+    ArgumentError
+        If the driver does not take what NVRTC compiles.
     """
 
     def __init__(self, device: torch.device) -> None:
-        major, minor = torch.cuda.get_device_capability(device)
         self._device, self._driver = device, _import("driver")
-        self._module = _call(self._driver.cuModuleLoadData(_load_or_compile(f"sm_{major}{minor}")))
+        major, minor = torch.cuda.get_device_capability(device)
+        code = load_or_compile(choose_architecture(major, minor))
+        torch.zeros(1, device=device)  # makes the device's context
+        context = _call(self._driver.cuDevicePrimaryCtxRetain(_call(self._driver.cuDeviceGet(device.index))))
+        _call(self._driver.cuCtxPushCurrent(context))  # in a new thread none may be
+        try:
+            result, self._module = self._driver.cuModuleLoadData(code)
+        finally:
+            _call(self._driver.cuCtxPopCurrent())
+        if int(result) != 0:
+            number = _call(self._driver.cuDriverGetVersion())
+            raise ArgumentError(
+                f"the driver of {device}, for CUDA {number // 1000}.{number % 1000 // 10}, does not load what NVRTC "
+                f"{_nvrtc_version()} compiles: {result.name}; update the driver, install cuda-bindings of its version, "
+                "or pass decode='cpu'"
+            )
         self._functions: dict[str, Any] = {}
 
     def launch(self, name: str, argument: ctypes.Structure, columns: int, rows: int, threads: int) -> None:
-        """Queue a kernel on torch's current stream."""
+        """Queue a kernel on torch's current stream.
+
+        Raises
+        ------
+        DeviceError
+            If the driver refuses it, also because of an earlier error of the device.
+        """
         function = self._functions.get(name)
         if function is None:
             function = self._functions[name] = _call(self._driver.cuModuleGetFunction(self._module, name.encode()))
@@ -108,33 +185,26 @@ class CudaKernels:
         _call(self._driver.cuLaunchKernel(function, *grid, *block, 0, stream, ctypes.addressof(arguments), 0))
 
 
-@functools.cache
-def _load_or_compile(architecture: str) -> bytes:
-    path = _cache_path(architecture)
-    try:
-        return path.read_bytes()
-    except OSError:
-        cubin = compile_kernels(architecture)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(cubin)
-        Path(temporary).replace(path)
-    except OSError as error:
-        _logger.info("the compiled kernels are not kept: %s", error)
-    return cubin
-
-
-def _cache_path(architecture: str) -> Path:
+def _file_name(architecture: str) -> str:
+    """Of the compiled kernels in the cache: it changes with all that is compiled."""
     digest = hashlib.sha256()
-    version = _call(_import("nvrtc").nvrtcVersion())
-    for part in (architecture, repr(OPTIONS), repr(version)):
+    for part in (architecture, repr(OPTIONS), _nvrtc_version()):
         digest.update(part.encode() + b"\0")
     for name, source in kernel_sources().items():
         digest.update(name.encode() + b"\0" + source + b"\0")
-    folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(folder) / "penstock" / "kernels" / f"{architecture}-{digest.hexdigest()[:32]}.cubin"
+    return f"{architecture}-{digest.hexdigest()[:32]}.cubin"
+
+
+@functools.cache
+def _nvrtc_version() -> str:
+    try:
+        major, minor = _call(_import("nvrtc").nvrtcVersion())
+    except RuntimeError as error:  # it is loaded now
+        raise ArgumentError(
+            f'decode="cuda" needs NVIDIA\'s library NVRTC, which cannot be loaded ({str(error).splitlines()[0]}); '
+            "pip install nvidia-cuda-nvrtc"
+        ) from error
+    return f"{major}.{minor}"
 
 
 def _import(name: str) -> Any:
@@ -153,10 +223,10 @@ def _call(result: tuple[Any, ...]) -> Any:
 
     Raises
     ------
-    RuntimeError
+    DeviceError
         If it failed.
     """
     code, *values = result
     if int(code) != 0:
-        raise RuntimeError(f"CUDA: {code!r}")
+        raise DeviceError(f"CUDA failed: {code.name} ({int(code)}). {RESTART}")
     return values[0] if len(values) == 1 else tuple(values)

@@ -2,17 +2,21 @@
 
 ::
 
-    packets ──copy──> entropy ──> idct ──> color ──> taps, first_pass, second_pass ──> windows ──> finish ──> tensor
-                      a thread    a block   a pixel    an output value                  a value
+    packets ──copy──> entropy ──> idct ──> color ──> taps, first_pass ──> rows ──────────────────────> tensor
+                      a thread:   8 of a   4 pixels  4 values of a line │ a pixel
+                      a segment   block                                 └──> windows ──> augment ──> finish
 
 One copy brings all that the kernels of a batch read: places and steps of augmentation stand behind the packets.
-Memory between the steps comes from torch's allocator, for one group of images after the other.
+Memory between the steps is used for one group of images after the other, and for one batch after the other.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, Protocol
 
@@ -22,15 +26,12 @@ from numpy.typing import NDArray
 
 from penstock.sample import Array
 from penstock.torch.cuda.augmenting import AugmentMemory, AugmentPlan, Kernels
-from penstock.torch.cuda.packets import BASES, Group, plan_groups
+from penstock.torch.cuda.packets import BASES, BLOCK, KERNELS, Group, plan_groups
 
 __all__ = ["DTYPES", "PacketDecoder", "RowFormat"]
 
 DTYPES: Final = {torch.uint8: 0, torch.float32: 1, torch.float16: 2, torch.bfloat16: 3}
 """The dtypes of rows, and their numbers in ``enum Dtype``."""
-
-_BLOCK: Final = 128
-"""Threads of a block."""
 
 _BUDGET_NBYTES: Final = 1 << 30
 """Memory for the steps of a group of images: 400 photographs of 500 x 375."""
@@ -41,15 +42,16 @@ _ROOM_NBYTES: Final = 256
 _ALIGNMENT: Final = 16
 """Of arrays behind the packets."""
 
-_STEPS: Final = ("entropy", "idct", "color", "taps", "first_pass", "second_pass", "windows")
+_STEPS: Final = ("entropy", "idct", "color", "taps", "first_pass")
+"""Kernels before those that write windows or rows."""
 
 
 class _KernelBatch(ctypes.Structure):
     """``struct Batch`` of ``kernels/packet.h``."""
 
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("packets", "bases", "coefficients", "samples", "rgb", "taps", "lines")),
-        *((name, ctypes.c_void_p) for name in ("pictures", "windows", "status", "out")),
+        *((name, ctypes.c_void_p) for name in ("packets", "bases", "starts", "coefficients", "samples", "rgb")),
+        *((name, ctypes.c_void_p) for name in ("taps", "lines", "windows", "status", "out")),
         ("strides", ctypes.c_int64 * 4),
         *((name, ctypes.c_int32) for name in ("images", "channels", "width", "height", "is_reversed", "dtype")),
         ("scale", ctypes.c_float * 4),
@@ -89,9 +91,9 @@ class RowFormat:
     background: Sequence[int] = (0, 0, 0)
 
     @property
-    def values(self) -> int:
-        """Values of a row."""
-        return self.channels * self.height * self.width
+    def window(self) -> tuple[int, int, int]:
+        """Channels, height and width."""
+        return self.channels, self.height, self.width
 
     def allocate(self, count: int, device: torch.device, *, channels_last: bool = False) -> torch.Tensor:
         """Rows with arbitrary content."""
@@ -178,6 +180,7 @@ class _GroupWork:
 
     group: Group
     bases: _UploadPlace
+    starts: _UploadPlace
     on_pixels: _AugmentWork | None
     on_values: _AugmentWork | None
 
@@ -205,12 +208,26 @@ class PacketDecoder:
         What rows are.
     budget : int
         Bytes of memory between the steps.
+    reserve : callable, optional
+        Gives that memory by the names and bytes of its parts, such as
+        :meth:`~penstock.torch.cuda.runtime.StepMemory.reserve`; by default, new tensors.
+    launching : callable, optional
+        A context in which memory is reserved and kernels are launched, such as
+        :meth:`~penstock.torch.cuda.runtime.CudaRuntime.launching`; by default, the current stream.
     """
 
     def __init__(
-        self, kernels: Kernels, device: torch.device, row_format: RowFormat, budget: int = _BUDGET_NBYTES
+        self,
+        kernels: Kernels,
+        device: torch.device,
+        row_format: RowFormat,
+        budget: int = _BUDGET_NBYTES,
+        *,
+        reserve: Callable[[Mapping[str, int]], dict[str, torch.Tensor]] | None = None,
+        launching: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._kernels, self._device, self._format, self._budget = kernels, device, row_format, budget
+        self._reserve, self._launching = reserve or functools.partial(_allocate, device), launching
         self._room_nbytes = _ROOM_NBYTES
 
     def room(self, count: int) -> int:
@@ -225,7 +242,7 @@ class PacketDecoder:
         *,
         channels_last: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Queue the decoding of a batch on the current stream.
+        """Queue the copy of a batch on the current stream, and its decoding where ``launching`` says.
 
         Parameters
         ----------
@@ -246,17 +263,16 @@ class PacketDecoder:
             Not 0 for images whose bytes are damaged: the content of their rows is undefined.
         """
         count = len(offsets) - 1
-        rows = self._format.allocate(count, self._device, channels_last=channels_last)
-        status = torch.zeros(count, dtype=torch.int32, device=self._device)
-        if not count:
-            return rows, status
         upload = _Upload(packets, int(offsets[-1]), self._device)
-        groups = plan_groups(packets, offsets, self._format.values, self._budget)
+        groups = plan_groups(packets, offsets, self._format.window, self._budget)
         works = [self._plan(group, upload, augmentation) for group in groups]
-        self._room_nbytes = max(self._room_nbytes, -(-upload.nbytes_behind // count))
+        self._room_nbytes = max(self._room_nbytes, -(-upload.nbytes_behind // max(count, 1)))
         upload.send()
-        for work in works:
-            self._decode_group(work, upload, rows, status)
+        with self._launching():
+            rows = self._format.allocate(count, self._device, channels_last=channels_last)
+            status = torch.zeros(count, dtype=torch.int32, device=self._device)
+            for work in works:
+                self._decode_group(work, upload, rows, status)
         return rows, status
 
     def _plan(self, group: Group, upload: _Upload, augmentation: Augmentation | None) -> _GroupWork:
@@ -269,17 +285,17 @@ class PacketDecoder:
         if augmentation is not None:
             on_pixels = add(augmentation.plan_pixels(group.first, group.count))
             on_values = add(augmentation.plan_values(group.first, group.count))
-        return _GroupWork(group, upload.add(group.bases), on_pixels, on_values)
+        return _GroupWork(group, upload.add(group.bases), upload.add(group.starts), on_pixels, on_values)
 
     def _decode_group(self, work: _GroupWork, upload: _Upload, rows: torch.Tensor, status: torch.Tensor) -> None:
         group = work.group
-        row_format, device = self._format, self._device
-        memory = {name: torch.empty(nbytes, dtype=torch.uint8, device=device) for name, nbytes in group.nbytes.items()}
-        memory["blocks"].zero_()
-        windows = torch.empty(group.count * row_format.values, dtype=torch.uint8, device=device)
+        row_format = self._format
+        windows_nbytes = group.count * math.prod(row_format.window) if work.on_pixels is not None else 0
+        memory = self._reserve({**group.nbytes, "windows": windows_nbytes})
+        windows = memory["windows"]
         of_group = slice(group.first, group.first + group.count)
         places = [*(memory[name] for name in BASES[1:]), windows, status[of_group], rows[of_group]]
-        read = [upload.address(_PACKETS), upload.address(work.bases)]
+        read = [upload.address(place) for place in (_PACKETS, work.bases, work.starts)]
         batch = _KernelBatch(*read, *(tensor.data_ptr() for tensor in places))
         batch.strides[:] = row_format.strides(rows)
         batch.images, batch.channels = group.count, row_format.channels
@@ -291,21 +307,22 @@ class PacketDecoder:
             (batch.background, row_format.background),
         ):
             target[: len(values)] = values
-        for name in _STEPS:
-            self._launch(name, batch, group)
-        del memory  # the allocator may use it again on this stream
+        for name in (*_STEPS, "rows" if work.on_pixels is None else "windows"):
+            self._launch(name, batch, work, upload)
         if work.on_pixels is not None:
             self._augment(work.on_pixels, upload, AugmentMemory(windows=windows.data_ptr()))
-        self._launch("finish", batch, group)
+            self._launch("finish", batch, work, upload)
         if work.on_values is not None:
             memory_of_rows = AugmentMemory(
                 out=rows[of_group].data_ptr(), strides=row_format.strides(rows), dtype=DTYPES[row_format.dtype]
             )
             self._augment(work.on_values, upload, memory_of_rows)
 
-    def _launch(self, name: str, batch: _KernelBatch, group: Group) -> None:
-        if (threads := group.threads[name]) > 0:
-            self._kernels.launch(name, batch, -(-threads // _BLOCK), group.count, _BLOCK)
+    def _launch(self, name: str, batch: _KernelBatch, work: _GroupWork, upload: _Upload) -> None:
+        starts = work.group.starts[(number := KERNELS.index(name))]
+        batch.starts = upload.address(work.starts) + number * starts.nbytes
+        if (blocks := int(starts[-1])) > 0:
+            self._kernels.launch(name, batch, blocks, 1, BLOCK)
 
     def _augment(self, work: _AugmentWork, upload: _Upload, memory: AugmentMemory) -> None:
         """Queue the launches of a plan."""
@@ -317,3 +334,7 @@ class PacketDecoder:
         steps, tables, weights = map(upload.address, (work.steps, work.tables, work.weights))
         memory = replace(memory, second=second.data_ptr(), measured=measured.data_ptr())
         plan.run(self._kernels, replace(memory, steps=steps, tables=tables, weights=weights))
+
+
+def _allocate(device: torch.device, sizes: Mapping[str, int]) -> dict[str, torch.Tensor]:
+    return {name: torch.empty(nbytes, dtype=torch.uint8, device=device) for name, nbytes in sizes.items()}

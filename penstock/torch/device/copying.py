@@ -5,6 +5,7 @@ Called by :mod:`penstock.torch.device.prefetching`, which decides what is copied
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -17,7 +18,7 @@ import torch
 from penstock.sample import Batch, State
 from penstock.torch.device.batches import iterate_tensors, to_device
 
-__all__ = ["BatchCopier", "CopyStreams", "PendingBatch", "SideStreamCopier", "find_streams"]
+__all__ = ["BatchCopier", "CopyStreams", "PendingBatch", "SideStreamCopier", "Stream", "find_streams"]
 
 # Streams and events of torch.cuda, torch.xpu and other modules, which share no type.
 Stream = Any
@@ -31,10 +32,25 @@ class CopyStreams:
         self._module: ModuleType = torch.get_device_module(device.type)
         index: int | None = device.index
         self.device = torch.device(device.type, self._module.current_device() if index is None else index)
+        self._idle: list[Stream] = []
 
     def side(self) -> Stream:
         """Create a stream."""
         return self._module.Stream(device=self.device)
+
+    def take(self) -> Stream:
+        """A stream that nobody else takes until :meth:`give_back`.
+
+        It is used again: torch's allocator keeps the memory that each stream has used, and torch has 32 streams only.
+        """
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self.side()
+
+    def give_back(self, stream: Stream) -> None:
+        """Let :meth:`take` return the stream again. Host memory that it copies from must not be needed any more."""
+        self._idle.append(stream)
 
     def current(self) -> Stream:
         """The thread's current stream."""
@@ -54,12 +70,18 @@ class CopyStreams:
 
 
 def find_streams(device: torch.device) -> CopyStreams | None:
-    """The device's streams; None if torch has none for it, or they bring no gain."""
+    """The device's streams, which all callers share; None if torch has none for it, or they bring no gain."""
     if device.type in {"cpu", "meta", "mps"}:
         return None
     module = torch.get_device_module(device.type)
-    names = ("Stream", "stream", "current_stream", "current_device")
-    return CopyStreams(device) if all(hasattr(module, name) for name in names) else None
+    if not all(hasattr(module, name) for name in ("Stream", "stream", "current_stream", "current_device")):
+        return None
+    return _share_streams(CopyStreams(device).device)
+
+
+@functools.cache
+def _share_streams(device: torch.device) -> CopyStreams:
+    return CopyStreams(device)
 
 
 @dataclass(slots=True)
@@ -92,7 +114,10 @@ class BatchCopier:
         return pending.batch
 
     def finish(self, dropped: deque[PendingBatch]) -> None:
-        """Wait until no copy reads host memory. Clear ``dropped``, the batches that are not returned."""
+        """Wait until no copy reads host memory. Clear ``dropped``, the batches that are not returned.
+
+        Nothing is copied after that.
+        """
         dropped.clear()
 
 
@@ -111,7 +136,8 @@ class SideStreamCopier(BatchCopier):
     ) -> None:
         super().__init__(streams.device, transform)
         self.depth, self._streams, self._non_blocking = depth, streams, non_blocking
-        self._side = streams.side()
+        self._side = streams.take()
+        self._is_taken = True
         self._side.wait_stream(streams.current())
         self._in_use: deque[tuple[Event, object]] = deque()
 
@@ -159,3 +185,6 @@ class SideStreamCopier(BatchCopier):
                 if dropped[0].event is not None:
                     dropped[0].event.synchronize()
                 dropped.popleft()
+        if self._is_taken:
+            self._is_taken = False
+            self._streams.give_back(self._side)

@@ -24,6 +24,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from penstock.errors import ArgumentError
 from penstock.sample import Batch
+from penstock.torch.device.capture_mode import beside_captures
 
 __all__ = ["CudaPageLock", "can_pin", "create_slot_lock", "pin_batch", "should_pin"]
 
@@ -98,15 +99,17 @@ def pin_batch(batch: Batch) -> Batch:
     object
         The same structure, with containers of the same types.
     """
-    return pin_memory(batch)  # type: ignore[no-untyped-call]  # torch's is untyped
+    with beside_captures():
+        return pin_memory(batch)  # type: ignore[no-untyped-call]  # torch's is untyped
 
 
-def create_slot_lock() -> CudaPageLock | None:
+def create_slot_lock(device: torch.device | None = None) -> CudaPageLock | None:
     """Create the page lock of a :class:`~penstock.workers.slots.SlotPool`; None if slots cannot be locked.
 
-    This initialises CUDA. Call it in the thread that consumes batches: its current device is used for all slots.
+    This initialises CUDA. ``device`` is used for all slots; by default it is the current device of the calling thread,
+    which should be the one that consumes batches.
     """
-    return CudaPageLock() if torch.cuda.is_available() else None
+    return CudaPageLock(None if device is None else device.index) if torch.cuda.is_available() else None
 
 
 class _Event(Protocol):
@@ -122,14 +125,15 @@ class CudaCalls:
 
     def lock(self, device: int, address: int, nbytes: int) -> int:
         """Page-lock memory; return the error code."""
-        with _cuda.device(device):  # in another thread device 0 is current, and would get a context of 0.5 GB
+        # In another thread device 0 is current, and would get a context of 0.5 GB.
+        with beside_captures(), _cuda.device(device):
             return self._clear_error(int(_cuda.cudart().cudaHostRegister(address, nbytes, _PORTABLE)))
 
     def unlock(self, device: int, address: int) -> int:
         """Unlock memory when all copies from it have ended; return the error code."""
         for used in self._devices_in_use():
             _cuda.synchronize(used)  # a copy may still read the pages
-        with _cuda.device(device):
+        with beside_captures(), _cuda.device(device):
             return self._clear_error(int(_cuda.cudart().cudaHostUnregister(address)))
 
     def raise_for(self, error: int) -> None:
@@ -263,10 +267,11 @@ class _Fence:
         try:
             if self._cuda.is_capturing():
                 return False  # called again later
-            if self._events is None:
-                self._events = list(self._cuda.record_events())
-            while self._events and self._events[-1].query():
-                self._events.pop()
+            with beside_captures():
+                if self._events is None:
+                    self._events = list(self._cuda.record_events())
+                while self._events and self._events[-1].query():
+                    self._events.pop()
         except RuntimeError as failed:  # raised in __del__: the device is lost, so its slots are not reused
             _logger.debug("a fence failed: %s", failed)
             return False

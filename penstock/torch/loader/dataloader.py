@@ -123,7 +123,8 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
         transforms are all native, or of subsets and concatenations of such.
         "cuda": the device does, workers are threads, and the tensors of batches are on the device, complete, with the
         same values as on the CPU. What no kernel can do is an error of ``iter()`` that names it. "auto": a device, if
-        there is one and it can do all of it, else the CPU.
+        there is one and it can do all of it, else the CPU; with a warning if its kernels cannot be compiled or loaded.
+        If the device fails, ``next()`` raises a :class:`~penstock.errors.DeviceError`.
     channels_last : bool
         Whether the images that a device decodes have the memory format ``torch.channels_last``.
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
-from penstock.datasets.store.packet_specs import find_packet_spec
+from penstock.datasets.base import Wrapper, spec_of
 from penstock.errors import ArgumentError
 from penstock.sample import Tree, tree_leaves
 from penstock.torch.collate import default_collate
@@ -17,8 +18,9 @@ from penstock.workers.ray.options import RayWorkers, workers_kind
 
 if TYPE_CHECKING:
     from penstock.loader.recipe import Recipe
+    from penstock.torch.cuda.runtime import CudaRuntime
 
-__all__ = ["Decoding", "check_decode", "decode_on_device", "find_decoding", "find_device"]
+__all__ = ["Decoding", "check_decode", "decode_on_device", "find_decoding", "find_device", "find_packet_spec"]
 
 _ISOLATED: Final = frozenset({"processes", "ray"})
 """Workers that are processes of their own."""
@@ -26,9 +28,9 @@ _ISOLATED: Final = frozenset({"processes", "ray"})
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """What decodes: the device, and the spec of samples with packets."""
+    """What decodes: the device's kernels and streams, and the spec of samples with packets."""
 
-    device: torch.device
+    runtime: CudaRuntime
     spec: Tree
     channels_last: bool
 
@@ -36,10 +38,7 @@ class Decoding:
 def check_decode(decode: str | torch.device, workers: str | RayWorkers, context: object) -> str:
     """``decode`` as a string, if it is one of those allowed.
 
-    Raises
-    ------
-    ArgumentError
-        If it is not, or if workers are to be processes.
+    Raises ArgumentError if it is not, or if workers are to be processes.
     """
     text = str(decode)
     if text not in {"cpu", "auto", "cuda"} and not (text.startswith("cuda:") and text[5:].isdigit()):
@@ -68,12 +67,10 @@ def find_device(loader: Any) -> torch.device | None:
 
 
 def find_decoding(loader: Any) -> Decoding | None:
-    """What decodes for ``iter(loader)``; None: the CPU does.
+    """What decodes for ``iter(loader)``; None: the CPU does. Kernels are compiled, if they are not yet.
 
-    Raises
-    ------
-    ArgumentError
-        If ``decode`` names a device that cannot make the batches; the message names what it lacks.
+    Raises ArgumentError if ``decode`` names a device that cannot make the batches; the message names what it lacks.
+    With "auto" it is a warning. Raises DeviceError if the device fails.
     """
     device = find_device(loader)
     if device is None:
@@ -81,15 +78,24 @@ def find_decoding(loader: Any) -> Decoding | None:
     spec, reason = _find_spec(loader)
     if spec is None:
         raise ArgumentError(f"decode={loader.decode!r} is not possible: {reason}; use decode='cpu' or decode='auto'")
-    return Decoding(device, spec, bool(loader.channels_last))
+    from penstock.torch.cuda import runtime  # imported only where a device decodes
+
+    try:
+        opened = runtime.open_runtime(device)
+    except ArgumentError as error:
+        if loader.decode != "auto":
+            raise
+        warnings.warn(f"decode='auto' decodes on the CPU: {error}", stacklevel=6)
+        return None
+    return Decoding(opened, spec, bool(loader.channels_last))
 
 
 def decode_on_device(recipe: Recipe, decoding: Decoding) -> Recipe:
     """The recipe whose batches are made on the device."""
-    from penstock.torch.cuda import build, runtime  # imported only where a device decodes
+    from penstock.torch.cuda import build  # imported only where a device decodes
 
-    opened = runtime.open_runtime(decoding.device)
     assert recipe.filling is not None, "there is a spec"
+    opened = decoding.runtime
     rows = build.DeviceRows(opened, decoding.spec, recipe.filling.deliver, channels_last=decoding.channels_last)
     filling = replace(recipe.filling, make_job=functools.partial(build.DeviceJob, rows))
     return replace(recipe, filling=filling, receive=opened.receive)
@@ -116,3 +122,27 @@ def _explain_ops(spec: Tree) -> str:
     ops = [*images.augmenting, *([images.erasing] if images.erasing else [])]
     refusals = [f"{op!r} {refusal}" for _, op in ops if (refusal := explain_refusal(op)) is not None]
     return refusals[0] if refusals else ""
+
+
+def find_packet_spec(dataset: object) -> tuple[Tree | None, str]:
+    """The spec of a sample with packets in place of its image, or None and the reason why there is none.
+
+    ``dataset`` has a method ``packet_spec``, as :class:`~penstock.datasets.StoreDataset`, or is a dataset over such
+    with the same samples: a subset, or several of one spec.
+    """
+    if isinstance(dataset, Wrapper):
+        inner = list(dataset.wrapped_datasets())
+        own = spec_of(dataset)
+        if own is None or any(spec_of(each) != own for each in inner):
+            return None, f"{type(dataset).__name__} does not fill rows as its datasets do"
+        found = [find_packet_spec(each) for each in inner]
+        refused = [reason for spec, reason in found if spec is None]
+        if refused or any(spec != found[0][0] for spec, _ in found):
+            return None, (refused or ["its datasets decode differently"])[0]
+        return found[0]
+    if not hasattr(dataset, "packet_spec"):
+        return None, f"{type(dataset).__name__} is no StoreDataset or folder, whose images are encoded"
+    spec, reason = dataset.packet_spec()
+    if spec is not None and spec_of(dataset) is None:
+        return None, f"{type(dataset).__name__} has a __getitem__ of its own"
+    return spec, reason

@@ -103,10 +103,7 @@ class Randomness:
     def parse(cls, saved: State) -> Self:
         """What :meth:`dump` gave.
 
-        Raises
-        ------
-        StateError
-            If it is damaged.
+        Raises StateError if it is damaged.
         """
         try:
             return cls(

@@ -56,10 +56,7 @@ _SUBSETS: Final = (OwnSubset, Subset, TorchSubset)
 def make_recipe(loader: Any, order: TorchOrder, memory: Memory) -> Recipe:
     """What ``iter(loader)`` decides.
 
-    Raises
-    ------
-    ArgumentError
-        If samples are records of a store, which cannot be collated.
+    Raises ArgumentError if samples are records of a store, which cannot be collated.
     """
     dataset, batched, by_default = native(loader.dataset), order.batched, _collates_by_default(loader)
     if batched and by_default:
@@ -87,7 +84,8 @@ def make_recipe(loader: Any, order: TorchOrder, memory: Memory) -> Recipe:
         deliver = _DeliverForm(deliver.pins, forms, assembly)
     filling = None
     if spec is not None:
-        pool = memory.slots(limit + 2, pinning.create_slot_lock() if pins or on_device else None)
+        device = None if decoding is None else decoding.runtime.device
+        pool = memory.slots(limit + 2, pinning.create_slot_lock(device) if pins or on_device else None)
         filling = Filling(BatchLayout(spec, rows if isinstance(rows, int) else 1), pool, deliver.rows)
     page_lock = pinning.create_slot_lock() if deliver.pins and capabilities.pins_memory else None
     made = _ThreadRecipe if _starts_threads(context) and loader.worker_init_fn is not None else Recipe

@@ -92,10 +92,7 @@ def _dump_order(order: TorchOrder, position: Position) -> StateDict:
 def parse_for_loader(state: State, settings: TorchSettings) -> Resume:
     """What ``state`` asks of a loader with these settings.
 
-    Raises
-    ------
-    StateError
-        If it is no state, or one of a loader with another order.
+    Raises StateError if it is no state, or one of a loader with another order.
     """
     resume, order = parse(state), settings.order
     if not resume.whole:

@@ -185,10 +185,7 @@ def _parse_beginning(saved: Mapping[str, State]) -> EpochDraws:
 def parse(state: State) -> Resume:
     """What ``state`` asks for.
 
-    Raises
-    ------
-    StateError
-        If it is no state of a loader, or damaged.
+    Raises StateError if it is no state of a loader, or damaged.
     """
     try:
         resumes = [_parse(part) for part in split_merged(state)]

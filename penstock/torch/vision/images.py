@@ -29,10 +29,7 @@ _logger = logging.getLogger(__name__)
 class TorchvisionImages(NativeTransform):
     """The :class:`~penstock.datasets.store.image_transforms.ImageTransform` for torchvision's transforms, v1 and v2.
 
-    Parameters
-    ----------
-    transform : callable
-        A Compose, or a single transform.
+    ``transform``: a Compose, or a single transform.
     """
 
     def __init__(self, transform: Transform) -> None:

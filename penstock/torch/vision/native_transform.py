@@ -32,12 +32,8 @@ __all__ = ["NativeTransform", "read_max_pixels"]
 class NativeTransform:
     """A transform and its native program. ``what`` says which transforms are native.
 
-    Parameters
-    ----------
-    transform : callable, optional
-        One of torchvision's transforms, or any callable.
-    refused : str
-        Why nothing can be native, whatever the transform is; empty if there is no such reason.
+    ``transform``: one of torchvision's transforms, or any callable. ``refused``: why nothing can be native, whatever
+    the transform is; empty if there is no such reason.
     """
 
     def __init__(self, transform: Transform, refused: str = "") -> None:

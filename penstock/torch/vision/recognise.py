@@ -45,43 +45,22 @@ Transform = Any
 
 @dataclass(frozen=True, slots=True)
 class ImageType:
-    """The type of an image between two transforms.
+    """The type of an image between two transforms."""
 
-    Parameters
-    ----------
-    kind : {"pil", "tensor", "image"}
-        A PIL image of mode RGB, a CHW tensor, or a ``tv_tensors.Image``.
-    dtype : {"uint8", "float32", "float16"}
-        The dtype. Floats are on the scale 0 to 1 until they are normalised.
-    """
-
-    kind: str = "pil"
+    kind: str = "pil"  # {"pil", "tensor", "image"}: a PIL image of mode RGB, a CHW tensor, or a ``tv_tensors.Image``
     dtype: str = "uint8"
+    """{"uint8", "float32", "float16"}: the dtype. Floats are on the scale 0 to 1 until they are normalised."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecognisedTransforms:
-    """The result of :func:`recognise`.
+    """The result of :func:`recognise`."""
 
-    Parameters
-    ----------
-    ops : tuple of Op
-        The translated transforms, for a pipeline after Decode.
-    image_type : ImageType
-        The type of the image after them.
-    names : tuple of str
-        The class names of the translated transforms.
-    remaining : tuple of callable
-        The other transforms, to be called in order.
-    reason : str
-        Why the first of them is not translated; empty if there is none.
-    """
-
-    ops: tuple[T.Op, ...]
-    image_type: ImageType
-    names: tuple[str, ...]
-    remaining: tuple[Transform, ...]
-    reason: str
+    ops: tuple[T.Op, ...]  # the translated transforms, for a pipeline after Decode
+    image_type: ImageType  # the type of the image after them
+    names: tuple[str, ...]  # the class names of the translated transforms
+    remaining: tuple[Transform, ...]  # the other transforms, to be called in order
+    reason: str  # why the first of them is not translated; empty if there is none
 
     def __str__(self) -> str:
         native = f"native: {', '.join(self.names) or 'nothing'}"

@@ -51,12 +51,7 @@ def makes_tensors(transform: Transform) -> bool:
 class SampleTranslator:
     """Translates one transform after another, for samples with these fields.
 
-    Parameters
-    ----------
-    kinds : mapping of str or int to str or None
-        The kind of each field, in the order of the sample.
-    structure : type
-        Of a sample: dict or tuple.
+    ``kinds``: the kind of each field, in the order of the sample. ``structure``: of a sample: dict or tuple.
     """
 
     def __init__(self, kinds: Mapping[Index, str | None], structure: type) -> None:

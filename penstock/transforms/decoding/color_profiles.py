@@ -25,12 +25,8 @@ def convert_to_srgb(image: Image) -> Image:
 
     The rendering intent is perceptual; alpha is unchanged.
 
-    Raises
-    ------
-    DecodeError
-        If the profile is damaged, or not one of the picture's colours.
-    UnsupportedImageError
-        If the installed Pillow cannot convert colours.
+    Raises DecodeError if the profile is damaged, or not one of the picture's colours. Raises UnsupportedImageError if
+    the installed Pillow cannot convert colours.
     """
     profile = image.info.get("icc_profile")
     if not profile:

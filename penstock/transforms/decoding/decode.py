@@ -132,9 +132,9 @@ def decode(
     -----
     "RGB": Pillow's ``convert("RGB")``. Gray is repeated, alpha is dropped (not blended), palettes are looked up, CMYK
     is converted without a profile. One difference: 16-bit samples become 8-bit by ``>> 8``, and Pillow clips them
-    (32-bit and float samples are clipped). "BGR": the same in OpenCV's order. "L": (height, width), Pillow's
-    ``convert("L")``, with the same difference. "RGBA": as "RGB", with the alpha of the file, also that of a palette or
-    of one transparent colour (tRNS); 255 where it has none.
+    (32-bit and float samples are clipped; floats up to 1 become black, and are warned of). "BGR": the same in OpenCV's
+    order. "L": (height, width), Pillow's ``convert("L")``, with the same difference. "RGBA": as "RGB", with the alpha
+    of the file, also that of a palette or of one transparent colour (tRNS); 255 where it has none.
 
     "I;16": (height, width), uint16. Samples of 16 bits stay as they are; those of 8 bits are multiplied by 257, so that
     65535 is white in both, and colours become luma. Samples of 32 bits are refused.

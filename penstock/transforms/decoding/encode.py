@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.errors import ArgumentError
+from penstock.errors import ArgumentError, check_choice
 from penstock.sample import Array, Value
 
 __all__ = ["ENCODED_FORMATS", "QUALITY", "check_encoding", "encode"]
@@ -96,8 +96,7 @@ def check_encoding(
     subsampling: str = "4:2:0",
 ) -> None:
     """Raise ArgumentError unless these are options of a format that can be written."""
-    if format not in ENCODED_FORMATS:
-        raise ArgumentError(f"format must be one of {', '.join(ENCODED_FORMATS)}, got {format!r:.80}")
+    check_choice("format", format, ENCODED_FORMATS)
     given: object = quality
     if given is not None and (not isinstance(given, int | np.integer) or not 1 <= given <= 100):
         raise ArgumentError(f"quality must be an integer in [1, 100], got {given!r:.80}")
@@ -105,8 +104,7 @@ def check_encoding(
         raise ArgumentError(f"quality must be left out where nothing is lost, got {given!r} for {format!r}")
     if lossless and format != "webp":
         raise ArgumentError(f"lossless must be given for 'webp' only, got it for {format!r}; 'png' is always lossless")
-    if subsampling not in _SUBSAMPLINGS:
-        raise ArgumentError(f"subsampling must be one of {', '.join(_SUBSAMPLINGS)}, got {subsampling!r:.80}")
+    check_choice("subsampling", subsampling, _SUBSAMPLINGS)
 
 
 def _as_encodable(array: Array, format: str) -> Array:  # noqa: A002  # as `encode`

@@ -16,6 +16,7 @@ Called by :mod:`penstock.transforms.decoding.decode` and the fused fill; thread-
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -183,7 +184,12 @@ def _load_picture(encoded: bytes, max_pixels: int, scale: int, max_nbytes: int, 
             )
         factor = _shrink_on_load(image, encoded, scale)
         image.load()
-        return from_picture(convert_to_srgb(image) if form.to_srgb else image, form.mode), factor
+        is_black = image.mode == "F" and form.mode not in KEEPING_DEPTH and 0 < np.asarray(image).max() <= 1
+        pixels = from_picture(convert_to_srgb(image) if form.to_srgb else image, form.mode)
+    if is_black:
+        text = f"an image of floats up to 1 becomes black in mode {form.mode!r}; decode it with mode='unchanged'"
+        warnings.warn(text, stacklevel=2)
+    return pixels, factor
 
 
 def _try_tifffile(error: DecodeError, encoded: bytes, read: Callable[[], T_found]) -> T_found:
@@ -208,12 +214,7 @@ def _jxl_size(encoded: bytes, max_pixels: int) -> tuple[int, int]:
 def channel_pixels(encoded: bytes, max_pixels: int, max_nbytes: int = MAX_NBYTES) -> NDArray[np.generic]:
     """Decode a single-channel image (a mask) to HW with its values as stored, also palette indices.
 
-    Raises
-    ------
-    DecodeError
-        If it cannot be decoded.
-    UnsupportedImageError
-        If the image has several channels.
+    Raises DecodeError if it cannot be decoded. Raises UnsupportedImageError if the image has several channels.
     """
     with _open(encoded, max_pixels, max_nbytes) as image:
         if image.format == "PPM" and image.mode in {"L", "I"}:

@@ -78,12 +78,8 @@ _IMAGE_BRANDS: Final = (b"mif1", b"msf1")  # of any codec; the following brands 
 def sniff(head: bytes) -> str:
     """The format by the first bytes of a file, one of :data:`_PARSERS`; its name is not used.
 
-    Raises
-    ------
-    UnsupportedImageError
-        If it is an image format that is not supported.
-    DecodeError
-        If it is no known format.
+    Raises UnsupportedImageError if it is an image format that is not supported. Raises DecodeError if it is no known
+    format.
     """
     for magic, name in _MAGIC.items():
         if head.startswith(magic):

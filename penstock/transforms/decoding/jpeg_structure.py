@@ -35,41 +35,20 @@ _LUMA: Final = np.sort(
 
 @dataclass(frozen=True, slots=True)
 class JpegStructure:
-    """What the markers of a JPEG say.
+    """What the markers of a JPEG say."""
 
-    Parameters
-    ----------
-    process : str
-        "sequential", "progressive", or what the header names; empty if it is damaged.
-    sampling, color : str
-        Of the components: "4:2:0", "ycbcr".
-    components, precision : int
-        Number of components, and bits of a sample.
-    restart_interval : int
-        MCUs between restart markers; 0: none.
-    scans : int
-        Number of scans, counted up to 1,000.
-    quality : int or None
-        The quality for which libjpeg makes these tables, 1 to 100; None without a table.
-    is_standard_quality : bool
-        Whether libjpeg makes exactly this table for it; otherwise it is the nearest.
-    is_truncated : bool
-        Whether the end marker is missing.
-    decoder : str
-        "native", or why the native decoder does not read it.
-    """
-
-    process: str
+    process: str  # "sequential", "progressive", or what the header names; empty if it is damaged
     sampling: str
     color: str
-    components: int
-    precision: int
-    restart_interval: int
-    scans: int
-    quality: int | None
-    is_standard_quality: bool
-    is_truncated: bool
-    decoder: str
+    """``sampling`` and ``color``: of the components: "4:2:0", "ycbcr"."""
+    components: int  # number of components
+    precision: int  # bits of a sample
+    restart_interval: int  # MCUs between restart markers; 0: none
+    scans: int  # number of scans, counted up to 1,000
+    quality: int | None  # the quality for which libjpeg makes these tables, 1 to 100; None without a table
+    is_standard_quality: bool  # whether libjpeg makes exactly this table for it; otherwise it is the nearest
+    is_truncated: bool  # whether the end marker is missing
+    decoder: str  # "native", or why the native decoder does not read it
 
 
 def describe_jpeg(jpeg: bytes) -> JpegStructure:

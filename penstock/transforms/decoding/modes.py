@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.errors import ArgumentError, UnsupportedImageError
+from penstock.errors import ArgumentError, UnsupportedImageError, check_choice
 from penstock.sample import Array
 
 if TYPE_CHECKING:
@@ -63,28 +63,18 @@ _AS_STORED: Final[Mapping[str, str]] = {
 class DecodedForm:
     """What is asked for of the pixels of a file.
 
-    Parameters
-    ----------
-    mode : str
-        One of :data:`MODES`.
-    frame : int
-        Of an animated image, or a file of several pages.
-    to_srgb : bool
-        Whether colours are converted to sRGB by the profile of the file.
-
     Raises
     ------
     ArgumentError
         If a value is not allowed.
     """
 
-    mode: str = "RGB"
-    frame: int = 0
-    to_srgb: bool = False
+    mode: str = "RGB"  # one of :data:`MODES`
+    frame: int = 0  # of an animated image, or a file of several pages
+    to_srgb: bool = False  # whether colours are converted to sRGB by the profile of the file
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise ArgumentError(f"mode must be one of {', '.join(MODES)}, got {self.mode!r:.80}")
+        check_choice("mode", self.mode, MODES)
         frame: object = self.frame
         if not isinstance(frame, int | np.integer) or frame < 0:
             raise ArgumentError(f"frame must be an integer of at least 0, got {frame!r:.80}")
@@ -129,10 +119,7 @@ def to_sixteen(gray: NDArray[np.uint8]) -> NDArray[np.uint16]:
 def from_picture(image: Image, mode: str) -> Array:
     """The pixels of a loaded picture of Pillow in a mode; the array may be read-only.
 
-    Raises
-    ------
-    UnsupportedImageError
-        If the picture has no form in this mode.
+    Raises UnsupportedImageError if the picture has no form in this mode.
     """
     if mode == "BGR":
         return _to_rgb(image)[:, :, ::-1]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native
-from penstock.errors import ArgumentError
+from penstock.errors import ArgumentError, check_choice
 from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, as_height_width, require_hwc, uniforms
 from penstock.transforms.checks import as_byte_colour, as_padding, as_range, colour_as_dtype
@@ -155,8 +155,7 @@ class RandomCrop(CropOp):
         self.min_visible = as_range(min_visible, "min_visible", 0, 1)[0]
         self.padding = as_padding(padding)
         self.pad_if_needed = pad_if_needed
-        if padding_mode not in _PADDING_MODES:
-            raise ArgumentError(f"padding_mode must be one of {', '.join(_PADDING_MODES)}, got {padding_mode!r}")
+        check_choice("padding_mode", padding_mode, _PADDING_MODES)
         self.fill, self.padding_mode = as_byte_colour(fill), padding_mode
 
     @property

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from penstock.errors import ArgumentError
 from penstock.sample import Array
 from penstock.transforms.base import ImageSpec, require_hwc
-from penstock.transforms.checks import is_number
+from penstock.transforms.checks import FLOAT_ADVICE, is_number
 from penstock.transforms.pixel_arithmetic import Pixels, ProbabilisticOp, look_up, look_up_channels
 
 __all__ = ["LookupTable"]
@@ -88,7 +88,7 @@ class LookupTable(ProbabilisticOp):
         """The spec, unchanged."""
         known = require_hwc(spec, self)
         if known.dtype not in {"uint8", None}:
-            raise ArgumentError(f"{self!r} needs uint8 images, got {known.dtype}; put it before Normalize and ToLayout")
+            raise ArgumentError(f"{self!r} needs uint8 images, got {known.dtype}; {FLOAT_ADVICE}")
         if known.channels is not None:
             self._check(known.channels)
         return replace(known, dtype="uint8")
@@ -111,7 +111,7 @@ class LookupTable(ProbabilisticOp):
         if image.dtype != np.uint8 or image.ndim not in {2, 3}:
             raise ArgumentError(
                 f"{self!r} needs uint8 images of shape (H, W, channels) or (H, W), got {image.dtype} of shape "
-                f"{image.shape}; put it before Normalize and ToLayout"
+                f"{image.shape}; {FLOAT_ADVICE}"
             )
         self._check(1 if image.ndim == 2 else image.shape[2])
         return image

@@ -9,10 +9,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.errors import ArgumentError
+from penstock.errors import ArgumentError, check_choice
 from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, as_height_width, require_hwc
-from penstock.transforms.checks import as_byte_colour, as_colour, as_integer, as_padding, colour_as_dtype
+from penstock.transforms.checks import FLOAT_ADVICE, as_byte_colour, as_colour, as_integer, as_padding, colour_as_dtype
 from penstock.transforms.ops.resize import Resize, check_filter, require_resizable, resize_native, resize_reference
 from penstock.transforms.pixel_arithmetic import Pixels, paint
 from penstock.transforms.program.geometry import Geometry
@@ -55,8 +55,7 @@ class Pad(Op):
         mask_fill: int = 0,
     ) -> None:
         self.padding = as_padding(padding)
-        if mode not in _MODES:
-            raise ArgumentError(f"mode must be one of {', '.join(_MODES)}, got {mode!r}")
+        check_choice("mode", mode, _MODES)
         self.fill = as_colour(fill)
         self.mode = mode
         self.mask_fill = as_integer(mask_fill, "mask_fill", 0, 255)
@@ -213,7 +212,7 @@ class Letterbox(Op):
 
 def _require_bytes(dtype: str | None, op: Op) -> None:
     if dtype not in {"uint8", None}:
-        raise ArgumentError(f"{op!r} needs uint8 images, got {dtype}; put it before Normalize and ToLayout")
+        raise ArgumentError(f"{op!r} needs uint8 images, got {dtype}; {FLOAT_ADVICE}")
 
 
 def put_in_frame(image: Array, left: int, top: int, width: int, height: int, fill: Array) -> Array:

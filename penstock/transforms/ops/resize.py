@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native
-from penstock.errors import ArgumentError
+from penstock.errors import ArgumentError, check_choice
 from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import Fusion, ImageSpec, Op, Params, Sizes, as_height_width, require_hwc, uniforms
-from penstock.transforms.checks import as_integer, as_range
+from penstock.transforms.checks import FLOAT_ADVICE, as_integer, as_range
 from penstock.transforms.ops.resize_opencv import CV2_FILTERS, resize_opencv
 from penstock.transforms.program.geometry import Geometry
 from penstock.transforms.targets.box_geometry import scale_boxes, scale_points
@@ -174,8 +174,7 @@ class Resize(Op):
 
 def set_mask_filter(op: Op, mask_filter: str) -> None:
     """Give an op the filter of its masks, where it is not that of its class; ArgumentError if it is unknown."""
-    if mask_filter not in MASK_FILTERS:
-        raise ArgumentError(f"mask_filter must be one of {', '.join(MASK_FILTERS)}, got {mask_filter!r:.80}")
+    check_choice("mask_filter", mask_filter, MASK_FILTERS)
     if mask_filter != MASK_FILTERS[0]:
         op.mask_filter = mask_filter  # type: ignore[attr-defined]  # it has one
 
@@ -308,8 +307,7 @@ class ScaleJitter(Resize):
 
 def check_filter(filter: str) -> str:  # noqa: A002  # Pillow's word
     """``filter``, if it is one of :data:`FILTERS`."""
-    if filter not in FILTERS:
-        raise ArgumentError(f"filter must be one of {', '.join(FILTERS)}, got {filter!r}")
+    check_choice("filter", filter, FILTERS)
     return filter
 
 
@@ -321,7 +319,7 @@ def _shorter_or_both(size: int | tuple[int, int]) -> int | tuple[int, int]:
 def require_integers(dtype: str | None, op: Op) -> None:
     """Raise ArgumentError unless ``dtype`` is uint8 or uint16, or None (unknown)."""
     if dtype is not None and dtype not in _DTYPES:
-        raise ArgumentError(f"{op!r} needs uint8 or uint16 images, got {dtype}; put it before Normalize and ToLayout")
+        raise ArgumentError(f"{op!r} needs uint8 or uint16 images, got {dtype}; {FLOAT_ADVICE}")
 
 
 def require_resizable(spec: ImageSpec, op: Op) -> ImageSpec:
@@ -365,7 +363,8 @@ def resize_native(image: Array, width: int, height: int, filter: str) -> Array: 
             f"only images of 1 to {_MOST_CHANNELS} channels can be resized, got an array of shape {image.shape}"
         )
     if image.dtype == np.uint16 and filter not in CV2_FILTERS:
-        deep = [np.ascontiguousarray(image[:, :, place]) for place in range(channels)]
+        # As a view: a dtype that states its order, as those of stores do, is another one for the native core.
+        deep = [np.ascontiguousarray(image[:, :, place]).view(np.uint16) for place in range(channels)]
         return np.stack([_native.resize_samples(plane, width, height, filter) for plane in deep], axis=2)
     if image.dtype != np.uint8:
         return resize_reference(image, width, height, filter)

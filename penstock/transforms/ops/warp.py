@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native
-from penstock.errors import ArgumentError
+from penstock.errors import ArgumentError, check_choice
 from penstock.sample import Array, SampleKeys
 from penstock.transforms.base import Params, Sizes, uniforms
 from penstock.transforms.checks import (
@@ -107,8 +107,7 @@ class Warp(MapOp):
     random: ClassVar[bool] = True
 
     def __init__(self, filter: str, fill: int | Sequence[int], mask_fill: int) -> None:  # noqa: A002  # Pillow's word
-        if filter not in WARP_FILTERS:
-            raise ArgumentError(f"filter must be one of {', '.join(WARP_FILTERS)}, got {filter!r}")
+        check_choice("filter", filter, WARP_FILTERS)
         self.filter = filter
         self.fill = as_byte_colour(fill)
         self.mask_fill = as_integer(mask_fill, "mask_fill", 0, 255)

@@ -69,37 +69,18 @@ class ChunkSeekTables:
 
 @dataclass(slots=True)
 class Chunk:
-    """Images that a program fills together.
+    """Images that a program fills together."""
 
-    Parameters
-    ----------
-    images : sequence of bytes-like
-        Encoded (arrays, if the pipeline does not begin with Decode).
-    keys : SampleKeys
-        The samples', in the same order.
-    sizes : ndarray, shape (n, 2), int32, optional
-        Widths and heights as stored; (0, 0) where one is unknown. After :meth:`read_orientations`, those of the
-        oriented images.
-    seek_tables : ChunkSeekTables, optional
-        The seek tables of the images.
-    steps : sequence of list of Step, optional
-        For each image, a list to which the ops that move it are appended.
-    boxes : sequence of array_like, optional
-        Boxes of each image, if an op reads them.
-    orientations : ndarray, shape (n,), uint8, optional
-        Set by :meth:`read_orientations`; None: no image has one.
-    first : int
-        The position of the first image among those that were given together.
-    """
-
-    images: Sequence[ImageLike]
-    keys: SampleKeys
+    images: Sequence[ImageLike]  # encoded (arrays, if the pipeline does not begin with Decode)
+    keys: SampleKeys  # the samples', in the same order
     sizes: NDArray[np.int32] | None
-    seek_tables: ChunkSeekTables | None = None
-    steps: Sequence[list[Step]] | None = None
-    boxes: Sequence[object] | None = None
-    orientations: NDArray[np.uint8] | None = None
-    first: int = 0
+    """(n, 2): widths and heights as stored; (0, 0) where one is unknown. After :meth:`read_orientations`, those of the
+    oriented images."""
+    seek_tables: ChunkSeekTables | None = None  # the seek tables of the images
+    steps: Sequence[list[Step]] | None = None  # for each image, a list to which the ops that move it are appended
+    boxes: Sequence[object] | None = None  # boxes of each image, if an op reads them
+    orientations: NDArray[np.uint8] | None = None  # (n,): set by :meth:`read_orientations`; None: no image has one
+    first: int = 0  # the position of the first image among those that were given together
 
     def one(self, i: int) -> Chunk:
         """Image ``i`` alone, without its seek table."""

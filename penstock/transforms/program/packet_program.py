@@ -41,35 +41,18 @@ _ALIGNMENT: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PacketSpec(RaggedSpec):
-    """The spec of an image that a device makes.
+    """The spec of an image that a device makes."""
 
-    Parameters
-    ----------
-    image : ArraySpec
-        Shape and dtype of the row that the device makes.
-    image_layout : {"CHW", "HWC"}
-        The order of its axes.
-    mode : {"RGB", "BGR", "L"}
-        Its channels.
-    scale, offset : tuple of float, optional
-        Rows are ``value * scale + offset``; None for uint8.
-    background : tuple of int
-        The colour outside of images.
-    augmenting : tuple of (int, Op)
-        Ops between the resize and Normalize, which the device applies to uint8 pixels, and their positions in the
-        pipeline.
-    erasing : tuple of (int, RandomErasing), optional
-        The op that erases after Normalize.
-    """
-
-    image: ArraySpec
-    image_layout: str
-    mode: str
-    scale: tuple[float, ...] | None = None
-    offset: tuple[float, ...] | None = None
-    background: tuple[int, ...] = (0, 0, 0)
+    image: ArraySpec  # shape and dtype of the row that the device makes
+    image_layout: str  # {"CHW", "HWC"}: the order of its axes
+    mode: str  # {"RGB", "BGR", "L"}: its channels
+    scale: tuple[float, ...] | None = None  # rows are ``value * scale + offset``; None for uint8
+    offset: tuple[float, ...] | None = None  # see ``scale``
+    background: tuple[int, ...] = (0, 0, 0)  # the colour outside of images
     augmenting: tuple[tuple[int, Op], ...] = field(default=(), compare=False)
-    erasing: tuple[int, RandomErasing] | None = field(default=None, compare=False)
+    """Ops between the resize and Normalize, which the device applies to uint8 pixels, and their positions in the
+    pipeline."""
+    erasing: tuple[int, RandomErasing] | None = field(default=None, compare=False)  # the op that erases after Normalize
     settings: str = ""  # of these ops, to compare
 
     def make_rows(self, count: int) -> PacketRows:
@@ -133,10 +116,7 @@ def why_no_packets(program: Program) -> str:
 class PacketProgram(Program):
     """Writes packets of the images of which a program writes pixels.
 
-    Parameters
-    ----------
-    program : Program
-        One of which :func:`why_no_packets` says nothing.
+    ``program``: one of which :func:`why_no_packets` says nothing.
     """
 
     def __init__(self, program: Program) -> None:

@@ -14,23 +14,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock import _native, trace
 from penstock.bfloat16 import as_words
-from penstock.errors import CorruptRecordError
+from penstock.errors import ArgumentError, CorruptRecordError
 from penstock.pixel_rows import PixelRows, to_rgb
 from penstock.sample import Array, ArrayKind, Value
-from penstock.transforms.base import Fusion, ImageSpec, Op
+from penstock.transforms.base import Fusion, ImageLike, ImageSpec, Op, Params
+from penstock.transforms.decoding.decode import Decode
 from penstock.transforms.ops.crop import CenterCrop, RandomCrop
 from penstock.transforms.ops.flip import HorizontalFlip, VerticalFlip
 from penstock.transforms.program.image_chunk import Chunk, Failure, Plan
 from penstock.transforms.program.program import Program
-from penstock.transforms.program.take_pixels import TakePixels
 
-__all__ = ["PixelProgram"]
+__all__ = ["PixelProgram", "TakePixels"]
 
 
 class PixelProgram(Program):
@@ -129,6 +130,43 @@ class PixelProgram(Program):
                 )
                 failed.append(Failure(i, error))
         return images
+
+
+class TakePixels(Op):
+    """In place of Decode, where images are stored as their pixels: these are kept, and encoded images are decoded.
+
+    ``decode``: the op that it replaces. ``is_mixed``: whether gray and colour pictures are side by side: then all
+    become RGB, unless the mode is "unchanged". Raises ArgumentError if it converts images to another mode, which pixels
+    that are stored do not have.
+    """
+
+    takes_pixels: ClassVar[bool] = False
+
+    def __init__(self, decode: Decode, *, is_mixed: bool = False) -> None:
+        if decode.mode not in {"RGB", "unchanged"} or decode.frame or decode.to_srgb:
+            raise ArgumentError(
+                f"{decode!r} cannot convert images that are stored as their pixels; leave out mode, frame and to_srgb"
+            )
+        self.decode = decode
+        self.converts = is_mixed and decode.mode == "RGB"
+
+    def spec(self, spec: ImageSpec) -> ImageSpec:
+        """Three channels, where images are converted."""
+        return replace(spec, channels=3) if self.converts else spec
+
+    def image(self, image: ImageLike, params: Params) -> Array:
+        """The image itself, if it is an array of pixels, or in three channels."""
+        if not isinstance(image, np.ndarray) or image.ndim != 3:
+            return self.decode.image(image, params)
+        return to_rgb(image) if self.converts else image
+
+    def mask(self, mask: ImageLike, params: Params) -> Array:
+        """As :meth:`Decode.mask`."""
+        return self.decode.mask(mask, params)
+
+    def fuse(self, fusion: Fusion) -> bool:
+        """Fuse where images are stored as their pixels: nothing happens to them."""
+        return fusion.stored
 
 
 def _pads_with_zeros(ops: Sequence[Op]) -> bool:

@@ -51,12 +51,7 @@ class Picture:
 def open_picture(image: ImageLike, decode: Decode) -> Picture:
     """A picture of encoded bytes, a PIL image or HWC uint8 pixels; a JPEG is not decoded before it is pasted.
 
-    Raises
-    ------
-    ArgumentError
-        If the pixels are not uint8 of shape (H, W, 3).
-    DecodeError
-        If it cannot be decoded.
+    Raises ArgumentError if the pixels are not uint8 of shape (H, W, 3). Raises DecodeError if it cannot be decoded.
     """
     if is_pil(image):
         image = np.asarray(image.convert("RGB"))
@@ -78,10 +73,7 @@ def open_picture(image: ImageLike, decode: Decode) -> Picture:
 def decode_pictures(images: Sequence[ImageLike], decode: Decode, mixture: object) -> list[Pixels]:
     """The pixels of whole images, which must be of one size, for ``mixture``.
 
-    Raises
-    ------
-    ArgumentError
-        If their sizes differ.
+    Raises ArgumentError if their sizes differ.
     """
     found: list[Pixels] = []
     for picture in [open_picture(image, decode).image for image in images]:
@@ -188,10 +180,7 @@ def _paste_encoded(
 def as_mask_array(mask: ImageLike, size: tuple[int, int], decode: Decode) -> Array:
     """A mask, encoded or HW, as an array of its picture's ``size``.
 
-    Raises
-    ------
-    ArgumentError
-        If it has another size.
+    Raises ArgumentError if it has another size.
     """
     decoded = decode.mask(mask, np.empty(0))
     if decoded.shape != size[::-1]:

@@ -49,27 +49,13 @@ _OF_BOXES: Final = frozenset({ClampBoundingBoxes, SanitizeBoundingBoxes})
 
 @dataclass(frozen=True, slots=True)
 class SeenWindow:
-    """What one sample's pipeline shows of a canvas.
+    """What one sample's pipeline shows of a canvas."""
 
-    Parameters
-    ----------
-    pipeline : Pipeline
-        Its first ops are applied together.
-    steps : tuple of Step
-        These ops, with what they drew: the map, the crop, and flips and ops on boxes that follow.
-    matrix : tuple of six float
-        The map from the window to the part that is seen.
-    size : (int, int)
-        Width and height of the window.
-    seen : Area
-        The part of the canvas that must be drawn and given to :meth:`apply`.
-    """
-
-    pipeline: Pipeline
-    steps: tuple[Step, ...]
-    matrix: Matrix
-    size: tuple[int, int]
-    seen: Area
+    pipeline: Pipeline  # its first ops are applied together
+    steps: tuple[Step, ...]  # these ops, with what they drew: the map, the crop, and flips and ops on boxes that follow
+    matrix: Matrix  # the map from the window to the part that is seen
+    size: tuple[int, int]  # width and height of the window
+    seen: Area  # the part of the canvas that must be drawn and given to :meth:`apply`
 
     @classmethod
     def find(cls, transform: object, keys: SampleKeys, size: tuple[int, int]) -> SeenWindow | None:

@@ -51,17 +51,9 @@ def check_kinds(kinds: Tree) -> None:
 def infer_kinds(sample: Sample, mover: object = None) -> Tree:
     """Kinds of the values of a sample, by position and name.
 
-    Parameters
-    ----------
-    sample : object
-        A bare image; a tuple or list, whose first value is the image; or a mapping.
-    mover : object, optional
-        The op that moves the image, for the error. None: the image does not move, and no field is refused.
-
-    Raises
-    ------
-    ArgumentError
-        If a field looks like a target and has no kind.
+    ``sample``: a bare image; a tuple or list, whose first value is the image; or a mapping. ``mover``: the op that
+    moves the image, for the error. None: the image does not move, and no field is refused. Raises ArgumentError if a
+    field looks like a target and has no kind.
     """
     if isinstance(sample, Mapping):
         kinds = {name: name for name in sample if name in _MOVED}
@@ -121,10 +113,7 @@ def map_values(kinds: Tree, sample: Sample, visit: Callable[[str | None, Sample]
 def collect_values(kinds: Tree, sample: Sample) -> list[Held]:
     """(kind, value) of the values that have a kind, in order.
 
-    Raises
-    ------
-    ArgumentError
-        If the sample has another structure.
+    Raises ArgumentError if the sample has another structure.
     """
     found: list[Held] = []
     _collect_values(kinds, sample, found)

@@ -87,10 +87,7 @@ class Step:
 class ChunkSteps(Sequence[list[Step]]):
     """The ops that were applied to each image of a chunk: a list for each, which is made when it is asked for.
 
-    Parameters
-    ----------
-    count : int
-        Images.
+    ``count``: images.
     """
 
     def __init__(self, count: int) -> None:

@@ -37,18 +37,12 @@ Plane = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ObjectMasks:
-    """The masks of the objects of one image.
-
-    Parameters
-    ----------
-    planes : tuple of ndarray, uint8, (height, width)
-        At least one; bit ``b`` of plane ``p`` belongs to the object whose row has ``8 p + b`` in ``bits``.
-    bits : ndarray, int64, (n,)
-        Where the mask of each object is.
-    """
+    """The masks of the objects of one image."""
 
     planes: tuple[Plane, ...]
-    bits: NDArray[np.int64]
+    """tuple of ndarray, uint8, (height, width): at least one; bit ``b`` of plane ``p`` belongs to the object whose row
+    has ``8 p + b`` in ``bits``."""
+    bits: NDArray[np.int64]  # (n,): where the mask of each object is
 
     @classmethod
     def of(cls, value: object, size: tuple[int, int]) -> ObjectMasks:

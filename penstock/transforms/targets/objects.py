@@ -38,18 +38,10 @@ __all__ = [
 
 @dataclass(slots=True)
 class Objects:
-    """Boxes on their way through ops.
+    """Boxes on their way through ops."""
 
-    Parameters
-    ----------
-    boxes : ndarray, float32, (n, 4)
-        The boxes.
-    visible : ndarray, float64, (n,)
-        The visible share of each: 1 at first.
-    """
-
-    boxes: NDArray[np.float32]
-    visible: NDArray[np.float64]
+    boxes: NDArray[np.float32]  # (n, 4): the boxes
+    visible: NDArray[np.float64]  # (n,): the visible share of each: 1 at first
 
     @classmethod
     def start(cls, boxes: object) -> Objects:
@@ -84,10 +76,7 @@ class Objects:
 def find_boxes(kinds: Tree, sample: Sample, op: Op) -> Sample:
     """The boxes of a sample, for an op that needs them: the one value of this kind, (n, 4).
 
-    Raises
-    ------
-    ArgumentError
-        If there is none, or there are several.
+    Raises ArgumentError if there is none, or there are several.
     """
     found = [value for kind, value in collect_values(kinds, sample) if kind == "boxes"]
     if len(found) != 1:
@@ -103,10 +92,7 @@ def find_boxes(kinds: Tree, sample: Sample, op: Op) -> Sample:
 def remove_objects(kinds: Tree, sample: Sample, op: Op, kept: NDArray[np.bool_]) -> Sample:
     """A copy of ``sample`` without the objects that are not ``kept``: rows of the boxes, and of the fields beside them.
 
-    Raises
-    ------
-    ArgumentError
-        If a field has another number of values than there are objects.
+    Raises ArgumentError if a field has another number of values than there are objects.
     """
     if isinstance(kinds, Mapping):
         if "boxes" in kinds.values():

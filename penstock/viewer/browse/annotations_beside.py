@@ -44,12 +44,8 @@ class AnnotationsBeside:
 def read_beside(store: Store, source: SourceLike, format: str = "auto") -> AnnotationsBeside:  # noqa: A002  # as `pack`
     """Read the annotations of a store's pictures; what is wrong in them is left out.
 
-    Raises
-    ------
-    ArgumentError
-        If no format recognises the source, or none of its annotations is of a picture of the store.
-    AnnotationError
-        If it cannot be read.
+    Raises ArgumentError if no format recognises the source, or none of its annotations is of a picture of the store.
+    Raises AnnotationError if it cannot be read.
     """
     folder = Path(store.location.path) if store.kind == "files" and store.location.is_local else None
     annotations = read(source, format, folder, "skip")

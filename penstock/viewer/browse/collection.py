@@ -15,7 +15,7 @@ from penstock.errors import ArgumentError, DecodeError, PenstockError
 from penstock.sample import Array, Blob, Record, Schema, Value
 from penstock.stores.base import Store
 from penstock.stores.common.kept_objects import KeptObjects
-from penstock.view.annotated import Annotated, find_annotations, make_roles
+from penstock.view.annotated import find_annotations, make_roles
 from penstock.viewer.browse.annotations_beside import AnnotationsBeside
 from penstock.viewer.browse.layers import JsonObject, make_layers
 from penstock.viewer.browse.pictures import PictureForm, find_size, make_picture
@@ -124,10 +124,6 @@ class Collection:
         """The annotations beside the store of each record, by its key."""
         if self._beside is not None:
             yield from map(self._beside.find, self.store.keys())
-
-    def annotated(self, index: int) -> Annotated:
-        """The image and the annotations of a record."""
-        return find_annotations(dict(self.record(index).fields), self._roles)
 
     def image(self, index: int) -> Blob:
         """The image of a record: encoded, or its pixels; other fields are not read where the store can avoid it."""

@@ -19,7 +19,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock.errors import ArgumentError, PenstockError
+from penstock.errors import PenstockError, check_choice
 from penstock.pack.conversion.comparison import Unreadable, choose_step, hash_value, read_each
 from penstock.sample import Array, Field, Record, Value
 from penstock.stores.common.keys import make_keys
@@ -118,8 +118,7 @@ class TwoStores(Background):
 
     def find(self, kind: str) -> tuple[Indices, Indices]:
         """The indices of the records of a kind in either store, -1 where it has none."""
-        if kind not in KINDS_OF_PAIRS:
-            raise ArgumentError(f"kind must be one of {', '.join(KINDS_OF_PAIRS)}, got {kind!r:.100}")
+        check_choice("kind", kind, KINDS_OF_PAIRS)
         if self.pairing is None:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         if kind == "removed":

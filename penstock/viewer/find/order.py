@@ -7,14 +7,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.viewer.compare.sets import order_by_set
+from penstock.errors import ArgumentError
+from penstock.viewer.compare.predictions import Predictions
+from penstock.viewer.compare.two_stores import KINDS_OF_PAIRS, TwoStores
 from penstock.viewer.find.finder import Finder, finder_of
 from penstock.viewer.find.language import QueryError, QueryToken
 from penstock.viewer.session import Session
 
-__all__ = ["check_sort", "find_order", "list_order"]
+__all__ = ["check_sort", "find_order", "list_order", "order_by_set"]
 
 _KEPT_NBYTES: Final = 32_000_000
+_KEYS_WAIT_S: Final = 10.0
 
 
 def find_order(session: Session, query: str, sort: str) -> NDArray[np.int64] | None:
@@ -71,3 +74,22 @@ def _sort(finder: Finder, indices: NDArray[np.int64], sort: str) -> NDArray[np.i
         return np.array(sorted(indices.tolist(), key=keys.__getitem__, reverse=is_descending), np.int64)
     chosen = keys[indices]
     return indices[np.argsort(-chosen if is_descending else chosen, kind="stable")]
+
+
+def order_by_set(session: Session, name: str, matching: NDArray[np.int64] | None) -> NDArray[np.int64]:
+    """The records of the viewer's store that a set has, in its order; of these those that match a filter, if given.
+
+    A set is one of predictions (``missed@0.5,0.3``, see :data:`~.predictions.SETS`), or of a comparison: ``changed``,
+    ``relabelled``, ``removed``, ``unreadable``, ``unchanged``.
+
+    Raises ArgumentError if there is no such set.
+    """
+    predictions, compared = session.parts.get("predictions"), session.parts.get("compare")
+    if isinstance(predictions, Predictions) and "@" in name:
+        found = predictions.find_set(name)[1]
+    elif isinstance(compared, TwoStores) and name in KINDS_OF_PAIRS and name != "added":
+        compared.start(_KEYS_WAIT_S)
+        found = compared.find(name)[0]
+    else:
+        raise ArgumentError(f"there is no set {name!r:.100} in this viewer")
+    return found if matching is None else found[np.isin(found, matching)]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import math
 import threading
+import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,9 +23,16 @@ from typing import Final
 from penstock import stores
 from penstock.errors import ArgumentError, PenstockError
 from penstock.loader.live.live_file import KEPT_LINES, find_folder, list_files, read_from
+from penstock.stores.base import Store
 from penstock.viewer.browse.collection import Collection
+from penstock.viewer.model.dataset_store import DatasetStore
+from penstock.viewer.model.source import open_source
+from penstock.wording import counted, escape_unprintable
 
-__all__ = ["LiveLoader", "LiveSources", "list_sources", "make_point", "read_number"]
+__all__ = [
+    "LiveLoader", "LiveSources", "describe_running", "find_store", "list_sources", "make_point", "parse_which",
+    "read_number",
+]  # fmt: skip
 
 _MOST_LOADERS: Final = 64
 _LEAST_S: Final = 0.5
@@ -111,21 +119,14 @@ def make_point(before: Mapping[str, object], line: Mapping[str, object]) -> dict
 class LiveLoader:
     """What is known of one loader.
 
-    Parameters
-    ----------
-    path : Path
-        Its file.
-    number : int
-        Of the loader, in this viewer.
-
     Attributes
     ----------
     state : str
         "running"; "ended": its file was removed; "killed": it was not, and no process writes it.
     """
 
-    path: Path
-    number: int
+    path: Path  # its file
+    number: int  # of the loader, in this viewer
     state: str = "running"
     header: dict[str, object] = field(default_factory=dict)
     points: deque[dict[str, object]] = field(default_factory=lambda: deque(maxlen=KEPT_LINES))
@@ -199,12 +200,8 @@ class LiveLoader:
 class LiveSources:
     """The loaders that one viewer shows.
 
-    Parameters
-    ----------
-    which : str or int
-        "all" of this user; those of a process, by its number; a file, or a folder of files.
-    collection : Collection
-        What the viewer shows besides.
+    ``which``: "all" of this user; those of a process, by its number; a file, or a folder of files. ``collection``: what
+    the viewer shows besides.
     """
 
     def __init__(self, which: str | int, collection: Collection) -> None:
@@ -243,10 +240,7 @@ class LiveSources:
     def collection(self, number: int) -> Collection:
         """The records of a store that :meth:`find_record` has named.
 
-        Raises
-        ------
-        ArgumentError
-            If there is no such store.
+        Raises ArgumentError if there is no such store.
         """
         with self._lock:
             found = self._open(self._urls[number]) if 0 <= number < len(self._urls) else None
@@ -269,3 +263,55 @@ class LiveSources:
         for each in self._stores.values():
             if each is not None:
                 each.close()
+
+
+def parse_which(text: str) -> str | int:
+    """Which loaders the value of ``--attach`` names: "all", the number of a process, or a path."""
+    return int(text) if text.isdecimal() and text.isascii() and len(text) < 20 else text
+
+
+def find_store(which: str | int) -> Store:
+    """The store that the first of these loaders reads, opened; one without records if none of them reads one.
+
+    Raises ArgumentError if there is no such process or file, or it is no file of a loader. Raises OSError if it cannot
+    be read.
+    """
+    paths = list_sources(which)
+    if not paths and which != "all":
+        named = f"process {which} writes nothing" if isinstance(which, int) else f"there is no file {which}"
+        raise ArgumentError(
+            f"{named}; loaders with view=True write to {find_folder()} while they are iterated, and --attach list "
+            "shows them"
+        )
+    for path in paths:
+        try:
+            url = read_from(path).header.get("store")
+        except (ArgumentError, OSError):
+            if len(paths) == 1 and which != "all":
+                raise
+            continue
+        if isinstance(url, str):
+            with contextlib.suppress(PenstockError, OSError):  # it needs options, or is gone
+                return stores.open(url)
+    nothing = open_source([])
+    nothing.title = "running"
+    return DatasetStore(nothing)
+
+
+def describe_running() -> list[str]:
+    """One line for each loader of this user that is iterated, or was when its process was killed."""
+    lines = []
+    for path in list_sources("all"):
+        try:
+            part = read_from(path)
+        except (ArgumentError, OSError) as error:
+            lines.append(f"{path}: {error}")
+            continue
+        header, last = part.header, part.lines[-1] if part.lines else {}
+        idle = time.time() - read_number(last, "t")
+        state = f"last batch {idle:.0f} s ago" if part.is_alive else "its process was killed"
+        lines.append(
+            f"{read_number(header, 'pid'):.0f}  rank {read_number(header, 'rank'):.0f}, {header.get('dataset')}, "
+            f"{counted(int(read_number(last, 'batches')), 'batch')}, {state}: {escape_unprintable(str(path))}"
+        )
+    return lines or [f"no loader with view=True is iterated ({find_folder()})"]

@@ -23,7 +23,12 @@ export class RecordPicture {
     this.root.addEventListener("dblclick", () => (this.isFit ? this.actual() : this.fit()));
     this.whole.addEventListener("load", () => this.#came());
     this.whole.addEventListener("error", () => this.#explain());
-    this.part.addEventListener("load", () => { this.part.hidden = false; this.values = undefined; });
+    this.root.addEventListener("pointerleave", () => { this.pointer = undefined; this.#tellPixel(); });
+    this.part.addEventListener("load", () => {
+      this.part.hidden = false;
+      this.values = undefined;
+      this.#tellPixel();
+    });
     this.observer = new ResizeObserver(() => (this.isFit ? this.fit() : this.draw()));
     this.observer.observe(this.root);
   }
@@ -110,7 +115,7 @@ export class RecordPicture {
     drawLayers(this.svg, this.layers, {
       scale: 1 / this.zoom, hidden: hiddenLayers(), names: !hiddenLayers().has("names"), fit: false,
     });
-    this.told({ zoom: this.zoom * (devicePixelRatio || 1) });
+    this.#tellPixel();
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.#askPart(), REST_MS);
   }
@@ -186,7 +191,8 @@ export class RecordPicture {
   #move(event) {
     const before = this.pointers.get(event.pointerId);
     if (!before) {
-      this.#tellPixel(event);
+      this.pointer = event;
+      this.#tellPixel();
       return;
     }
     const box = this.root.getBoundingClientRect();
@@ -203,24 +209,24 @@ export class RecordPicture {
   }
 
   /** The pixel under the pointer, with its values where they are shown without loss. */
-  #tellPixel(event) {
+  #tellPixel() {
     const box = this.root.getBoundingClientRect();
-    const x = Math.floor((event.clientX - box.left - this.x) / this.zoom);
-    const y = Math.floor((event.clientY - box.top - this.y) / this.zoom);
-    if (!this.width || x < 0 || y < 0 || x >= this.width || y >= this.height) {
-      this.told({ zoom: this.zoom * (devicePixelRatio || 1) });
-      return;
+    const x = Math.floor((this.pointer?.clientX - box.left - this.x) / this.zoom);
+    const y = Math.floor((this.pointer?.clientY - box.top - this.y) / this.zoom);
+    const isInside = x >= 0 && y >= 0 && x < this.width && y < this.height;
+    const pixel = isInside ? { x, y, values: this.#valuesOf(x, y) } : {};
+    this.told({ zoom: this.zoom * (devicePixelRatio || 1), ...pixel });
+  }
+
+  #valuesOf(x, y) {
+    const [x0, y0, x1, y1] = this.region ?? [0, 0, 0, 0];
+    const isSeen = x >= x0 && y >= y0 && x < x1 && y < y1 && !this.part.hidden;
+    if (!isSeen || !this.isExact || this.part.naturalWidth !== x1 - x0) return undefined;
+    if (!this.values) {
+      const canvas = el("canvas", { width: this.part.naturalWidth, height: this.part.naturalHeight });
+      this.values = canvas.getContext("2d", { willReadFrequently: true });
+      this.values.drawImage(this.part, 0, 0);
     }
-    let values;
-    const isWhole = this.region && this.part.naturalWidth === this.region[2] - this.region[0];
-    if (isWhole && this.isExact && !this.part.hidden) {
-      if (!this.values) {
-        const canvas = el("canvas", { width: this.part.naturalWidth, height: this.part.naturalHeight });
-        this.values = canvas.getContext("2d", { willReadFrequently: true });
-        this.values.drawImage(this.part, 0, 0);
-      }
-      values = [...this.values.getImageData(x - this.region[0], y - this.region[1], 1, 1).data];
-    }
-    this.told({ zoom: this.zoom * (devicePixelRatio || 1), x, y, values });
+    return [...this.values.getImageData(x - x0, y - y0, 1, 1).data];
   }
 }

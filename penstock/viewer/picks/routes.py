@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from penstock.errors import ArgumentError
+from penstock.errors import ArgumentError, check_choice
 from penstock.stores.base import Store
 from penstock.stores.common.key_files import format_key_lines, format_keys
 from penstock.viewer.find.order import find_order
@@ -60,8 +60,7 @@ async def export_picks(request: Request) -> Response:
 def _export(request: Request, bits: bytes) -> Response:
     store = session_of(request).collection.store
     form = request.query_params.get("format", "keys")
-    if form not in EXPORTS:
-        raise ArgumentError(f"format must be one of {', '.join(EXPORTS)}, got {form!r:.100}")
+    check_choice("format", form, EXPORTS)
     chosen = np.unpackbits(np.frombuffer(bits, np.uint8), count=len(store), bitorder="little")
     indices = np.flatnonzero(chosen)
     if not len(indices):

@@ -9,6 +9,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Self
 
 from penstock import stores
@@ -21,9 +22,10 @@ from penstock.stores.base import Store
 from penstock.stores.streams import ShardStream
 from penstock.viewer.browse.annotations_beside import read_beside
 from penstock.viewer.browse.collection import Collection
-from penstock.viewer.compare.sets import add_to_session
-from penstock.viewer.live.attaching import find_store as find_store_of_loaders
+from penstock.viewer.compare.predictions import Predictions
+from penstock.viewer.compare.two_stores import TwoStores
 from penstock.viewer.live.sources import LiveSources
+from penstock.viewer.live.sources import find_store as find_store_of_loaders
 from penstock.viewer.model.dataset_store import find_store
 from penstock.viewer.model.source import is_viewable, open_source
 from penstock.viewer.session import Session
@@ -112,7 +114,7 @@ def view(
         stack.callback(session.close)
         if attach is not None:
             session.parts["live"] = LiveSources(attach, collection)
-        add_to_session(session, compare, predictions)
+        _add_compared(session, compare, predictions)
         viewer = Viewer(session, port=port)
         stack.pop_all()
     return viewer
@@ -183,6 +185,20 @@ def _open(given: object) -> Store:
             "the store that it reads, or pack it first (penstock pack)"
         )
     return stores.open(given)
+
+
+def _add_compared(
+    session: Session, compare: str | os.PathLike[str] | Store | None, predictions: str | os.PathLike[str] | None
+) -> None:
+    """Open what is to be compared with the records of a session."""
+    if predictions is not None:
+        found = Predictions(session.collection, Path(predictions))
+        session.parts["predictions"] = found
+        session.layer_sources.append(found)
+    if compare is not None:
+        owns = not isinstance(compare, Store)
+        other = compare if isinstance(compare, Store) else stores.open(compare)
+        session.parts["compare"] = TwoStores(session.collection, Collection(other, owns_store=owns))
 
 
 def _listen(port: int) -> socket.socket:

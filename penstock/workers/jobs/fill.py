@@ -205,10 +205,7 @@ def _lease(pool: SlotSource, layout: BatchLayout, spare_nbytes: int = 0) -> Leas
     A batch larger than the machine's memory is refused before it is allocated: Linux promises more memory than it has,
     and would kill the process later without an error.
 
-    Raises
-    ------
-    BatchMemoryError
-        If there is not enough memory.
+    Raises BatchMemoryError if there is not enough memory.
     """
     nbytes = layout.nbytes + spare_nbytes
     if nbytes > _physical_nbytes():

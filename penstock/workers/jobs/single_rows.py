@@ -39,12 +39,7 @@ _STREAM: Final = 65535
 class RowsBuild(BatchBuild):
     """One batch; its chunks may overlap in time. A subclass calls :meth:`build_rows` in its ``run``.
 
-    Parameters
-    ----------
-    job : LoaderJob
-        Whose rules say what becomes of a row that fails.
-    task : Task
-        The batch.
+    ``job``: whose rules say what becomes of a row that fails. ``task``: the batch.
     """
 
     __slots__ = ("_job", "_records", "_task", "repaired", "rows", "seq", "state", "watch")
@@ -73,10 +68,7 @@ class RowsBuild(BatchBuild):
     def build_rows(self, start: int, stop: int, *, singly: bool) -> None:
         """Build rows ``start..stop``, at once or one at a time; once more one at a time if a failure is left out.
 
-        Raises
-        ------
-        SampleError
-            If a sample that fails cannot be replaced.
+        Raises SampleError if a sample that fails cannot be replaced.
         """
         outer = this_thread.notes
         notes: list[Repaired] = []

@@ -56,14 +56,8 @@ class IsolatedBackend(Backend):
 
     Whole batches go to one worker each: ``Task.worker``, or ``seq`` modulo their number.
 
-    Parameters
-    ----------
-    num_workers : int
-        Workers, at least 1.
-    base_seed : int
-        Worker ``i`` begins with torch's seeds for ``base_seed + i``.
-    transport : Transport
-        Starts the workers, and waits for them.
+    ``num_workers``: workers, at least 1. ``base_seed``: worker ``i`` begins with torch's seeds for ``base_seed + i``.
+    ``transport``: starts the workers, and waits for them.
     """
 
     def __init__(self, num_workers: int, base_seed: int, transport: Transport) -> None:

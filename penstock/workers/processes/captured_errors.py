@@ -31,28 +31,16 @@ class _Text(str):
 
 @dataclass(slots=True)
 class CapturedError:
-    """An exception in parts that can be pickled, made in the process where it was raised.
+    """An exception in parts that can be pickled, made in the process where it was raised."""
 
-    Parameters
-    ----------
-    name : str
-        Name of its type.
-    text : str
-        The traceback.
-    kind, args : bytes, optional
-        The type and its arguments, pickled.
-    attributes : dict
-        Its attributes by name, pickled; those that cannot be pickled are left out.
-    whole : bytes, optional
-        The exception itself, pickled, if it is a PenstockError.
-    """
-
-    name: str
-    text: str
+    name: str  # name of its type
+    text: str  # the traceback
     kind: bytes | None = None
     args: bytes | None = None
+    """``kind`` and ``args``: the type and its arguments, pickled."""
     attributes: dict[str, bytes] = field(default_factory=dict)
-    whole: bytes | None = None
+    """Its attributes by name, pickled; those that cannot be pickled are left out."""
+    whole: bytes | None = None  # the exception itself, pickled, if it is a PenstockError
 
     @classmethod
     def capture(cls, error: BaseException, dumps: Callable[[object], bytes] = pickle.dumps) -> CapturedError:

@@ -33,12 +33,7 @@ RawMessage = tuple[Any, bytes, list[int]]
 class Channel:
     """One end of a socket pair.
 
-    Parameters
-    ----------
-    end : socket
-        Connected, of type stream; closed by :meth:`close`.
-    blocking : bool
-        Whether sending and receiving wait.
+    ``end``: connected, of type stream; closed by :meth:`close`. ``blocking``: whether sending and receiving wait.
     """
 
     def __init__(self, end: socket.socket, *, blocking: bool) -> None:
@@ -82,10 +77,7 @@ class Channel:
     def receive(self, *, wait: bool = True) -> RawMessage | None:
         """The next whole message; None at the end, and None if there is none yet and the channel does not wait.
 
-        Parameters
-        ----------
-        wait : bool
-            False: do not wait, even if the channel is blocking.
+        ``wait``: false: do not wait, even if the channel is blocking.
         """
         while (message := self._take_whole()) is None:
             if self.ended or not (wait or self._is_readable()) or not self._read():

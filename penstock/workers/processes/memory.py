@@ -202,12 +202,8 @@ class WorkerMemory:
 class ParentSlots:
     """The parent's view of one worker's slots.
 
-    Parameters
-    ----------
-    page_lock : PageLock, optional
-        Called with address and size of each mapping; the function that it returns is called when it is unmapped.
-    quarantine : Quarantine, optional
-        Holds slots that a device may still read; one for all workers. Given with ``page_lock``.
+    ``page_lock``: called with address and size of each mapping; the function that it returns is called when it is
+    unmapped. ``quarantine``: holds slots that a device may still read; one for all workers. Given with ``page_lock``.
     """
 
     def __init__(self, page_lock: PageLock | None = None, quarantine: Quarantine[ParentSlot] | None = None) -> None:
@@ -219,10 +215,7 @@ class ParentSlots:
     def add(self, new: Sequence[tuple[int, int]], fds: Sequence[int]) -> None:
         """Map new slots (number, size) and close ``fds``. Those that cannot be mapped are returned as lost.
 
-        Raises
-        ------
-        OSError
-            If a descriptor is missing because this process has too many open files, or the system refuses.
+        Raises OSError if a descriptor is missing because this process has too many open files, or the system refuses.
         """
         try:
             self._map(new, fds)

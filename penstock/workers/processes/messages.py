@@ -121,24 +121,14 @@ class BatchBuilt:
 
 @dataclass(slots=True)
 class SlotReport:
-    """Sent by a worker with a batch, unless it is empty: the slots that it uses.
-
-    Parameters
-    ----------
-    spans : sequence of (int, int, int)
-        The batch's buffers (:class:`BufferSpan`) in the order of its pickle; plain tuples, which are pickled faster.
-    new : list of (int, int)
-        Number and bytes of slots that the parent has not mapped yet; their descriptors come with the message.
-    dropped : list of int
-        Slots that the worker has unmapped.
-    refused : str
-        Why the system gives no more shared memory; empty if it does.
-    """
+    """Sent by a worker with a batch, unless it is empty: the slots that it uses."""
 
     spans: Sequence[tuple[int, int, int]]
+    """The batch's buffers (:class:`BufferSpan`) in the order of its pickle; plain tuples, which are pickled faster."""
     new: list[tuple[int, int]]
-    dropped: list[int]
-    refused: str
+    """Number and bytes of slots that the parent has not mapped yet; their descriptors come with the message."""
+    dropped: list[int]  # slots that the worker has unmapped
+    refused: str  # why the system gives no more shared memory; empty if it does
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ Processes by :mod:`~penstock.workers.processes.start`, connections by :mod:`~pen
 from __future__ import annotations
 
 import multiprocessing.process
+import select
 import signal
 from collections.abc import Sequence
 from multiprocessing.context import BaseContext
@@ -16,13 +17,14 @@ from penstock.errors import WorkerError
 from penstock.system import require_worker_processes
 from penstock.workers.base import Capabilities, Job, WorkerStart
 from penstock.workers.processes.backend import IsolatedBackend
-from penstock.workers.processes.sockets import SocketConnection, SocketTransport
+from penstock.workers.processes.memory import ParentSlot
+from penstock.workers.processes.sockets import SocketConnection
 from penstock.workers.processes.start import Launcher, describe_start_error
 from penstock.workers.processes.status import WorkerStatus, collect_stacks
 from penstock.workers.processes.termination import describe_exit, end_processes, has_exited, wait_for_exit
 from penstock.workers.processes.transport import RunningWorker
 from penstock.workers.processes.worker import WorkerIdentity, run_worker
-from penstock.workers.slots import PageLock
+from penstock.workers.slots import PageLock, Quarantine
 
 __all__ = ["ProcessBackend", "ProcessTransport", "RunningProcess"]
 
@@ -68,12 +70,7 @@ class ProcessBackend(IsolatedBackend):
 class RunningProcess:
     """One worker process and its connection; see :class:`~penstock.workers.processes.transport.RunningWorker`.
 
-    Parameters
-    ----------
-    connection : SocketConnection
-        New; closed with the worker.
-    transport : ProcessTransport
-        Has the launcher.
+    ``connection``: new; closed with the worker. ``transport``: has the launcher.
     """
 
     process: BaseProcess
@@ -140,16 +137,13 @@ class RunningProcess:
 class ProcessTransport:
     """Starts processes; see :class:`~penstock.workers.processes.transport.Transport`.
 
-    Parameters
-    ----------
-    context : BaseContext, optional
-        How processes are started; None: see :mod:`penstock.workers.processes.start`.
-    page_lock : PageLock, optional
-        Page-locks the memory of batches, for a device's copies.
+    ``context``: how processes are started; None: see :mod:`penstock.workers.processes.start`. ``page_lock``: page-locks
+    the memory of batches, for a device's copies.
     """
 
     def __init__(self, context: BaseContext | None, page_lock: PageLock | None) -> None:
-        self._context, self._sockets = context, SocketTransport(page_lock)
+        self._context, self._page_lock = context, page_lock
+        self._quarantine: Quarantine[ParentSlot] | None = None if page_lock is None else Quarantine(page_lock.fence)
         self.launcher: Launcher | None = None
 
     def prepare(self, job: Job) -> None:
@@ -159,14 +153,20 @@ class ProcessTransport:
     def connect(self, worker: int) -> RunningProcess:
         """See :class:`~penstock.workers.processes.transport.Transport`."""
         try:
-            return RunningProcess(self._sockets.connect(), self)
+            return RunningProcess(SocketConnection(self._page_lock, self._quarantine), self)
         except OSError as error:
             raise WorkerError(describe_start_error(error), worker=worker) from error
 
     def wait(self, workers: Sequence[RunningWorker], timeout_s: float) -> list[int]:
         """See :class:`~penstock.workers.processes.transport.Transport`."""
-        own = cast("Sequence[RunningProcess]", workers)
-        return self._sockets.wait([(worker.connection, worker.process.sentinel) for worker in own], timeout_s)
+        poll, positions = select.poll(), {}
+        for position, worker in enumerate(cast("Sequence[RunningProcess]", workers)):
+            fd, sentinel = worker.connection.channel.fileno(), worker.process.sentinel
+            if fd >= 0:  # else another thread is closing them all
+                poll.register(fd, select.POLLIN | (select.POLLOUT if worker.connection.channel.unsent else 0))
+                poll.register(sentinel, select.POLLIN)
+                positions[fd] = positions[sentinel] = position
+        return sorted({positions[fd] for fd, _ in poll.poll(timeout_s * 1000)})
 
     def refresh(self, workers: Sequence[RunningWorker]) -> None:
         """Nothing: a status is memory that is shared with the process."""

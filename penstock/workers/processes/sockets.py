@@ -14,10 +14,8 @@ from __future__ import annotations
 import fcntl
 import multiprocessing.reduction
 import os
-import select
 import signal
 import socket
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final, Protocol, cast
@@ -40,53 +38,9 @@ from penstock.workers.processes.messages import (
 from penstock.workers.processes.status import WorkerStatus
 from penstock.workers.slots import PageLock, Quarantine
 
-__all__ = ["SocketConnection", "SocketRemoteEnd", "SocketTransport", "WorkerSocket"]
+__all__ = ["SocketConnection", "SocketRemoteEnd", "WorkerSocket"]
 
 _SET_SIGNAL: Final = 10  # F_SETSIG of Linux's fcntl.h, which Python's fcntl does not name
-
-
-class SocketTransport:
-    """Makes connections, for one backend.
-
-    Parameters
-    ----------
-    page_lock : PageLock, optional
-        Page-locks the memory of batches, for a device's copies.
-    """
-
-    def __init__(self, page_lock: PageLock | None = None) -> None:
-        self._page_lock = page_lock
-        self._quarantine: Quarantine[ParentSlot] | None = None
-        if page_lock is not None:
-            self._quarantine = Quarantine(page_lock.fence)
-
-    def connect(self) -> SocketConnection:
-        """A new connection, for a worker process that is to be started."""
-        return SocketConnection(self._page_lock, self._quarantine)
-
-    def wait(self, workers: Sequence[tuple[SocketConnection, int]], timeout_s: float) -> list[int]:
-        """Wait until something happens to one of ``workers``, ``timeout_s`` at most.
-
-        Parameters
-        ----------
-        workers : sequence of (SocketConnection, int)
-            Connections, each with the sentinel of its process (``multiprocessing.Process.sentinel``).
-        timeout_s : float
-            Seconds.
-
-        Returns
-        -------
-        list of int
-            Positions of workers that can be received from or sent to, have ended, or have closed their connection.
-        """
-        poll, positions = select.poll(), {}
-        for position, (connection, sentinel) in enumerate(workers):
-            fd = connection.channel.fileno()
-            if fd >= 0:  # else another thread is closing them all
-                poll.register(fd, select.POLLIN | (select.POLLOUT if connection.channel.unsent else 0))
-                poll.register(sentinel, select.POLLIN)
-                positions[fd] = positions[sentinel] = position
-        return sorted({positions[fd] for fd, _ in poll.poll(timeout_s * 1000)})
 
 
 class SocketConnection:
@@ -244,6 +198,10 @@ class WorkerSocket:
         if returned is not None:
             self.memory.accept_returned(cast("SlotReturn", decode(returned)))
         return cast("ToWorker", decode(values))
+
+    def close(self) -> None:
+        """Close the connection; the parent receives no more."""
+        self._channel.close()
 
     def dumps(self, value: object) -> bytes:
         """``value`` pickled; raises what that raises."""

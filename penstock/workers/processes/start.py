@@ -6,7 +6,8 @@ is used instead, unless the job cannot be pickled, is large, or is defined in a 
 says which method is used and why.
 
 A process that is not forked imports what its job refers to. It imports the main script only if the job refers to it: a
-script that imports torch does not make the workers of a NumPy dataset import it.
+script that imports torch does not make the workers of a NumPy dataset import it. It has the environment variables that
+the program has when it is started, credentials of object storage among them; those of the fork server may be older.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from penstock.frameworks import FRAMEWORKS, array_types, imported_frameworks
 from penstock.system import libraries_without_fork
 from penstock.workers.stack_frames import current_frames, walk_stack
 
-__all__ = ["Launcher", "describe_start_error"]
+__all__ = ["Environment", "Launcher", "describe_start_error"]
 
 _logger = logging.getLogger(__name__)
 
@@ -80,23 +81,29 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_lock_in_child)
 
 
+class Environment:
+    """The environment variables of the process that pickles it. Unpickling sets them, and returns None."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _set_environment, (dict(os.environ),)
+
+
+def _set_environment(variables: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
+
+
+def _run(_: Environment | None, target: Callable[..., None], *args: object) -> None:
+    target(*args)
+
+
 @dataclass(slots=True)
 class Launcher:
-    """Starts the processes of one backend, all by the same method.
+    """Starts the processes of one backend, all by the same method."""
 
-    Parameters
-    ----------
-    context : BaseContext
-        Of ``multiprocessing``.
-    needs_main : bool
-        Whether a process that is not forked must import the main script.
-    preload : tuple of str
-        Modules besides penstock's that it will import.
-    """
-
-    context: BaseContext
-    needs_main: bool
-    preload: tuple[str, ...] = ()
+    context: BaseContext  # of ``multiprocessing``
+    needs_main: bool  # whether a process that is not forked must import the main script
+    preload: tuple[str, ...] = ()  # modules besides penstock's that it will import
 
     @classmethod
     def choose(cls, context: BaseContext | None, job: object) -> Launcher:
@@ -134,7 +141,9 @@ class Launcher:
 
     def start(self, target: Callable[..., None], args: tuple[object, ...], name: str) -> BaseProcess:
         """Start a daemonic process that runs ``target(*args)``."""
-        process: BaseProcess = self.context.Process(target=target, args=args, name=name, daemon=True)  # type: ignore[attr-defined]  # every context has it
+        process: BaseProcess = self.context.Process(  # type: ignore[attr-defined]  # every context has it
+            target=_run, args=(Environment(), target, *args), name=name, daemon=True
+        )
         try:
             with _lock:
                 self._start(process, args)

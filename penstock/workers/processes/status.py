@@ -55,10 +55,7 @@ class StatusReading:
 class WorkerStatus:
     """The status of one worker process.
 
-    Parameters
-    ----------
-    fd : int, optional
-        Descriptor of a status that the parent made; None: make a new one.
+    ``fd``: descriptor of a status that the parent made; None: make a new one.
     """
 
     def __init__(self, fd: int | None = None) -> None:
@@ -86,10 +83,7 @@ class WorkerStatus:
     def read_file(cls, path: str) -> StatusReading:
         """Read the status in the file ``path``, and delete the file.
 
-        Raises
-        ------
-        OSError
-            If there is no such file.
+        Raises OSError if there is no such file.
         """
         status = cls(os.open(path, os.O_RDWR | os.O_CLOEXEC))
         try:

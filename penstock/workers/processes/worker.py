@@ -76,6 +76,7 @@ def run_worker(remote: SocketRemoteEnd, identity: WorkerIdentity, job: Job, star
                 runner.build(message)
     except StopWork:
         pass
+    connection.close()
 
 
 def _receive(connection: WorkerSocket, job: Job, messages: deque[StartEpoch | Task], *, wait: bool) -> bool:
@@ -118,14 +119,8 @@ class ReplyChannel(Protocol):
 class JobRunner:
     """Does the job of one worker in its process: starts epochs, builds batches, and sends what comes of it.
 
-    Parameters
-    ----------
-    connection : ReplyChannel
-        Gets the replies.
-    identity : WorkerIdentity
-        Which worker it is; the process is seeded for it.
-    job : Job
-        The worker's own copy.
+    ``connection``: gets the replies. ``identity``: which worker it is; the process is seeded for it. ``job``: the
+    worker's own copy.
     """
 
     def __init__(self, connection: ReplyChannel, identity: WorkerIdentity, job: Job) -> None:

@@ -45,10 +45,7 @@ class StartResult:
 class RunningWorkers:
     """What runs for a backend: all that is needed to end it when the backend is collected.
 
-    Parameters
-    ----------
-    transport : Transport
-        Ends the workers.
+    ``transport``: ends the workers.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -68,12 +65,7 @@ class RunningWorkers:
 class WorkerProcess:
     """One worker of a backend.
 
-    Parameters
-    ----------
-    identity : WorkerIdentity
-        Which worker it is.
-    transport : Transport
-        Makes what runs for it.
+    ``identity``: which worker it is. ``transport``: makes what runs for it.
     """
 
     running: RunningWorker

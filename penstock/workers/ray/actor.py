@@ -53,46 +53,25 @@ __all__ = ["ActorPlace", "Reply", "SlotNews", "WorkerActor", "read_status"]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What an actor answers.
+    """What an actor answers."""
 
-    Parameters
-    ----------
-    values : tuple
-        An encoded message.
-    pickled : bytes
-        Of a batch: what is left of it in the pickle.
-    buffers : list of arrays
-        The buffers that are not in the pickle, for the object store.
-    report : tuple, optional
-        In place of the buffers: the encoded :class:`~penstock.workers.processes.messages.SlotReport`.
-    fds : list of int
-        Descriptors of new slots in the actor's process, open until the parent says that it has opened them.
-    """
-
-    values: tuple[object, ...] = ()
-    pickled: bytes = b""
+    values: tuple[object, ...] = ()  # an encoded message
+    pickled: bytes = b""  # of a batch: what is left of it in the pickle
     buffers: list[NDArray[np.uint8]] = field(default_factory=list)
+    """The buffers that are not in the pickle, for the object store."""
     report: tuple[object, ...] | None = None
+    """In place of the buffers: the encoded :class:`~penstock.workers.processes.messages.SlotReport`."""
     fds: list[int] = field(default_factory=list)
+    """Descriptors of new slots in the actor's process, open until the parent says that it has opened them."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlotNews:
-    """What the parent says with a message of the slots that it maps.
+    """What the parent says with a message of the slots that it maps."""
 
-    Parameters
-    ----------
-    can_map : bool
-        Whether it can open descriptors of the actor's process.
-    returned : SlotReturn
-        Slots that it no longer uses.
-    opened : sequence of int
-        Descriptors that it has opened.
-    """
-
-    can_map: bool
-    returned: SlotReturn
-    opened: Sequence[int]
+    can_map: bool  # whether it can open descriptors of the actor's process
+    returned: SlotReturn  # slots that it no longer uses
+    opened: Sequence[int]  # descriptors that it has opened
 
 
 @dataclass(frozen=True, slots=True)

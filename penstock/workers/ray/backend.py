@@ -36,14 +36,9 @@ _LATE_S: Final = 3.0
 class RayBackend(IsolatedBackend):
     """Executes tasks in actors of Ray.
 
-    Parameters
-    ----------
-    num_workers, base_seed
-        As for :class:`~penstock.workers.processes.backend.IsolatedBackend`.
-    chunk_size, page_lock : object, optional
-        Ignored: a batch is not split between actors, and Ray's memory is not page-locked.
-    context : RayWorkers, optional
-        What each actor asks for.
+    ``num_workers`` and ``base_seed``: as for :class:`~penstock.workers.processes.backend.IsolatedBackend`.
+    ``chunk_size`` and ``page_lock``: ignored: a batch is not split between actors, and Ray's memory is not page-locked.
+    ``context``: what each actor asks for.
     """
 
     capabilities: ClassVar[Capabilities] = Capabilities(isolated=True, shares_memory=False)

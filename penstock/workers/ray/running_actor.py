@@ -91,12 +91,7 @@ class ActorMaker(Protocol):
 class RunningActor:
     """One actor: a :class:`~penstock.workers.processes.transport.RunningWorker`, its connection, and its process.
 
-    Parameters
-    ----------
-    number : int
-        The worker's.
-    transport : ActorMaker
-        Has Ray, and the job.
+    ``number``: the worker's. ``transport``: has Ray, and the job.
     """
 
     def __init__(self, number: int, transport: ActorMaker) -> None:

@@ -155,6 +155,36 @@ def test_a_folder_without_annotations_is_refused(tmp_path: Path) -> None:
         ps.pack(Annotations("voc", tmp_path, [], ()), tmp_path / "p.lmdb")
 
 
+def test_images_that_the_only_split_of_voc_lacks_are_read(voc: Path) -> None:
+    """Behind those of the split, in order of names: a folder with one list of several is a part of a download."""
+    lists = voc / "ImageSets" / "Main"
+    lists.mkdir(parents=True, exist_ok=True)
+    for each in lists.iterdir():
+        each.unlink()
+    (lists / "train.txt").write_text("2\n0\n")
+
+    found, train = read(voc, "voc"), read(voc, "voc", split="train")
+
+    assert [(Path(row["image"]).stem, row["split"]) for row in found] == [
+        ("2", "train"), ("0", "train"), ("1", None), ("3", None)
+    ]  # fmt: skip
+    assert [Path(row["image"]).stem for row in train] == ["2", "0"]
+
+
+def test_a_folder_with_annotations_is_not_packed_as_classes(voc: Path, tmp_path: Path) -> None:
+    """Its sub-folders would be classes: the format is named. Classes that are given are believed."""
+    for split in ("train", "valid"):
+        folder = tmp_path / "flow" / split
+        content = write_coco(folder)
+        (folder / "_annotations.coco.json").write_text(json.dumps(content))
+
+    with pytest.raises(ArgumentError, match=r"annotations of the format 'voc': give format='voc' \(--format voc\)"):
+        ps.pack(voc, tmp_path / "p.lmdb")
+    with pytest.raises(ArgumentError, match="annotations of the format 'coco'"):
+        ps.pack(tmp_path / "flow", tmp_path / "p.lmdb")
+    assert ps.pack(tmp_path / "flow", tmp_path / "p.lmdb", classes=["train", "valid"]).records == 4
+
+
 def make_annotations(folder: Path, **fields: list[Any]) -> Annotations:
     """Annotations of as many pictures as each field has values."""
     count = len(next(iter(fields.values())))

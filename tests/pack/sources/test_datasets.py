@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 
 import penstock as ps
 from penstock.stores.pack.writer import LmdbWriter
+from penstock.workers.processes.start import Launcher
 from tests.pack.images import make_photos, picture
 from tests.pack.sources.test_iterables import commit_often, kinds, stop
 
@@ -94,6 +96,24 @@ def test_a_process_that_dies_is_an_error(tmp_path: Path, monkeypatch: pytest.Mon
 
     assert ps.pack(Killer(), tmp_path / "p.lmdb").records == 40
     assert_squares(tmp_path / "p.lmdb")
+
+
+class Variable(Squares):
+    """The label is an environment variable."""
+
+    def __getitem__(self, index: int) -> tuple[bytes, int]:
+        return picture(index), int(os.environ["PENSTOCK_TEST_LABEL"])
+
+
+def test_processes_have_the_environment_of_their_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a fork server too, whatever it was when that was started."""
+    context = multiprocessing.get_context("forkserver")
+    monkeypatch.setattr(Launcher, "choose", lambda *_: Launcher(context, needs_main=False))
+    for label in (0, 1):
+        monkeypatch.setenv("PENSTOCK_TEST_LABEL", str(label))
+        ps.pack(Variable(), tmp_path / f"{label}.lmdb", jobs=2)
+        with ps.open(tmp_path / f"{label}.lmdb") as store:
+            assert {record.fields["label"] for record in store} == {label}
 
 
 @pytest.mark.parametrize("jobs", [0, 2])

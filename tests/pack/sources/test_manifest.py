@@ -251,7 +251,8 @@ def test_missing_files_and_equal_keys_are_named_by_line(folder: Path, tmp_path: 
         ("t.csv", "a,b\n1,2\n3\n", "line 3 of t.csv has 1 values, and the header has 2 columns"),
         ("t.csv", 'a,b\n1,"2\n', "cannot be parsed"),
         ("t.csv", "a,b\n", "has no rows"),
-        ("t.csv", b"a,b\n1,\xff\n", "must be UTF-8"),
+        ("t.csv", b"a,b\n1,\xff\n", "must be UTF-8: .* which Excel calls 'CSV UTF-8'"),
+        ("t.csv", "sep=;\na;b\n1;2\n3\n", "line 4 of t.csv has 1 values, and the header has 2 columns"),
         ("t.csv", "a,b\n1,\n", "column 'b' has no value"),
         ("t.jsonl", '{"a": 1}\n[1]\n', "line 2 of t.jsonl must be a JSON object, got list"),
         ("t.jsonl", '{"a": 1}\n{"a":\n', "line 2 of t.jsonl must be a JSON object"),
@@ -280,6 +281,7 @@ def test_tables_that_are_wrong_are_refused(name: str, content: str | bytes, reas
         ({"schema": {"nothing": "int"}}, "schema names 'nothing', and the fields of table.csv are: image"),
         ({"key": "nothing"}, "key must be one of the columns"),
         ({"schema": {"label": "int"}}, "line 2: column 'label' must be int, got 'dog'"),
+        ({"schema": {"caption": "float"}}, "must be float, got 'a \"picture\", 0'; numbers have a decimal point"),
         ({"classes": ["dog"]}, r"line 3: field 'label' must be one of its 1 classes \(dog ...\), got 'cat'"),
         ({"source_id": "x"}, "source_id is no option of a table"),
     ],
@@ -290,6 +292,21 @@ def test_options_that_do_not_fit_the_table_are_refused(
     """With what the table has."""
     with pytest.raises((ps.ArgumentError, ps.PackError), match=reason):
         ps.pack(write(folder, "csv"), tmp_path / "p.lmdb", **arguments)
+
+
+@pytest.mark.parametrize("schema", [{}, {"image": "bytes"}])
+def test_a_table_of_windows_is_read(schema: dict[str, str], folder: Path, tmp_path: Path) -> None:
+    """Backslashes between folders, a first line that tells Excel the delimiter, and ends of lines as on Windows."""
+    lines = ["sep=;", "image;note", "images\\3.jpg;C:\\a", "images\\1.jpg;b/c"]
+    (folder / "t.csv").write_bytes("\r\n".join(lines).encode("utf-8-sig"))
+
+    ps.pack(folder / "t.csv", tmp_path / "p.lmdb", schema=schema)
+
+    with ps.open(tmp_path / "p.lmdb") as store:
+        assert store.schema["image"].kind == schema.get("image", "image")
+        assert bytes(store[0].fields["image"]) == (folder / "images/3.jpg").read_bytes()
+        assert store[0].fields["note"] == "C:\\a"
+        assert schema or list(store.keys()) == ["images/3.jpg", "images/1.jpg"]
 
 
 def test_a_finished_pack_of_an_unchanged_table_is_used(folder: Path, tmp_path: Path) -> None:

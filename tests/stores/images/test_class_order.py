@@ -229,3 +229,35 @@ def test_an_unknown_option_is_named(tmp_path: Path) -> None:
 
     with pytest.raises(ArgumentError, match=r"no option 'check'.*classes"):
         ps.open(photos, check=True)
+
+
+def test_folders_called_as_splits_are_a_warning(tmp_path: Path) -> None:
+    """`train` and `val` are rarely classes: the classes are one folder below. Names that are given are believed."""
+    put(tmp_path, "train/cat/1.jpg", "train/dog/1.jpg", "Val/cat/1.jpg")
+
+    with pytest.warns(UserWarning, match="called as splits are, 'Val', 'train': .* pack each alone, such as Val/"):
+        ps.open(tmp_path).close()
+
+    assert numbered(tmp_path, classes=["Val", "train"])["Val/cat/1.jpg"] == 0
+    assert numbered(tmp_path / "train") == {"cat/1.jpg": 0, "dog/1.jpg": 1}
+
+
+@pytest.mark.parametrize("name", ["train/_annotations.coco.json", "data.yaml", "train/1.xml"])
+def test_annotations_that_are_not_read_are_a_warning(tmp_path: Path, name: str) -> None:
+    """Its sub-folders would be classes, which is rarely meant. Names that are given are believed."""
+    put(tmp_path, "train/1.jpg", "valid/2.jpg")
+    (tmp_path / name).touch()
+
+    with pytest.warns(UserWarning, match=f"such as '{name}', which are not read: .* format=\"auto\"") as found:
+        ps.open(tmp_path).close()
+
+    assert [each.filename for each in found] == [__file__]
+    assert numbered(tmp_path, classes=["train", "valid"])["valid/2.jpg"] == 1
+
+
+def test_a_folder_of_annotations_is_no_class(tmp_path: Path) -> None:
+    """The error names the way to pack them, beside that to leave the folder out."""
+    (put(tmp_path, "images/1.jpg") / "Annotations").mkdir()
+
+    with pytest.raises(StoreFormatError, match=r"folder 'Annotations'\. If these are .* --format auto\. In"):
+        ps.open(tmp_path)

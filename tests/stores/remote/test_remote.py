@@ -21,6 +21,7 @@ from penstock import _native
 from penstock import transforms as T
 from penstock.errors import ArgumentError, PenstockError, StoreError, StoreNotFoundError
 from penstock.stores.pack.store import LmdbStore
+from penstock.stores.remote import cache as cache_folders
 from penstock.stores.remote import object_store as places
 from penstock.stores.remote import request_queue
 from penstock.stores.remote.cache import CacheFolder, parse_size
@@ -339,6 +340,24 @@ def test_old_copies_of_other_stores_make_room(tmp_path: Path) -> None:
     assert not old.exists()
     assert new.exists()
     assert not cache.admit(90_000, mine)
+
+
+def test_shards_count_their_cache_folder_once(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is measured for all of them together, so that they have one limit; not again for each."""
+    photographs = write_photographs(server.root.parent / "photographs", per_class=4)
+    ps.pack(photographs, server.root / "sharded.lmdb", shard_size="200KB")
+    measured: list[Path] = []
+
+    def measure(folder: Path) -> int:
+        measured.append(folder)
+        return 0
+
+    monkeypatch.setattr(cache_folders, "_measure", measure)
+    monkeypatch.setattr(cache_folders, "_COUNT_SECONDS", 1e9)
+    with open_remote(server, "sharded.lmdb") as store:
+        content(store)
+        assert len(list((server.root / "sharded.lmdb").glob("*.lmdb"))) > 3
+    assert len(measured) == 1
 
 
 def test_opening_a_store_of_this_machine_imports_nothing_remote(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_a_second_image_keeps_its_suffix(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "reason"),
     [
-        ({"b.jpg": b"3"}, "must have the files jpg, cls, as the first record, got jpg"),
+        ({"b.jpg": b"3"}, "must have the files jpg, cls, as the first record, got jpg; penstock.open reads"),
         ({"b.jpg": b"3", "b.cls": b"4", "b.txt": b"5"}, "got jpg, cls, txt"),
         ({"b.jpg": b"3", "b.JPG": b"4"}, "got 'jpg' twice"),
         ({"b.jpg": b"3", "b.cls": b"cat"}, "invalid literal for int"),

@@ -7,7 +7,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-SOURCE = Path(__file__).parents[3] / "penstock" / "torch" / "cuda" / "kernels" / "decode.cu"
+from penstock.torch.cuda import compiler
+
+SOURCE = Path(compiler.__file__).with_name("kernels") / "decode.cu"
 
 
 class HostKernels:
@@ -28,7 +30,7 @@ def compile_kernels(folder: Path, *options: str) -> Path:
     library = folder / "kernels.so"
     compiler = shutil.which("g++") or shutil.which("c++")
     assert compiler is not None, "see has_compiler"
-    command = [compiler, "-std=c++17", "-O2", "-g", "-ffp-contract=off", "-fno-strict-aliasing", "-Wall", "-Wextra"]
+    command = [compiler, "-std=c++17", "-O2", "-g", "-ffp-contract=off", "-Wall", "-Wextra"]
     subprocess.run([*command, "-Werror", *options, "-shared", "-fPIC", "-x", "c++", SOURCE, "-o", library], check=True)
     return library
 

@@ -12,6 +12,7 @@ import numpy as np
 from PIL import Image
 
 from penstock import _native
+from tests.native.test_jpeg_exact import with_sampling
 
 
 @functools.cache
@@ -37,6 +38,8 @@ def jpegs() -> dict[str, bytes]:
     gray = Image.fromarray(np.asarray(_picture(rng, 90, 61).convert("L")))
     found["gray"] = _encode(gray)
     found["rgb"] = _encode(_picture(rng, 70, 50), keep_rgb=True, subsampling=0)
+    for other, (width, height) in (("4:4:0", (61, 83)), ("4:1:1", (77, 40)), ("4:2:2", (3, 30)), ("4:2:0", (2, 41))):
+        found[other] = with_sampling(width, height, other, seed=width, quality=10)
     return found
 
 

@@ -10,15 +10,20 @@ from __future__ import annotations
 import itertools
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import torch
 
 from penstock import _native
+from penstock.torch.cuda.augmenting import Kernels
 from penstock.torch.cuda.decoder import PacketDecoder, RowFormat
 from tests.torch.cuda.host_kernels import HostKernels
 from tests.torch.cuda.pictures import cases_of, jpegs, mutated
+
+CPU: Final = torch.device("cpu")
 
 
 def main(library: str, seconds: str = "0") -> None:
@@ -27,10 +32,30 @@ def main(library: str, seconds: str = "0") -> None:
     end = time.monotonic() + float(seconds)
     for first_seed in itertools.count(step=len(jpegs())):
         counts = decode_all(kernels, first_seed)
-        decoded, damaged = decoded + counts[0], damaged + counts[1]
+        decoded, damaged = decoded + counts[0] + decode_batches(kernels, first_seed), damaged + counts[1]
         if time.monotonic() >= end:
             break
     sys.stdout.write(f"decoded {decoded} packets, {damaged} of them damaged\n")
+
+
+def decode_batches(kernels: Kernels, seed: int, device: torch.device = CPU) -> int:
+    """Decode the pictures in batches, in one group and in several: the number of packets. All rows must be right."""
+    decoded = 0
+    for (mode, dtype), budget in itertools.product((("RGB", torch.uint8), ("L", torch.float16)), (1 << 40, 200_000, 1)):
+        packets, expected = [], []
+        for number, image in enumerate(jpegs().values()):
+            case = replace(next(cases_of(image, seed + number, count=1)), width=21, height=13, mode=mode)
+            written, _, refused = case.write_packets(image, "cv2-area", "tiles")
+            if not refused:
+                packets.append(written)
+                expected.append(case.fill(image, "cv2-area")[0][0])
+        offsets = np.cumsum([0, *map(len, packets)])
+        decoder = PacketDecoder(kernels, device, RowFormat(1 if mode == "L" else 3, 13, 21, dtype), budget)
+        rows, status = decoder.decode(np.concatenate(packets), offsets, channels_last=budget == 1)
+        assert not status.any()
+        np.testing.assert_array_equal(rows.cpu().numpy(), np.stack(expected))
+        decoded += len(packets)
+    return decoded
 
 
 def decode_all(kernels: HostKernels, first_seed: int) -> tuple[int, int]:

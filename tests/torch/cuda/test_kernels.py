@@ -22,9 +22,10 @@ from penstock.torch.cuda.augmenting import AugmentPlan, plan_pixels
 from penstock.torch.cuda.compiler import compile_kernels as compile_for_device
 from penstock.torch.cuda.compiler import kernel_sources, require_bindings
 from penstock.torch.cuda.decoder import PacketDecoder, RowFormat
-from penstock.torch.cuda.packets import plan_groups
+from penstock.torch.cuda.packets import KERNELS, plan_groups
 from tests.torch.cuda.host_kernels import HostKernels, compile_kernels, has_compiler
 from tests.torch.cuda.pictures import Case, cases_of, jpegs, mutated
+from tests.torch.cuda.test_augment_kernels import EXAMPLES, AugmentKernels, assert_equal_to_cpu, make_images
 
 FILTERS = ["box", "bilinear", "bicubic", "cv2-linear", "cv2-area", "cv2-nearest"]
 
@@ -110,6 +111,23 @@ def test_hostile_files_do_no_harm(host_kernels: HostKernels, hostile_dir: Path) 
                 np.testing.assert_array_equal(rows.numpy(), expected, err_msg=path.name)
 
 
+def test_threads_depend_on_each_other_only_across_barriers(host_kernels: HostKernels, tmp_path: Path) -> None:
+    """The threads of a block, run from the last to the first, give the same rows."""
+    if not has_compiler():
+        pytest.skip("there is no compiler for C++ on this machine")
+    library = compile_kernels(tmp_path, "-DREVERSED")
+    reversed_kernels = HostKernels(library)
+    for (name, image), seed in zip(jpegs().items(), itertools.count()):
+        for case in cases_of(image, seed, count=2):
+            packets, _, _ = case.write_packets(image, "bicubic", "tiles")
+            rows, status = decode(host_kernels, case, packets)
+            reversed_rows, reversed_status = decode(reversed_kernels, case, packets)
+            assert torch.equal(rows, reversed_rows), name
+            assert torch.equal(status, reversed_status), name
+
+    assert_equal_to_cpu(AugmentKernels(library), EXAMPLES["all"], make_images(6, 70, 45))
+
+
 def test_batches_in_groups_are_the_same(host_kernels: HostKernels) -> None:
     """Whatever memory there is between the steps, a batch is the same."""
     images = list(jpegs().values())
@@ -129,8 +147,9 @@ def test_batches_in_groups_are_the_same(host_kernels: HostKernels) -> None:
         batches.append(rows)
     assert torch.equal(batches[0], batches[1])
     assert torch.equal(batches[0], batches[2])
-    assert len(plan_groups(joined, ends, row_format.values, 1)) == len(images)
-    assert len(plan_groups(joined, ends, row_format.values, 1 << 30)) == 1
+    assert host_kernels.launched[-6:] == ["entropy", "idct", "color", "taps", "first_pass", "rows"]
+    assert len(plan_groups(joined, ends, row_format.window, 1)) == len(images)
+    assert len(plan_groups(joined, ends, row_format.window, 1 << 30)) == 1
 
 
 def test_one_copy_brings_a_batch(host_kernels: HostKernels, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,12 +179,15 @@ def test_one_copy_brings_a_batch(host_kernels: HostKernels, monkeypatch: pytest.
     monkeypatch.setattr(torch, "from_numpy", count_copies)
     decoder = PacketDecoder(host_kernels, torch.device("cpu"), RowFormat(3, 30, 40, torch.float32), 1 << 20)
     separate, _ = decoder.decode(joined, ends, Augment())
-    assert copies[0] > len(plan_groups(joined, ends, 3600, 1 << 20)) > 1
+    assert copies[0] > len(plan_groups(joined, ends, (3, 30, 40), 1 << 20)) > 1
     copies[0] = 0
     room = decoder.room(len(packets))
     together, status = decoder.decode(np.concatenate([joined, np.full(room, 255, np.uint8)]), ends, Augment())
 
     assert copies[0] == 1
+    assert host_kernels.launched[-1] == "finish"
+    assert {"windows", "change", "blur"} < set(host_kernels.launched)
+    assert "rows" not in host_kernels.launched
     assert torch.equal(separate, together)
     assert not status.any()
 
@@ -212,8 +234,7 @@ def test_the_device_compiler_takes_them(architecture: str) -> None:
 
     assert cubin[:4] == b"\x7fELF"
     assert b" \n\0".split(b" ") == [b"", b"\n\0"], "NVRTC wrote to bytes that Python shares"
-    decoding = ["entropy", "idct", "color", "taps", "first_pass", "second_pass", "windows", "finish"]
-    for kernel in [*decoding, "change", "measure", "blur", "sharpen", "warp", "erase", "mix_up", "cut_mix"]:
+    for kernel in [*KERNELS, "change", "measure", "blur", "sharpen", "warp", "erase", "mix_up", "cut_mix"]:
         assert f".text.{kernel}\0".encode() in cubin
 
 

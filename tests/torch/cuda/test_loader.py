@@ -19,9 +19,10 @@ import penstock as ps
 from penstock import _native
 from penstock import transforms as T
 from penstock.datasets import ConcatDataset, StoreDataset, Subset
-from penstock.errors import ArgumentError
+from penstock.errors import ArgumentError, DecodeError
 from penstock.torch import DataLoader
 from penstock.torch.cuda import runtime
+from penstock.torch.cuda.decoder import PacketDecoder
 from tests.photographs import write_photographs
 from tests.torch.cuda.conftest import HostRuntime
 from tests.torch.cuda.pictures import jpegs, mutated
@@ -107,6 +108,15 @@ def is_corrupt(image: bytes) -> bool:
     try:
         _native.decode(image)
     except _native.CorruptError:
+        return True
+    return False
+
+
+def is_unreadable(image: bytes) -> bool:
+    """Whether neither the native decoder nor Pillow can decode it."""
+    try:
+        ps.decode(image)
+    except DecodeError:
         return True
     return False
 
@@ -197,12 +207,28 @@ def test_it_resumes(folder: Path, host_runtime: HostRuntime, num_workers: int) -
         assert_same(expected[2:], fresh)
 
 
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Numbers of packets that a device was given, call by call."""
+    counts: list[int] = []
+    decode = PacketDecoder.decode
+
+    def count(self: PacketDecoder, packets: Any, offsets: Any, *others: Any, **options: Any) -> Any:
+        counts.append(len(offsets) - 1)
+        return decode(self, packets, offsets, *others, **options)
+
+    monkeypatch.setattr(PacketDecoder, "decode", count)
+    return counts
+
+
 @pytest.mark.parametrize("on_truncated", ["raise", "repair", "skip"])
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_damaged_images_follow_the_rules(
-    tmp_path: Path, host_runtime: HostRuntime, on_truncated: str, num_workers: int
+    tmp_path: Path, host_runtime: HostRuntime, decoded: list[int], on_truncated: str, num_workers: int
 ) -> None:
-    """Images that change under a valid seek table are found by the kernels; then the CPU decodes them by its rules."""
+    """Images that change under a valid seek table are found by the kernels; then the CPU decodes these by its rules,
+    and the others are not decoded again.
+    """
     (tmp_path / "a").mkdir()
     images = [image for image in jpegs().values() if len(image) > 3000]
     for number in range(24):
@@ -213,10 +239,54 @@ def test_damaged_images_follow_the_rules(
     for number in range(0, 24, 5):
         changed = next(filter(is_corrupt, mutated(images[number % len(images)], number, count=100)))
         (tmp_path / "a" / f"{number:02}.jpg").write_bytes(changed)
-    host_runtime.kernels.launched.clear()
-    assert_same(cpu, device)
-    assert host_runtime.kernels.launched.count("entropy") > len(device), "batches with damage are decoded again"
+    decoded.clear()
+    count = assert_same(cpu, device)
+    assert sum(decoded) == 24 + 5 - (24 - count), "24 packets, and those of 5 damaged images that the CPU could mend"
     assert [(each.index, each.key) for each in device.repaired] == [(each.index, each.key) for each in cpu.repaired]
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("on_error", ["skip", "replace"])
+def test_samples_in_place_of_damaged_ones_are_the_same(
+    tmp_path: Path,
+    host_runtime: HostRuntime,
+    decoded: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    on_error: str,
+    channels_last: bool,
+) -> None:
+    """Left out or replaced, beside images that are repaired or not damaged: every value, the order, augmentation and
+    the memory format; also a batch of which nothing is left.
+    """
+    (tmp_path / "a").mkdir()
+    image = [image for image in jpegs().values() if len(image) > 3000][2]
+    for number in range(16):
+        (tmp_path / "a" / f"{number:02}.jpg").write_bytes(image)
+    options: dict[str, Any] = {"on_error": on_error, "channels_last": channels_last, "batch_size": 4, "shuffle": False}
+    ops = [T.ColorJitter(0.4), T.Normalize(MEAN, STD), T.RandomErasing(p=0.5), T.ToLayout("CHW", "float16")]
+    cpu, device = both(lambda: dataset(tmp_path, [T.Decode(), T.Resize((32, 32)), *ops]), num_workers=2, **options)
+    assert_same(cpu, device)  # makes the seek tables
+    broken = next(filter(is_unreadable, mutated(image, 2, count=100)))
+    damaged = [1, 6, 7, *(range(8, 12) if on_error == "skip" else ())]
+    for number in damaged:
+        (tmp_path / "a" / f"{number:02}.jpg").write_bytes(broken)
+    decoded.clear()
+    placed: list[bool] = []
+    place = torch.Tensor.__setitem__
+
+    def record(tensor: torch.Tensor, key: Any, value: Any) -> None:
+        placed.append(host_runtime.is_launching())
+        place(tensor, key, value)
+
+    monkeypatch.setattr(torch.Tensor, "__setitem__", record)
+    count = assert_same(cpu, device)
+
+    assert placed == [True] * (2 if on_error == "replace" else 0), "for each batch, on the stream that owns the memory"
+    assert count == (16 - len(damaged) if on_error == "skip" else 16)
+    assert sum(decoded) == 16 + count - (16 - len(damaged)), "and of the damaged ones, those that were replaced"
+    assert [each.index for each in device.left_out] == [each.index for each in cpu.left_out] == damaged
+    for own, _ in device:
+        assert own.is_contiguous(memory_format=torch.channels_last) or not channels_last
 
 
 def test_truncated_images_are_repaired_alike(tmp_path: Path, host_runtime: HostRuntime) -> None:

@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 import torch
 
+from benches.device.device import open_device
+from benches.device.pixels import compare_damaged
 from penstock.torch import DataLoader
 from penstock.torch.cuda.compiler import CudaKernels
 from penstock.torch.cuda.decoder import PacketDecoder, RowFormat
 from tests.photographs import write_photographs
 from tests.torch.cuda.pictures import cases_of, jpegs, mutated
+from tests.torch.cuda.sanitized import decode_batches
 from tests.torch.cuda.test_loader import PIPELINES, dataset
 from tests.torch.device.devices import needs_cuda
 
@@ -50,6 +53,26 @@ def test_rows_equal_those_of_the_cpu() -> None:
                         np.testing.assert_array_equal(rows.cpu().numpy(), expected, err_msg=f"{name}: {case}")
                     else:
                         assert encoded is not image, name
+
+
+@needs_cuda
+def test_batches_of_all_pictures_in_groups() -> None:
+    """Few launches, which a checker of addresses and races also runs in little time."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    torch.empty(1, device=device)
+
+    assert decode_batches(CudaKernels(device), 5, device) > 0
+
+
+@needs_cuda
+def test_damaged_batches_leave_the_context_whole() -> None:
+    """Every other image of a batch is damaged, also by random bytes; the others, and the next batch, are right."""
+    found = compare_damaged(open_device(rehearse=False), list(jpegs().values()), rounds=8)
+    torch.cuda.synchronize()
+
+    assert found.damaged > 0
+    assert found.different == 0, found.examples
+    assert torch.ones(3, device="cuda").sum().item() == 3
 
 
 @needs_cuda

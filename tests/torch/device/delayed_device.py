@@ -131,6 +131,7 @@ class DelayedDevice(CopyStreams):
     device = torch.device("meta")
 
     def __init__(self, seed: int = 0, slow: str = "") -> None:
+        self._idle = []
         self._random = random.Random(seed)
         self._slow = slow
         self.ignored: set[str] = set()

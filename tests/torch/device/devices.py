@@ -72,6 +72,7 @@ class FakeStreams(CopyStreams):
     device = META
 
     def __init__(self) -> None:
+        self._idle = []
         self.log: list[tuple[Any, ...]] = []
         self.events: list[FakeEvent] = []
         self.done = 0

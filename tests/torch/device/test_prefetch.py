@@ -8,6 +8,7 @@ import traceback
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ import penstock as ps  # noqa: E402  # it needs torch
 import penstock.torch as pt  # noqa: E402  # as above
 from penstock.errors import ArgumentError  # noqa: E402  # as above
 from penstock.loader.position import Position  # noqa: E402  # as above
+from penstock.torch.device import copying  # noqa: E402  # as above
 from penstock.torch.device.copying import find_streams  # noqa: E402  # as above
 from penstock.torch.device.prefetching import Prefetcher, prefetch  # noqa: E402  # as above
 from penstock.torch.loader import saving, state  # noqa: E402  # as above
@@ -283,6 +285,45 @@ def test_an_iterator_that_ended_holds_no_memory() -> None:
     assert (count, streams.done) == (3, 3)
     assert host.shapes() == []
     assert list(walk) == []
+
+
+def test_iterations_use_a_stream_again_but_not_at_once() -> None:
+    """torch's allocator keeps the memory of each stream: with a new one an epoch, 32 streams' batches would be kept."""
+    made: list[FakeStream] = []
+
+    class Streams(FakeStreams):
+        def side(self) -> FakeStream:
+            made.append(super().side())
+            return made[-1]
+
+    streams = Streams()
+    first, second = (Prefetcher(numbers(4), META, streams=streams) for _ in range(2))
+    for _ in range(3):
+        list(first)
+        walk = iter(second)
+        next(walk)
+        del walk  # after a break
+    alone = len(made)
+    walks = [iter(first), iter(second)]
+    for _ in zip(*walks, strict=True):
+        pass
+    ended = [*walks[0], *walks[1]]  # a stream is given back once
+    walks = [iter(first), iter(second), iter(first)]
+
+    assert (alone, ended, len(made)) == (1, [], 3)
+    assert len({id(walk._copier._side) for walk in walks}) == 3  # type: ignore[attr-defined]  # of the iterator's class
+
+
+def test_prefetchers_share_the_streams_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a script makes a prefetcher for each epoch, and names the current device without its number."""
+    module = SimpleNamespace(Stream=object, stream=None, current_stream=None, current_device=lambda: 1)
+    monkeypatch.setattr(torch, "get_device_module", lambda _kind: module)
+    copying._share_streams.cache_clear()
+    current, first, second = (find_streams(torch.device(name)) for name in ("xpu", "xpu:0", "xpu:1"))
+    copying._share_streams.cache_clear()
+
+    assert current is second
+    assert current is not first
 
 
 def test_slots_are_given_back_on_the_side_stream() -> None:

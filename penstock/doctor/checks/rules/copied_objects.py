@@ -18,7 +18,7 @@ import numpy as np
 from penstock.datasets.object_graph import HeldObject
 from penstock.doctor.checks.findings import Finding, Severity
 from penstock.doctor.checks.subject import Subject
-from penstock.wording import counted
+from penstock.wording import counted, format_bytes
 
 __all__ = ["estimate_nbytes", "find"]
 
@@ -52,9 +52,9 @@ def find(subject: Subject) -> Iterator[Finding]:
             if settings.uses_fork
             else f"receives a pickled copy (start method {settings.start_method})"
         )
-        total = f": {_format_nbytes(nbytes * workers)} in all" if workers > 1 else ""
+        total = f": {format_bytes(nbytes * workers)} in all" if workers > 1 else ""
         text = (
-            f"This {place.kind.__name__} has {counted(len(place.value), 'element')}, about {_format_nbytes(nbytes)} of "
+            f"This {place.kind.__name__} has {counted(len(place.value), 'element')}, about {format_bytes(nbytes)} of "
             f"Python objects. {settings.each_worker.capitalize()} {effect}{total}."
         )
         yield Finding("copied-objects", severity, place.path, text, _ADVICE)
@@ -63,12 +63,8 @@ def find(subject: Subject) -> Iterator[Finding]:
 def estimate_nbytes(value: object, most: int | None = None) -> int:
     """Estimate the bytes of the Python objects that a container holds.
 
-    Parameters
-    ----------
-    value : object
-        A container. Its own array of pointers is not counted. Another object counts 0 bytes.
-    most : int, optional
-        The most bytes that one object counts.
+    ``value``: a container. Its own array of pointers is not counted. Another object counts 0 bytes. ``most``: the most
+    bytes that one object counts.
     """
     return _estimate_nested(value, 0, sys.maxsize if most is None else most)
 
@@ -114,7 +110,3 @@ def _is_counted(value: object) -> bool:
     if isinstance(value, int) and kind is int:
         return not -5 <= value <= 256
     return kind not in {type(None), bool} and not issubclass(kind, (type, np.ndarray))
-
-
-def _format_nbytes(nbytes: int) -> str:
-    return f"{nbytes / 1e9:.1f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:.0f} MB"

@@ -24,24 +24,12 @@ __all__ = ["find_forked_locks", "find_open_handles", "find_pickled_arrays", "fin
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """A kind of handle.
+    """A kind of handle."""
 
-    Parameters
-    ----------
-    name : str
-        What it is, with its article.
-    fork_effect : str
-        What happens if forked processes share it.
-    is_thread_safe : bool
-        Whether threads of one process may share it.
-    severity : {"error", "warning", "note"}
-        Of a finding about forked processes.
-    """
-
-    name: str
-    fork_effect: str
-    is_thread_safe: bool = False
-    severity: Severity = "error"
+    name: str  # what it is, with its article
+    fork_effect: str  # what happens if forked processes share it
+    is_thread_safe: bool = False  # whether threads of one process may share it
+    severity: Severity = "error"  # of a finding about forked processes
 
 
 _POSITION: Final = "all processes share its position, so one reads bytes that another expected"

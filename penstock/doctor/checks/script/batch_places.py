@@ -114,8 +114,8 @@ class BatchPlaces:
         except Exception:  # as above
             _logger.debug("a step could not be seen", exc_info=True)
 
-    def end_step(self, *, is_whole: bool = True) -> None:  # noqa: ARG002  # what follows the loop is in one step only
-        """The next batch is asked for; ``is_whole``: by the loop that took the one before."""
+    def end_step(self) -> None:
+        """The next batch is asked for."""
         if self.steps is not None:
             self.steps.end()
 

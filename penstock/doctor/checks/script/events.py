@@ -41,28 +41,15 @@ class SourceLine:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """A cast of a tensor on the host to a larger type.
+    """A cast of a tensor on the host to a larger type."""
 
-    Parameters
-    ----------
-    line : SourceLine
-        Where.
-    text : str
-        The source.
-    shape : tuple of int
-        Of the tensor.
-    before, after : torch.dtype
-        Of its elements.
-    seconds : float
-        That it took.
-    """
-
-    line: SourceLine
-    text: str
-    shape: tuple[int, ...]
+    line: SourceLine  # where
+    text: str  # the source
+    shape: tuple[int, ...]  # of the tensor
     before: torch.dtype
     after: torch.dtype
-    seconds: float
+    """``before`` and ``after``: of its elements."""
+    seconds: float  # that it took
 
     def count_bytes(self) -> tuple[int, int]:
         """Bytes before and after the cast."""
@@ -72,37 +59,19 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class ScriptEvent:
-    """Something that a training step does.
-
-    Parameters
-    ----------
-    kind : str
-        "copy": to the device. "cast": of a batch that is copied to the device afterwards. "wait": for the device.
-        "cleanup": of memory. "tensor": ``torch.tensor`` of an array. "join": samples become a batch.
-    line : SourceLine
-        Where.
-    text : str
-        The source.
-    is_loaded : bool
-        Whether it is done to a tensor as the loader gave it, so that it is page-locked if the loader does so.
-    nbytes : int
-        Of what it is done to.
-    non_blocking : bool
-        Of a copy.
-    cast : Cast, optional
-        Of a cast.
-    seconds : float
-        That a collection of garbage took.
-    """
+    """Something that a training step does."""
 
     kind: EventKind
-    line: SourceLine
-    text: str
+    """One of "copy": to the device. "cast": of a batch that is copied to the device afterwards. "wait": for the
+    device. "cleanup": of memory. "tensor": ``torch.tensor`` of an array. "join": samples become a batch."""
+    line: SourceLine  # where
+    text: str  # the source
     is_loaded: bool = False
-    nbytes: int = 0
-    non_blocking: bool = False
-    cast: Cast | None = None
-    seconds: float = 0.0
+    """Whether it is done to a tensor as the loader gave it, so that it is page-locked if the loader does so."""
+    nbytes: int = 0  # of what it is done to
+    non_blocking: bool = False  # of a copy
+    cast: Cast | None = None  # of a cast
+    seconds: float = 0.0  # that a collection of garbage took
 
     @property
     def key(self) -> tuple[str, SourceLine, str]:

@@ -21,12 +21,7 @@ COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorE
 class SourceFile:
     """One file.
 
-    Parameters
-    ----------
-    name : str
-        Of the file, as code objects have it.
-    tree : ast.Module
-        Its source.
+    ``name``: of the file, as code objects have it. ``tree``: its source.
     """
 
     def __init__(self, name: str, tree: ast.Module) -> None:

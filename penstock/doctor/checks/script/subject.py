@@ -25,24 +25,12 @@ _OF_DEVICE: Final = frozenset({"copy", "cast", "wait"})
 
 @dataclass(frozen=True, slots=True)
 class ScriptSubject:
-    """A script, in the form that rules read.
+    """A script, in the form that rules read."""
 
-    Parameters
-    ----------
-    samples : Subject
-        The loader that was watched, and how its samples are made.
-    places : BatchPlaces
-        Where its batches were taken, and what was seen in steps.
-    recording : Recording, optional
-        What was measured.
-    deadline : float
-        Until when costs may be measured in child processes, by ``time.monotonic``; 0: not at all.
-    """
-
-    samples: Subject
-    places: BatchPlaces
-    recording: Recording | None = None
-    deadline: float = 0.0
+    samples: Subject  # the loader that was watched, and how its samples are made
+    places: BatchPlaces  # where its batches were taken, and what was seen in steps
+    recording: Recording | None = None  # what was measured
+    deadline: float = 0.0  # until when costs may be measured in child processes, by ``time.monotonic``; 0: not at all
 
     @property
     def has_device(self) -> bool:
@@ -79,12 +67,7 @@ class ScriptSubject:
     def events(self, kind: EventKind, *, each_step: bool = False) -> Iterator[list[ScriptEvent]]:
         """Events of a kind, those of one function together.
 
-        Parameters
-        ----------
-        kind : str
-            Of the events.
-        each_step : bool
-            Only those that happen in each step.
+        ``kind``: of the events. ``each_step``: only those that happen in each step.
         """
         if self.places.steps is None or (kind in _OF_DEVICE and not self.may_use_device):
             return

@@ -27,41 +27,22 @@ _COMPREHENSION_NAMES: Final = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"
 
 @dataclass(frozen=True, slots=True)
 class Taking:
-    """How batches are taken at one place.
-
-    Parameters
-    ----------
-    kind : {"for", "next", "all", "other"}
-        A loop over the loader; ``next(...)``; ``list(...)`` or ``tuple(...)``; unknown.
-    line : SourceLine
-        Where.
-    text : str
-        The expression.
-    starts_workers : bool
-        Whether it is ``next(iter(loader))`` within a loop.
-    is_cycled : bool
-        Whether batches come through ``itertools.cycle``.
-    loaders : tuple of SourceLine
-        Loaders that are made in a loop around it, from what does not change there.
-    """
+    """How batches are taken at one place."""
 
     kind: str
-    line: SourceLine
-    text: str
-    starts_workers: bool = False
-    is_cycled: bool = False
-    loaders: tuple[SourceLine, ...] = ()
+    """{"for", "next", "all", "other"}: a loop over the loader; ``next(...)``; ``list(...)`` or ``tuple(...)``;
+    unknown."""
+    line: SourceLine  # where
+    text: str  # the expression
+    starts_workers: bool = False  # whether it is ``next(iter(loader))`` within a loop
+    is_cycled: bool = False  # whether batches come through ``itertools.cycle``
+    loaders: tuple[SourceLine, ...] = ()  # loaders that are made in a loop around it, from what does not change there
 
 
 def describe_taking(frames: Sequence[types.FrameType], loader: object) -> Taking | None:
     """How the innermost of the user's functions that run takes batches; None without source.
 
-    Parameters
-    ----------
-    frames : sequence of frame
-        The user's functions, from the innermost outwards.
-    loader : DataLoader
-        The loader.
+    ``frames``: the user's functions, from the innermost outwards.
     """
     opened = list(_open_frames(frames))
     if not opened:

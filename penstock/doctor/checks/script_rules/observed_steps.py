@@ -18,6 +18,7 @@ from penstock.doctor.checks.script.source import read_source
 from penstock.doctor.checks.script.subject import NO_DEVICE, ScriptSubject, describe_events, quote_events
 from penstock.doctor.reports.text_report import format_time_us
 from penstock.doctor.watching.batch_layout import BatchParts
+from penstock.wording import format_bytes
 
 __all__ = ["find_blocking_copies", "find_casts_before_copies", "find_cleanups", "find_collation", "find_waits"]
 
@@ -81,7 +82,7 @@ def find_casts_before_copies(subject: ScriptSubject) -> Iterator[Finding]:
                 continue
             text = (
                 f"The batch becomes {_name_dtype(event.cast.after)} on the CPU before it is copied to the device: "
-                f"{_format_nbytes(after)} a batch are copied instead of {_format_nbytes(before)}."
+                f"{format_bytes(after)} a batch are copied instead of {format_bytes(before)}."
             )
             advice = (
                 "Copy the batch as it is, and cast on the device: "
@@ -96,10 +97,6 @@ def find_casts_before_copies(subject: ScriptSubject) -> Iterator[Finding]:
 
 def _name_dtype(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def _format_nbytes(nbytes: int) -> str:
-    return f"{nbytes / 1e6:.0f} MB" if nbytes >= 9.5e6 else f"{nbytes / 1e6:.1f} MB"
 
 
 def find_waits(subject: ScriptSubject) -> Iterator[Finding]:

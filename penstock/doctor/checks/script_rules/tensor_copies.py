@@ -51,32 +51,17 @@ def find(subject: ScriptSubject) -> Iterator[Finding]:
 
 @dataclass(slots=True)
 class TensorCopy:
-    """Copies of arrays that one line makes.
-
-    Parameters
-    ----------
-    file, line, function : str, int, str
-        Of the call.
-    is_list : bool
-        Whether it is of a list of arrays.
-    per_batch : float
-        Calls for a batch.
-    nbytes : float
-        Of the arrays of a batch.
-    seconds : float
-        That the calls take for a batch.
-    batch_s : float
-        That the batch takes in all, without workers.
-    """
+    """Copies of arrays that one line makes."""
 
     file: str
     line: int
     function: str
-    is_list: bool
-    per_batch: float = 0.0
-    nbytes: float = 0.0
-    seconds: float = 0.0
-    batch_s: float = 0.0
+    """``file``, ``line`` and ``function``: of the call."""
+    is_list: bool  # whether it is of a list of arrays
+    per_batch: float = 0.0  # calls for a batch
+    nbytes: float = 0.0  # of the arrays of a batch
+    seconds: float = 0.0  # that the calls take for a batch
+    batch_s: float = 0.0  # that the batch takes in all, without workers
 
 
 def measure_tensor_copies(loader: Loader, limit_s: float) -> list[TensorCopy] | None:
@@ -119,10 +104,7 @@ def _watch_copies(loader: Loader) -> list[dict[str, object]]:
 class _CopyWatch:
     """Stands in for ``torch.tensor``, and sums up what each line copies.
 
-    Parameters
-    ----------
-    dataset : dataset
-        Whose arrays are left out: a copy of them may be meant as one.
+    ``dataset``: whose arrays are left out: a copy of them may be meant as one.
     """
 
     def __init__(self, dataset: object) -> None:

@@ -15,7 +15,7 @@ from penstock.workers.ray.options import workers_kind
 if TYPE_CHECKING:
     from penstock.stores.location import Location
 
-__all__ = ["WatchedLoader", "describe_loader", "describe_remote", "find_cache"]
+__all__ = ["WatchedLoader", "describe_loader", "describe_remote", "find_cache", "read_start_method"]
 
 
 class WatchedLoader(Protocol):
@@ -60,7 +60,7 @@ def describe_loader(loader: WatchedLoader) -> LoaderSettings:
         pin_memory=bool(getattr(loader, "pin_memory", False)),
         persistent_workers=bool(getattr(loader, "persistent_workers", False)),
         in_order=bool(getattr(loader, "in_order", True)),
-        start_method=_start_method(loader) if kind == "processes" else "",
+        start_method=read_start_method(loader) if kind == "processes" else "",
         dataset=type(dataset).__name__,
         length=_length(dataset),
     )
@@ -135,7 +135,8 @@ def _length(dataset: object) -> int:
         return -1
 
 
-def _start_method(loader: WatchedLoader) -> str:
+def read_start_method(loader: object) -> str:
+    """The start method of a loader's processes. Reading it does not fix the program's default."""
     context = getattr(loader, "multiprocessing_context", None)
     if isinstance(context, str):
         return context

@@ -64,26 +64,17 @@ class ScriptStep:
 
 @dataclass(slots=True)
 class EpochWatch:
-    """One run over a loader.
+    """One run over a loader."""
 
-    Parameters
-    ----------
-    number, first_batch : int
-        Of the epoch; of its first batch.
-    began_ns, started_ns : int
-        When ``iter(loader)`` was called; the time that it took, since it starts the workers.
-    delivered : int
-        Batches that it gave.
-    sizes : deque of int
-        Samples of batches that were asked for and not taken yet, as far as they are known.
-    """
-
-    number: int
-    first_batch: int
+    number: int  # of the epoch
+    first_batch: int  # number of its first batch
     began_ns: int
     started_ns: int = 0
-    delivered: int = 0
+    """``began_ns`` and ``started_ns``: when ``iter(loader)`` was called; the time that it took, since it starts the
+    workers."""
+    delivered: int = 0  # batches that it gave
     sizes: deque[int] = field(default_factory=deque)
+    """Samples of batches that were asked for and not taken yet, as far as they are known."""
 
 
 class LoaderWatch:

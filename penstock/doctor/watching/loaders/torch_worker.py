@@ -42,14 +42,8 @@ receivers: Final[dict[str, Callable[[int, int, int, int], None]]] = {}
 class BuildRecording:
     """What is recorded for one iterator of a loader. A worker process has a copy.
 
-    Parameters
-    ----------
-    loader : DataLoader
-        Its dataset and functions are called.
-    folder : Path
-        Of the loader's files.
-    iterator, first_batch : int
-        Numbers of the iterator, and of its first batch.
+    ``loader``: its dataset and functions are called. ``folder``: of the loader's files. ``iterator`` and
+    ``first_batch``: numbers of the iterator, and of its first batch.
     """
 
     def __init__(self, loader: WatchedLoader, folder: Path, iterator: int, first_batch: int) -> None:

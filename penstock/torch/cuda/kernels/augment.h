@@ -53,73 +53,25 @@ struct Augment {
   i32 unused;
 };
 
-#ifdef __CUDACC_RTC__
-
-#define AUGMENT_KERNEL(name)                                                                                           \
-  DEVICE void name##_thread(const Augment &);                                                                          \
-  extern "C" __global__ void name(const Augment augment) { name##_thread(augment); }                                   \
-  DEVICE void name##_thread(const Augment &augment)
-
-template <typename Shared, void (*...phases)(const Augment &, Shared &)>
-DEVICE void run_phases(const Augment &augment, Shared &shared) {
-  ((phases(augment, shared), __syncthreads()), ...);
-}
-
-// Phases: functions of the arguments and of memory that a block's threads share, with barriers between them.
-#define AUGMENT_KERNEL_OF(name, Shared, ...)                                                                           \
-  extern "C" __global__ void name(const Augment augment) {                                                             \
-    __shared__ Shared shared;                                                                                          \
-    run_phases<Shared, __VA_ARGS__>(augment, shared);                                                                  \
-  }
-
-template <typename T> DEVICE void add_shared(T &sum, T value) { atomicAdd(&sum, value); }
-
-#else
-
-#define AUGMENT_KERNEL(name)                                                                                           \
-  static void name##_thread(const Augment &);                                                                          \
-  extern "C" void name(const Augment *augment, i32 columns, i32 rows, i32 threads) {                                   \
-    run_grid(columns, rows, [&] { run_block(threads, [&] { name##_thread(*augment); }); });                            \
-  }                                                                                                                    \
-  static void name##_thread(const Augment &augment)
-
-template <typename Shared, void (*...phases)(const Augment &, Shared &)>
-static void run_phases(const Augment &augment, i32 threads) {
-  Shared *shared = new Shared; // on the heap, where its bounds are checked
-  memset((void *)shared, 0xa5, sizeof(Shared));
-  (run_block(threads, [&] { phases(augment, *shared); }), ...);
-  delete shared;
-}
-
-#define AUGMENT_KERNEL_OF(name, Shared, ...)                                                                           \
-  extern "C" void name(const Augment *augment, i32 columns, i32 rows, i32 threads) {                                   \
-    run_grid(columns, rows, [&] { run_phases<Shared, __VA_ARGS__>(*augment, threads); });                              \
-  }
-
-template <typename T> DEVICE void add_shared(T &sum, T value) { sum += value; }
-
-#endif
+// The number of this thread among those of its row of the grid: an image has less than 2^31 values.
+DEVICE i32 thread_number() { return (i32)(blockIdx.x * blockDim.x + threadIdx.x); }
 
 // The steps of this row of the grid.
 DEVICE const Step *steps_of(const Augment &augment) { return augment.steps + (i64)blockIdx.y * augment.most; }
 
-DEVICE i64 pixels_of(const Augment &augment) { return (i64)augment.width * augment.height; }
+DEVICE i32 pixels_of(const Augment &augment) { return augment.width * augment.height; }
 
 // The first plane of an image in one of the memories.
 DEVICE u8 *planes_of(const Augment &augment, i32 memory, i32 image) {
   u8 *pixels = memory ? augment.pixels[1] : augment.pixels[0]; // no index: the arguments stay in registers
-  return pixels + (i64)image * 3 * pixels_of(augment);
+  return pixels + (i64)image * (3 * pixels_of(augment));
 }
 
-struct Pixel {
-  u8 values[3];
-};
-
-DEVICE Pixel pixel_at(const u8 *planes, i64 pixels, i64 number) {
+DEVICE Pixel pixel_at(const u8 *planes, i32 pixels, i32 number) {
   return {{planes[number], planes[number + pixels], planes[number + 2 * pixels]}};
 }
 
-DEVICE void set_pixel(u8 *planes, i64 pixels, i64 number, const Pixel &pixel) {
+DEVICE void set_pixel(u8 *planes, i32 pixels, i32 number, const Pixel &pixel) {
   for (i32 c = 0; c < 3; c++)
     planes[number + c * pixels] = pixel.values[c];
 }
@@ -214,14 +166,14 @@ DEVICE bool is_inside(const Step &step, i32 x, i32 y) {
   return x >= rectangle[0] && y >= rectangle[1] && x < rectangle[2] && y < rectangle[3];
 }
 
-DEVICE Pixel changed_by(const Augment &augment, const Step &step, const Pixel &pixel, i64 number) {
+DEVICE Pixel changed_by(const Augment &augment, const Step &step, const Pixel &pixel, i32 number) {
   Pixel changed = pixel;
   if (step.kind == HUE)
     return with_hue(pixel, step.integers[0]);
   if (step.kind == SHIFT_HSV)
     return with_shifted_hsv(pixel, (float)step.numbers[0], (float)step.numbers[1], (float)step.numbers[2]);
   u8 luma = luma_of(pixel);
-  bool is_erased = step.kind == ERASE && is_inside(step, (i32)(number % augment.width), (i32)(number / augment.width));
+  bool is_erased = step.kind == ERASE && is_inside(step, number % augment.width, number / augment.width);
   for (i32 c = 0; c < 3; c++) {
     if (step.kind == SATURATION)
       changed.values[c] = blended(luma, pixel.values[c], (float)step.numbers[0]);
@@ -237,8 +189,8 @@ DEVICE Pixel changed_by(const Augment &augment, const Step &step, const Pixel &p
   return changed;
 }
 
-AUGMENT_KERNEL(change) {
-  i64 number = thread_number(), pixels = pixels_of(augment);
+KERNEL(change, Augment, augment) {
+  i32 number = thread_number(), pixels = pixels_of(augment);
   const Step *steps = steps_of(augment);
   if (number >= pixels)
     return;
@@ -263,10 +215,10 @@ DEVICE void clear_statistics(const Augment &, Statistics &statistics) {
 
 DEVICE void collect_statistics(const Augment &augment, Statistics &statistics) {
   const Step &step = *steps_of(augment);
-  i64 pixels = pixels_of(augment);
+  i32 pixels = pixels_of(augment);
   const u8 *planes = planes_of(augment, step.source, step.image);
   u64 luma = 0;
-  for (i64 number = threadIdx.x; number < pixels; number += blockDim.x) {
+  for (i32 number = threadIdx.x; number < pixels; number += blockDim.x) {
     Pixel pixel = pixel_at(planes, pixels, number);
     if (step.kind == CONTRAST) {
       luma += luma_of(pixel);
@@ -294,14 +246,14 @@ DEVICE u8 stretched(const u32 *counts, i32 level) {
 
 // The rank of a value, in steps of 1/255 of the pixels that do not have the largest value.
 DEVICE u8 equalized(const u32 *counts, i32 level) {
-  u64 total = 0, below = 0, brightest = 0;
+  u32 total = 0, below = 0, brightest = 0;
   for (i32 i = 0; i < 256; i++) {
     below += i < level ? counts[i] : 0;
     total += counts[i];
     brightest = counts[i] > 0 ? counts[i] : brightest;
   }
-  u64 step = (total - brightest) / 255;
-  return step == 0 ? (u8)level : (u8)least((below + step / 2) / step, (u64)255);
+  u32 step = (total - brightest) / 255;
+  return step == 0 ? (u8)level : (u8)least((below + step / 2) / step, 255u);
 }
 
 DEVICE void make_tables(const Augment &augment, Statistics &statistics) {
@@ -318,4 +270,4 @@ DEVICE void make_tables(const Augment &augment, Statistics &statistics) {
 }
 
 // One block for each image.
-AUGMENT_KERNEL_OF(measure, Statistics, clear_statistics, collect_statistics, make_tables)
+KERNEL_OF(measure, Augment, Statistics, clear_statistics, collect_statistics, make_tables)

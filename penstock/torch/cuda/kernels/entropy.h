@@ -7,13 +7,8 @@
 
 #include "packet.h"
 
-enum { DC_BITS = 8, AC_BITS = 10, TABLES = 3 };
-
-// Of a look-up: length of the code in the high byte, symbol in the low one; 0 if the code is longer, or invalid.
-struct Tables {
-  u16 dc[TABLES][1 << DC_BITS];
-  u16 ac[TABLES][1 << AC_BITS];
-};
+enum { LOOKUP_BITS = 10, TABLES = 3, MOST_BLOCKS = 10 };
+enum { SYMBOLS = 4 }; // that a thread decodes before it looks for the end of its block, at most
 
 CONSTANT u8 NATURAL[64] = {
     0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48,
@@ -21,92 +16,145 @@ CONSTANT u8 NATURAL[64] = {
     30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
 };
 
-// A table as the file declares it: 16 counts, then the symbols.
-struct Declared {
-  const u8 *bytes;
-  u32 nbytes;
+// A Huffman code. The file declares the number of codes of each length, 1 to 16, and then the symbols.
+struct Code {
+  const u8 *symbols;  // null where there is no code
+  u32 limits[16];     // 16 bits that begin with a code of this length are below it
+  i32 distances[16];  // from a code of this length, as a number, to the place of its symbol
+
+  DEVICE_METHOD void declare(const Packet &packet, i32 number) {
+    const u8 *start = (const u8 *)&packet;
+    const u32 *entry = (const u32 *)(start + packet.huffman_at) + 2 * number;
+    symbols = entry[1] < 16 ? nullptr : start + entry[0] + 16;
+    if (!symbols)
+      return;
+    u32 code = 0, symbol = 0;
+    for (i32 length = 1; length <= 16; length++) {
+      u32 count = symbols[length - 17];
+      distances[length - 1] = (i32)(symbol - code);
+      code += count, symbol += count;
+      limits[length - 1] = code << (16 - length);
+      code <<= 1;
+    }
+  }
+
+  // The length (in the high byte) and the symbol of the code that these 16 bits begin with; 0 if there is none.
+  DEVICE_METHOD u16 find(u32 bits, i32 shortest, i32 longest) const {
+    for (i32 length = shortest; length <= longest; length++)
+      if (bits < limits[length - 1])
+        return (u16)(length << 8 | symbols[(i32)(bits >> (16 - length)) + distances[length - 1]]);
+    return 0;
+  }
 };
 
-DEVICE Declared declared(const Packet &packet, i32 is_ac, i32 number) {
-  const u8 *start = (const u8 *)&packet;
-  const u32 *entry = (const u32 *)(start + packet.huffman_at) + 2 * (TABLES * is_ac + number);
-  return {start + entry[0], entry[1]};
+// What a block of threads shares. Threads read it with different indices, which constant memory serves one after another.
+struct Tables {
+  Place place;
+  Packet packet;
+  Code codes[2 * TABLES];                  // of DC, then of AC
+  u16 found[2 * TABLES][1 << LOOKUP_BITS]; // what `find` returns for codes of up to so many bits
+  u8 natural[64];
+  u8 components[MOST_BLOCKS], x[MOST_BLOCKS], y[MOST_BLOCKS]; // of the blocks of an MCU: component, place in the MCU
+  i32 blocks;
+  u32 lengths[BLOCK]; // of the segments, in bits
+  u8 order[BLOCK];    // the segments, the longest one first
+};
+
+// The entry of a segment; the next one is of its end.
+DEVICE const Segment *segment_at(const u8 *start, const Packet &packet, i32 number) {
+  const Segment *entries = (const Segment *)(start + packet.segments_at);
+  return entries + number + number / packet.segments_per_row; // a row has one entry more
 }
 
-// The code that `bits` (16, left-aligned) begin with, if it has at most `longest` bits; else 0.
-DEVICE u16 find_code(const Declared &table, u32 bits, i32 longest) {
-  if (table.nbytes < 16)
-    return 0;
-  u32 code = 0, symbol = 16;
-  for (i32 length = 1; length <= longest; length++) {
-    u32 count = table.bytes[length - 1], place = (bits >> (16 - length)) - code;
-    if (place < count)
-      return symbol + place < table.nbytes ? (u16)(length << 8 | table.bytes[symbol + place]) : 0;
-    symbol += count;
-    code = (code + count) << 1;
-  }
-  return 0;
-}
-
-DEVICE void fill_tables(const Batch &batch, Tables &tables) {
-  const Packet &packet = packet_of(batch);
-  if (packet.kind != SEGMENTS)
+DEVICE void prepare(const Batch &batch, Tables &shared) {
+  Place place = find_place(batch);
+  const Packet &packet = place.packet(batch);
+  for (i32 i = threadIdx.x; i < (i32)(sizeof(Packet) / 4); i += BLOCK)
+    ((i32 *)&shared.packet)[i] = ((const i32 *)&packet)[i];
+  if (threadIdx.x < 64)
+    shared.natural[threadIdx.x] = NATURAL[threadIdx.x];
+  if (threadIdx.x < 2 * TABLES)
+    shared.codes[threadIdx.x].declare(packet, threadIdx.x);
+  i32 number = place.thread_number();
+  const Segment *entry = segment_at((const u8 *)&packet, packet, least(number, packet.segments - 1));
+  shared.lengths[threadIdx.x] = number < packet.segments ? entry[1].bits - entry[0].bits : 0;
+  if (threadIdx.x != BLOCK - 1)
     return;
-  for (i32 number = 0; number < TABLES; number++) {
-    Declared dc = declared(packet, 0, number), ac = declared(packet, 1, number);
-    for (u32 i = threadIdx.x; i < 1 << DC_BITS; i += blockDim.x)
-      tables.dc[number][i] = find_code(dc, i << (16 - DC_BITS), DC_BITS);
-    for (u32 i = threadIdx.x; i < 1 << AC_BITS; i += blockDim.x)
-      tables.ac[number][i] = find_code(ac, i << (16 - AC_BITS), AC_BITS);
-  }
+  shared.place = place;
+  shared.blocks = 0;
+  for (i32 c = 0; c < packet.components; c++)
+    for (i32 b = 0; b < packet.component[c].h * packet.component[c].v && shared.blocks < MOST_BLOCKS; b++) {
+      shared.components[shared.blocks] = (u8)c;
+      shared.x[shared.blocks] = (u8)(b % packet.component[c].h);
+      shared.y[shared.blocks++] = (u8)(b / packet.component[c].h);
+    }
+}
+
+DEVICE void fill_tables(const Batch &, Tables &shared) {
+  u32 own = shared.lengths[threadIdx.x];
+  i32 rank = 0;
+  for (i32 i = 0; i < BLOCK; i++)
+    rank += shared.lengths[i] > own || (shared.lengths[i] == own && i < (i32)threadIdx.x);
+  shared.order[rank] = (u8)threadIdx.x;
+  for (i32 number = 0; number < 2 * TABLES; number++)
+    if (shared.codes[number].symbols)
+      for (u32 i = threadIdx.x; i < 1 << LOOKUP_BITS; i += BLOCK)
+        shared.found[number][i] = shared.codes[number].find(i << (16 - LOOKUP_BITS), 1, LOOKUP_BITS);
 }
 
 // A position in entropy-coded bytes.
 struct Bits {
   const u8 *data;
-  u32 at, end;  // the next byte, and the end of the bytes
-  u64 buffer;   // loaded bits, the next one highest
-  i32 count;    // their number, with `padding`
-  i32 padding;  // zeros after the last byte before a marker, or the end
+  u32 at, end;       // the next byte, and the end of the bytes
+  u32 first, second; // the aligned words from the next byte on: the second is loaded long before it is needed
+  u64 buffer;        // loaded bits, the next one highest
+  i32 count;         // their number, with `padding`
+  i32 padding;       // zeros after the last byte before a marker, or the end
 
   DEVICE_METHOD void begin(u32 bit) {
     at = least(bit / 8, end);
+    first = word(at / 4);
+    second = word(at / 4 + 1);
     buffer = 0;
     count = padding = 0;
     refill();
     drop(bit % 8);
   }
 
+  // The data begin at a multiple of four bytes, and packets end at one.
+  DEVICE_METHOD u32 word(u32 number) const { return 4 * number < end ? ((const u32 *)data)[number] : 0; }
+
   // Bits of bytes that are not consumed; negative if more were consumed than there are.
   DEVICE_METHOD i32 left() const { return count - padding; }
 
-  // The next four bytes, the first one lowest. The data begin at a multiple of four bytes, and packets end at one.
-  DEVICE_METHOD u32 next_word() const {
-    const u32 *words = (const u32 *)data + at / 4;
-    u32 shift = 8 * (at % 4);
-    return shift == 0 ? words[0] : words[0] >> shift | words[1] << (32 - shift);
+  // The next four bytes, the first one lowest.
+  DEVICE_METHOD u32 next_bytes() const { return (u32)(((u64)second << 32 | first) >> 8 * (at % 4)); }
+
+  DEVICE_METHOD void pass(u32 bytes) {
+    bool is_next = at % 4 + bytes >= 4;
+    at += bytes;
+    if (is_next) {
+      first = second;
+      second = word(at / 4 + 1);
+    }
   }
 
   // Loads bits, until there are more than 32.
   DEVICE_METHOD void refill() {
     while (count <= 32) {
-      if (at + 4 <= end) {
-        u32 word = next_word();
-        if (((~word - 0x01010101) & word & 0x80808080) == 0) { // no byte is FF
-          buffer |= (u64)swap_bytes(word) << (32 - count);
-          count += 32;
-          at += 4;
-          return;
-        }
+      u32 bytes = next_bytes();
+      if (at + 4 <= end && ((~bytes - 0x01010101) & bytes & 0x80808080) == 0) { // no byte is FF
+        buffer |= (u64)swap_bytes(bytes) << (32 - count);
+        count += 32;
+        pass(4);
+        return;
       }
-      u64 byte = 0;
-      if (at < end && data[at] != 0xff) {
-        byte = data[at++];
-      } else if (at + 1 < end && data[at + 1] == 0) {
-        byte = 0xff;
-        at += 2;
-      } else {
+      u64 byte = at < end ? bytes & 0xff : 0;
+      if (at >= end || (byte == 0xff && (at + 1 >= end || (bytes & 0xff00) != 0))) {
+        byte = 0;
         padding += 8;
+      } else {
+        pass(byte == 0xff ? 2 : 1);
       }
       buffer |= byte << (56 - count);
       count += 8;
@@ -149,127 +197,144 @@ struct Bits {
   }
 };
 
-// The length and symbol of the next code; 0 if it is invalid.
-DEVICE u32 look_up(const Bits &bits, const u16 *table, i32 width, const Packet &packet, i32 is_ac, i32 number) {
-  u32 found = table[bits.peek(width)];
-  return found != 0 ? found : find_code(declared(packet, is_ac, number), bits.peek(16), 16);
-}
-
-// The value of the next `size` bits, 1 to 11, as JPEG codes signed numbers.
+// The value of the next `size` bits, 0 to 11, as JPEG codes signed numbers.
 DEVICE i32 take_value(Bits &bits, i32 size) {
   i32 value = (i32)bits.peek(size);
   bits.drop(size);
-  return value < 1 << (size - 1) ? value + 1 - (1 << size) : value;
+  return value < 1 << size >> 1 ? value + 1 - (1 << size) : value;
 }
 
-// Decodes a block into `block`, or passes over it if that is null. False if it is invalid.
-DEVICE bool decode_block(Bits &bits, const Tables &tables, const Packet &packet, const Component &component,
-                         i32 &predictor, i16 *block) {
-  bits.refill();
-  u32 found = look_up(bits, tables.dc[component.dc], DC_BITS, packet, 0, component.dc);
-  i32 size = found & 0xff;
-  if (found == 0 || size > 11)
-    return false;
-  bits.drop(found >> 8);
-  if (size > 0)
-    predictor = (i32)((u32)predictor + (u32)take_value(bits, size));
-  if (block)
-    block[0] = (i16)predictor;
-  i32 k = 1;
-  while (k < 64) {
+// The DC values of the components. They are chosen by comparisons, so that they stay in registers.
+struct Predictors {
+  i32 first, second, third;
+
+  DEVICE_METHOD i32 of(i32 c) const { return c == 0 ? first : c == 1 ? second : third; }
+
+  DEVICE_METHOD void set(i32 c, i32 value) {
+    first = c == 0 ? value : first;
+    second = c == 1 ? value : second;
+    third = c == 2 ? value : third;
+  }
+};
+
+// A block that is decoded.
+struct Block {
+  i32 c, dc, ac;     // its component, and the numbers of its codes
+  i32 k, predictor;  // the next coefficient, 64 behind the last one, and the DC value
+  i16 *coefficients; // where they are written; null if the block is not needed
+
+  // Of an MCU the block of this number.
+  DEVICE_METHOD Block(const Tables &shared, i32 number, i32 column, i32 row, const Predictors &predictors,
+                      i16 *coefficients_of_image)
+      : c(shared.components[number]), k(0), predictor(predictors.of(c)), coefficients(nullptr) {
+    const Component &component = shared.packet.component[c];
+    dc = component.dc;
+    ac = TABLES + component.ac;
+    i32 x = column * component.h + shared.x[number] - component.first_column;
+    i32 y = row * component.v + shared.y[number] - component.first_row;
+    i32 columns = component.end_column - component.first_column, rows = component.end_row - component.first_row;
+    if ((u32)x >= (u32)columns || (u32)y >= (u32)rows)
+      return;
+    coefficients = coefficients_of_image + 64 * (i64)(component.blocks + y * columns + x);
+    for (i32 i = 0; i < 8; i++)
+      ((Eight *)coefficients)[i] = {}; // now, so that zeros and values are one write to the device's memory
+  }
+
+  // Decodes a symbol. False if it is invalid.
+  DEVICE_METHOD bool decode_symbol(const Tables &shared, Bits &bits) {
+    bool is_dc = k == 0;
+    i32 table = is_dc ? dc : ac;
     bits.refill();
-    found = look_up(bits, tables.ac[component.ac], AC_BITS, packet, 1, component.ac);
-    i32 run = found >> 4 & 15;
-    size = found & 15;
-    if (found == 0 || size > 10)
+    u32 found = shared.found[table][bits.peek(LOOKUP_BITS)];
+    if (found == 0)
+      found = shared.codes[table].find(bits.peek(16), LOOKUP_BITS + 1, 16);
+    i32 run = found >> 4 & 15, size = found & 15; // the symbols of DC have no run
+    if (found == 0 || size > (is_dc ? 11 : 10))
       return false;
     bits.drop(found >> 8);
-    if (size == 0) {
-      if (run < 15)
-        return true;
-      k += 16;
-      continue;
+    i32 value = take_value(bits, size);
+    if (is_dc) {
+      predictor = value = (i32)((u32)predictor + (u32)value);
+    } else if (size == 0 && run < 15) { // the other coefficients are zeros
+      k = 64;
+      return true;
     }
     k += run;
-    i32 value = take_value(bits, size);
     if (k > 63)
       return false;
-    if (block)
-      block[NATURAL[k]] = (i16)value;
+    if (coefficients)
+      coefficients[shared.natural[k]] = (i16)value; // a run of 16 zeros ends with one
     k++;
+    return true;
   }
-  return k == 64;
-}
+};
 
 // Rows of MCUs whose last segment is decoded to its end although only its beginning is needed, to compare it with the
 // seek table: the decoder of the CPU reads one of these to its end.
 enum { COMPARED_ROWS = 2 };
 
-// Decodes an MCU. False if it is invalid.
-DEVICE bool decode_mcu(Bits &bits, const Tables &tables, const Packet &packet, i32 row, i32 column, i32 predictors[3],
-                       i16 *coefficients) {
-  for (i32 c = 0; c < packet.components; c++) {
-    const Component &component = packet.component[c];
-    for (i32 b = 0; b < component.h * component.v; b++) {
-      i32 x = column * component.h + b % component.h, y = row * component.v + b / component.h;
-      i16 *block = nullptr;
-      if (x >= component.first_column && x < component.end_column && y >= component.first_row && y < component.end_row) {
-        i64 place = (i64)(y - component.first_row) * (component.end_column - component.first_column);
-        block = coefficients + 64 * (component.blocks + place + x - component.first_column);
-      }
-      if (!decode_block(bits, tables, packet, component, predictors[c], block))
-        return false;
-    }
-  }
-  return true;
-}
-
 // Whether a segment that was decoded whole ends where the next one begins. `mcu`: the next one's first.
-DEVICE bool ends_at(Bits &bits, const Packet &packet, const Segment &next, i32 mcu, const i32 predictors[3]) {
+DEVICE bool ends_at(Bits &bits, const Packet &packet, const Segment &next, i32 mcu,
+                    const Predictors &predictors) {
   if (next.ends_scan)
     return bits.find_marker() && 8 * bits.at == next.bits;
   if (packet.restart_interval > 0 && mcu % packet.restart_interval == 0)
     return bits.restart(mcu / packet.restart_interval - 1) && bits.position() == next.bits;
   for (i32 c = 0; c < packet.components; c++)
-    if (predictors[c] != next.predictors[c])
+    if (predictors.of(c) != next.predictors[c])
       return false;
   return bits.left() >= 0 && bits.position() == next.bits;
 }
 
-DEVICE bool decode_segment(const Packet &packet, const Tables &tables, i32 number, i16 *coefficients) {
-  const u8 *start = (const u8 *)&packet;
-  i32 row = number / packet.segments_per_row, place = number % packet.segments_per_row;
-  const Segment *entry = (const Segment *)(start + packet.segments_at) + row * (packet.segments_per_row + 1) + place;
-  row += packet.first_row;
-  i32 first = packet.first_segment + place * packet.mcus_per_segment;
-  i32 whole = least(first + packet.mcus_per_segment, packet.mcus_x), end = least(whole, packet.end_column);
+// A warp waits for each of its threads, so that these decode segments of similar length, and any of them begins its next
+// block when all have decoded a few symbols, not when all have come to the ends of their blocks.
+DEVICE bool decode_segment(const u8 *start, const Tables &shared, i32 number, i16 *coefficients) {
+  const Packet &packet = shared.packet;
+  const Segment *entry = segment_at(start, packet, number);
+  i32 row = packet.first_row + number / packet.segments_per_row;
+  i32 column = packet.first_segment + number % packet.segments_per_row * packet.mcus_per_segment;
+  i32 whole = least(column + packet.mcus_per_segment, packet.mcus_x), end = least(whole, packet.end_column);
   if (row < packet.first_row + COMPARED_ROWS)
     end = whole; // blocks that are not needed are passed over
-  Bits bits = {start + packet.data_at, 0, (u32)packet.data_nbytes, 0, 0, 0};
+  Bits bits = {start + packet.data_at, 0, (u32)packet.data_nbytes, 0, 0, 0, 0, 0};
   bits.begin(entry->bits);
-  i32 predictors[3] = {entry->predictors[0], entry->predictors[1], entry->predictors[2]};
-  i32 mcu = row * packet.mcus_x + first;
-  for (i32 column = first; column < end; column++, mcu++) {
-    if (column > first && packet.restart_interval > 0 && mcu % packet.restart_interval == 0) {
-      if (!bits.restart(mcu / packet.restart_interval - 1))
+  Predictors predictors = {entry->predictors[0], entry->predictors[1], entry->predictors[2]};
+  i32 mcu = row * packet.mcus_x + column, next = 1; // the next block of the MCU
+  Block block(shared, 0, column, row, predictors, coefficients);
+  while (true) {
+    for (i32 i = 0; i < SYMBOLS && block.k < 64; i++)
+      if (!block.decode_symbol(shared, bits))
         return false;
-      predictors[0] = predictors[1] = predictors[2] = 0;
+    if (block.k < 64)
+      continue;
+    predictors.set(block.c, block.predictor);
+    if (next == shared.blocks) {
+      next = 0, column++, mcu++;
+      if (bits.left() < 0)
+        return false;
+      if (column == end)
+        break;
+      if (packet.restart_interval > 0 && mcu % packet.restart_interval == 0) {
+        if (!bits.restart(mcu / packet.restart_interval - 1))
+          return false;
+        predictors = {};
+      }
     }
-    if (!decode_mcu(bits, tables, packet, row, column, predictors, coefficients) || bits.left() < 0)
-      return false;
+    block = Block(shared, next++, column, row, predictors, coefficients);
   }
   if (end == whole)
     return ends_at(bits, packet, entry[1], mcu, predictors);
   return bits.position() <= entry[1].bits;
 }
 
-DEVICE void decode_segments(const Batch &batch, Tables &tables) {
-  const Packet &packet = packet_of(batch);
-  i64 number = thread_number();
-  if (packet.kind != SEGMENTS || number >= packet.segments)
+DEVICE void decode_segments(const Batch &batch, Tables &shared) {
+  const Place &place = shared.place;
+  i32 number = place.block * BLOCK + shared.order[threadIdx.x];
+  if (number >= shared.packet.segments)
     return;
-  if (!decode_segment(packet, tables, (i32)number, batch.coefficients + 64 * base_of(batch, BLOCKS)))
-    batch.status[blockIdx.y] = 1;
+  i16 *coefficients = batch.coefficients + 64 * place.base(batch, BLOCKS);
+  if (!decode_segment((const u8 *)&place.packet(batch), shared, number, coefficients))
+    batch.status[place.image] = 1;
 }
 
-KERNEL_OF_TWO(entropy, Tables, fill_tables, decode_segments)
+KERNEL_OF(entropy, Batch, Tables, prepare, fill_tables, decode_segments)

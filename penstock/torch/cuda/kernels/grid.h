@@ -1,5 +1,5 @@
 // Kernels as CUDA compiles them, or as loops over blocks and threads: the same source runs on a processor, where every
-// address can be checked. A kernel is one function of a thread, or two with a barrier between them.
+// address can be checked. A kernel is one function of a thread, or several with barriers between them.
 
 #pragma once
 
@@ -19,19 +19,24 @@ typedef unsigned long long u64;
 
 DEVICE u32 swap_bytes(u32 word) { return __byte_perm(word, 0, 0x0123); }
 
-#define KERNEL(name)                                                                                                   \
-  DEVICE void name##_thread(const Batch &);                                                                            \
-  extern "C" __global__ void name(const Batch batch) { name##_thread(batch); }                                         \
-  DEVICE void name##_thread(const Batch &batch)
+#define KERNEL(name, Argument, argument)                                                                               \
+  DEVICE void name##_thread(const Argument &);                                                                         \
+  extern "C" __global__ void name(const __grid_constant__ Argument argument) { name##_thread(argument); }              \
+  DEVICE void name##_thread(const Argument &argument)
 
-// `first` and `second`: functions of the batch and of memory that a block's threads share.
-#define KERNEL_OF_TWO(name, Shared, first, second)                                                                     \
-  extern "C" __global__ void name(const Batch batch) {                                                                 \
+template <typename Argument, typename Shared, void (*...phases)(const Argument &, Shared &)>
+DEVICE void run_phases(const Argument &argument, Shared &shared) {
+  ((phases(argument, shared), __syncthreads()), ...);
+}
+
+// Phases: functions of the argument and of memory that a block's threads share, with barriers between them.
+#define KERNEL_OF(name, Argument, Shared, ...)                                                                         \
+  extern "C" __global__ void name(const __grid_constant__ Argument argument) {                                         \
     __shared__ Shared shared;                                                                                          \
-    first(batch, shared);                                                                                              \
-    __syncthreads();                                                                                                   \
-    second(batch, shared);                                                                                             \
+    run_phases<Argument, Shared, __VA_ARGS__>(argument, shared);                                                       \
   }
+
+template <typename T> DEVICE void add_shared(T &sum, T value) { atomicAdd(&sum, value); }
 
 #else
 
@@ -55,34 +60,43 @@ template <typename Run> static void run_grid(i32 columns, i32 rows, Run run) {
       run();
 }
 
+// `REVERSED`: from the last thread to the first. Where threads of a block depend on each other without a barrier, the
+// results differ.
 template <typename Run> static void run_block(i32 threads, Run run) {
   blockDim = {threads, 1};
-  for (threadIdx = {0, 0}; threadIdx.x < threads; threadIdx.x++)
+  for (i32 i = 0; i < threads; i++) {
+#ifdef REVERSED
+    threadIdx = {threads - 1 - i, 0};
+#else
+    threadIdx = {i, 0};
+#endif
     run();
+  }
 }
 
-#define KERNEL(name)                                                                                                   \
-  static void name##_thread(const Batch &);                                                                            \
-  extern "C" void name(const Batch *batch, i32 columns, i32 rows, i32 threads) {                                       \
-    run_grid(columns, rows, [&] { run_block(threads, [&] { name##_thread(*batch); }); });                              \
+#define KERNEL(name, Argument, argument)                                                                               \
+  static void name##_thread(const Argument &);                                                                         \
+  extern "C" void name(const Argument *given, i32 columns, i32 rows, i32 threads) {                                    \
+    run_grid(columns, rows, [&] { run_block(threads, [&] { name##_thread(*given); }); });                              \
   }                                                                                                                    \
-  static void name##_thread(const Batch &batch)
+  static void name##_thread(const Argument &argument)
 
-#define KERNEL_OF_TWO(name, Shared, first, second)                                                                     \
-  extern "C" void name(const Batch *batch, i32 columns, i32 rows, i32 threads) {                                       \
-    run_grid(columns, rows, [&] {                                                                                      \
-      Shared *shared = new Shared; /* on the heap, where its bounds are checked */                                     \
-      memset((void *)shared, 0xa5, sizeof(Shared));                                                                    \
-      run_block(threads, [&] { first(*batch, *shared); });                                                             \
-      run_block(threads, [&] { second(*batch, *shared); });                                                            \
-      delete shared;                                                                                                   \
-    });                                                                                                                \
+template <typename Argument, typename Shared, void (*...phases)(const Argument &, Shared &)>
+static void run_phases(const Argument &argument, i32 threads) {
+  Shared *shared = new Shared; // on the heap, where its bounds are checked
+  memset((void *)shared, 0xa5, sizeof(Shared));
+  (run_block(threads, [&] { phases(argument, *shared); }), ...);
+  delete shared;
+}
+
+#define KERNEL_OF(name, Argument, Shared, ...)                                                                         \
+  extern "C" void name(const Argument *given, i32 columns, i32 rows, i32 threads) {                                    \
+    run_grid(columns, rows, [&] { run_phases<Argument, Shared, __VA_ARGS__>(*given, threads); });                      \
   }
 
-#endif
+template <typename T> DEVICE void add_shared(T &sum, T value) { sum += value; }
 
-// The number of this thread among those of its row of the grid.
-DEVICE i64 thread_number() { return (i64)blockIdx.x * blockDim.x + threadIdx.x; }
+#endif
 
 template <typename T> DEVICE T least(T a, T b) { return a < b ? a : b; }
 template <typename T> DEVICE T most(T a, T b) { return a > b ? a : b; }

@@ -1,4 +1,5 @@
-// Inverse DCT of libjpeg's integer method ("islow") at full size and at 1/2, 1/4 and 1/8, one block for each thread.
+// Inverse DCT of libjpeg's integer method ("islow") at full size and at 1/2, 1/4 and 1/8, eight threads for each block: one
+// for each row of coefficients, then one for each column, then one for each row of samples.
 // Specification: native/core/src/jpeg/kernels/idct/scalar.rs, idct_scaled/scalar.rs.
 
 #pragma once
@@ -20,18 +21,12 @@ DEVICE i32 narrow(i32 value, i32 shift) { return clamp(add(value, 1 << (shift - 
 
 DEVICE u8 to_sample(i32 value) { return (u8)(clamp(value, -128, 127) + 128); }
 
-// Eight values of a block, which are loaded at once.
-struct alignas(16) Eight {
-  i16 values[8];
-};
+DEVICE u32 four_samples(const i32 *values) {
+  return to_sample(values[0]) | to_sample(values[1]) << 8 | to_sample(values[2]) << 16 | (u32)to_sample(values[3]) << 24;
+}
 
-DEVICE i32 dequantise(const i16 *block, const i16 *quant, i32 i) { return (i16)((u32)(i32)block[i] * (u32)(i32)quant[i]); }
-
-// One dimension of the full transform. `stride`: between the values of `x`, which are replaced.
-DEVICE void transform_eight(i16 *x, i32 stride, i32 shift) {
-  i32 w[8];
-  for (i32 i = 0; i < 8; i++)
-    w[i] = x[i * stride];
+// One dimension of the full transform. Values are of 16 bits.
+DEVICE void transform_eight(const i32 w[8], i32 shift, i32 out[8]) {
   i32 tmp2 = w[2] * F0541 + w[6] * (F0541 - F1847), tmp3 = w[2] * (F0541 + F0765) + w[6] * F0541;
   i32 tmp0 = left_shift((i16)(w[0] + w[4]), 13), tmp1 = left_shift((i16)(w[0] - w[4]), 13);
   i32 even[4] = {add(tmp0, tmp3), add(tmp1, tmp2), subtract(tmp1, tmp2), subtract(tmp0, tmp3)};
@@ -44,36 +39,8 @@ DEVICE void transform_eight(i16 *x, i32 stride, i32 shift) {
       add(w[7] * (F0298 - F0899) + w[1] * -F0899, z3),
   };
   for (i32 i = 0; i < 4; i++) {
-    x[i * stride] = (i16)narrow(add(even[i], odd[i]), shift);
-    x[(7 - i) * stride] = (i16)narrow(subtract(even[i], odd[i]), shift);
-  }
-}
-
-DEVICE void idct_8x8(const i16 *block, const i16 *quant, u8 *out, i64 pitch) {
-  i16 work[64];
-  i32 below = 0;
-  for (i32 y = 0; y < 8; y++) {
-    Eight row = ((const Eight *)block)[y];
-    for (i32 x = 0; x < 8; x++) {
-      work[8 * y + x] = (i16)dequantise(row.values, quant + 8 * y, x);
-      if (y > 0)
-        below |= row.values[x];
-    }
-  }
-  if (below == 0) {
-    // The short cut of libjpeg-turbo: it equals the full transform, except that it wraps instead of saturating.
-    for (i32 i = 0; i < 64; i++)
-      work[i] = i < 8 ? (i16)((u32)work[i] << 2) : work[i - 8];
-  } else {
-    for (i32 column = 0; column < 8; column++)
-      transform_eight(work + column, 8, 11);
-  }
-  for (i32 y = 0; y < 8; y++) {
-    transform_eight(work + 8 * y, 1, 18);
-    u64 samples = 0;
-    for (i32 x = 0; x < 8; x++)
-      samples |= (u64)to_sample(work[8 * y + x]) << (8 * x);
-    *(u64 *)(out + y * pitch) = samples; // at a multiple of eight: so are the sizes of all planes of such blocks
+    out[i] = narrow(add(even[i], odd[i]), shift);
+    out[7 - i] = narrow(subtract(even[i], odd[i]), shift);
   }
 }
 
@@ -89,84 +56,127 @@ DEVICE void transform_four(const i32 x[8], i32 shift, i32 out[4]) {
   out[3] = narrow(subtract(outer, a), shift);
 }
 
-DEVICE void idct_4x4(const i16 *block, const i16 *quant, u8 *out, i64 pitch) {
-  i32 work[4][8] = {}, below = 0;
-  for (i32 i = 8; i < 64; i++)
-    if (i < 32 || i >= 40)
-      below |= block[i];
-  for (i32 column = 0; column < 8; column++) {
-    i32 x[8], result[4];
-    for (i32 row = 0; row < 8; row++)
-      x[row] = dequantise(block, quant, 8 * row + column);
-    if (below == 0)
-      result[0] = result[1] = result[2] = result[3] = (i16)((u32)x[0] << 2);
-    else if (column != 4)
-      transform_four(x, 12, result);
-    else
-      continue;
-    for (i32 row = 0; row < 4; row++)
-      work[row][column] = result[row];
-  }
-  for (i32 y = 0; y < 4; y++) {
-    i32 result[4];
-    transform_four(work[y], 19, result);
-    for (i32 x = 0; x < 4; x++)
-      out[y * pitch + x] = to_sample(result[x]);
-  }
-}
-
 DEVICE i32 odd_two(i32 x1, i32 x3, i32 x5, i32 x7) {
   return add(x1 * F3624 - x3 * F1272, subtract(x5 * F0850, x7 * F0720));
 }
 
-DEVICE void idct_2x2(const i16 *block, const i16 *quant, u8 *out, i64 pitch) {
-  const i32 columns[5] = {0, 1, 3, 5, 7};
-  i32 halves[5][2];
-  for (i32 i = 0; i < 5; i++) {
-    i32 column = columns[i], x[8];
-    for (i32 row = 0; row < 8; row++)
-      x[row] = dequantise(block, quant, 8 * row + column);
-    i32 dc = left_shift(x[0], 15), odd = odd_two(x[1], x[3], x[5], x[7]);
-    halves[i][0] = add(dc, odd);
-    halves[i][1] = subtract(dc, odd);
-  }
-  for (i32 half = 0; half < 2; half++) {
-    // The first column is kept in 32 bits.
-    i32 dc = left_shift(add(halves[0][half], 1 << 12) >> 13, 15);
-    i32 odd = odd_two(narrow(halves[1][half], 13), narrow(halves[2][half], 13), narrow(halves[3][half], 13),
-                      narrow(halves[4][half], 13));
-    out[half * pitch] = to_sample(narrow(add(dc, odd), 20));
-    out[half * pitch + 1] = to_sample(narrow(subtract(dc, odd), 20));
-  }
+// One dimension, 8 to 2, not rounded. Of the even coefficients, only the first one has an effect.
+DEVICE void transform_two(const i32 x[8], i32 out[2]) {
+  i32 dc = left_shift(x[0], 15), odd = odd_two(x[1], x[3], x[5], x[7]);
+  out[0] = add(dc, odd);
+  out[1] = subtract(dc, odd);
 }
 
-// The average of a block. libjpeg looks it up by its lower ten bits.
-DEVICE u8 idct_1x1(i32 dc, i32 quant) {
-  i32 average = add((i32)((u32)dc * (u32)quant), 4) >> 3;
-  return (u8)clamp((left_shift(average, 22) >> 22) + 128, 0, 255);
+// The sample of a block of one. libjpeg looks it up by its lower ten bits.
+DEVICE u8 average(i32 dc, i32 quant) {
+  i32 value = add((i32)((u32)dc * (u32)quant), 4) >> 3;
+  return (u8)clamp((left_shift(value, 22) >> 22) + 128, 0, 255);
 }
 
-KERNEL(idct) {
-  const Packet &packet = packet_of(batch);
-  i64 number = thread_number();
-  if (packet.kind != SEGMENTS || number >= packet.blocks)
+// Of the coefficients of a block of threads. The odd distances keep the threads of a warp in different memory banks.
+struct Transform {
+  Place place;
+  i32 values[BLOCK / 8][8][9];
+  u8 is_used[BLOCK / 8][8]; // whether a row has a coefficient that is not 0
+};
+
+// What a thread transforms: a row or column of a block, which has `side` x `side` samples; 0 if there is no such block.
+struct Line {
+  i32 block, line; // the number of the block in `Transform`, and of the row or column in it
+  i32 number, c;   // of the block in the image, and of its component
+  i32 side;
+  const Packet &packet;
+
+  DEVICE_METHOD Line(const Batch &batch, const Place &place)
+      : block(threadIdx.x / 8), line(threadIdx.x % 8), number(place.block * (BLOCK / 8) + block), c(0), side(0),
+        packet(place.packet(batch)) {
+    if (number >= packet.blocks)
+      return;
+    while (c + 1 < packet.components && number >= packet.component[c + 1].blocks)
+      c++;
+    side = packet.component[c].block;
+  }
+
+  DEVICE_METHOD const i16 *coefficients(const Batch &batch, const Place &place) const {
+    return batch.coefficients + 64 * (place.base(batch, BLOCKS) + number);
+  }
+
+  DEVICE_METHOD const i16 *quant() const { return (const i16 *)((const u8 *)&packet + packet.quant_at) + 64 * c; }
+};
+
+DEVICE void dequantise_rows(const Batch &batch, Transform &shared) {
+  Place place = find_place(batch);
+  if (threadIdx.x == 0)
+    shared.place = place;
+  Line own(batch, place);
+  if (own.side < 2)
     return;
-  i32 c = packet.components - 1;
-  while (c > 0 && number < packet.component[c].blocks)
-    c--;
-  const Component &component = packet.component[c];
-  const i16 *block = batch.coefficients + 64 * (base_of(batch, BLOCKS) + number);
-  const i16 *quant = (const i16 *)((const u8 *)&packet + packet.quant_at) + 64 * c;
-  i32 columns = component.end_column - component.first_column, place = (i32)number - component.blocks;
-  i64 pitch = (i64)columns * component.block;
-  u8 *out = batch.samples + base_of(batch, SAMPLES) + component.samples;
-  out += place / columns * component.block * pitch + (i64)(place % columns) * component.block;
-  if (component.block == 8)
-    idct_8x8(block, quant, out, pitch);
-  else if (component.block == 4)
-    idct_4x4(block, quant, out, pitch);
-  else if (component.block == 2)
-    idct_2x2(block, quant, out, pitch);
-  else
-    *out = idct_1x1(block[0], quant[0]);
+  Eight row = ((const Eight *)own.coefficients(batch, place))[own.line], quant = ((const Eight *)own.quant())[own.line];
+  i32 used = 0;
+  for (i32 i = 0; i < 8; i++) {
+    shared.values[own.block][own.line][i] = (i16)((u32)(i32)row.values[i] * (u32)(i32)quant.values[i]);
+    used |= row.values[i];
+  }
+  shared.is_used[own.block][own.line] = used != 0;
 }
+
+DEVICE void transform_columns(const Batch &batch, Transform &shared) {
+  Line own(batch, shared.place);
+  if (own.side < 2)
+    return;
+  i32 x[8], out[8], below = 0;
+  for (i32 i = 0; i < 8; i++) {
+    x[i] = shared.values[own.block][i][own.line];
+    if (i > 0 && (i != 4 || own.side != 4)) // the fifth row has no effect on averages of two
+      below |= shared.is_used[own.block][i];
+  }
+  if (own.side == 2) {
+    transform_two(x, out);
+  } else if (below == 0) { // the short cut of libjpeg-turbo: it equals the transform, but wraps instead of saturating
+    for (i32 i = 0; i < 8; i++)
+      out[i] = (i16)((u32)x[0] << 2);
+  } else if (own.side == 4) {
+    transform_four(x, 12, out);
+  } else {
+    transform_eight(x, 11, out);
+  }
+  for (i32 i = 0; i < 8; i++)
+    if (i < own.side)
+      shared.values[own.block][i][own.line] = out[i];
+}
+
+DEVICE void transform_rows(const Batch &batch, Transform &shared) {
+  Line own(batch, shared.place);
+  if (own.line >= own.side)
+    return;
+  const Component &component = own.packet.component[own.c];
+  i32 columns = component.end_column - component.first_column, place = own.number - component.blocks;
+  u8 *out = batch.samples + shared.place.base(batch, SAMPLES) + component.samples;
+  out += (i64)(place / columns * own.side + own.line) * (columns * own.side) + place % columns * own.side;
+  if (own.side == 1) {
+    *out = average(*own.coefficients(batch, shared.place), *own.quant());
+    return;
+  }
+  i32 x[8], result[8];
+  for (i32 i = 0; i < 8; i++)
+    x[i] = shared.values[own.block][own.line][i];
+  if (own.side == 2) {
+    x[0] = add(x[0], 1 << 12) >> 13; // in 32 bits
+    for (i32 i = 1; i < 8; i += 2)
+      x[i] = narrow(x[i], 13);
+    transform_two(x, result);
+    for (i32 i = 0; i < 2; i++)
+      out[i] = to_sample(narrow(result[i], 20));
+    return;
+  }
+  // Stores are aligned: in planes before this one, blocks have at least half its side.
+  if (own.side == 4) {
+    transform_four(x, 19, result);
+    *(u32 *)out = four_samples(result);
+  } else {
+    transform_eight(x, 18, result);
+    *(u64 *)out = (u64)four_samples(result + 4) << 32 | four_samples(result);
+  }
+}
+
+KERNEL_OF(idct, Batch, Transform, dequantise_rows, transform_columns, transform_rows)

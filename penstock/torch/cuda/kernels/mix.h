@@ -51,19 +51,19 @@ struct ValuePlace {
   i64 offset;
   i32 channel, x, y;
 
-  DEVICE_METHOD ValuePlace(const Augment &augment, i64 number) {
+  DEVICE_METHOD ValuePlace(const Augment &augment, i32 number) {
     bool is_channel_last = augment.strides[1] < augment.strides[3];
-    i64 pixel = is_channel_last ? number / 3 : number % pixels_of(augment);
-    channel = (i32)(is_channel_last ? number % 3 : number / pixels_of(augment));
-    x = (i32)(pixel % augment.width);
-    y = (i32)(pixel / augment.width);
+    i32 pixel = is_channel_last ? number / 3 : number % pixels_of(augment);
+    channel = is_channel_last ? number % 3 : number / pixels_of(augment);
+    x = pixel % augment.width;
+    y = pixel / augment.width;
     offset = channel * augment.strides[1] + y * augment.strides[2] + x * augment.strides[3];
   }
 };
 
 // Overwrites the rectangle of each row's image in the tensor of floats.
-AUGMENT_KERNEL(erase) {
-  i64 number = thread_number();
+KERNEL(erase, Augment, augment) {
+  i32 number = thread_number();
   const Step &step = *steps_of(augment);
   if (number >= 3 * pixels_of(augment))
     return;
@@ -74,8 +74,8 @@ AUGMENT_KERNEL(erase) {
 
 // MixUp of the tensor of floats with the image before, in place: a thread for each value of an image. Products and the
 // sum are rounded to the tensor's dtype.
-AUGMENT_KERNEL(mix_up) {
-  i64 number = thread_number();
+KERNEL(mix_up, Augment, augment) {
+  i32 number = thread_number();
   if (number >= 3 * pixels_of(augment) || augment.images == 0)
     return;
   const Step &step = *steps_of(augment);
@@ -102,8 +102,8 @@ template <typename T> DEVICE void move_to_next_image(const Augment &augment, i64
 }
 
 // CutMix of the tensor, of any dtype, in place: in the rectangle, each image gets the values of the one before.
-AUGMENT_KERNEL(cut_mix) {
-  i64 number = thread_number();
+KERNEL(cut_mix, Augment, augment) {
+  i32 number = thread_number();
   if (number >= 3 * pixels_of(augment) || augment.images == 0)
     return;
   ValuePlace place(augment, number);

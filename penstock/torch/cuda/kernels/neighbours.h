@@ -80,14 +80,14 @@ DEVICE void blur_across(const Augment &augment, BlurTile &tile) {
   }
 }
 
-AUGMENT_KERNEL_OF(blur, BlurTile, blur_down, blur_across)
+KERNEL_OF(blur, Augment, BlurTile, blur_down, blur_across)
 
-AUGMENT_KERNEL(sharpen) {
+KERNEL(sharpen, Augment, augment) {
   const Step &step = *steps_of(augment);
-  i64 number = thread_number(), pixels = pixels_of(augment);
+  i32 number = thread_number(), pixels = pixels_of(augment);
   if (number >= 3 * pixels)
     return;
-  i32 width = augment.width, x = (i32)(number % width), y = (i32)(number % pixels / width);
+  i32 width = augment.width, x = number % width, y = number % pixels / width;
   const u8 *from = planes_of(augment, step.source, step.image) + number;
   u8 value = *from;
   if (x > 0 && y > 0 && x < width - 1 && y < augment.height - 1) {
@@ -184,12 +184,12 @@ DEVICE Pixel bilinear_pixel(const Augment &augment, const u8 *planes, Position a
   return result;
 }
 
-AUGMENT_KERNEL(warp) {
+KERNEL(warp, Augment, augment) {
   const Step &step = *steps_of(augment);
-  i64 number = thread_number(), pixels = pixels_of(augment);
+  i32 number = thread_number(), pixels = pixels_of(augment);
   if (number >= pixels)
     return;
-  i32 x = (i32)(number % augment.width), y = (i32)(number / augment.width);
+  i32 x = number % augment.width, y = number / augment.width;
   const u8 *planes = planes_of(augment, step.source, step.image);
   Pixel pixel = {{(u8)step.integers[1], (u8)step.integers[2], (u8)step.integers[3]}};
   if (step.integers[0] & BILINEAR_WARP) {
@@ -203,7 +203,7 @@ AUGMENT_KERNEL(warp) {
       cell = nearest_affine(augment, step, x, y);
     }
     if (cell.x >= 0 && cell.y >= 0 && cell.x < augment.width && cell.y < augment.height)
-      pixel = pixel_at(planes, pixels, (i64)cell.y * augment.width + cell.x);
+      pixel = pixel_at(planes, pixels, cell.y * augment.width + cell.x);
   }
   set_pixel(planes_of(augment, step.target, step.image), pixels, number, pixel);
 }

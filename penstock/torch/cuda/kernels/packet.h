@@ -61,19 +61,26 @@ struct Segment {
 
 static_assert(sizeof(Segment) == 12, "an entry of a segment has 12 bytes");
 
+// Eight coefficients of a block, which are read or written at once.
+struct alignas(16) Eight {
+  i16 values[8];
+};
+
 enum Dtype { UINT8, FLOAT32, FLOAT16, BFLOAT16 };
+
+enum { BLOCK = 128 }; // threads of a block
 
 // A batch of packets, memory for each step, and the tensor to write.
 struct Batch {
   const u8 *packets;
-  const i64 *bases; // for each image: the places of its packet, and of its part of the memory of each step
+  const i64 *bases;  // for each image: the places of its packet, and of its part of the memory of each step
+  const i32 *starts; // for each image, and behind the last one: the first of its blocks of threads in this grid
   i16 *coefficients;
   u8 *samples;
   u8 *rgb;
   i32 *taps;
   i16 *lines;
-  u8 *pictures;
-  u8 *windows; // (n, channels, height, width)
+  u8 *windows; // (n, channels, height, width), where the batch is augmented
   i32 *status; // for each image: 0, or not if its bytes are damaged
   void *out;
   i64 strides[4]; // of `out`, in elements: image, channel, row, column
@@ -84,9 +91,33 @@ struct Batch {
   u8 background[4];
 };
 
-enum Base { PACKET, BLOCKS, SAMPLES, RGB, TAPS, LINES, PICTURE, BASES };
+enum Base { PACKET, BLOCKS, SAMPLES, RGB, TAPS, LINES, BASES };
 
-DEVICE i64 base_of(const Batch &batch, Base base) { return batch.bases[(i64)blockIdx.y * BASES + base]; }
+// What a block of threads works on: a part of one image. All counts of an image are below 2^31.
+struct Place {
+  i32 image, block;
 
-// The packet of this row of the grid.
-DEVICE const Packet &packet_of(const Batch &batch) { return *(const Packet *)(batch.packets + base_of(batch, PACKET)); }
+  DEVICE_METHOD i32 thread_number() const { return block * BLOCK + (i32)threadIdx.x; }
+
+  DEVICE_METHOD i64 base(const Batch &batch, Base base) const { return batch.bases[image * BASES + base]; }
+
+  DEVICE_METHOD const Packet &packet(const Batch &batch) const {
+    return *(const Packet *)(batch.packets + base(batch, PACKET));
+  }
+};
+
+// The last image that begins at this block or before it: those without blocks begin where the next one does.
+DEVICE Place find_place(const Batch &batch) {
+  i32 low = 0, high = batch.images - 1, block = (i32)blockIdx.x;
+  while (low < high) {
+    i32 middle = (low + high + 1) / 2;
+    if (batch.starts[middle] <= block)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return {low, block - batch.starts[low]};
+}
+
+// The width in memory of rows of pixels and of lines: threads read and write four values at once.
+DEVICE i32 padded(i32 width) { return (width + 3) & ~3; }

@@ -5,6 +5,10 @@
 
 #include "packet.h"
 
+struct Pixel {
+  u8 values[3];
+};
+
 enum Filter { BOX, BILINEAR, BICUBIC, LANCZOS, CV2_LINEAR, CV2_AREA, CV2_AREA_LINEAR, CV2_NEAREST };
 enum Passes { NO_PASSES, CONVEX_DOWN_FIRST, CONVEX_ACROSS_FIRST, LOBED_ACROSS_FIRST, LOBED_DOWN_FIRST };
 
@@ -99,35 +103,36 @@ DEVICE Weights weigh(const Axis &axis, i32 output) {
   return weights;
 }
 
-// The taps of an axis: the first source sample of each output pixel, then `most` weights for each.
+// The taps of an axis: the first source sample of each output pixel, then the first weight of each, the second, and so on.
 struct Taps {
-  i32 *starts, *weights;
+  i32 *starts;
+  i32 len;
+
+  DEVICE_METHOD i32 &weight(i32 i, i32 output) const { return starts[(i + 1) * len + output]; }
 };
 
-DEVICE Taps taps_of(const Batch &batch, const Packet &packet, i32 axis) {
-  i32 *starts = batch.taps + base_of(batch, TAPS);
-  if (axis == 1)
-    starts += (i64)packet.axes[0].len * (packet.axes[0].most + 2);
-  return {starts, starts + packet.axes[axis].len};
+DEVICE Taps taps_of(const Batch &batch, const Place &place, const Packet &packet, i32 axis) {
+  i32 *starts = batch.taps + place.base(batch, TAPS);
+  return {axis == 0 ? starts : starts + packet.axes[0].len * (packet.axes[0].most + 2), packet.axes[axis].len};
 }
 
-KERNEL(taps) {
-  const Packet &packet = packet_of(batch);
-  i64 number = thread_number();
-  if (packet.kind != SEGMENTS || packet.passes == NO_PASSES || number >= packet.axes[0].len + packet.axes[1].len)
+KERNEL(taps, Batch, batch) {
+  Place block = find_place(batch);
+  const Packet &packet = block.packet(batch);
+  i32 number = block.thread_number();
+  if (number >= packet.axes[0].len + packet.axes[1].len)
     return;
   i32 which = number >= packet.axes[0].len;
   const Axis &axis = packet.axes[which];
-  i32 place = (i32)number - (which ? packet.axes[0].len : 0);
+  i32 place = number - (which ? packet.axes[0].len : 0);
   i32 output = axis.is_mirrored ? axis.target - 1 - (axis.start + place) : axis.start + place;
   Weights weights = weigh(axis, output);
   double total = 0;
   for (i32 i = 0; i < weights.count; i++)
     total += weights.at(i);
-  Taps taps = taps_of(batch, packet, which);
-  i32 *out = taps.weights + (i64)place * axis.most;
+  Taps taps = taps_of(batch, block, packet, which);
   for (i32 i = 0; i < axis.most; i++)
-    out[i] = 0;
+    taps.weight(i, place) = 0;
   i32 step = axis.step_and_phase >> 8, phase = axis.step_and_phase & 0xff;
   i32 start = axis.is_mirrored ? axis.source - weights.start - weights.count : weights.start;
   i32 first = (start + phase) / step;
@@ -151,7 +156,7 @@ KERNEL(taps) {
     i32 pixel = start + (axis.is_mirrored ? weights.count - 1 - i : i);
     i32 average = (pixel + phase) / step - first;
     if (average < axis.most)
-      out[average] += weight;
+      taps.weight(average, place) += weight;
   }
 }
 
@@ -163,53 +168,86 @@ DEVICE i32 rounded(i32 sum, i32 drop) {
 // The number of samples that have weights: those beyond the region have a weight of zero.
 DEVICE i32 weighted(const Axis &axis, i32 start, i32 available) { return least(axis.most, available - start); }
 
-KERNEL(first_pass) {
-  const Packet &packet = packet_of(batch);
-  if (packet.kind != SEGMENTS || packet.passes == NO_PASSES)
+// Four values of a line, which are stored at once.
+struct alignas(8) Four {
+  i16 values[4];
+};
+
+// The order of the passes, and what is between them: lines of `width` values, `height` of each plane.
+struct Order {
+  bool is_down_first;
+  i32 width, height;
+
+  DEVICE_METHOD Order(const Packet &packet)
+      : is_down_first(packet.passes == CONVEX_DOWN_FIRST || packet.passes == LOBED_DOWN_FIRST),
+        width(is_down_first ? packet.width : packet.axes[0].len),
+        height(is_down_first ? packet.axes[1].len : packet.height) {}
+};
+
+// A thread makes four values of a line.
+KERNEL(first_pass, Batch, batch) {
+  Place block = find_place(batch);
+  const Packet &packet = block.packet(batch);
+  Order order(packet);
+  i32 groups = padded(order.width) / 4, number = block.thread_number();
+  i32 left = number % groups * 4, line = number / groups, row = line % order.height, plane = line / order.height;
+  if (plane >= packet.planes)
     return;
-  const Axis &x = packet.axes[0], &y = packet.axes[1];
-  bool is_down = packet.passes == CONVEX_DOWN_FIRST || packet.passes == LOBED_DOWN_FIRST;
-  i32 width = is_down ? packet.width : x.len, height = is_down ? y.len : packet.height;
-  i64 number = thread_number();
-  if (number >= (i64)packet.planes * width * height)
-    return;
-  i32 column = (i32)(number % width), row = (i32)(number / width % height), plane = (i32)(number / width / height);
-  const Axis &axis = is_down ? y : x;
-  Taps taps = taps_of(batch, packet, is_down);
-  i32 place = is_down ? row : column, start = taps.starts[place];
-  const i32 *weights = taps.weights + (i64)place * axis.most;
-  i64 stride = is_down ? packet.width : 1;
-  const u8 *from = batch.rgb + base_of(batch, RGB) + (i64)plane * packet.width * packet.height;
-  from += is_down ? (i64)start * packet.width + column : (i64)row * packet.width + start;
-  i32 sum = 0, count = weighted(axis, start, is_down ? packet.height : packet.width);
-  for (i32 i = 0; i < count; i++)
-    sum += weights[i] * from[i * stride];
-  batch.lines[base_of(batch, LINES) + number] = (i16)rounded(sum, is_convex(axis.filter) ? axis.shift - packet.fraction : 0);
+  const Axis &axis = packet.axes[order.is_down_first];
+  Taps taps = taps_of(batch, block, packet, order.is_down_first);
+  i32 pitch = padded(packet.width), sums[4] = {0, 0, 0, 0};
+  const u8 *from = batch.rgb + block.base(batch, RGB) + (i64)plane * packet.height * pitch;
+  if (order.is_down_first) {
+    i32 start = taps.starts[row], count = weighted(axis, start, packet.height);
+    from += (i64)start * pitch + left;
+    for (i32 i = 0; i < count; i++, from += pitch) {
+      u32 four = *(const u32 *)from;
+      for (i32 k = 0; k < 4; k++)
+        sums[k] += taps.weight(i, row) * (i32)(four >> 8 * k & 0xff);
+    }
+  } else {
+    from += (i64)row * pitch;
+    for (i32 k = 0; k < 4; k++) {
+      i32 column = least(left + k, order.width - 1), start = taps.starts[column];
+      i32 count = weighted(axis, start, packet.width);
+      for (i32 i = 0; i < count; i++)
+        sums[k] += taps.weight(i, column) * from[start + i];
+    }
+  }
+  i32 drop = is_convex(axis.filter) ? axis.shift - packet.fraction : 0;
+  Four out;
+  for (i32 k = 0; k < 4; k++)
+    out.values[k] = (i16)rounded(sums[k], drop);
+  *(Four *)(batch.lines + block.base(batch, LINES) + (i64)line * padded(order.width) + left) = out;
 }
 
-KERNEL(second_pass) {
-  const Packet &packet = packet_of(batch);
-  const Axis &x = packet.axes[0], &y = packet.axes[1];
-  i64 number = thread_number();
-  if (packet.kind != SEGMENTS || number >= (i64)packet.planes * x.len * y.len)
-    return;
-  i32 column = (i32)(number % x.len), row = (i32)(number / x.len % y.len), plane = (i32)(number / x.len / y.len);
-  u8 *out = batch.pictures + base_of(batch, PICTURE) + number;
+// A pixel of the picture, in the order of its planes: the second pass.
+DEVICE Pixel resized_pixel(const Batch &batch, const Place &place, const Packet &packet, i32 column, i32 row) {
+  Pixel pixel;
   if (packet.passes == NO_PASSES) {
-    *out = (batch.rgb + base_of(batch, RGB))[((i64)plane * packet.height + row) * packet.width + column];
-    return;
+    i32 pitch = padded(packet.width);
+    const u8 *from = batch.rgb + place.base(batch, RGB) + (i64)row * pitch + column;
+    for (i32 c = 0; c < 3; c++)
+      pixel.values[c] = c < packet.planes ? from[(i64)c * packet.height * pitch] : 0;
+    return pixel;
   }
-  bool is_down = packet.passes == CONVEX_ACROSS_FIRST || packet.passes == LOBED_ACROSS_FIRST;
-  i32 width = is_down ? x.len : packet.width, height = is_down ? packet.height : y.len;
-  const Axis &axis = is_down ? y : x;
-  Taps taps = taps_of(batch, packet, is_down);
-  i32 place = is_down ? row : column, start = taps.starts[place];
-  const i32 *weights = taps.weights + (i64)place * axis.most;
-  i64 stride = is_down ? width : 1;
-  const i16 *from = batch.lines + base_of(batch, LINES) + (i64)plane * width * height;
-  from += is_down ? (i64)start * width + column : (i64)row * width + start;
-  i32 sum = 0, count = weighted(axis, start, is_down ? height : width);
-  for (i32 i = 0; i < count; i++)
-    sum += weights[i] * from[i * stride];
-  *out = (u8)rounded(sum, is_convex(axis.filter) ? axis.shift + packet.fraction : 0);
+  Order order(packet);
+  const Axis &axis = packet.axes[!order.is_down_first];
+  Taps taps = taps_of(batch, place, packet, !order.is_down_first);
+  i32 output = order.is_down_first ? column : row, start = taps.starts[output];
+  i32 count = weighted(axis, start, order.is_down_first ? order.width : order.height), pitch = padded(order.width);
+  i32 stride = order.is_down_first ? 1 : pitch, sums[3] = {0, 0, 0};
+  i64 plane = (i64)order.height * pitch;
+  const i16 *from = batch.lines + place.base(batch, LINES);
+  from += order.is_down_first ? (i64)row * pitch + start : (i64)start * pitch + column;
+  for (i32 i = 0; i < count; i++, from += stride) {
+    i32 weight = taps.weight(i, output);
+    for (i32 c = 0; c < 3; c++)
+      if (c < packet.planes)
+        sums[c] += weight * from[c * plane];
+  }
+  i32 drop = is_convex(axis.filter) ? axis.shift + packet.fraction : 0;
+  for (i32 c = 0; c < 3; c++)
+    pixel.values[c] = (u8)rounded(sums[c], drop);
+  return pixel;
 }

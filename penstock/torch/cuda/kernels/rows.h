@@ -1,12 +1,28 @@
-// Rows of the batch: the window of each picture with its background and flips, and then its values as the tensor's dtype.
+// Rows of the batch: the window of each picture with its background and flips, and its values as the tensor's dtype. They
+// are written at once (`rows`), or in uint8 (`windows`), changed (augment.h), and then written (`finish`).
 // Specification: native/core/src/fill/row.rs, orientation.rs, lines/scalar.rs.
 
 #pragma once
 
-#include "packet.h"
+#include "resize.h"
 
-// The value of one pixel of a window.
-DEVICE u8 window_value(const Batch &batch, const Packet &packet, i32 channel, i32 x, i32 y) {
+// Pixels of a block of threads: written to the tensor in the order of its memory, whatever the order of its axes.
+struct Row {
+  Place place;
+  u8 values[3][BLOCK];
+};
+
+// A pixel of a window, by its number, in the order of the window's channels.
+DEVICE Pixel window_pixel(const Batch &batch, const Place &place, i32 number) {
+  const Packet &packet = place.packet(batch);
+  Pixel pixel;
+  if (packet.kind == PIXELS) {
+    const u8 *from = (const u8 *)(&packet + 1) + number;
+    for (i32 c = 0; c < 3; c++)
+      pixel.values[c] = c < batch.channels ? from[c * (batch.width * batch.height)] : 0;
+    return pixel;
+  }
+  i32 x = number % batch.width, y = number / batch.width;
   if (packet.flip & 1)
     x = batch.width - 1 - x;
   if (packet.flip & 2)
@@ -14,34 +30,53 @@ DEVICE u8 window_value(const Batch &batch, const Packet &packet, i32 channel, i3
   x -= packet.margin[0];
   y -= packet.margin[1];
   if (x < 0 || y < 0 || x >= packet.visible[0] || y >= packet.visible[1])
-    return batch.background[channel];
-  i32 width = packet.axes[0].len, height = packet.axes[1].len;
-  if (packet.orientation & 4) {
-    i32 row = x;
-    x = y;
-    y = row;
-  }
+    return {{batch.background[0], batch.background[1], batch.background[2]}};
+  bool is_turned = packet.orientation & 4;
+  i32 column = is_turned ? y : x, row = is_turned ? x : y;
   if (packet.orientation & 1)
-    x = width - 1 - x;
+    column = packet.axes[0].len - 1 - column;
   if (packet.orientation & 2)
-    y = height - 1 - y;
-  i32 plane = batch.is_reversed ? 2 - channel : channel;
-  return batch.pictures[base_of(batch, PICTURE) + ((i64)plane * height + y) * width + x];
+    row = packet.axes[1].len - 1 - row;
+  pixel = resized_pixel(batch, place, packet, column, row);
+  return batch.is_reversed ? Pixel{{pixel.values[2], pixel.values[1], pixel.values[0]}} : pixel;
 }
 
-KERNEL(windows) {
-  i64 number = thread_number(), pixels = (i64)batch.width * batch.height;
-  if (number >= batch.channels * pixels)
+DEVICE void make_pixels(const Batch &batch, Row &shared) {
+  Place place = find_place(batch);
+  if (threadIdx.x == 0)
+    shared.place = place;
+  if (place.thread_number() >= batch.width * batch.height)
     return;
-  const Packet &packet = packet_of(batch);
-  u8 value;
-  if (packet.kind == PIXELS) {
-    value = ((const u8 *)&packet)[sizeof(Packet) + number];
-  } else {
-    i32 channel = (i32)(number / pixels), y = (i32)(number % pixels / batch.width), x = (i32)(number % batch.width);
-    value = window_value(batch, packet, channel, x, y);
-  }
-  batch.windows[(i64)blockIdx.y * batch.channels * pixels + number] = value;
+  Pixel pixel = window_pixel(batch, place, place.thread_number());
+  for (i32 c = 0; c < 3; c++)
+    shared.values[c][threadIdx.x] = pixel.values[c];
+}
+
+// The first plane of the window of an image.
+DEVICE u8 *window_of(const Batch &batch, i32 image) {
+  return batch.windows + (i64)image * (batch.channels * (batch.width * batch.height));
+}
+
+DEVICE void read_pixels(const Batch &batch, Row &shared) {
+  Place place = find_place(batch);
+  if (threadIdx.x == 0)
+    shared.place = place;
+  i32 number = place.thread_number(), pixels = batch.width * batch.height;
+  if (number >= pixels)
+    return;
+  for (i32 c = 0; c < batch.channels; c++)
+    shared.values[c][threadIdx.x] = window_of(batch, place.image)[c * pixels + number];
+}
+
+KERNEL(windows, Batch, batch) {
+  Place place = find_place(batch);
+  i32 number = place.thread_number(), pixels = batch.width * batch.height;
+  if (number >= pixels)
+    return;
+  Pixel pixel = window_pixel(batch, place, number);
+  for (i32 c = 0; c < 3; c++)
+    if (c < batch.channels)
+      window_of(batch, place.image)[c * pixels + number] = pixel.values[c];
 }
 
 DEVICE u32 bits_of(float value) {
@@ -74,13 +109,7 @@ DEVICE u16 float16_bits(float value) {
   return (u16)(sign | drop_bits(size - 0x38000000, 13));
 }
 
-KERNEL(finish) {
-  i64 number = thread_number(), pixels = (i64)batch.width * batch.height;
-  if (number >= batch.channels * pixels)
-    return;
-  i32 channel = (i32)(number / pixels), y = (i32)(number % pixels / batch.width), x = (i32)(number % batch.width);
-  u8 value = batch.windows[(i64)blockIdx.y * batch.channels * pixels + number];
-  i64 place = blockIdx.y * batch.strides[0] + channel * batch.strides[1] + y * batch.strides[2] + x * batch.strides[3];
+DEVICE void write_value(const Batch &batch, i64 place, i32 channel, u8 value) {
   if (batch.dtype == UINT8) {
     ((u8 *)batch.out)[place] = value;
     return;
@@ -91,3 +120,18 @@ KERNEL(finish) {
   else
     ((u16 *)batch.out)[place] = batch.dtype == FLOAT16 ? float16_bits(result) : bfloat16_bits(result);
 }
+
+DEVICE void write_pixels(const Batch &batch, Row &shared) {
+  bool is_channel_last = batch.strides[1] < batch.strides[3];
+  for (i32 i = threadIdx.x; i < batch.channels * BLOCK; i += BLOCK) {
+    i32 channel = is_channel_last ? i % batch.channels : i / BLOCK, pixel = is_channel_last ? i / batch.channels : i % BLOCK;
+    i32 number = shared.place.block * BLOCK + pixel, x = number % batch.width, y = number / batch.width;
+    const i64 *strides = batch.strides;
+    i64 place = shared.place.image * strides[0] + channel * strides[1] + y * strides[2] + x * strides[3];
+    if (y < batch.height)
+      write_value(batch, place, channel, shared.values[channel][pixel]);
+  }
+}
+
+KERNEL_OF(rows, Batch, Row, make_pixels, write_pixels)
+KERNEL_OF(finish, Batch, Row, read_pixels, write_pixels)
