@@ -141,6 +141,8 @@ def task(seq: int) -> Task:
 ISOLATED = ("processes", "ray")
 """They ignore the size of chunks."""
 
+NAMES = [pytest.param(name, marks=pytest.mark.cluster if name == "ray" else ()) for name in BACKENDS]
+
 
 @pytest.fixture
 def ray() -> Any:
@@ -151,7 +153,11 @@ def ray() -> Any:
 
 
 @pytest.fixture(
-    params=[(name, chunk) for name in BACKENDS for chunk in ((None,) if name in ISOLATED else (None, 1, 3, 100))],
+    params=[
+        pytest.param((name.values[0], chunk), marks=name.marks)
+        for name in NAMES
+        for chunk in ((None,) if name.values[0] in ISOLATED else (None, 1, 3, 100))
+    ],
     ids=str,
 )
 def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
@@ -343,7 +349,7 @@ def test_an_idle_backend_keeps_no_batch_alive(backend: Backend) -> None:
     assert all(ref() is None for ref in refs)
 
 
-@pytest.fixture(params=[name for name in BACKENDS if name != "serial"])
+@pytest.fixture(params=[name for name in NAMES if name.values != ("serial",)])
 def name(request: pytest.FixtureRequest) -> str:
     """The name of each kind that has workers."""
     if request.param == "ray":

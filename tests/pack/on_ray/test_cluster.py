@@ -26,6 +26,8 @@ COUNT = 64
 
 pytest.importorskip("ray")
 
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
 DRIVER = """
 import os, signal, sys
 import penstock as ps

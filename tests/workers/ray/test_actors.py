@@ -23,6 +23,8 @@ from tests.ray_cluster import send_by_value
 from tests.workers.ray.datasets import Counting, Deadly, Filled, Global, Slow
 from tests.workers.ray.test_parity import refuse
 
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
 WIDE = {"num_workers": 2, "workers": "ray", "seed": 1}
 
 

@@ -17,7 +17,7 @@ from penstock.errors import SampleError
 from tests.ray_cluster import end_ray, send_by_value
 from tests.workers.ray.datasets import Deadly, Filled, Global, Slow
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80_000_000}
 ASK = ps.RayWorkers(num_cpus=1)

@@ -20,6 +20,8 @@ from tests.workers.ray.datasets import Global, Stream
 
 Load = Callable[..., Any]
 
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
 
 @pytest.fixture(params=["numpy", "torch"])
 def load(request: pytest.FixtureRequest, ray: Any) -> Load:

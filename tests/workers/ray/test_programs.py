@@ -18,6 +18,8 @@ from tests.ray_cluster import send_by_value
 from tests.workers.ray.datasets import Slow
 from tests.workers.ray.test_parity import refuse
 
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
 PREAMBLE = """
 os.environ.update(RAY_AUTH_MODE="disabled", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO="0")
 import ray
