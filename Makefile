@@ -5,13 +5,13 @@ V := .venv/bin
 SETUP = @command -v $(PYTHON) >/dev/null || { echo "setup: Python 3.11 or newer is needed: apt-get install python3" >&2; exit 1; }; \
 	$(PYTHON) scripts/setup.py
 
-# One runner more than cores, since some tests wait; at most four. They have no terminal: --pdb and -s need ARGS="-n0 ...".
-RUNNERS = -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) --maxprocesses 4 --dist worksteal
+# As many runners as cores; what failed is run once more, alone. Runners have no terminal: --pdb and -s need ARGS="-n0 ...".
+TESTS = $(PYTHON) scripts/run_tests.py
 
 # pytest's 5, "no test was collected", is right where ARGS choose tests of one environment only.
 NONE_CHOSEN = $(if $(ARGS),|| [ $$? -eq 5 ])
 
-.PHONY: help install demo check test test-slow test-clients test-browser test-emulated wheels test-wheels release changelog fuzz fuzz-torch bench docs site tutorials sheet pins format
+.PHONY: help install demo check test whole servers test-slow test-cluster test-clients test-browser test-emulated wheels test-wheels release changelog fuzz fuzz-torch bench docs site tutorials sheet pins format
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -42,24 +42,37 @@ format:  ## let the formatters write
 	$(V)/ruff format
 	cargo fmt
 
-test:  ## the native core's tests, then the package's, then every example of the documentation
-	$(SETUP) --frameworks
-	cargo test --quiet --locked --package penstock-core
-	$(V)/python -m pytest $(RUNNERS) $(ARGS)
+test:  ## the native core's tests, then the package's, then every example of the documentation (PACKAGE=stores/hdf5: only its own)
+	$(SETUP) $(if $(PACKAGE),--package $(PACKAGE),--frameworks)
+	$(if $(PACKAGE),,cargo test --quiet --locked --package penstock-core)
+	@$(TESTS) $(if $(PACKAGE),--package $(PACKAGE)) $(ARGS)
+
+whole:  ## all that `make check` and `make test` leave out, word by word, with a table at the end (ARGS="site test-slow")
+	@$(PYTHON) scripts/whole.py $(ARGS)
+
+servers:  ## build the servers that tests of object storage and MongoDB run against; what cannot be built is said and skipped
+	$(SETUP)
+	@cargo build --release --locked --quiet --manifest-path tests/servers/s3/Cargo.toml || echo "tests of object storage are skipped"
+	@PYTHONPATH=. $(V)/python -m tests.servers.go_programs versitygw
+	@PYTHONPATH=. $(V)/python -m tests.servers.go_programs mongo
 
 test-slow:  ## the long ones: kills at random moments, more mutations and examples, fuzzing
 	$(SETUP) --frameworks
-	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-explore} $(V)/python -m pytest $(RUNNERS) -m slow $(ARGS)
+	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-explore} $(TESTS) -m "slow and not cluster" $(ARGS)
+
+test-cluster:  ## workers and packing on Ray
+	$(SETUP) --frameworks
+	@$(TESTS) -n 1 -m cluster tests/workers/ray tests/pack/on_ray tests/conformance/test_workers.py $(ARGS)
 
 test-clients:  ## other libraries' training loops, with torch's loader and with ours (tests/clients)
 	$(SETUP) --clients
-	.venv-clients/bin/python -m pytest $(RUNNERS) tests/clients --deselect tests/clients/test_launchers.py $(ARGS) $(NONE_CHOSEN)
-	.venv-clients/bin/python -m pytest tests/clients/test_launchers.py $(ARGS) $(NONE_CHOSEN)
-	.venv-composer/bin/python -m pytest tests/clients/composer $(ARGS) $(NONE_CHOSEN)
+	@$(TESTS) --python .venv-clients/bin/python tests/clients --deselect tests/clients/test_launchers.py $(ARGS) $(NONE_CHOSEN)
+	@$(TESTS) --python .venv-clients/bin/python -n 0 tests/clients/test_launchers.py $(ARGS) $(NONE_CHOSEN)
+	@$(TESTS) --python .venv-composer/bin/python -n 0 tests/clients/composer $(ARGS) $(NONE_CHOSEN)
 
 test-browser:  ## the pages of `penstock view` in headless Chromium, by mouse and by keys
 	$(SETUP) --site
-	.venv-site/bin/python -m pytest $(RUNNERS) tests/browser $(ARGS)
+	@$(TESTS) --python .venv-site/bin/python tests/browser $(ARGS)
 
 test-emulated:  ## the native core's tests on arm64 and on x86-64 without AVX2, by qemu
 	@scripts/emulated.sh
@@ -85,7 +98,7 @@ site:  ## the documentation as a site, in site/: spelling, pages, every example,
 	.venv-site/bin/codespell *.md changelog.d docs examples benches penstock
 	rm -rf site
 	.venv-site/bin/sphinx-build --quiet --fail-on-warning --keep-going --jobs auto --fresh-env -d docs/_build -c docs . site
-	.venv-site/bin/python -m pytest $(RUNNERS) tests/site $(ARGS)
+	@$(TESTS) --python .venv-site/bin/python tests/site $(ARGS)
 
 tutorials:  ## run the tutorials, and record what their pages show (ARGS="classification ddp")
 	$(SETUP) --clients

@@ -49,9 +49,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Make .venv ready: packages and the native core.")
     parser.add_argument("--torch", action="store_true", help="also install torch, or borrow one that is there")
     parser.add_argument("--frameworks", action="store_true", help="also install what checks and tests use beside torch")
+    parser.add_argument(
+        "--package", metavar="P", help="as --frameworks, if the tests of this package import a framework"
+    )
     parser.add_argument("--clients", action="store_true", help="also make the environments of `make test-clients`")
     parser.add_argument("--site", action="store_true", help="also make the environment of `make site`")
     arguments = parser.parse_args()
+    arguments.frameworks |= bool(arguments.package) and imports_framework(ROOT / "tests" / arguments.package)
     try:
         check_machine()
         # Two words of the Makefile at once wait for one another; the lock goes with the process that holds it.
@@ -76,6 +80,12 @@ def main() -> int:
         print("\nsetup: interrupted; run the same command again to go on", file=sys.stderr)
         return 130
     return 0
+
+
+def imports_framework(tests: Path) -> bool:
+    """Whether one of the tests of a package cannot be imported without torch."""
+    imports = re.compile(r"^(import|from) (penstock\.)?(torch|torchvision|jax|lightning)\b", re.MULTILINE)
+    return any(imports.search(path.read_text()) for path in tests.rglob("*.py"))
 
 
 # ------------------------------------------------------------------------------------------------ the machine

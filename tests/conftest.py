@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
-import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -17,9 +16,7 @@ import pytest
 
 from penstock import system
 from tests.hostile.gallery import write_gallery
-from tests.large_pages import use_large_pages
 from tests.photographs import write_photographs
-from tests.ray_cluster import end_ray
 from tests.time_limits import pytest_timeout_set_timer  # noqa: F401  # a hook
 
 # Same examples on every run: a failure seen once is seen again. `make test` has few; `make test-slow` explores many new
@@ -80,20 +77,13 @@ def hostile_dir(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests as slow where each tries many examples; tests of Ray come last: its threads prevent forks."""
-    items.sort(key=_uses_ray)
-    if PROFILE == "house":
-        return
+    """Mark tests as slow where each tries many examples; give slow ones more time."""
     for item in items:
         has_examples = isinstance(item, pytest.Function) and hypothesis.is_hypothesis_test(item.obj)
-        if has_examples or item.get_closest_marker("tries"):
+        if PROFILE != "house" and (has_examples or item.get_closest_marker("tries")):
             item.add_marker(pytest.mark.slow)
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """A runner of thousands of tests holds a gigabyte, whose small pages each fork would go through."""
-    if len(session.items) > 1000:
-        use_large_pages()
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(600))
 
 
 def pytest_configure() -> None:
@@ -120,17 +110,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> None:
     Many tests collect garbage, and workers are forked: to visit what was imported, thousands of tests and their reports
     each time would take most of the run.
     """
-    if "ray" in sys.modules and not _uses_ray(item):  # a runner that has run tests of Ray, and takes others' tests
-        end_ray()
     global _file  # noqa: PLW0603  # hooks have no other memory
     if item.path != _file:
         _file = item.path
         gc.collect()
         gc.freeze()
-
-
-def _uses_ray(item: pytest.Item) -> bool:
-    return re.search(r"(\b|_)ray\b", item.nodeid) is not None
 
 
 def pytest_unconfigure() -> None:
