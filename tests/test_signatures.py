@@ -1,18 +1,18 @@
-"""Public signatures change only with a line in the changelog: ``signatures.txt`` holds all of them.
+"""Public signatures change only with a line in the changelog: ``signatures.txt`` has those of the last release.
 
-After a change, write the fragment that says it to users (changelog.d/README.md), and then
-``python -m tests.test_signatures changelog.d/<what>.<kind>.md``.
+A change of one is named in a fragment (changelog.d/README.md). ``python -m tests.test_signatures`` writes the file anew
+for the next release, when Cargo.toml has its version (docs/releasing.md).
 """
 
 from __future__ import annotations
 
-import difflib
 import functools
 import importlib
-import importlib.util
 import inspect
 import re
+import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,41 +84,96 @@ def _sign(thing: object) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", str(signature)).replace("'", "").replace("\n", " ")
 
 
-def test_signatures_are_those_that_were_published() -> None:
-    """Whoever changes a public name or signature says so to users, in a fragment of the changelog."""
-    modules = MODULES if importlib.util.find_spec("torch") else MODULES[:-1]
-    kept = KEPT.read_text().splitlines()
-    if modules != MODULES:
-        kept = [line for line in kept if not line.removeprefix("class ").startswith("penstock.torch.")]
+def find_untold(released: list[str], now: list[str], fragments: str) -> list[str]:
+    """The signatures that are new, changed or gone since the release, and that no fragment names in backticks."""
+    told = {word for code in re.findall(r"`([^`]+)`", fragments) for word in re.findall(r"\w+", code)}
+    changed = [f"- {line}" for line in sorted(set(released) - set(now))]
+    changed += [f"+ {line}" for line in sorted(set(now) - set(released))]
+    return [line for line in changed if not told & set(_find_names(line))]
 
-    changed = list(difflib.unified_diff(kept, list_signatures(modules), "signatures.txt", "now", n=0))
 
-    assert not changed, "\n".join(changed) + (
-        "\nPublic signatures differ from tests/signatures.txt. If that is meant: add a fragment to changelog.d that "
-        "tells users (a removal or an incompatible change needs warnings first: STABILITY.md), then run "
-        "python -m tests.test_signatures changelog.d/<what>.<kind>.md"
+def _find_names(changed: str) -> list[str]:
+    """The name that changed and that of its class, without the module: either may be in a fragment."""
+    name = changed[2:].removeprefix("class ")
+    module = max((each for each in MODULES if name.startswith(f"{each}.")), key=len)
+    return re.split(r"[^\w.]", name.removeprefix(f"{module}."))[0].split(".")
+
+
+def test_fragments_tell_what_changed_since_the_release() -> None:
+    """Whoever changes a public name or signature that users have says so to them, in a fragment of the changelog."""
+    pytest.importorskip("torch")
+    fragments = "".join(path.read_text() for path in (ROOT / "changelog.d").glob("*.*.md"))
+
+    untold = find_untold(KEPT.read_text().splitlines(), list_signatures(), fragments)
+
+    assert not untold, "\n".join(untold) + (
+        "\nThese public signatures differ from those of the release, tests/signatures.txt. If that is meant, name each "
+        "or its class in backticks in a fragment of changelog.d; a removal or an incompatible change needs warnings "
+        "first: STABILITY.md. If the version in Cargo.toml is not released yet: python -m tests.test_signatures"
     )
 
 
-def test_an_update_needs_a_fragment(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a fragment nothing is written."""
-    before = KEPT.read_bytes()
-
-    assert main(["changelog.d/nothing-of-this-name.feature.md"]) == 1
-
-    assert "is no fragment" in capsys.readouterr().err
-    assert KEPT.read_bytes() == before
+RELEASED = [
+    "class penstock.Loader(size: int) -> None",
+    "penstock.Loader.close(self) -> None",
+    "penstock.pack(source: str) -> None",
+    "class penstock.pack.Report() -> None",
+]
 
 
-def main(arguments: list[str]) -> int:
-    """Write the file anew, if a fragment tells what has changed; the exit status."""
-    fragment = ROOT / "changelog.d" / Path(arguments[0] if arguments else "").name
-    if not re.fullmatch(r"[a-z0-9-]+\.[a-z]+\.md", fragment.name) or not fragment.is_file():
-        print(f"{fragment.name} is no fragment in changelog.d: write it first, and name it here", file=sys.stderr)  # noqa: T201  # a program
+@pytest.mark.parametrize(
+    ("old", "new", "fragment", "untold"),
+    [
+        ("size: int", "size: float", "Loaders take `float`.", 2),
+        ("size: int", "size: float", "`Loader(size=)` takes floats.", 0),
+        (".close(", ".stop(", "`Loader(size=)` takes floats.", 0),
+        (".close(", ".stop(", "`close` is `stop` now.", 0),
+        (".close(", ".stop(", "close is stop now", 2),
+        ("pack(source", "pack(path", "`penstock.Loader` packs.", 2),
+        ("pack(source", "pack(path", "`ps.pack(path=)`", 0),
+        ("Report", "Summary", "`penstock.pack.Report` has another name.", 1),
+        ("Report", "Summary", "`penstock.pack` gives what it gave.", 2),
+        ("Report", "Report", "", 0),
+    ],
+)
+def test_a_change_that_no_fragment_names_is_found(old: str, new: str, fragment: str, untold: int) -> None:
+    """The name or its class must be in backticks; a name that is gone and a new one count both."""
+    now = [line.replace(old, new) for line in RELEASED]
+
+    assert len(find_untold(RELEASED, now, fragment)) == untold
+
+
+@pytest.mark.parametrize("tag", ["v1.2.0", "v1.1.0"])
+def test_signatures_of_a_release_are_not_written_anew(
+    tag: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once a version has its tag, signatures.txt stays until Cargo.toml has the next version."""
+    pytest.importorskip("torch")
+    (tmp_path / "Cargo.toml").write_text('[workspace.package]\nversion = "1.2.0"\n')
+    kept = tmp_path / "signatures.txt"
+    kept.write_text("released\n")
+    for command in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "--message", "Release"], ["tag", tag]):
+        subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e", *command], cwd=tmp_path, check=True)
+    monkeypatch.setattr(sys.modules[__name__], "ROOT", tmp_path)
+    monkeypatch.setattr(sys.modules[__name__], "KEPT", kept)
+
+    status = main()
+
+    assert status == (tag == "v1.2.0")
+    assert ("1.2.0 is released" in capsys.readouterr().err) == (tag == "v1.2.0")
+    assert (kept.read_text() == "released\n") == (tag == "v1.2.0")
+
+
+def main() -> int:
+    """Write the file anew, unless the version of Cargo.toml is released; the exit status."""
+    version = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
+    tags = subprocess.run(["git", "tag", "--list", f"v{version}"], cwd=ROOT, capture_output=True, check=True)
+    if tags.stdout:
+        print(f"{version} is released: name what changes in a fragment of changelog.d", file=sys.stderr)  # noqa: T201  # a program
         return 1
     KEPT.write_text("\n".join(list_signatures()) + "\n")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
