@@ -83,7 +83,7 @@ wheels:  ## wheels for x86-64 and arm64 in dist/, for glibc 2.17 or newer and fo
 test-wheels: wheels  ## install this machine's wheel without Rust, on old and new Pythons; run arm64's under qemu; load musl's
 	@.venv-wheels/bin/python scripts/check_wheels.py
 
-release:  ## all that is uploaded, in dist/, built twice and compared, and checked on every Python; shows the changelog
+release:  ## all that is uploaded, in dist/, built twice, compared and checked on every Python; prints the commands that upload
 	@scripts/release.sh
 
 changelog:  ## show the next section of CHANGELOG.md (VERSION=0.2.0 writes it and deletes the fragments)
