@@ -1,14 +1,17 @@
 """``pack``: makes a store from a source: a folder, a store, a dataset, an iterator, a table.
 
-An entry that cannot be packed, or has the name of another, is listed by name: nothing is dropped silently. An
-interrupted pack stays and is resumed by packing again; a refused one leaves no files. :mod:`.sources` reads,
-:mod:`.pipeline.pack_source` writes.
+With ``keys``, only those records of the source are packed, in its order. An entry that cannot be packed, or has the
+name of another, is listed by name: nothing is dropped silently. An interrupted pack stays and is resumed by packing
+again; a refused one leaves no files. :mod:`.sources` reads, :mod:`.pipeline.pack_source` writes.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import xxhash
 
 from penstock.annotations import SourceLike
 from penstock.errors import ArgumentError
@@ -19,11 +22,11 @@ from penstock.pack.pipeline.run import PackProgress
 from penstock.pack.resize.resizing import Resizing
 from penstock.pack.sources import Source, SourceOptions, open_source
 from penstock.pack.sources.annotations import AnnotatedImages
-from penstock.pack.sources.selected import SelectedSource
+from penstock.pack.sources.base import SourceItem
 from penstock.pack.staging import staged
 from penstock.paths import parse_size, refuse_remote
-from penstock.sample import Field, Schema
-from penstock.stores.common.key_files import KeysLike
+from penstock.sample import Field, Index, Schema, Value
+from penstock.stores.common.key_files import KeysLike, read_keys, refuse_unknown_keys
 from penstock.transforms.decoding.encode import ENCODED_FORMATS
 
 __all__ = ["pack"]
@@ -253,3 +256,71 @@ def _annotate(
     if given is None or isinstance(images, Mapping):
         raise ArgumentError("annotations must be a path or a mapping, and images a folder or None")
     return AnnotatedImages(images, given, format or "auto", split, dict(options or {}))
+
+
+class SelectedSource(Source):
+    """The records of a source that have some keys.
+
+    Parameters
+    ----------
+    source : Source
+        Its keys are known before it is read; it is closed with this one.
+    keys : str, path or sequence of str
+        The keys, or a file of them, as for :func:`penstock.find_keys`; each is used once.
+
+    Raises
+    ------
+    ArgumentError
+        If the keys of the source are known only when it is read, or there are none to select.
+    RecordKeyError
+        If the source lacks a key.
+    """
+
+    def __init__(self, source: Source, keys: KeysLike) -> None:
+        if source.keys is None and not (source.numbers_records and source.total is not None):
+            raise ArgumentError(
+                f"keys needs a source whose keys are known before it is read, such as a folder, a store or a table; "
+                f"{source.url} is none"
+            )
+        self._source = source
+        self._wanted = frozenset(read_keys(keys))
+        if not self._wanted:
+            raise ArgumentError("keys must have at least one key")
+        self.url, self.schema, self.location = source.url, source.schema, source.location
+        self.is_exact, self.numbers_records = source.is_exact, source.numbers_records
+        self.problems = tuple(each for each in source.problems if each.key in self._wanted)
+        self.unreadable = tuple(each for each in source.unreadable if each.key in self._wanted)
+        everything = map(str, range(source.total or 0)) if source.keys is None else source.keys
+        self.keys = [key for key in everything if key in self._wanted]
+        self.total = len(self.keys)
+        known = {*self.keys, *(each.key for each in self.problems)}
+        refuse_unknown_keys(sorted(self._wanted - known), self.url)
+
+    def items(self, start: int) -> Iterator[SourceItem]:
+        """The items with these keys, in the order of the source."""
+        found = (item for item in self._source.items(0) if item.key in self._wanted)
+        return itertools.islice(found, start, None)
+
+    def load(self, token: Index) -> Mapping[str, Value]:
+        """See :meth:`Source.load`."""
+        return self._source.load(token)
+
+    def load_records(self, tokens: Sequence[Value]) -> Sequence[Mapping[str, Value]] | None:
+        """See :meth:`Source.load_records`."""
+        return self._source.load_records(tokens)
+
+    def load_batch(self, tokens: Sequence[Value]) -> Mapping[str, Value] | None:
+        """See :meth:`Source.load_batch`."""
+        return self._source.load_batch(tokens)
+
+    def digest(self) -> str | None:
+        """That of the source, and of the keys."""
+        own = self._source.digest()
+        if own is None:
+            return None
+        text = "\0".join(sorted(self._wanted))
+        return f"{own} keys {xxhash.xxh3_128_hexdigest(text.encode(errors='surrogateescape'))}"
+
+    def close(self) -> None:
+        """Close the source."""
+        self._source.close()

@@ -6,7 +6,8 @@
                             └────column("label")─> int64 array, no image is read
 
 Datasets, packing and the views call a store; a store calls none of them. It returns bytes and small fields: it decodes
-no image. Containers that can only be read from their beginning are :class:`~penstock.stores.streams.ShardStream`.
+no image. Its kind says how stores of it are written, if they are (:class:`WritableKind`). Containers that can only be
+read from their beginning are :class:`~penstock.stores.streams.ShardStream`.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final, Self, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, SupportsIndex, overload
 
 from penstock import system
 from penstock.errors import ArgumentError, PenstockError, RecordIndexError, RecordKeyError, StoreError
+from penstock.sample import Schema
 from penstock.stores.common.per_process import lock_methods
 from penstock.stores.fields.columns import join_values, refuse_fixed
 from penstock.stores.indices import Indices, check_index, list_indices
 from penstock.stores.location import Location
 from penstock.stores.problems import DAMAGE, Problem, find_unreadable
-from penstock.stores.writable import WritableKind
-from penstock.stores.writing import Skipped
-from penstock.wording import counted
+from penstock.stores.writing import CommittedRecords, Skipped, Writer
+from penstock.wording import NotebookView, counted
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -39,6 +40,82 @@ __all__ = ["Indices", "PathLike", "Skipped", "Store"]
 PathLike = str | os.PathLike[str] | Location | Sequence[str | os.PathLike[str]]
 """Where a store is: a path, a location, or for a store of several files a sequence of paths."""
 _VALUES_BATCH: Final = 256
+
+
+class WritableKind(NotebookView):
+    """The part of :class:`~penstock.stores.base.Store` that writes; by default, stores of a kind cannot be written."""
+
+    kind: ClassVar[str]
+    """The name it is registered under; the scheme of its URLs."""
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    """Endings of a path that choose this kind for a store that is to be written."""
+    keeps_order: ClassVar[bool] = True
+    """Whether a store that is written has its records in the order in which they were appended."""
+
+    @classmethod
+    def storable(cls, schema: Schema) -> Schema:
+        """The fields of ``schema`` that this kind has a place for, as they are read back; by default all of them.
+
+        Only those are given to :meth:`writer`. Conversion writes the others to a sidecar.
+        """
+        return schema
+
+    @classmethod
+    def stored_key(cls, key: str, fields: Mapping[str, Any], schema: Schema) -> str:
+        """The key that a record has when it is read back from a store of this kind; by default the same.
+
+        Raises
+        ------
+        PackError
+            If the record cannot have a key there.
+        """
+        del fields, schema
+        return key
+
+    @classmethod
+    def writer(
+        cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False, **options: object
+    ) -> Writer[Any]:
+        """Begin or resume a store at ``location``; ``source`` is the text of its origin. See :class:`Writer`.
+
+        Parameters
+        ----------
+        location : Location
+            Where it is written.
+        schema : Schema
+            Fields of the records: what :meth:`storable` returned.
+        source : str
+            The text of its origin.
+        overwrite : bool
+            Whether to replace what is there.
+        **options
+            Options of the kind; an override names them, keyword-only.
+
+        Raises
+        ------
+        ArgumentError
+            If stores of this kind cannot be written.
+        """
+        del schema, source, overwrite, options
+        raise ArgumentError(f"stores of kind {cls.kind!r} cannot be written, got destination {str(location)!r}")
+
+    @classmethod
+    def locate_written(cls, location: Location, **options: object) -> Location:
+        """Where the store is that :meth:`writer` wrote at ``location`` with these options; by default there.
+
+        A kind that writes shards under names of their own overrides it.
+        """
+        del options
+        return location
+
+    @classmethod
+    def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
+        """What the finished store at ``location`` holds, if it was written with this schema and source; else None.
+
+        None also where nothing is, or something that cannot be opened; :meth:`writer` then raises the error.
+        """
+        del location, schema, source
+        return None
 
 
 class Store(WritableKind, ABC):

@@ -24,8 +24,8 @@ from penstock.sample import SampleKeys
 from penstock.stores.fields.image_signatures import find_image_suffix
 from penstock.transforms import sizes
 from penstock.transforms.decoding import image_formats, tiff_pages
+from penstock.transforms.decoding.fallback import read_jxl_size
 from penstock.transforms.decoding.jpeg_markers import add_huffman_tables
-from penstock.transforms.decoding.jxl_header import read_jxl_size
 from penstock.transforms.decoding.modes import KEEPING_DEPTH, MODES
 from tests.transforms.test_decode import JPEGS, encoded, picture
 from tests.transforms.test_modes import FILES, animated, deep, png, swapped_profile

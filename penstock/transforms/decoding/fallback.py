@@ -7,9 +7,15 @@ errors of one kind. The global settings of Pillow (``MAX_IMAGE_PIXELS``, ``LOAD_
 parsers are called directly, and not by ``Image.open``, which reads these settings (the parsers of WebP and TIFF read
 them too, so that a lower limit of the user holds for these).
 
-Two kinds of images are read that Pillow refuses, or reads with 8 bits only: colour PNGs of 16 bits
-(:mod:`.decoding.deep_colour`), and TIFFs of many layouts (:mod:`.decoding.tiff_pages`).
+Two kinds of images are read that Pillow refuses, or reads with 8 bits only: TIFFs of many layouts
+(:mod:`.decoding.tiff_pages`), and colour PNGs of 16 bits. Pillow has no mode for the latter and keeps the upper byte of
+each sample, but its decoder of PNG rows can be asked for either byte::
 
+    file ──"RGB;16B"──> upper bytes ──┐
+         ──"RGB;16L"──> lower bytes ──┴──> uint16
+
+The package that decodes JPEG XL decodes a file when it is opened, so the size is read from its header before (ISO/IEC
+18181-1, 18181-2).
 Called by :mod:`penstock.transforms.decoding.decode` and the fused fill; thread-safe; Pillow is imported at first use.
 """
 
@@ -17,7 +23,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -28,9 +34,7 @@ from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, Pens
 from penstock.sample import Array
 from penstock.transforms.decoding import jpeg_markers
 from penstock.transforms.decoding.color_profiles import convert_to_srgb, may_have_profile
-from penstock.transforms.decoding.deep_colour import is_deep_png, loses_bits, read_deep_png
 from penstock.transforms.decoding.image_formats import HELD_NBYTES, PICTURE_NBYTES, find_parser, quiet, sniff
-from penstock.transforms.decoding.jxl_header import read_jxl_size
 from penstock.transforms.decoding.modes import KEEPING_DEPTH, DecodedForm, from_picture, from_stored
 from penstock.transforms.decoding.orientation import Region
 from penstock.transforms.decoding.tiff_pages import check_nbytes, check_pixels, read_page, read_page_size
@@ -51,6 +55,7 @@ __all__ = [
     "image_size",
     "pil_channel",
     "pil_pixels",
+    "read_jxl_size",
     "read_orientation",
     "read_pixels",
     "read_profile",
@@ -78,6 +83,21 @@ MAX_NBYTES: Final = 5 << 28
 _RGB: Final = DecodedForm()
 T_found = TypeVar("T_found")
 _LOSSLESS, _JPEG_LS = 0xC3, 0xF7
+_CODESTREAM: Final = b"\xff\x0a"
+_CONTAINER: Final = b"\x00\x00\x00\x0cJXL "
+_RATIOS: Final = ((1, 1), (12, 10), (4, 3), (3, 2), (16, 9), (5, 4), (2, 1))
+_LENGTHS: Final = (9, 13, 18, 30)
+_HEADER_NBYTES: Final = 16
+_FIRST_TRANSPOSED: Final = 5
+_BYTES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "RGB;16B": ("RGB", ("RGB;16B", "RGB;16L")),
+    "RGBA;16B": ("RGBA", ("RGBA;16B", "RGBA;16L")),
+    "LA;16B": ("RGBA", ("RGBA",)),
+}
+"""By the layout of rows: the mode of Pillow, and the layouts that give the upper and the lower bytes.
+
+Two samples of 16 bits have the four bytes of one RGBA pixel.
+"""
 
 
 def image_size(encoded: bytes, max_pixels: int, frame: int = 0) -> tuple[int, int]:
@@ -396,3 +416,102 @@ def _exotic(jpeg: bytes) -> str | None:
     if marker in {0xC5, 0xC6, 0xC7, 0xCD, 0xCE, 0xCF}:
         return "hierarchical"
     return None if components in {1, 3, 4} else f"{components} components"
+
+
+class _BitReader:
+    """Bits of a codestream, the lowest of each byte first; zeros behind the end."""
+
+    def __init__(self, content: bytes) -> None:
+        self._bits = int.from_bytes(content, "little")
+
+    def read(self, count: int) -> int:
+        """The next bits as a number."""
+        value = self._bits & ((1 << count) - 1)
+        self._bits >>= count
+        return value
+
+
+def read_jxl_size(encoded: bytes) -> tuple[int, int] | None:
+    """Width and height of the upright image; None if there is no header."""
+    codestream = _find_codestream(encoded)
+    if codestream is None or not codestream.startswith(_CODESTREAM) or len(codestream) < 3:
+        return None
+    bits = _BitReader(codestream[2:])
+    is_small = bits.read(1)
+    height = _read_side(bits, is_small)
+    ratio = bits.read(3)
+    width = height * _RATIOS[ratio - 1][0] // _RATIOS[ratio - 1][1] if ratio else _read_side(bits, is_small)
+    has_defaults = bits.read(1)
+    orientation = 1 + bits.read(3) if not has_defaults and bits.read(1) else 1
+    return (height, width) if orientation >= _FIRST_TRANSPOSED else (width, height)
+
+
+def _read_side(bits: _BitReader, is_small: int) -> int:
+    if is_small:
+        return 8 * (bits.read(5) + 1)
+    return bits.read(_LENGTHS[bits.read(2)]) + 1
+
+
+def _find_codestream(encoded: bytes) -> bytes | None:
+    """The first bytes of the codestream: those of the file, or of the first box that has some."""
+    if not encoded.startswith(_CONTAINER):
+        return encoded[: 2 + _HEADER_NBYTES]
+    at = 0
+    while at + 8 <= len(encoded):
+        nbytes, kind, header = int.from_bytes(encoded[at : at + 4], "big"), encoded[at + 4 : at + 8], 8
+        if nbytes == 1:
+            nbytes, header = int.from_bytes(encoded[at + 8 : at + 16], "big"), 16
+        if kind in {b"jxlc", b"jxlp"}:
+            start = at + header + (4 if kind == b"jxlp" else 0)
+            return encoded[start : start + 2 + _HEADER_NBYTES]
+        if nbytes < header:  # to the end of the file, or damaged
+            return None
+        at += nbytes
+    return None
+
+
+def is_deep_png(image: ImageFile) -> bool:
+    """Whether an opened image is a PNG of several channels of 16 bits."""
+    return image.format == "PNG" and len(image.tile) == 1 and image.tile[0].args in _BYTES
+
+
+def read_deep_png(image: ImageFile, encoded: bytes) -> NDArray[np.uint16]:
+    """The samples of a PNG for which :func:`is_deep_png` holds, (H, W, channels); an alpha of one colour is added."""
+    mode, layouts = _BYTES[str(image.tile[0].args)]
+    parts = [_read_rows(encoded, mode, layout) for layout in layouts]
+    if len(parts) == 2:
+        pixels = parts[0].astype(np.uint16) << np.uint16(8) | parts[1]
+    else:
+        pixels = parts[0].view(">u2").astype(np.uint16)
+    key = image.info.get("transparency")
+    if isinstance(key, tuple) and mode == "RGB":
+        alpha = np.where((pixels == np.array(key)).all(axis=2), 0, 0xFFFF).astype(np.uint16)
+        return np.dstack([pixels, alpha])
+    return pixels
+
+
+def loses_bits(image: ImageFile) -> bool:
+    """Whether Pillow reduces the samples of an opened image to 8 bits, or gives unsigned ones a sign."""
+    if image.format == "TIFF":
+        bits: tuple[int, ...] = image.tag_v2.get(258, (8,))  # type: ignore[attr-defined]  # of TIFF; BitsPerSample
+        if len(image.getbands()) == 1:
+            is_unsigned = max(image.tag_v2.get(339, (1,))) == 1  # type: ignore[attr-defined]  # SampleFormat
+            return image.mode == "I" and max(bits) == 32 and is_unsigned
+        return max(bits) > 8
+    if len(image.getbands()) == 1:
+        return False
+    if image.format == "PNG":
+        return is_deep_png(image)  # of another frame than the first
+    if image.format == "PPM":
+        args = image.tile[0].args
+        return isinstance(args, tuple) and int(args[-1]) > 255
+    return False
+
+
+def _read_rows(encoded: bytes, mode: str, layout: str) -> NDArray[np.uint8]:
+    with find_parser("PNG")(io.BytesIO(encoded), "") as image:
+        image._mode = mode  # noqa: SLF001  # a picture is allocated in this mode when it is loaded
+        image.tile = [image.tile[0]._replace(args=layout)]
+        image.info.pop("transparency", None)
+        image.load()
+        return np.asarray(image)

@@ -15,7 +15,7 @@ from PIL import Image
 import penstock as ps
 import penstock.transforms as T
 from penstock.annotations import Annotations, read
-from penstock.datasets.splits.label_counts import count_values
+from penstock.datasets.splits.splits import count_values
 from penstock.errors import AnnotationError, ArgumentError, PackError
 from penstock.ragged import Ragged
 from penstock.samplers import ClassBalancedSampler, RepeatFactorSampler, WeightedRandomSampler, repeat_factors
