@@ -60,8 +60,8 @@ ELSEWHERE = {
     "stores/lmdb/pages.py _MAGIC": "another program's format",
     "stores/recognition.py _RECORDIO_MAGIC": "another program's format",
     "stores/recordio/format.py _MAGIC": "another program's format",
-    "stores/shards/beton_fields.py VERSION": "another program's format",
-    "stores/shards/litdata_zstd.py _MAGIC": "another program's format",
+    "stores/shards/beton.py VERSION": "another program's format",
+    "stores/shards/litdata.py _MAGIC": "another program's format",
     "stores/shards/mds.py _VERSION": "another program's format",
     "transforms/decoding/image_formats.py _MAGIC": "another program's format",
 }

@@ -18,7 +18,7 @@ import penstock as ps
 from penstock.annotations import WRITERS, read
 from penstock.annotations.writing import WrittenImage, format_float32
 from penstock.errors import ArgumentError, CorruptRecordError, PackError
-from penstock.pack.export.records import name_images
+from penstock.pack.export.exporting import name_images
 
 FORMATS = tuple(WRITERS)
 CLASSES = ("zebra", "a cat & <dog>", "é")

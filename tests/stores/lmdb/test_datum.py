@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.stores.lmdb.datum_message import parse_datum
+from penstock.stores.lmdb.datum import parse_datum
 from tests.conformance.lmdb_layouts import varint
 
 PIXELS = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4)
