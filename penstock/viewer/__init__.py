@@ -2,7 +2,7 @@
 
 ::
 
-    server/    the application, who may ask it, the thread that runs it      browse/   records, thumbnails, pictures
+    server/    the application and its guard, the thread that runs it        browse/   records, thumbnails, pictures
     find/      filters, facts of all records, histograms                     picks/    picked records, exports
     model/     a pipeline step by step, batches                              compare/  two stores; predictions
     live/      a running loader                                              page/     HTML, CSS, ES modules

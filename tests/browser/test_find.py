@@ -177,7 +177,7 @@ def test_counts_that_take_long_are_made_after_a_filter_needed_them(
     page: Page, tmp_path: Path, viewer_url: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There are no counts of boxes at first; there are after a filter of boxes."""
-    monkeypatch.setattr("penstock.viewer.find.fields._FEW", 0)
+    monkeypatch.setattr("penstock.viewer.find.finder._FEW", 0)
     monkeypatch.setattr("penstock.viewer.find.routes._SMALL", 0)
     boxes = [np.full((number, 4), (0, 0, 9, 9), np.float32) for number in range(3)]
     rows = ({"count": number, "boxes": each} for number, each in enumerate(boxes))

@@ -23,7 +23,7 @@ import penstock as ps  # noqa: E402  # behind the skip
 import penstock.torch as pt  # noqa: E402  # as above
 from penstock import transforms as T  # noqa: E402  # as above
 from penstock.datasets.albumentations import ops as own  # noqa: E402  # as above
-from penstock.datasets.albumentations.calls import CalledTransform  # noqa: E402  # as above
+from penstock.datasets.albumentations.recognise import CalledTransform  # noqa: E402  # as above
 from penstock.datasets.base import fetch  # noqa: E402  # as above
 from penstock.errors import SampleError  # noqa: E402  # as above
 from penstock.sample import SampleKeys  # noqa: E402  # as above

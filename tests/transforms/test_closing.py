@@ -14,7 +14,7 @@ from penstock import transforms as T
 from penstock.errors import SampleError
 from penstock.sample import SampleKeys
 from penstock.transforms.base import ImageSpec, Params
-from penstock.transforms.program.final_ops import Closing
+from penstock.transforms.program.program import Closing
 from tests.transforms.pictures import KEYS
 
 NORMALIZE = T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD)

@@ -382,7 +382,7 @@ def test_what_takes_long_is_counted_after_a_filter_read_it(monkeypatch: pytest.M
     """Lists of many records are read for a filter, not when the panel is shown."""
     finder, every = Finder(Collection(Rows(make_cases()))), np.ones(len(make_cases()), np.bool_)
     whole = make_histograms(finder, every)
-    monkeypatch.setattr("penstock.viewer.find.fields._FEW", 0)
+    monkeypatch.setattr("penstock.viewer.find.finder._FEW", 0)
     finder = Finder(Collection(Rows(make_cases())))
     with monkeypatch.context() as without:
         without.setattr(Rows, "ragged_column", None)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.workers.processes.channel import Channel
+from penstock.workers.processes.sockets import Channel
 
 Pair = tuple[Channel, Channel]
 

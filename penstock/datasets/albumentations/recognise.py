@@ -9,19 +9,25 @@
 Only albumentations' own classes are translated, by exact type, and all or none of them; those of its others that change
 the image alone are called by an op. The result for the same drawn numbers is albumentations': pixels within one level
 where they are resized, else equal; boxes and labels the same. The numbers are drawn by penstock, from the same
-distributions. Called by :mod:`penstock.datasets.albumentations.samples`;
-albumentations is not imported here, and nothing is decoded or called.
+distributions, but for an op that calls a transform::
+
+    key of the sample ──draw──> seed ──set_random_seed──> this thread's copy of the transform ──(image=...)──> image
+
+Called by :mod:`penstock.datasets.albumentations.samples`; albumentations is not imported here.
 """
 
 from __future__ import annotations
 
+import copy
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, ClassVar, Final
+
+import numpy as np
 
 from penstock import transforms as T
-from penstock.datasets.albumentations.calls import CalledTransform
 from penstock.datasets.albumentations.ops import (
     BoxRules,
     CheckBoxes,
@@ -34,9 +40,11 @@ from penstock.datasets.albumentations.ops import (
     ScaleValues,
 )
 from penstock.errors import ArgumentError
-from penstock.sample import Index
+from penstock.sample import Array, Index, SampleKeys
+from penstock.transforms.base import Params, Sizes, uniforms
+from penstock.transforms.pixel_arithmetic import PixelOp
 
-__all__ = ["NotCompiledError", "Recognised", "recognise"]
+__all__ = ["CalledTransform", "NotCompiledError", "Recognised", "recognise"]
 
 _Transform = Any
 _Ops = list[T.Op]
@@ -322,3 +330,51 @@ _TRANSLATORS: Final[Mapping[str, Callable[[_Translator, _Transform], _Ops]]] = {
     "VerticalFlip": lambda _, step: [T.VerticalFlip(step.p)],
 }
 """By the names of albumentations' classes."""
+
+
+class CalledTransform(PixelOp):
+    """Calls a transform with the image; its generators are seeded by the key of the sample.
+
+    Parameters
+    ----------
+    transform : object
+        A transform of albumentations 2 that changes only the image, and keeps its shape and dtype; or a OneOf, SomeOf
+        or Sequential of such.
+
+    Notes
+    -----
+    A transform has state: each thread calls a copy of its own. Params of a sample: the seed.
+    """
+
+    random: ClassVar[bool] = True
+
+    def __init__(self, transform: Any) -> None:
+        self.transform = transform
+        self._own = threading.local()
+
+    def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # any size
+        """A seed of 53 bits for each image, (n, 1)."""
+        return np.floor(uniforms(keys, stream, 1) * (1 << 53))
+
+    def image(self, image: Array, params: Params) -> Array:
+        """What the transform returns."""
+        own = getattr(self._own, "transform", None)
+        if own is None:
+            own = self._own.transform = copy.deepcopy(self.transform)
+        own.set_random_seed(int(params[0]))
+        changed: Array = own(image=np.ascontiguousarray(image))["image"]
+        if changed.shape != image.shape or changed.dtype != image.dtype:
+            raise ArgumentError(
+                f"{type(self.transform).__name__} must keep shape and dtype of the image, {image.shape} and "
+                f"{image.dtype}, got {changed.shape} and {changed.dtype}"
+            )
+        return changed
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"transform": self.transform}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["transform"])  # type: ignore[misc]  # as if made anew
+
+    def __repr__(self) -> str:
+        return f"CalledTransform({type(self.transform).__name__})"

@@ -17,7 +17,7 @@ follows it, salted with ``first`` in the same way. ``nones`` and ``keys`` are nu
 - keys: the end of each key, u32, then the keys in UTF-8. Absent: the key of record ``i`` is ``str(i)``.
 
 Where either is there, the hash of a row is xxh3_64 of its none bits and key, seeded by that of the row. Both parts are
-padded to 8 bytes. Nothing here opens a file: :mod:`.pack.block_entries` writes blocks, :mod:`.pack.block_reader` reads
+padded to 8 bytes. Nothing here opens a file: :mod:`.pack.entries` writes blocks, :mod:`.pack.block_reader` reads
 them.
 """
 

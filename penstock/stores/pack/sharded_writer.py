@@ -25,7 +25,7 @@ from penstock.stores.common.regular_file import read_json, replace_json
 from penstock.stores.lmdb.pages import LOCK, fsync_path
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin
-from penstock.stores.pack.block_entries import make_entries
+from penstock.stores.pack.entries import make_entries
 from penstock.stores.pack.manifest import PackManifest, ShardColumns
 from penstock.stores.pack.store import LmdbStore
 from penstock.stores.pack.writer import LmdbWriter

@@ -29,7 +29,7 @@ from penstock.stores.lmdb.environment_writer import CommitLimits, EnvironmentWri
 from penstock.stores.lmdb.pages import FILE, HASHES, LOCK, PageFile, fsync_path, newest_meta
 from penstock.stores.location import Location
 from penstock.stores.origin import ORIGIN_FILE, Origin, read_origin, write_origin
-from penstock.stores.pack.block_entries import make_entries
+from penstock.stores.pack.entries import make_entries
 from penstock.stores.pack.format import COLUMNS, KEYS, RECORDS, make_record_key
 from penstock.stores.pack.mapping import read_meta
 from penstock.stores.pack.meta import META, META_ENTRY, META_HASH, PackMeta

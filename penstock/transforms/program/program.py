@@ -6,8 +6,10 @@
                                      │              └ unsupported, corrupt ──> Pillow ──> _native.fill_pixels
                                      └ padded rows ──> the general path, row by row
                                                                    then, if any, the ops that did not fuse,
-                                                                   the last of them again in one native call
+                                                                   the last of them again in one native call:
 
+    uint8 HWC ──Normalize──> ──RandomErasing──> ──ToLayout──> row          op by op: a new array each
+    uint8 HWC ────────────_native.fill_pixels────────────> row, then the rectangle          here
 Each row equals the result of the general path, bit for bit. The one difference: only the general path finds damage in
 the middle of a JPEG or PNG below the part that is used. Called by datasets, from several threads at once; has no state.
 Ops decide whether they fuse (:meth:`Op.fuse`).
@@ -22,16 +24,19 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock import _native, trace
+from penstock import _native, bfloat16, trace
 from penstock.bfloat16 import array_dtype, as_words
 from penstock.errors import ArgumentError, DecodeError, PenstockError
 from penstock.repairs import set_position
 from penstock.sample import Array, ArraySpec, SampleKeys
-from penstock.transforms.apply import apply_to_image, spec_after
+from penstock.transforms.apply import apply_to_image, draw_one, image_size, spec_after
 from penstock.transforms.base import Fusion, ImageLike, ImageSpec, Lambda, Op, Params, Sizes
 from penstock.transforms.decoding.decode import Decode, as_bytes, refuse_broken
 from penstock.transforms.decoding.orientation import raw_regions
-from penstock.transforms.program.final_ops import Closing
+from penstock.transforms.ops.erase import RandomErasing
+from penstock.transforms.ops.layout import ToLayout
+from penstock.transforms.ops.normalize import Normalize
+from penstock.transforms.pixel_arithmetic import is_colour, write_row
 from penstock.transforms.program.geometry import Geometry
 from penstock.transforms.program.image_chunk import Chunk, ChunkSeekTables, Failure, Plan, raise_first
 from penstock.transforms.program.row_filling import draw_geometry, fill_rows, fuse_first, pack_steps, raise_refused
@@ -39,7 +44,7 @@ from penstock.transforms.targets.moved_targets import FOLLOWERS, ChunkSteps, Ste
 from penstock.transforms.targets.objects import Objects
 from penstock.transforms.targets.target_forms import as_collatable
 
-__all__ = ["Failure", "Plan", "Program"]
+__all__ = ["Closing", "Failure", "Plan", "Program"]
 
 _GENERAL: Final = frozenset({"general", "truncated"})
 """Kinds of failures for the general path: padded rows, and truncated files, of which a part may be whole."""
@@ -397,3 +402,62 @@ class Program:
             raise failed[0].error
         row: Array = out[0]
         return row
+
+
+class Closing:
+    """The last ops of a pipeline that ends with ToLayout, as one step.
+
+    Parameters
+    ----------
+    ops : sequence of Op
+        All ops.
+    first : int
+        Position of the first op that may be included.
+
+    Attributes
+    ----------
+    first : int
+        Position of the first op that is included; the number of ops if none is.
+    """
+
+    def __init__(self, ops: Sequence[Op], first: int) -> None:
+        self._ops = tuple(ops)
+        self._erasing: int | None = None
+        self._fusion = Fusion()
+        self.first = len(ops)
+        places = range(first, len(ops))
+        if not places or not isinstance(ops[-1], ToLayout):
+            return
+        self.first = len(ops) - 1
+        kinds = [type(ops[place]) for place in places]
+        if kinds[-2:-1] == [Normalize]:
+            self.first -= 1
+        elif kinds[-3:-1] == [Normalize, RandomErasing] and ops[-1].dtype != bfloat16.NAME:
+            # Without Normalize, the op erases uint8 values itself; it does not write bfloat16.
+            self.first, self._erasing = self.first - 2, self.first - 1
+        for place in range(self.first, len(ops)):
+            if place != self._erasing and not ops[place].fuse(self._fusion):  # such as for four channels
+                self.first, self._erasing = len(ops), None
+                return
+
+    @property
+    def erases(self) -> bool:
+        """Whether RandomErasing is included, which does not fuse."""
+        return self._erasing is not None
+
+    def write(self, image: ImageLike, out: Array, keys: SampleKeys) -> None:
+        """Write the result for ``image``, which went through all ops before ``first``, to ``out[0]``."""
+        if self.first == len(self._ops):
+            out[0] = image
+            return
+        fusion = self._fusion
+        size = out.shape[1:3] if fusion.layout == "HWC" else out.shape[2:4]
+        if not is_colour(image) or image.shape[:2] != size:
+            out[0] = apply_to_image(self._ops, image, keys, self.first)
+            return
+        write_row(image, out, fusion.layout, fusion.scale, fusion.offset)
+        if self._erasing is not None:
+            op = self._ops[self._erasing]
+            assert isinstance(op, RandomErasing)
+            params = draw_one(op, keys, image_size(image), self._erasing)
+            op.erase(out[0] if fusion.layout == "HWC" else out[0].transpose(1, 2, 0), params, np.dtype(np.float32))

@@ -2,8 +2,8 @@
 
 Read in this order: :mod:`~penstock.workers.processes.backend` (what the loader calls) and ``worker_process`` (the
 parent's side), ``transport`` (what may carry it: the actors of :mod:`penstock.workers.ray` do too),
-``running_process`` (processes), ``worker`` (the child's side), ``messages`` (what goes between them), ``sockets`` with
-``channel`` and ``memory`` (how it goes).
+``running_process`` (processes), ``worker`` (the child's side), ``messages`` (what goes between them), ``sockets`` and
+``memory`` (how it goes).
 """
 
 from __future__ import annotations

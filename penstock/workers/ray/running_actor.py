@@ -8,8 +8,9 @@
        unpack: views of the object store of this node    this node: slots, as those of a worker process
 
 A descriptor of an actor on this node is opened by /proc/<pid>/fd. An object of the store is freed with the last array
-of its batch. The parent is its only reader, so its arrays are writable views where the system has mapped the store
-writable, and copies elsewhere.
+of its batch. The parent is its only reader: Ray maps an object read-only for Python, since several readers may share
+it, but nobody else sees what is written to this one. So its arrays are writable views where the system has mapped the
+store writable, and copies elsewhere.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ import tempfile
 import time
 import uuid
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.sample import Batch
 from penstock.system import open_descriptor_of
@@ -47,12 +51,13 @@ from penstock.workers.processes.status import StatusReading, WorkerStatus
 from penstock.workers.processes.transport import Connection
 from penstock.workers.processes.worker import WorkerIdentity
 from penstock.workers.ray.actor import ActorPlace, Reply, SlotNews
-from penstock.workers.ray.object_buffers import ObjectPayload, as_writable
 
 __all__ = ["RunningActor"]
 
 _END_S: Final = 2.0
 """Longest wait for an actor that was killed."""
+_SMALL: Final = 100_000
+"""Bytes of a buffer that is copied: Ray sends so small a reply without its object store."""
 
 
 class ActorMaker(Protocol):
@@ -335,3 +340,47 @@ def _describe_death(error: BaseException | None) -> str:
     lines = [line.strip() for line in str(error or "").splitlines() if line.strip()]
     told = next((line for line in lines if line.startswith("The actor ") and "unexpectedly" not in line), "")
     return f"died: {told or (lines[-1] if lines else 'Ray does not say how')}"
+
+
+@dataclass(slots=True)
+class ObjectPayload(SlotPayload):
+    """A batch in Ray's object store: its buffers, read-only."""
+
+    buffers: Sequence[NDArray[np.uint8]] = ()
+
+
+def as_writable(buffer: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A writable view of memory of the object store that nobody else reads; a copy if it is small, or not writable."""
+    address = buffer.__array_interface__["data"][0]
+    if buffer.nbytes < _SMALL or not _is_mapped_writable(address, buffer.nbytes):
+        return buffer.copy()
+    return np.asarray(_WritableView(buffer, address))
+
+
+class _WritableView:
+    """The memory of an array, which it keeps alive, as a writable array."""
+
+    def __init__(self, array: NDArray[np.uint8], address: int) -> None:
+        self._array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}
+
+
+def _is_mapped_writable(address: int, nbytes: int) -> bool:
+    """Whether this process has mapped these bytes of shared memory writable, as Linux says."""
+    if any(start <= address and address + nbytes <= stop for start, stop in _writable):
+        return True
+    try:
+        maps = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    for line in maps.splitlines():
+        addresses, permissions, *_ = line.split(maxsplit=2)
+        start, stop = (int(part, 16) for part in addresses.split("-"))
+        if start <= address and address + nbytes <= stop and permissions.startswith("rw") and permissions[3] == "s":
+            _writable.append((start, stop))
+            return True
+    return False
+
+
+_writable: list[tuple[int, int]] = []
+"""Mappings of object stores that were found writable; they last as long as the process."""

@@ -15,7 +15,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ArgumentError, PenstockError, StoreError, StoreFormatError, StoreNotFoundError
-from penstock.stores.common import sequential
+from penstock.stores.common import compression
 from penstock.stores.common.mirrors import find_mirror
 from penstock.stores.remote import object_store as places
 from penstock.stores.remote import request_queue
@@ -36,7 +36,7 @@ SHARDS, RECORDS = 4, 5
 def memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """An empty place; waits between attempts are short, and so are parts."""
     monkeypatch.setattr(places, "_WAIT", (0.001, 0.002))
-    monkeypatch.setattr(sequential, "_PART_NBYTES", 4096)
+    monkeypatch.setattr(compression, "_PART_NBYTES", 4096)
     memory_place.clear()
     yield
     memory_place.clear()
@@ -189,7 +189,7 @@ def test_a_stream_asks_for_the_next_parts_and_keeps_no_copy_open(
 
 def test_errors_of_streams_name_url_and_offset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A shard that is truncated, replaced, or cannot be read."""
-    monkeypatch.setattr(sequential, "_PARTS_AHEAD", 1)  # the end is not asked for before it is replaced
+    monkeypatch.setattr(compression, "_PARTS_AHEAD", 1)  # the end is not asked for before it is replaced
     (tmp_path / "served").mkdir()
     for number in range(2):
         (tmp_path / "served" / f"{number}.tar").write_bytes(make_shard(number))
