@@ -8,6 +8,7 @@ budgets of code are rounded up to 250 lines, so that two changes seldom write th
 from __future__ import annotations
 
 import ast
+import functools
 import io
 import re
 import sys
@@ -92,6 +93,12 @@ def name_module(path: Path, package: Path) -> str:
     return ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
+@functools.cache
+def walk(tree: ast.AST) -> list[ast.AST]:
+    """All nodes of a tree, which several figures ask for."""
+    return list(ast.walk(tree))
+
+
 def count_code(text: str, tree: ast.Module) -> int:
     """How many lines hold code that is no import; docstrings, comments and blank lines are none.
 
@@ -101,7 +108,7 @@ def count_code(text: str, tree: ast.Module) -> int:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in LAYOUT:
             lines.update(range(token.start[0], token.end[0] + 1))
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom) or (isinstance(node, ast.Expr) and is_text(node.value)):
             lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return len(lines)
@@ -123,7 +130,7 @@ def find_aliases(trees: Mapping[str, ast.Module]) -> dict[str, set[str]]:
     """
     aliases: dict[str, set[str]] = {"typing": {"Any"}} | {module: set() for module in trees}
     imports = {
-        module: [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+        module: [node for node in walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
         for module, tree in trees.items()
     }
     is_growing = True
@@ -164,7 +171,7 @@ def find_assigned(body: list[ast.stmt], known: set[str]) -> Iterator[str]:
 
 def read_names(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """Each name in code, dotted where it is an attribute, and its line; names in quoted types too."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Name | ast.Attribute):
             yield spell_name(node), node.lineno
         for part in find_types(node):
@@ -207,7 +214,7 @@ def read_imports(package: Path, trees: Mapping[Path, ast.Module]) -> dict[str, s
 
 def imported_names(tree: ast.Module) -> Iterator[str]:
     """The dotted names that a module imports, anywhere in it; of ``from a import b`` both ``a`` and ``a.b``."""
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
