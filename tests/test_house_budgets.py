@@ -102,8 +102,8 @@ def test_aliases_are_followed_in_any_order(house: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("figure", "budget", "said"),
     [
-        (11, 10, [("house.toml: [types] shop is 11, above its budget of 10", True)]),
-        (9, 10, [("house.toml: [types] shop is 9: lower its budget of 10 to 9", False)]),
+        (11, 10, [("house.toml: [modules] shop is 11, above its budget of 10", True)]),
+        (9, 10, [("house.toml: [modules] shop is 9: lower its budget of 10 to 9", False)]),
         (10, 10, []),
     ],
 )
@@ -111,7 +111,7 @@ def test_a_figure_is_compared_with_its_budget(
     house: ModuleType, figure: int, budget: int, said: list[tuple[str, bool]]
 ) -> None:
     """A figure above its budget fails; one below is told, so that the budget is lowered in the same change."""
-    assert house.compare({"types": {"shop": figure}}, {"types": {"shop": budget}}) == said
+    assert house.compare({"modules": {"shop": figure}}, {"modules": {"shop": budget}}) == said
 
 
 @pytest.mark.parametrize(
