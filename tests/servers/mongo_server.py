@@ -7,19 +7,16 @@ import functools
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Self
 
 import pytest
 
 from tests.servers.go_programs import build_go
-
-_START_TIMEOUT_S: Final = 60.0
+from tests.servers.starting import hold_port, read_line
 
 
 class MongoServer:
@@ -28,42 +25,26 @@ class MongoServer:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self._held_port = hold_port()
+        self.host = f"127.0.0.1:{self._held_port.getsockname()[1]}"
+        """Host and port, as they stand in a URL."""
         self.process: subprocess.Popen[bytes] | None = None
 
-    @property
-    def host(self) -> str:
-        """Host and port, as they stand in a URL."""
-        return f"127.0.0.1:{self.port}"
-
     def start(self) -> None:
-        """Start it, and wait until it answers."""
-        import pymongo
-
-        with (self._folder / "log").open("ab") as log:
+        """Start it, and wait until it listens."""
+        log = self._folder / "log"
+        with log.open("ab") as file:
             self.process = subprocess.Popen(
-                [build_server(), self.host, str(self._folder)], stdin=subprocess.PIPE, stdout=log, stderr=log
+                [build_server(), self.host, str(self._folder)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=file,
             )
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        while not self._accepts() and self.process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.01)
-        client: Any = pymongo.MongoClient(self.host, serverSelectionTimeoutMS=100)
-        with client:
-            while True:
-                try:
-                    client.admin.command("ping")
-                except pymongo.errors.PyMongoError:
-                    log_text = (self._folder / "log").read_text(errors="replace")[-2000:]
-                    assert self.process.poll() is None, f"the server ended: {log_text}"
-                    assert time.monotonic() < deadline, f"the server does not answer: {log_text}"
-                else:
-                    return
-
-    def _accepts(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+        try:
+            read_line(self.process)
+        except AssertionError as error:
+            error.add_note(log.read_text(errors="replace")[-2000:])
+            raise
 
     def kill(self) -> None:
         """End it as a power failure does: SIGKILL."""
@@ -72,6 +53,11 @@ class MongoServer:
             self.process.communicate()
             self.process = None
 
+    def close(self) -> None:
+        """End it, and give up its port."""
+        self.kill()
+        self._held_port.close()
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -79,7 +65,7 @@ class MongoServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.kill()
+        self.close()
 
 
 @functools.cache
@@ -94,7 +80,7 @@ def get_server() -> MongoServer:
 
     def end() -> None:
         if os.getpid() == owner:
-            server.kill()
+            server.close()
             shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(end)

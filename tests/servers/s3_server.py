@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from tests.servers.starting import read_line
+
 __all__ = ["S3Server", "build", "serving"]
 
 CRATE: Final = Path(__file__).parent / "s3"
@@ -28,9 +30,8 @@ class S3Server:
 
     def start(self) -> None:
         """Start it, at another port than before."""
-        self._process = subprocess.Popen([self._program, self.root, *KEYS], stdout=subprocess.PIPE, text=True)
-        assert self._process.stdout is not None, "a pipe"
-        self.url = f"http://127.0.0.1:{self._process.stdout.readline().split()[-1]}"
+        self._process = subprocess.Popen([self._program, self.root, *KEYS], stdout=subprocess.PIPE)
+        self.url = f"http://127.0.0.1:{read_line(self._process).split()[-1]}"
 
     def kill(self) -> None:
         """End it at once."""
@@ -58,7 +59,7 @@ class S3Server:
         return self._ask("counts", None)
 
     def _ask(self, what: str, content: bytes | None) -> dict[str, Any]:
-        with urllib.request.urlopen(urllib.request.Request(f"{self.url}/-/{what}", content), timeout=10) as answer:
+        with urllib.request.urlopen(urllib.request.Request(f"{self.url}/-/{what}", content), timeout=60) as answer:
             found: dict[str, Any] = json.load(answer)
         return found
 

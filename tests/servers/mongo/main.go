@@ -1,6 +1,6 @@
 // A server that speaks MongoDB's protocol, for tests: FerretDB with its SQLite backend.
 //
-//	server 127.0.0.1:PORT DIR
+//	server 127.0.0.1:PORT DIR     prints "listening at mongodb://127.0.0.1:PORT/" when clients can connect
 //
 // It ends when its standard input is closed, so that no server outlives the tests that started it.
 package main
@@ -29,6 +29,8 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+
+	fmt.Println("listening at", server.MongoDBURI())
 
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {

@@ -17,6 +17,7 @@ import penstock as ps
 from penstock.errors import StoreError, StoreNotFoundError
 from penstock.pack import verify
 from tests.servers.go_programs import build_go
+from tests.servers.starting import PATIENCE_S, hold_port
 
 obstore = pytest.importorskip("obstore")
 S3Store = pytest.importorskip("obstore.store").S3Store
@@ -30,26 +31,31 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     (tmp_path / "buckets" / "bucket").mkdir(parents=True)
     (tmp_path / "meta").mkdir()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
     keys = ["--access", "a-key", "--secret", "a-secret"]
     folders = ["--sidecar", str(tmp_path / "meta"), str(tmp_path / "buckets")]
-    command = [program, "--port", address, *keys, "posix", *folders]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    given = {"region": "us-east-1", "access_key_id": "a-key", "secret_access_key": "a-secret"}
-    try:
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
+    with hold_port() as held, (tmp_path / "log").open("wb") as log:
+        address = ("127.0.0.1", held.getsockname()[1])
+        command = [program, "--port", "{}:{}".format(*address), *keys, "posix", *folders]
+        with subprocess.Popen(command, stdout=log, stderr=log) as server:
             try:
-                socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2])), 1).close()
-                break
-            except OSError:
-                time.sleep(0.05)
-        yield {"endpoint": f"http://{address}", **given}
-    finally:
-        server.kill()
-        server.wait()
+                wait_for(server, address, tmp_path / "log")
+                given = {"region": "us-east-1", "access_key_id": "a-key", "secret_access_key": "a-secret"}
+                yield {"endpoint": "http://{}:{}".format(*address), **given}
+            finally:
+                server.kill()
+
+
+def wait_for(server: subprocess.Popen[bytes], address: tuple[str, int], log: Path) -> None:
+    """Wait until a server listens, which does not say when."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        with socket.socket() as probe:
+            if not probe.connect_ex(address):
+                return
+        said = log.read_text(errors="replace")[-2000:]
+        assert server.poll() is None, f"versitygw ended: {said}"
+        assert time.monotonic() < deadline, f"versitygw does not listen at {address} after {PATIENCE_S} s: {said}"
+        time.sleep(0.05)
 
 
 @pytest.fixture(name="images")
