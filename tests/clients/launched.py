@@ -1,4 +1,4 @@
-"""What each rank does in ``test_launchers.py``: ``python -m tests.clients.launched TASK FOLDER [PORT]``.
+"""What each rank does in ``test_launchers.py``: ``python -m tests.clients.launched TASK FOLDER``.
 
 Each task has the line that ``docs/distributed.md`` states for its launcher, and leaves what its rank was given.
 """
@@ -75,23 +75,23 @@ def make_loader(num_workers: int = 0) -> Any:
     return pt.DataLoader(dataset, BATCH, sampler=ps.DistributedSampler(dataset, seed=1), num_workers=num_workers)
 
 
-def run_torchrun(folder: Path, _: str) -> None:
+def run_torchrun(folder: Path) -> None:
     """By the variables that torchrun sets."""
     dist.init_process_group("gloo")
     keep(folder, ps.find_world(), **observe(lambda: make_loader(num_workers=2)))
     dist.destroy_process_group()
 
 
-def run_slurm(folder: Path, port: str) -> None:
-    """By the variables that srun sets."""
+def run_slurm(folder: Path) -> None:
+    """By the variables that srun sets; the ranks meet at a file."""
     world = ps.find_world()
-    address = f"tcp://127.0.0.1:{port}"
-    dist.init_process_group("gloo", init_method=address, rank=world.rank, world_size=world.num_replicas)
+    place = f"file://{folder}/ranks"
+    dist.init_process_group("gloo", init_method=place, rank=world.rank, world_size=world.num_replicas)
     keep(folder, world, **observe(make_loader))
     dist.destroy_process_group()
 
 
-def run_accelerate(folder: Path, _: str) -> None:
+def run_accelerate(folder: Path) -> None:
     """Accelerate divides the batches of a loader."""
     from accelerate import Accelerator
 
@@ -104,7 +104,7 @@ def run_accelerate(folder: Path, _: str) -> None:
     accelerator.end_training()
 
 
-def run_lightning(folder: Path, _: str) -> None:
+def run_lightning(folder: Path) -> None:
     """Lightning starts the second process, and makes the loader again with torch's sampler."""
     import pytorch_lightning as pl
 
@@ -147,7 +147,7 @@ def run_lightning(folder: Path, _: str) -> None:
     keep(folder, whole.world, epochs=epochs, resumed=(begun.seen + ended.seen)[:steps], kind=type(loader).__name__)
 
 
-def run_ray(folder: Path, _: str) -> None:
+def run_ray(folder: Path) -> None:
     """Ray Train's worker group: the line, and what its own function makes of a loader, with penstock in it."""
     import os
 
@@ -177,4 +177,4 @@ def run_ray(folder: Path, _: str) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    globals()[f"run_{sys.argv[1]}"](Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "")
+    globals()[f"run_{sys.argv[1]}"](Path(sys.argv[2]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
-import socket
 import tempfile
 import time
 import traceback
@@ -14,11 +13,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.clients.harness import Recording, record
+from tests.servers.starting import hold_port
 
 __all__ = ["record_ranks"]
 
 WORLD: Final = 2
-TIMEOUT_S: Final = 100.0
+TIMEOUT_S: Final = 140.0
 
 
 def record_ranks(way: str, run: Callable[[Any, Recording], None], *libraries: str) -> list[Recording]:
@@ -29,11 +29,9 @@ def record_ranks(way: str, run: Callable[[Any, Recording], None], *libraries: st
     AssertionError
         With a rank's traceback if it fails. The other one is killed then: it may wait for the first.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     context = multiprocessing.get_context("fork")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, hold_port() as held:
+        port = held.getsockname()[1]
         paths = [Path(folder, str(rank)) for rank in range(WORLD)]
         ranks = [
             context.Process(target=_serve, args=(path, rank, port, way, run, libraries))
@@ -57,7 +55,8 @@ def record_ranks(way: str, run: Callable[[Any, Recording], None], *libraries: st
 def _await(ranks: list[Any], paths: list[Path]) -> None:
     """Wait for both, or for the first that fails."""
     end = time.monotonic() + TIMEOUT_S
-    while any(rank.is_alive() for rank in ranks) and time.monotonic() < end:
+    while alive := [number for number, rank in enumerate(ranks) if rank.is_alive()]:
+        assert time.monotonic() < end, f"ranks {alive} have neither ended nor failed after {TIMEOUT_S} s"
         for rank, path in zip(ranks, paths, strict=True):
             failed = path.exists() and not isinstance(pickle.loads(path.read_bytes()), Recording)
             if failed or (not rank.is_alive() and rank.exitcode):

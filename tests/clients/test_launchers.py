@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from tests.clients.launched import COUNT, EPOCHS
+from tests.servers.starting import hold_port
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PROGRAM: Final = "tests.clients.launched"
@@ -61,11 +64,11 @@ def check(folder: Path, source: str, kind: str = "DataLoader") -> list[dict[str,
     return found
 
 
-def find_port() -> int:
-    """A port that is free now."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
+@pytest.fixture
+def port() -> Iterator[str]:
+    """A port of the test's own, at which ranks meet."""
+    with hold_port() as held:
+        yield str(held.getsockname()[1])
 
 
 def test_torchrun(tmp_path: Path) -> None:
@@ -78,7 +81,7 @@ def test_torchrun(tmp_path: Path) -> None:
 
 def test_slurm(tmp_path: Path) -> None:
     """Two tasks with the variables of ``srun --ntasks 2``."""
-    task = ["-m", PROGRAM, "slurm", str(tmp_path), str(find_port())]
+    task = ["-m", PROGRAM, "slurm", str(tmp_path)]
     run(
         task,
         task,
@@ -94,18 +97,18 @@ def test_slurm(tmp_path: Path) -> None:
     check(tmp_path, "slurm")
 
 
-def test_accelerate(tmp_path: Path) -> None:
+def test_accelerate(tmp_path: Path, port: str) -> None:
     """Two processes of ``accelerate launch``, which on CPUs alone would start one."""
     starts = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2", "--num_machines", "1"]
-    ports = ["--main_process_port", str(find_port()), "--mixed_precision", "no", "--dynamo_backend", "no"]
+    ports = ["--main_process_port", port, "--mixed_precision", "no", "--dynamo_backend", "no"]
     run([*starts, *ports, "-m", PROGRAM, "accelerate", str(tmp_path)], HF_HOME=str(tmp_path))
 
     check(tmp_path, "torch.distributed", "DataLoaderShard")
 
 
-def test_lightning(tmp_path: Path) -> None:
+def test_lightning(tmp_path: Path, port: str) -> None:
     """Two devices of ``Trainer(strategy="ddp")``; the state of rank 0 is in the checkpoint that both resume from."""
-    run(["-m", PROGRAM, "lightning", str(tmp_path)])
+    run(["-m", PROGRAM, "lightning", str(tmp_path)], MASTER_PORT=port)
 
     check(tmp_path, "torch.distributed")
 
