@@ -18,6 +18,8 @@ import torch
 from penstock.doctor import watch
 
 STEPS = 8
+BATCH = 8
+SAMPLE_S = 0.004
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.isinstance.treespec, LeafSpec:FutureWarning"),
     pytest.mark.filterwarnings("ignore:The '[a-z_]*dataloader[a-z0-9_]*' does not have many workers:UserWarning"),
@@ -32,7 +34,7 @@ class Slow(torch.utils.data.Dataset[Any]):
         return 96
 
     def __getitem__(self, index: int) -> Any:
-        time.sleep(0.004)
+        time.sleep(SAMPLE_S)
         return torch.full((3, 64, 64), index % 7, dtype=torch.uint8), index % 10
 
 
@@ -50,7 +52,7 @@ class Net(torch.nn.Module):
 
 def loader() -> Any:
     """Torch's loader of slow samples."""
-    return torch.utils.data.DataLoader(Slow(), batch_size=8, shuffle=True)
+    return torch.utils.data.DataLoader(Slow(), batch_size=BATCH, shuffle=True)
 
 
 def loss_of(model: Any, images: Any, labels: Any) -> Any:
@@ -154,7 +156,7 @@ def train_with_transformers(folder: Path) -> None:
             return {"loss": loss}
 
     arguments = transformers.TrainingArguments(
-        output_dir=str(folder), per_device_train_batch_size=8, num_train_epochs=1, report_to=[], save_strategy="no",
+        output_dir=str(folder), per_device_train_batch_size=BATCH, num_train_epochs=1, report_to=[], save_strategy="no",
         disable_tqdm=True, use_cpu=True, dataloader_pin_memory=False, remove_unused_columns=False,
     )  # fmt: skip
     transformers.Trainer(Model(), arguments, train_dataset=Named()).train()
@@ -185,7 +187,7 @@ def train_with_skorch(_: Path) -> None:
             self.seen = loss.item()  # trap: wait-each-step
 
     net = skorch.NeuralNet(
-        Net, torch.nn.CrossEntropyLoss, lr=1e-9, max_epochs=1, batch_size=8, train_split=None, verbose=0,
+        Net, torch.nn.CrossEntropyLoss, lr=1e-9, max_epochs=1, batch_size=BATCH, train_split=None, verbose=0,
         callbacks=[Log()], iterator_train__shuffle=True,
     )  # fmt: skip
     net.fit(Slow(), y=None)
@@ -196,7 +198,7 @@ def train_with_monai(_: Path) -> None:
     monai = pytest.importorskip("monai.data")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model, total = Net().to(device), 0.0
-    for images, labels in monai.DataLoader(Slow(), batch_size=8, shuffle=True):
+    for images, labels in monai.DataLoader(Slow(), batch_size=BATCH, shuffle=True):
         loss = loss_of(model, images.to(device), labels.to(device))
         loss.backward()
         total += loss.item()  # trap: wait-each-step
@@ -223,7 +225,7 @@ def test_steps_and_mistakes(run: Callable[[Path], None], tmp_path: Path) -> None
     assert report.recording is not None
     assert report.recording.ended == "steps"
     assert report.recording.settings.dataset in {"Slow", "Named"}
-    assert report.verdict.waiting > 0.2
+    assert (report.recording.steps.wait_ns >= BATCH * SAMPLE_S * 1e9).all()
     lines, first = inspect.getsourcelines(run)
     marked = {(rule, first + at) for at, line in enumerate(lines) for rule in re.findall(r"# trap: ([\w-]+)", line)}
     found = {
