@@ -12,30 +12,33 @@ from urllib.parse import urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Error, Locator, Page, Request, expect
+from playwright.sync_api import Browser, ConsoleMessage, Error, Locator, Page, Request
 
 import penstock as ps
 from penstock.viewer import Viewer
-from tests.chromium import open_chromium
+from tests.chromium import PATIENCE_S, open_chromium
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 DESK: Final = {"width": 1280, "height": 800}
 PHONE: Final = {"width": 400, "height": 800}
-PATIENCE_S: Final = 30
-"""How long anything is waited for; it is there in a fraction of a second, on a machine that has time."""
 SCREENSHOTS: Final = Path(os.environ.get("PENSTOCK_SCREENSHOTS") or ROOT / "target" / "screenshots")
 """Where `screenshot` writes: kept as artefacts of a run, ignored by git."""
 
 
-expect.set_options(timeout=PATIENCE_S * 1000)
-
-
 def wait_until(page: Page, condition: str, argument: object = None) -> None:
-    """Wait until JavaScript is true; ``page.wait_for_function`` is refused by the policy of a viewer's pages."""
+    """Wait until JavaScript is true.
+
+    The policy of a viewer's pages refuses ``page.wait_for_function`` where the condition is not true at once.
+    """
     end = time.monotonic() + PATIENCE_S
     while not page.evaluate(condition, argument):
         assert time.monotonic() < end, f"{condition} is not true after {PATIENCE_S} s"
-        page.wait_for_timeout(20)
+        draw_frame(page)
+
+
+def draw_frame(page: Page) -> None:
+    """Wait until a page that has something to draw has drawn it."""
+    page.evaluate("() => new Promise(requestAnimationFrame)")
 
 
 def find_box(place: Locator) -> dict[str, float]:

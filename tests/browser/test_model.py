@@ -13,6 +13,7 @@ from playwright.sync_api import Page, expect
 import penstock as ps
 from penstock import transforms as T
 from penstock.sample import Field
+from tests.browser.conftest import wait_until
 from tests.pack.images import picture
 from tests.view.annotated_packs import write_pack
 
@@ -133,5 +134,5 @@ def test_how_it_looks(
         screenshot(f"model-{tab}")
         assert not find_barriers(page), tab
         page.set_viewport_size({"width": 400, "height": 800})
-        assert page.evaluate("document.querySelector('.model-body').scrollWidth") <= 400
+        wait_until(page, "document.querySelector('.model-body').scrollWidth <= 400")
         page.set_viewport_size({"width": 1280, "height": 800})

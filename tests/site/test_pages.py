@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Request
+from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Request, expect
 
-from tests.chromium import open_chromium
+from tests.chromium import PATIENCE_S, open_chromium
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SITE = ROOT / "site"
@@ -58,6 +58,7 @@ class Seen:
 
     def watch(self, page: Page) -> None:
         """Collect from now on."""
+        page.set_default_timeout(PATIENCE_S * 1000)
         page.on("console", self.note_message)
         page.on("pageerror", self.note_error)
         page.on("request", self.note_request)
@@ -114,10 +115,7 @@ def test_the_search_finds(page: Page, word: str) -> None:
     """Search works from files: the name of a class, and a plain word."""
     page.goto(f"{url('search.html')}?q={word}")
 
-    page.wait_for_selector("#search-results ul.search li a", timeout=60_000)
-    texts = page.locator("#search-results ul.search li").all_inner_texts()
-
-    assert any(word.lower() in text.lower() for text in texts)
+    expect(page.locator("#search-results ul.search li", has_text=word).first).to_be_visible()
 
 
 def test_the_search_field_leads_to_results(page: Page) -> None:
@@ -128,7 +126,7 @@ def test_the_search_field_leads_to_results(page: Page) -> None:
     page.locator("input[name=q]:visible").first.fill("DataLoader")
     page.keyboard.press("Enter")
 
-    page.wait_for_selector("#search-results ul.search li a", timeout=60_000)
+    page.wait_for_selector("#search-results ul.search li a")
     assert "search.html" in page.url
 
 
