@@ -66,13 +66,13 @@ test-cluster:  ## workers and packing on Ray
 
 test-clients:  ## other libraries' training loops, with torch's loader and with ours (tests/clients)
 	$(SETUP) --clients
-	@$(TESTS) --python .venv-clients/bin/python tests/clients --deselect tests/clients/test_launchers.py $(ARGS) $(NONE_CHOSEN)
-	@$(TESTS) --python .venv-clients/bin/python -n 0 tests/clients/test_launchers.py $(ARGS) $(NONE_CHOSEN)
-	@$(TESTS) --python .venv-composer/bin/python -n 0 tests/clients/composer $(ARGS) $(NONE_CHOSEN)
+	@$(TESTS) --python .venv-clients/bin/python --timeout 300 tests/clients --deselect tests/clients/test_launchers.py $(ARGS) $(NONE_CHOSEN)
+	@$(TESTS) --python .venv-clients/bin/python -n 0 --timeout 300 tests/clients/test_launchers.py $(ARGS) $(NONE_CHOSEN)
+	@$(TESTS) --python .venv-composer/bin/python -n 0 --timeout 300 tests/clients/composer $(ARGS) $(NONE_CHOSEN)
 
 test-browser:  ## the pages of `penstock view` in headless Chromium, by mouse and by keys
 	$(SETUP) --site
-	@$(TESTS) --python .venv-site/bin/python tests/browser $(ARGS)
+	@$(TESTS) --python .venv-site/bin/python --timeout 300 tests/browser $(ARGS)
 
 test-emulated:  ## the native core's tests on arm64 and on x86-64 without AVX2, by qemu
 	@scripts/emulated.sh
@@ -98,7 +98,7 @@ site:  ## the documentation as a site, in site/: spelling, pages, every example,
 	.venv-site/bin/codespell *.md changelog.d docs examples benches penstock
 	rm -rf site
 	.venv-site/bin/sphinx-build --quiet --fail-on-warning --keep-going --jobs auto --fresh-env -d docs/_build -c docs . site
-	@$(TESTS) --python .venv-site/bin/python tests/site $(ARGS)
+	@$(TESTS) --python .venv-site/bin/python --timeout 300 tests/site $(ARGS)
 
 tutorials:  ## run the tutorials, and record what their pages show (ARGS="classification ddp")
 	$(SETUP) --clients
