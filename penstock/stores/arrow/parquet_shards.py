@@ -103,8 +103,12 @@ class ParquetShardsWriter(Writer[Prepared]):
     def finish(self, problems: Sequence[Skipped] = ()) -> None:
         """Finish the last shard, and give all of them their names."""
         del problems  # they are in the report; the format has no place for them
-        self._writer.finish()
-        count = len(self._done) + 1
+        if self._done and not self._writer.journal.written.consumed:  # its writer was killed behind the last shard
+            self._writer.discard()
+            count = len(self._done)
+        else:
+            self._writer.finish()
+            count = len(self._done) + 1
         folder = self._location.local_path
         try:
             for number in range(count):
@@ -142,6 +146,7 @@ class ParquetShardsWriter(Writer[Prepared]):
                     "them, or with overwrite=True (--overwrite) to start anew",
                     store=str(self._location),
                 )
+            Path(f"{path}.partial.json").unlink(missing_ok=True)  # its writer was killed behind the last step
             done.append(found)
         return done
 

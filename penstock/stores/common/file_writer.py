@@ -4,7 +4,7 @@
 
     photos.tar.partial            the files that grow; committed at fixed numbers of bytes
     photos.tar.partial.json       origin, schema, counts, length of each file: replaced at each commit, in one step
-    finish ──> photos.tar, and photos.tar.source (its origin)      the partial files are gone
+    finish ──> photos.tar.source (its origin), then photos.tar, at which the partial files are gone
 
 A subclass says what the bytes of a record are. Used by the kinds of stores whose format is written front to back.
 """
@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, ClassVar, Final, TypeVar
 
 from penstock.sample import Schema
 from penstock.stores.common.journal import Journal, JournaledWriter, open_locked, refuse_existing
-from penstock.stores.common.regular_file import open_regular, read_json, replace_json
+from penstock.stores.common.regular_file import fingerprint_files, open_regular, read_json, replace_json
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, write_origin
 from penstock.stores.writing import Skipped
@@ -134,11 +134,9 @@ class FileWriter(JournaledWriter[T_prepared]):
         for partial, final in zip(partials[::-1], finals[::-1], strict=True):
             partial.replace(final)
 
-    def fingerprint(self, finished: Location) -> str:
-        """A hash of the finished store, as its reader computes it."""
-        from penstock.stores.container import fingerprint_files
-
-        return fingerprint_files(finished.paths)
+    def fingerprint(self) -> str:
+        """A hash of the complete files, as the reader of the finished store computes it."""
+        return fingerprint_files(self._partials[:1])
 
     def append(self, prepared: T_prepared) -> None:
         """Add the next record; commit if enough bytes are pending."""
@@ -155,12 +153,12 @@ class FileWriter(JournaledWriter[T_prepared]):
         with self.journal.writing():
             self.write_end()
             self._sync()
+            if (finished := self.finished_location) is not None:  # first: a store in its place has an origin
+                origin = Origin.from_text(self.journal.source)
+                write_origin(finished, self.fingerprint(), origin, self.journal.written)
             self.place_files(self._partials, self._finals)
             self.journal.commit()
-            if (finished := self.finished_location) is not None:
-                origin = Origin.from_text(self.journal.source)
-                write_origin(finished, self.fingerprint(finished), origin, self.committed)
-            for path in (self._journal_path, *self._partials):
+            for path in (*self._partials, self._journal_path):
                 path.unlink(missing_ok=True)
         self._is_done = True
         self.close()
@@ -183,7 +181,9 @@ class FileWriter(JournaledWriter[T_prepared]):
     def _open_files(self, *, overwrite: bool) -> None:
         """Lock the first file, and open all of them behind the last commit."""
         try:
-            for partial in self._partials:
+            for partial, final in zip(self._partials, self._finals, strict=False):
+                if self._files and not partial.exists() and self._journal_path.exists() and final.exists():
+                    final.replace(partial)  # its writer was killed while it moved the files to their places
                 self._files.append(open_partial(partial, None if self._files else str(self.location)))
             lengths = self._read_journal(overwrite=overwrite)
             for number, (file, partial) in enumerate(zip(self._files, self._partials, strict=True)):

@@ -24,6 +24,7 @@ from penstock.errors import PackError, check_choice
 from penstock.registry import require
 from penstock.sample import Array, Field, Schema
 from penstock.stores.common.file_writer import FileWriter
+from penstock.stores.common.regular_file import fingerprint_files
 from penstock.stores.fields.small_fields import check_pixels, check_text, pack_small
 from penstock.stores.hdf5.format import LAYOUT, Hdf5Layout, array_kind, element_dtype, needs_shapes, row_shape
 from penstock.stores.location import Location
@@ -90,16 +91,24 @@ class Hdf5Writer(FileWriter[tuple[bytes, int]]):
         self.files[0].write(record)
         return nbytes
 
-    def place_files(self, partials: Sequence[Path], finals: Sequence[Path]) -> None:
-        """Make the HDF5 file of the records, and move it to its place."""
+    def write_end(self) -> None:
+        """Make the HDF5 file of the records."""
+        self.files[0].flush()
         with require("h5py").File(self._building, "w", track_order=False) as file:
             _FileBuilder(file, self.schema, self.records, self._compression).build(
-                _read_records(partials[0]), Hdf5Layout(self.schema, self.journal.nbytes, tuple(self.skipped))
+                _read_records(self._partials[0]), Hdf5Layout(self.schema, self.journal.nbytes, tuple(self.skipped))
             )
         with self._building.open("rb+") as written:
             os.fsync(written.fileno())
+
+    def fingerprint(self) -> str:
+        """That of the HDF5 file."""
+        return fingerprint_files([self._building])
+
+    def place_files(self, partials: Sequence[Path], finals: Sequence[Path]) -> None:
+        """Move the HDF5 file to its place."""
+        del partials  # removed behind it
         self._building.replace(finals[0])
-        partials[0].unlink(missing_ok=True)
 
     def discard(self) -> None:
         """Remove the files that were written."""

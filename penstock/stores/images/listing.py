@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import StoreFormatError
 from penstock.paths import IMAGE_SUFFIXES, UNREAD_SUFFIXES
+from penstock.sample import Field, Schema
 from penstock.stores.common.keys import KeyList
 from penstock.stores.fields.record_names import make_natural_key, quote_names
 from penstock.stores.images.folder_checks import (
@@ -73,6 +74,18 @@ class Listing:
     unreadable: tuple[Skipped, ...]  # those of the problems that may be images, or contain some
     digest: str  # a hash of the records, their times of change or versions, the classes and the unreadable entries
     versions: KeyList | None = None  # the version of each record in object storage
+
+    @property
+    def schema(self) -> Schema:
+        """The fields of the records."""
+        return Schema({"image": Field("image"), "label": Field("label", self.classes)})
+
+    def fingerprint(self) -> str:
+        """A hash of names and labels; the same for a copy of the folder."""
+        state = xxhash.xxh3_128(repr(self.schema.to_json()).encode())
+        state.update(self.keys.joined)
+        state.update(self.labels.astype("<i8").tobytes())
+        return state.hexdigest()
 
 
 def is_system_folder(name: str) -> bool:

@@ -27,8 +27,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
-import xxhash
-
 from penstock.errors import ArgumentError, IncompleteStoreError, StoreError, StoreNotFoundError
 from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import Indices, PathLike, Store
@@ -123,7 +121,7 @@ class FilesStore(Store):
         """Begin or resume a folder; see :class:`.images.writer.FilesWriter`."""
         from penstock.stores.images.writer import FilesWriter  # readers need not load it
 
-        return FilesWriter(location, schema, source, cls, overwrite=overwrite)
+        return FilesWriter(location, schema, source, overwrite=overwrite)
 
     @classmethod
     def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
@@ -141,7 +139,7 @@ class FilesStore(Store):
         self._listing = listing
         self._folder = self.location.path
         self._keys, self._labels, self._sizes = listing.keys, listing.labels, listing.sizes.data
-        self._schema = Schema({"image": Field("image"), "label": Field("label", listing.classes)})
+        self._schema = listing.schema
         self._problems, self._unreadable = listing.problems, listing.unreadable
         self._compressed: bytes | None = None
         self._fingerprint = ""
@@ -196,11 +194,7 @@ class FilesStore(Store):
 
     def fingerprint(self) -> str:
         """A hash of names and labels, computed at the first call; the same for a copy of the folder."""
-        if not self._fingerprint:
-            state = xxhash.xxh3_128(repr(self._schema.to_json()).encode())
-            state.update(self._keys.joined)
-            state.update(self._labels.astype("<i8").tobytes())
-            self._fingerprint = state.hexdigest()
+        self._fingerprint = self._fingerprint or self._listing.fingerprint()
         return self._fingerprint
 
     @classmethod

@@ -13,18 +13,18 @@ The names of files are made of the keys by :func:`file_name`. A name that two re
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
 from penstock.errors import ArgumentError, PackError, StoreError
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Schema
-from penstock.stores.base import Store
 from penstock.stores.common.file_writer import FileWriter
 from penstock.stores.common.journal import Journal
 from penstock.stores.fields.image_signatures import find_image_suffix
-from penstock.stores.images.listing import is_system_folder
+from penstock.stores.images.listing import is_system_folder, list_folder
+from penstock.stores.images.trees import LocalTree
 from penstock.stores.location import Location
 from penstock.stores.writing import UNFINISHED, CommittedRecords
 
@@ -96,8 +96,6 @@ class FilesWriter(FileWriter[PreparedFile]):
         With ``image``, and ``label`` for sub-folders.
     source : str
         The text of the origin.
-    open_store : callable
-        Opens the finished folder.
     overwrite : bool
         Whether an unfinished folder of another origin is continued with this source. Files are never removed.
 
@@ -114,11 +112,10 @@ class FilesWriter(FileWriter[PreparedFile]):
         location: Location,
         schema: Schema,
         source: str,
-        open_store: Callable[[Location], Store],
         *,
         overwrite: bool = False,
     ) -> None:
-        self._root, self._open_store = location.local_path, open_store
+        self._root = location.local_path
         self._partial = self._root / _PARTIAL
         self._folders: set[str] = set()
         self._written: dict[str, None] = {}
@@ -139,7 +136,8 @@ class FilesWriter(FileWriter[PreparedFile]):
     def refuse_existing(self, *, overwrite: bool) -> None:
         """Raise ArgumentError if the folder holds files, and no journal."""
         del overwrite
-        if self._root.is_dir() and not self._journal_path.exists() and any(self._root.iterdir()):
+        names = {path.name for path in self._root.iterdir()} if self._root.is_dir() else set()
+        if names - {_NAMES, f"{UNFINISHED}.new"} and UNFINISHED not in names:
             raise ArgumentError(
                 f"{self.location} holds files already; a folder of images is written to a folder that is empty or "
                 "does not exist"
@@ -178,15 +176,14 @@ class FilesWriter(FileWriter[PreparedFile]):
         os.sync()
 
     def place_files(self, partials: Sequence[Path], finals: Sequence[Path]) -> None:
-        """Nothing: the images are in their places."""
-
-    def fingerprint(self, finished: Location) -> str:
-        """That of the store, which cannot be opened before the journal is removed."""
+        """Let the folder be opened; the images are in their places."""
+        del partials, finals
         self._partial.unlink(missing_ok=True)
-        self._partials[0].unlink()
         self._journal_path.unlink()
-        with self._open_store(finished) as store:
-            return store.fingerprint()
+
+    def fingerprint(self) -> str:
+        """That of the store, which cannot be opened before the journal is removed."""
+        return list_folder(LocalTree(self._root), str(self.location)).fingerprint()
 
     def discard(self) -> None:
         """Remove the files that this run and the one it resumed wrote, and the folders that are empty then."""

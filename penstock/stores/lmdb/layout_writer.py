@@ -4,7 +4,7 @@
 
     set.lmdb.partial/data.mdb    transactions of bounded size; each also puts the journal, under a key of its own
     set.lmdb.partial/finished    what was written, just before the transaction that deletes the journal
-    finish ──> set.lmdb/data.mdb, .layout (the options with which it is read), .source (its origin)
+    finish ──> set.lmdb/.layout (the options with which it is read), .source (its origin), then set.lmdb/data.mdb
 
 A kill loses the pending records at most, and a new writer continues after the journal. A finished environment has no
 key that the layout does not have. :class:`LmdbLayoutWriter` is what the layouts share; :mod:`.lmdb.written_entries` has
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import logging
+import mmap
 import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -31,7 +32,7 @@ from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.regular_file import read_json, replace_json
 from penstock.stores.common.seek_table_file import seek_table_path
 from penstock.stores.container import fingerprint_files
-from penstock.stores.lmdb.entries import find_environment_file, scan_entries
+from penstock.stores.lmdb.entries import scan_entries
 from penstock.stores.lmdb.entry_keys import LAYOUT_FILE
 from penstock.stores.lmdb.environment_writer import CommitLimits, EnvironmentWriter
 from penstock.stores.lmdb.pages import FILE, HASHES, LOCK, fsync_path, looks_like_lmdb, newest_meta
@@ -145,9 +146,9 @@ class LmdbLayoutWriter(EnvironmentWriter[EncodedEntries]):
 
     def finish(self, problems: Sequence[Skipped] = ()) -> None:
         """Commit what is pending and move the environment to its place."""
-        self.journal.skipped += problems
         with self.journal.writing():
             if not self._is_complete:
+                self.journal.skipped += problems
                 replace_json(self.folder / _FINISHED, self.journal.to_json())
                 self._pending += self.list_last_entries()
                 self._commit(is_last=True)
@@ -167,12 +168,12 @@ class LmdbLayoutWriter(EnvironmentWriter[EncodedEntries]):
 
     def _refuse_existing(self, *, overwrite: bool) -> None:
         path = self._path
-        if not os.path.lexists(path) or (path.is_dir() and not path.is_symlink() and not any(path.iterdir())):
+        names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
+        beside = {_LOCK_OF_LMDB, LOCK, HASHES, *self._list_sidecars()}
+        ours = {FILE, *beside}
+        if not os.path.lexists(path) or (path.is_dir() and not path.is_symlink() and names <= beside):
             return
         refuse_existing(self.location, overwrite=overwrite)
-        names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
-        ours = {FILE, _LOCK_OF_LMDB, LOCK, HASHES, ORIGIN_FILE, f".{LAYOUT_FILE}"}
-        ours |= {seek_table_path(self.location, "image").name}
         if path.is_symlink() or not (names <= ours if path.is_dir() else looks_like_lmdb(path)):
             others = ", ".join(sorted(names - ours)[:5]) or "a file that is no LMDB environment"
             raise StoreFormatError(f"this path has other content ({others}); nothing was changed", store=self._url)
@@ -180,7 +181,8 @@ class LmdbLayoutWriter(EnvironmentWriter[EncodedEntries]):
     def _resume(self) -> None:
         """Continue after the last commit of an earlier run, if there is one."""
         file = self.folder / FILE
-        if not file.exists() or not newest_meta(file, self._url).transaction:
+        is_whole = file.exists() and file.stat().st_size >= 2 * mmap.PAGESIZE  # LMDB makes it with two meta pages
+        if not is_whole or not newest_meta(file, self._url).transaction:
             self._remove_partial()
             return
         entries = scan_entries(file, MappedFiles([file]).whole(0), self._url)
@@ -216,19 +218,23 @@ class LmdbLayoutWriter(EnvironmentWriter[EncodedEntries]):
         if self._path.is_file():
             self._path.unlink()
         self._path.mkdir(parents=True, exist_ok=True)
-        stale = (_LOCK_OF_LMDB, LOCK, HASHES, ORIGIN_FILE, seek_table_path(self.location, "image").name)
-        for name in stale:
+        for name in (_LOCK_OF_LMDB, LOCK, HASHES, *self._list_sidecars()):
             (self._path / name).unlink(missing_ok=True)
-        (self.folder / FILE).replace(self._path / FILE)
-        content = fingerprint_files([find_environment_file(self._path)])
+        content = fingerprint_files([self.folder / FILE])
         described = self.journal.to_json() | {"content": content, "options": self.describe_reading()}
         replace_json(self.location.sidecar(LAYOUT_FILE), described)
         write_origin(self.location, content, Origin.from_text(self.journal.source))
+        (self.folder / FILE).replace(self._path / FILE)
         fsync_path(self._path)
         self._remove_partial()
         (self.folder / LOCK).unlink(missing_ok=True)
         self.folder.rmdir()
         self.journal.commit()
+
+    def _list_sidecars(self) -> list[str]:
+        """Names of the files beside the environment, also of those that a kill leaves half written."""
+        written = (f".{LAYOUT_FILE}", ORIGIN_FILE)
+        return [*written, *(f"{name}.new" for name in written), seek_table_path(self.location, "image").name]
 
     def _remove_partial(self) -> None:
         for name in (FILE, _LOCK_OF_LMDB, _FINISHED):

@@ -3,8 +3,8 @@
 ::
 
     train.tar.partial ──full──> journal: 1 closed, the next is empty ──> train-000000.tar.partial
-    finish ───────────────────> train-000000.tar, train-000001.tar, ...              then train-000000.tar.source, its
-                                                                                     origin; the journal is removed last
+    finish ───────────────────> train-000000.tar.source, its origin, then train-000000.tar, train-000001.tar, ...
+                                                                                     the journal is removed last
 
 A writer that was killed between two of these steps does the next one when it is resumed.
 """
@@ -18,6 +18,7 @@ from pathlib import Path
 from penstock.errors import ArgumentError
 from penstock.sample import Schema
 from penstock.stores.common.file_writer import open_partial
+from penstock.stores.common.regular_file import fingerprint_files
 from penstock.stores.location import Location
 from penstock.stores.tar.format import BLOCK_NBYTES
 from penstock.stores.tar.writer import PreparedFiles, TarWriter
@@ -88,6 +89,11 @@ class ShardedTarWriter(TarWriter):
         """The shards."""
         shards = [self._path_of(number) for number in range(self.state["closed"])]
         return Location.from_paths(self.location.scheme, shards) if shards else None
+
+    def fingerprint(self) -> str:
+        """That of all shards, some of which may be in their places."""
+        paths = [(self._partial_of(number), self._path_of(number)) for number in range(self.state["closed"])]
+        return fingerprint_files(partial if partial.exists() else path for partial, path in paths)
 
     def write_end(self) -> None:
         """Close the last shard."""
