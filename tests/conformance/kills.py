@@ -50,7 +50,10 @@ class World(ABC):
     """Where a run writes."""
 
     calls: ClassVar[frozenset[str]]
-    """Names of the functions of C that write, or after whose return it is known what was written."""
+    """Names of the functions of C that write, or after whose return it is known what was written.
+
+    Without any, a run itself calls :meth:`Run.look`, and states between two looks are not made up.
+    """
 
     @abstractmethod
     def read(self) -> State:
@@ -151,7 +154,7 @@ class Run:
         state = self.world.read()
         before = self.states[-1][0] if self.states else {}
         if _contents(state) != _contents(before):
-            if (half := _halve(before, state)) is not None:
+            if self.world.calls and (half := _halve(before, state)) is not None:
                 self.states.append((half, self.states[-1][1] if self.states else 0))
             self.states.append((state, self.safe))
 
@@ -239,6 +242,7 @@ def _halve(before: State, after: State) -> State | None:
     grown = dict(before)
     for name, held in after.items():
         if held.content is None:
+            grown[name] = held
             continue
         old = before.get(name, held._replace(content=held.content[:0]))
         if old.number != held.number or (name not in before and held.number in numbers):

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -24,8 +20,6 @@ from penstock.stores.lmdb.environment_writer import CommitLimits
 from penstock.stores.origin import ORIGIN_FILE
 from penstock.stores.pack.writer import LmdbWriter
 from tests.pack.images import make_photos, picture
-
-ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture
@@ -613,19 +607,3 @@ def test_given_store_stays_open(photos: Path, tmp_path: Path) -> None:
         ps.pack(source, tmp_path / "p.lmdb")
 
         assert source.read([0])[0].key == "cats/0.jpg"
-
-
-def test_killed_packing_resumes_to_the_same_bytes(tmp_path: Path) -> None:
-    """SIGKILL in the middle of `penstock pack`, and the same command again: the bytes of an undisturbed pack."""
-    photos = make_photos(tmp_path / "photos", 300)
-    ps.pack(photos, tmp_path / "whole.lmdb")
-    command = [sys.executable, "-m", "penstock", "pack", str(photos), str(tmp_path / "p.lmdb")]
-
-    for delay_s in (0.25, 0.4, 0.5, 0.6):
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
-            time.sleep(delay_s)
-            child.send_signal(signal.SIGKILL)
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-    assert done.returncode == 0, done.stderr  # also where one of the runs was quick enough to finish
-    assert contents(tmp_path / "p.lmdb") == contents(tmp_path / "whole.lmdb")

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -365,23 +361,6 @@ def test_workers_change_no_byte(tmp_path: Path, options: dict[str, Any]) -> None
     assert report.resized is not None
     assert first.resized is not None
     assert (report.resized.resized, report.resized.nbytes_after) == (first.resized.resized, first.resized.nbytes_after)
-
-
-@pytest.mark.slow
-def test_killed_resizing_resumes_to_the_same_bytes(tmp_path: Path) -> None:
-    """SIGKILL in the middle of `penstock pack --resize`, and the same command again: an undisturbed pack."""
-    source = photos(tmp_path / "photos", 200)
-    ps.pack(source, tmp_path / "whole.lmdb", resize=64)
-    command = [sys.executable, "-m", "penstock", "pack", str(source), str(tmp_path / "p.lmdb"), "--resize", "64"]
-
-    for delay_s in (0.5, 0.6, 0.8):
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
-            time.sleep(delay_s)
-            child.send_signal(signal.SIGKILL)
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-    assert done.returncode == 0, done.stderr
-    assert contents(tmp_path / "p.lmdb") == contents(tmp_path / "whole.lmdb")
 
 
 def test_an_interrupted_run_is_resumed_with_the_same_size_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -216,70 +212,3 @@ def test_commands_write_sharded_packs(photos: Path, tmp_path: Path) -> None:
         done = run.invoke(app, [command, str(tmp_path / "all.lmdb")])
         assert done.exit_code == 0, done.output
         assert "20" in done.output
-
-
-KILLED = """
-import os, signal, sys, threading
-import penstock as ps
-left, after_s = int(sys.argv[3]), float(sys.argv[4])
-
-def kill():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-def report(_):
-    global left
-    left -= 1
-    if not left:
-        kill()
-
-if after_s:
-    threading.Timer(after_s, kill).start()
-ps.pack(sys.argv[1], sys.argv[2], shard_size=30_000, progress=report)
-os._exit(0)
-"""
-
-
-def pack_killed(photos: Path, path: Path, reports: int = 0, after_s: float = 0) -> bool:
-    """Pack in a process that is killed at a report of its progress, or after some time; whether it was."""
-    command = [sys.executable, "-c", KILLED, str(photos), str(path), str(reports), str(after_s)]
-    return subprocess.run(command, check=False).returncode == -signal.SIGKILL
-
-
-def check_resumed(photos: Path, path: Path, whole: Path) -> None:
-    """Finish a pack: it has the bytes of one that was not interrupted, but for the order of tables in their files."""
-    ps.pack(photos, path, shard_size=30_000)
-
-    found, wanted = read_folder(path), read_folder(whole)
-    assert found.keys() == wanted.keys()
-    assert [name for name in found if found[name] != wanted[name] and not name.endswith(".index")] == []
-    assert ps.verify(path, photos).ok
-
-
-@pytest.mark.slow
-def test_killed_packing_resumes_to_the_same_bytes(tmp_path: Path) -> None:
-    """At random records, and while decode indices are made."""
-    photos = make_photos(tmp_path / "photos", 400)
-    ps.pack(photos, tmp_path / "whole.lmdb", shard_size=30_000)
-    assert len(ShardedPack(tmp_path / "whole.lmdb").manifest.shards.names) > 10
-
-    for reports in (1, 7, 20, 18, 15):
-        assert pack_killed(photos, tmp_path / "p.lmdb", reports)
-
-    check_resumed(photos, tmp_path / "p.lmdb", tmp_path / "whole.lmdb")
-
-
-@pytest.mark.slow
-def test_packing_is_killed_at_any_moment(tmp_path: Path) -> None:
-    """A hundred times after random times, over several packs."""
-    photos = make_photos(tmp_path / "photos", 400)
-    ps.pack(photos, tmp_path / "whole.lmdb", shard_size=30_000)
-    rng, killed = np.random.default_rng(0), 0
-
-    while killed < 100:
-        if pack_killed(photos, tmp_path / "p.lmdb", after_s=float(rng.uniform(0.01, 1.0))):
-            killed += 1
-        else:
-            check_resumed(photos, tmp_path / "p.lmdb", tmp_path / "whole.lmdb")
-            shutil.rmtree(tmp_path / "p.lmdb")
-
-    check_resumed(photos, tmp_path / "p.lmdb", tmp_path / "whole.lmdb")

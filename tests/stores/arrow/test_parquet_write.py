@@ -1,14 +1,9 @@
-"""Written Parquet files: what goes in comes out, by penstock, pyarrow and datasets, also after a kill."""
+"""Written Parquet files: what goes in comes out, by penstock, pyarrow and datasets."""
 
 from __future__ import annotations
 
 import io
 import json
-import os
-import signal
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -226,43 +221,6 @@ def test_what_was_left_out_is_kept(tmp_path: Path) -> None:
     assert (done.records, done.nbytes, done.skipped) == (1, 3, (Skipped("b", "no image"),))
     assert ParquetStore.finished(location, schema, "another") is None
     assert ParquetStore.finished(location, Schema({"image": Field("bytes")}), "origin") is None
-
-
-CHILD = """
-    import os, signal, sys
-    sys.path.insert(0, {root!r})
-    from penstock.stores.common import file_writer
-    from penstock.stores.location import Location
-    from penstock.stores.arrow.parquet import ParquetStore
-    from tests.stores.arrow.test_parquet_write import SCHEMA, make_record
-    file_writer._COMMIT_RECORDS = 10
-    writer = ParquetStore.writer(Location.from_path("parquet", sys.argv[1]), SCHEMA, "origin", row_group_records=4)
-    for number in range(writer.committed.consumed, 37):
-        if number == int(sys.argv[2]):
-            os.kill(os.getpid(), signal.SIGKILL)
-        writer.append(writer.prepare(f"r{{number}}", make_record(number)))
-    writer.finish()
-"""
-
-
-def test_a_killed_writer_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed twice and continued, a file has the bytes of one that was written at once."""
-    root = str(Path(__file__).resolve().parents[3])
-    script = tmp_path / "child.py"
-    script.write_text(textwrap.dedent(CHILD.format(root=root)))
-    monkeypatch.setattr(file_writer, "_COMMIT_RECORDS", 10)
-    whole = write(tmp_path / "whole.parquet", SCHEMA, [make_record(n) for n in range(37)], row_group_records=4)
-    path = tmp_path / "x.parquet"
-
-    ended = [
-        subprocess.run([sys.executable, str(script), str(path), stop], check=False).returncode
-        for stop in ("13", "28", "-1")
-    ]
-
-    assert ended == [-signal.SIGKILL, -signal.SIGKILL, 0]
-    assert path.read_bytes() == whole.read_bytes()
-    assert not os.path.lexists(f"{path}.partial")
-    assert len(pq.read_table(path)) == 37
 
 
 def test_an_unfinished_file_of_another_source_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -189,54 +187,6 @@ def test_what_is_written_is_read_without_options(tmp_path: Path, layout: str) ->
     if layout != "pickle-index":
         with pytest.raises(ArgumentError):
             ps.open(path)
-
-
-@pytest.mark.parametrize("layout", WRITERS)
-@pytest.mark.parametrize("killed_after", [1, 8, 33])
-def test_a_killed_writer_is_resumed(tmp_path: Path, layout: str, killed_after: int) -> None:
-    """After SIGKILL, a new writer continues; the entries are those of an uninterrupted run."""
-    wanted = entries(write(layout, tmp_path / "whole"))
-    child = os.fork()
-    if child == 0:
-        append(begin(layout, tmp_path / "set"), layout, killed_after)
-        os.kill(os.getpid(), signal.SIGKILL)
-    os.waitpid(child, 0)
-
-    writer = begin(layout, tmp_path / "set")
-    resumed = writer.committed.records
-    append(writer, layout)
-    writer.finish()
-
-    assert 0 <= resumed <= killed_after
-    assert resumed > 0 or killed_after < 3
-    assert entries(tmp_path / "set") == wanted
-    assert not (tmp_path / "set.partial").exists()
-
-
-@pytest.mark.parametrize("layout", WRITERS)
-@pytest.mark.parametrize("step", ["_commit", "_move"])
-def test_a_writer_that_was_killed_at_its_end_is_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layout: str, step: str
-) -> None:
-    """Before and after the last transaction: nothing is written twice, nothing is lost."""
-    wanted = entries(write(layout, tmp_path / "whole"))
-    writer = begin(layout, tmp_path / "set")
-    append(writer, layout)
-
-    def stop(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(LmdbLayoutWriter, step, stop)
-        with pytest.raises(KeyboardInterrupt):
-            writer.finish()
-    writer.close()
-
-    writer = begin(layout, tmp_path / "set")
-    assert writer.committed.records == COUNT or step == "_commit"
-    append(writer, layout)
-    writer.finish()
-    assert entries(tmp_path / "set") == wanted
 
 
 def test_skipped_entries_are_kept(tmp_path: Path) -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +28,6 @@ from tests.stores.mongo.collections_of_documents import Documents, make_jpeg, op
 
 pytest.importorskip("pymongo")
 
-ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = Schema({"image": Field("image"), "label": Field("label", ("cat", "dog"))})
 EVERYTHING = Schema(
     {
@@ -257,47 +252,6 @@ def test_an_interrupted_writer_is_resumed(documents: Documents, kind: str, stops
 
     write(url, count, begin(url).committed.consumed)
 
-    assert look(url) == look(documents.url("whole", kind))
-
-
-WRITE = """
-import sys
-from penstock.stores.mongo.writer import DocumentWriter
-from tests.stores.mongo.test_mongo_write import begin, fields
-DocumentWriter.commit_records = 50
-writer = begin(sys.argv[1])
-print("begun", flush=True)
-for number in range(writer.committed.consumed, 150):
-    writer.append(writer.prepare(f"k{number}", fields(number)))
-    if number % 5 == 4:
-        print(number, flush=True)
-writer.finish()
-"""
-
-
-@pytest.mark.usefixtures("small_commits")
-@pytest.mark.parametrize("lines", [pytest.param(1, marks=pytest.mark.slow), 14])
-def test_a_killed_writer_is_resumed(documents: Documents, kind: str, lines: int) -> None:
-    """After SIGKILL, a writer of the same source continues behind the last commit; the store is the same."""
-    write(documents.url("whole", kind), 150)
-    url = documents.url("killed", kind)
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(
-        [sys.executable, "-c", WRITE, url], cwd=ROOT, stdout=subprocess.PIPE, env=environment
-    ) as child:
-        assert child.stdout is not None
-        for _ in range(lines):
-            child.stdout.readline()
-        child.send_signal(signal.SIGKILL)
-    assert child.returncode == -signal.SIGKILL
-    writer = begin(url)
-    committed = writer.committed.records
-    writer.close()
-
-    write(url, 150, committed)
-
-    assert committed >= (lines - 1) * 5 // 50 * 50
-    assert committed < 150
     assert look(url) == look(documents.url("whole", kind))
 
 

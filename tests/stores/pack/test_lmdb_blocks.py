@@ -8,10 +8,6 @@ import os
 import pickle
 import random
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -43,20 +39,6 @@ from penstock.stores.pack.store import LmdbStore
 from penstock.stores.pack.writer import LmdbWriter
 from tests.effort import choose_tries
 from tests.stores.pack.patches import COUNT, OFTEN, SCHEMA, make_fields, make_patches, names, number_keys, write_batches
-
-WRITE = """
-import sys, time
-from pathlib import Path
-from tests.stores.pack.patches import make_fields, names, write_batches
-print("ready", flush=True)
-fields, keys = make_fields(), names(700)
-for stop in range(20, 701, 20):
-    writer = write_batches(Path(sys.argv[1]), fields, keys, stop=stop) if stop == 20 else writer
-    part = slice(stop, min(stop + 20, 700))
-    writer.append_batch(writer.prepare_batch(keys[part], {name: values[part] for name, values in fields.items()}))
-    time.sleep(0.003)  # long enough at work to be caught
-writer.finish()
-"""
 
 
 def contents(pack: Path) -> dict[str, bytes]:
@@ -199,45 +181,6 @@ def test_interrupted_pack_resumes_to_the_same_bytes(
     write_batches(folder / "p.lmdb", fields, keys, batch=batch).finish()
 
     assert contents(folder / "p.lmdb") == contents(folder / "whole.lmdb")
-
-
-def test_killed_pack_resumes_to_the_same_bytes(tmp_path: Path) -> None:
-    """SIGKILL at a random moment, and resuming gives the bytes of a pack that was never killed."""
-    fields, keys = make_fields(), names(COUNT)
-    write_batches(tmp_path / "whole.lmdb", fields, keys).finish()
-    whole, pack, killed = contents(tmp_path / "whole.lmdb"), tmp_path / "p.lmdb", 0
-    root = Path(__file__).resolve().parents[3]
-    draw = random.Random(5)
-    for _ in range(4):
-        shutil.rmtree(pack, ignore_errors=True)
-        with subprocess.Popen([sys.executable, "-c", WRITE, pack], cwd=root, stdout=subprocess.PIPE) as child:
-            assert child.stdout is not None
-            child.stdout.readline()
-            time.sleep(draw.uniform(0, 0.15))
-            child.send_signal(signal.SIGKILL)
-        killed += child.returncode == -signal.SIGKILL
-        if (pack / "pack.lock").exists() or not pack.exists():
-            write_batches(pack, fields, keys).finish()
-
-        assert contents(pack) == whole
-    assert killed, "no child was caught at work"
-
-
-def test_a_kill_between_the_last_commit_and_the_seals_is_resumed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The last block, which is not full, is restored too."""
-    whole = contents(make_patches(tmp_path / "whole.lmdb"))
-    writer = write_batches(tmp_path / "p.lmdb", make_fields(), number_keys(COUNT))
-    monkeypatch.setattr(LmdbWriter, "_complete", LmdbWriter.close)
-    writer.finish()
-    monkeypatch.undo()
-
-    again = LmdbWriter(tmp_path / "p.lmdb", SCHEMA, "source", limits=OFTEN)
-    assert again.committed.records == COUNT
-    again.finish()
-
-    assert contents(tmp_path / "p.lmdb") == whole
 
 
 def test_skipped_entries_are_counted_when_a_pack_is_resumed(tmp_path: Path) -> None:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import random
 import re
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections import namedtuple
 from pathlib import Path
 from typing import Any
@@ -33,21 +30,9 @@ from penstock.stores.origin import ORIGIN_FILE
 from penstock.stores.pack.format import RecordCodec
 from penstock.stores.pack.store import LmdbStore
 from penstock.stores.pack.writer import LmdbWriter
-from tests.effort import IS_PART
 from tests.stores.pack.packs import SCHEMA, SMALL_COMMITS, fields, key, make_pack, write
 
 COUNT = 120
-WRITE = """
-import sys, time
-from tests.stores.pack.packs import SCHEMA, SMALL_COMMITS, fields, key
-from penstock.stores.pack.writer import LmdbWriter
-print("ready", flush=True)
-writer = LmdbWriter(sys.argv[1], SCHEMA, "source", limits=SMALL_COMMITS)
-for index in range({count}):
-    writer.append(writer.prepare(key(index), fields(index)))
-    time.sleep(0.001)  # long enough at work to be caught
-writer.finish()
-"""
 
 
 def contents(pack: Path) -> dict[str, bytes]:
@@ -83,60 +68,6 @@ def test_interrupted_pack_resumes_to_the_same_bytes(tmp_path_factory: pytest.Tem
     write(folder / "p.lmdb", range(COUNT), limits=SMALL_COMMITS).finish()
 
     assert contents(folder / "p.lmdb") == contents(whole)
-
-
-def kill_and_resume(folder: Path, delay_s: float) -> bool:
-    """Kill a packing process after a delay and resume; gives whether it was still at work."""
-    pack = folder / "p.lmdb"
-    shutil.rmtree(pack, ignore_errors=True)
-    program = WRITE.format(count=COUNT)
-    root = Path(__file__).resolve().parents[3]
-    with subprocess.Popen([sys.executable, "-c", program, pack], cwd=root, stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
-        time.sleep(delay_s)
-        child.send_signal(signal.SIGKILL)
-    killed = child.returncode == -signal.SIGKILL
-    if (pack / "pack.lock").exists() or not pack.exists():
-        write(pack, range(COUNT), limits=SMALL_COMMITS).finish()
-    return killed
-
-
-def run_kills(folder: Path, trials: int) -> None:
-    """Kill at random moments; every time the bytes must be those of a pack that was left alone."""
-    whole = contents(make_pack(folder / "whole.lmdb", COUNT, SMALL_COMMITS))
-    draw = random.Random(trials)
-    killed = 0
-    for _ in range(trials):
-        killed += kill_and_resume(folder, draw.uniform(0, 0.15))
-        assert contents(folder / "p.lmdb") == whole
-    assert killed, "no child was caught at work"
-
-
-def test_killed_pack_resumes_to_the_same_bytes(tmp_path: Path) -> None:
-    """SIGKILL at a random moment, and resuming gives the bytes of a pack that was never killed."""
-    run_kills(tmp_path, 5)
-
-
-@pytest.mark.slow
-def test_killed_pack_resumes_to_the_same_bytes_twenty_times(tmp_path: Path) -> None:
-    """The same, more often."""
-    run_kills(tmp_path, 8 if IS_PART else 20)
-
-
-def test_kill_between_completion_and_seals_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pack whose last commit is there but not its seals is finished by packing again."""
-    whole = contents(make_pack(tmp_path / "whole.lmdb"))
-    writer = write(tmp_path / "p.lmdb", range(40))
-    monkeypatch.setattr(LmdbWriter, "_complete", LmdbWriter.close)
-    writer.finish()
-    monkeypatch.undo()
-
-    again = LmdbWriter(str(tmp_path / "p.lmdb"), SCHEMA, "source")
-    assert again.committed.records == 40
-    again.finish()
-
-    assert contents(tmp_path / "p.lmdb") == whole
 
 
 def test_a_resumed_writer_that_is_killed_at_once_leaves_its_source(

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
 import pickle
-import pkgutil
 import resource
 import shutil
 from collections.abc import Callable, Iterator
@@ -346,48 +343,6 @@ def test_a_pack_that_was_interrupted_has_the_same_bytes(path: Path, tmp_path: Pa
 
 class Killed(BaseException):
     """Ends a writer in the middle of a step, as a kill does."""
-
-
-STEPS = {
-    "origin": ("penstock.stores.pack.writer.write_origin",),
-    "json": ("penstock.stores.pack.sharded_writer.replace_json", "penstock.stores.pack.manifest.replace_json"),
-    "sync": ("penstock.stores.pack.sharded_writer.fsync_path", "penstock.stores.pack.writer.fsync_path"),
-    "journal": ("penstock.stores.pack.manifest.ShardColumns.append",),
-    "renaming": ("pathlib.Path.replace",),
-    "removal": ("pathlib.Path.unlink",),
-}
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_a_writer_that_is_killed_within_a_step_is_resumed(path: Path, tmp_path: Path, step: str) -> None:
-    """Between the end of a shard and the journal, between the manifest and the end: the same bytes, nothing lost."""
-    again, kills = tmp_path / "again.lmdb", 0
-    while ShardedPack.finished(Location("sharded", str(again)), SCHEMA, "source") is None:
-        with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
-            calls = itertools.count()
-            for target in STEPS[step]:
-                patch.setattr(target, kill_at(kills, calls, pkgutil.resolve_name(target)))
-            with contextlib.suppress(Killed):
-                writer = begin_writer(again)
-                stack.callback(writer.close)
-                for index in range(writer.committed.consumed, COUNT):
-                    writer.append(writer.prepare(key(index), fields(index)))
-                writer.finish()
-        kills += 1
-
-    assert kills > 3
-    assert read_folder(again) == read_folder(path)
-
-
-def kill_at(kill: int, calls: Iterator[int], call: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, which ends the writer at its call of number ``kill``."""
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        if next(calls) == kill:
-            raise Killed
-        return call(*args, **kwargs)
-
-    return counted
 
 
 def test_shards_are_sent_as_they_are_finished(path: Path, tmp_path: Path) -> None:

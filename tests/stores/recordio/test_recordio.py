@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import pickle
 import shutil
-import signal
 import struct
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -410,39 +406,6 @@ def test_fields_without_a_place_are_refused(tmp_path: Path) -> None:
         RecordioStore.writer(Location.from_path("recordio", tmp_path / "a.rec"), schema, "x")
     with pytest.raises(ArgumentError, match="must have a field 'image'"):
         RecordioStore.storable(Schema({"text": Field("text")}))
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from penstock.stores.common import file_writer
-from penstock.stores.location import Location
-from penstock.sample import Field, Schema
-from penstock.stores.recordio.writer import RecordioWriter
-
-file_writer._COMMIT_RECORDS = 10
-schema = Schema({"image": Field("image"), "label": Field("label")})
-writer = RecordioWriter(Location.from_path("recordio", sys.argv[1]), schema, "test")
-for number in range(writer.committed.records, 100):
-    if number == int(sys.argv[2]):
-        writer.files[0].flush()
-        os.kill(os.getpid(), signal.SIGKILL)
-    image = bytes([255, 216, 255, number]) * (number + 1)
-    writer.append(writer.prepare(f"name {number}", {"image": image, "label": number}))
-writer.finish()
-"""
-
-
-def test_a_killed_writer_is_resumed_to_the_same_bytes(tmp_path: Path) -> None:
-    """After two kills, the files are those of a run that was not interrupted."""
-    for path, kills in ((tmp_path / "a.rec", (37, 83, -1)), (tmp_path / "b.rec", (-1,))):
-        for at in kills:
-            done = subprocess.run([sys.executable, "-c", KILLED, str(path), str(at)], check=False, env=dict(os.environ))
-            assert done.returncode == (0 if at < 0 else -signal.SIGKILL)
-
-    assert (tmp_path / "a.rec").read_bytes() == (tmp_path / "b.rec").read_bytes()
-    assert (tmp_path / "a.idx").read_bytes() == (tmp_path / "b.idx").read_bytes()
-    assert [record.fields["label"] for record in read_all(tmp_path / "a.rec")] == list(range(100))
 
 
 def test_packing_again_uses_the_finished_file(tmp_path: Path) -> None:

@@ -1,12 +1,8 @@
-"""Tar files that we write: read by webdataset and tarfile, read back with every field, resumed after a kill."""
+"""Tar files that we write: read by webdataset and tarfile, read back with every field."""
 
 from __future__ import annotations
 
 import io
-import os
-import signal
-import subprocess
-import sys
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -195,40 +191,6 @@ def test_long_names_are_stored(tmp_path: Path) -> None:
         assert list(store.keys()) == keys
 
 
-KILLED = """
-import os, signal, sys
-from penstock.sample import Field, Schema
-from penstock.stores.common import file_writer
-from penstock.stores.location import Location
-from penstock.stores.tar.store import TarStore
-
-file_writer._COMMIT_RECORDS = 10
-schema = Schema({"image": Field("image"), "label": Field("label", ("a",) * 200)})
-options = {"shard_records": 15} if sys.argv[3] == "shards" else {}
-writer = TarStore.writer(Location.from_path("tar", sys.argv[1]), schema, "test", **options)
-for number in range(writer.committed.records, 100):
-    if number == int(sys.argv[2]):
-        writer.files[0].flush()
-        os.kill(os.getpid(), signal.SIGKILL)
-    image = bytes([255, 216, 255, number]) * (number + 1)
-    writer.append(writer.prepare(f"name {number // 2}.jpg", {"image": image, "label": number}))
-writer.finish()
-"""
-
-
-def test_a_killed_writer_is_resumed_to_the_same_bytes(tmp_path: Path) -> None:
-    """After two kills, the file is that of a run that was not interrupted."""
-    for path, kills in ((tmp_path / "a.tar", (37, 83, -1)), (tmp_path / "b.tar", (-1,))):
-        for at in kills:
-            command = [sys.executable, "-c", KILLED, str(path), str(at), "one"]
-            done = subprocess.run(command, check=False, env=dict(os.environ))
-            assert done.returncode == (0 if at < 0 else -signal.SIGKILL)
-
-    assert (tmp_path / "a.tar").read_bytes() == (tmp_path / "b.tar").read_bytes()
-    with open_store(tmp_path / "a.tar") as store:
-        assert [record.fields["label"] for record in store] == list(range(100))
-
-
 def test_packs_become_archives_and_packs_again(tmp_path: Path) -> None:
     """A folder packed to tar, and that to LMDB and to tar: the same bytes, labels, class names and sizes."""
     from PIL import Image
@@ -286,60 +248,6 @@ def test_shards_that_are_there_are_not_replaced(tmp_path: Path) -> None:
         TarStore.writer(Location.from_path("tar", tmp_path / "b.tar"), schema, "x", shard_records=0)
     with pytest.raises(ArgumentError, match="shard_nbytes must be at least 1, got -1"):
         TarStore.writer(Location.from_path("tar", tmp_path / "b.tar"), schema, "x", shard_nbytes=-1)
-
-
-@pytest.mark.parametrize("kills", [pytest.param((7, 37, 45, 83), marks=pytest.mark.slow), (15, 16, 30, 31)])
-def test_killed_shards_are_resumed_to_the_same_bytes(kills: tuple[int, ...], tmp_path: Path) -> None:
-    """Wherever it is killed, also between two shards, the files are those of a run that was not interrupted."""
-    for name, stops in (("a", (*kills, -1)), ("b", (-1,))):
-        for at in stops:
-            command = [sys.executable, "-c", KILLED, str(tmp_path / f"{name}.tar"), str(at), "shards"]
-            done = subprocess.run(command, check=False, env=dict(os.environ))
-            assert done.returncode == (0 if at < 0 else -signal.SIGKILL)
-
-    for number in range(7):
-        first, second = ((tmp_path / f"{name}-{number:06d}.tar").read_bytes() for name in "ab")
-        assert first == second
-    assert len(list(tmp_path.glob("*.tar"))) == 14
-
-
-@pytest.mark.parametrize("step", [1, 2, 3, 4])
-def test_a_kill_between_journal_and_renaming_is_resumed(
-    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whichever file was not renamed any more, the next writer goes on from there."""
-    schema = Schema({"image": Field("image")})
-    records = [(f"{number}.jpg", {"image": JPEG + bytes([number])}) for number in range(7)]
-    location = Location.from_path("tar", tmp_path / "a.tar")
-    left = [step]
-    rename = Path.replace
-
-    def fail(self: Path, target: Path) -> Path:
-        if not str(target).endswith(".json"):
-            left[0] -= 1
-            if left[0] == 0:
-                raise KeyboardInterrupt
-        return rename(self, target)
-
-    def write() -> None:
-        writer = TarStore.writer(location, schema, "x", shard_records=3)
-        try:
-            for key, fields in records[writer.committed.records :]:
-                writer.append(writer.prepare(key, fields))
-            writer.finish()
-        finally:
-            writer.close()
-
-    monkeypatch.setattr(Path, "replace", fail)
-    with pytest.raises(KeyboardInterrupt):
-        write()
-    monkeypatch.undo()
-    write()
-
-    shards = [f"a-{number:06d}.tar" for number in range(3)]
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*shards, "a-000000.tar.source"])
-    with open_store(str(tmp_path / "a-*.tar")) as store:
-        assert [bytes(record.fields["image"]) for record in store] == [fields["image"] for _, fields in records]
 
 
 def test_shards_are_converted_proved_and_found_finished(tmp_path: Path) -> None:
