@@ -241,17 +241,14 @@ def _halve(before: State, after: State) -> State | None:
     numbers = {held.number for held in before.values()} - {0}
     grown = dict(before)
     for name, held in after.items():
-        if held.content is None:
-            grown[name] = held
-            continue
-        old = before.get(name, held._replace(content=held.content[:0]))
-        if old.number != held.number or (name not in before and held.number in numbers):
+        if held.number != before[name].number if name in before else held.number in numbers:
             continue  # it was replaced, or renamed
-        assert old.content is not None, "a file"
-        middle = (len(old.content) + len(held.content)) // 2
-        if len(held.content) - len(old.content) > (_PAGE_NBYTES if isinstance(held.content, bytes) else 1):
-            added: Any = held.content[len(old.content) : middle]
-            grown[name] = held._replace(content=old.content + added)
+        old = before[name].content if name in before else held.content and held.content[:0]
+        if old is None or held.content is None:
+            grown[name] = held  # a folder
+        elif len(held.content) - len(old) > (_PAGE_NBYTES if isinstance(old, bytes) else 1):
+            added: Any = held.content[len(old) : (len(old) + len(held.content)) // 2]
+            grown[name] = held._replace(content=old + added)
     return grown if _contents(grown) != _contents(before) else None
 
 

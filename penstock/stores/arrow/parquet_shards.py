@@ -103,12 +103,10 @@ class ParquetShardsWriter(Writer[Prepared]):
     def finish(self, problems: Sequence[Skipped] = ()) -> None:
         """Finish the last shard, and give all of them their names."""
         del problems  # they are in the report; the format has no place for them
-        if self._done and not self._writer.journal.written.consumed:  # its writer was killed behind the last shard
-            self._writer.discard()
-            count = len(self._done)
-        else:
-            self._writer.finish()
-            count = len(self._done) + 1
+        is_empty = bool(self._done) and not self._writer.journal.written.consumed  # a kill came behind the last shard
+        end = self._writer.discard if is_empty else self._writer.finish
+        end()
+        count = len(self._done) + (not is_empty)
         folder = self._location.local_path
         try:
             for number in range(count):

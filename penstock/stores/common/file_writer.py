@@ -63,7 +63,7 @@ class FileWriter(JournaledWriter[T_prepared]):
     """
 
     endings: ClassVar[tuple[str, ...]] = ("",)
-    """What is appended to the store's path for each file that is written; the first one is the store itself."""
+    """What ends the path of each file that is written, in place of the store's ending; the first one is the store."""
 
     def __init__(
         self,
@@ -76,8 +76,9 @@ class FileWriter(JournaledWriter[T_prepared]):
     ) -> None:
         self.location, self.schema = location, schema
         self._path = location.local_path
-        self._finals = [self.path_of(self._path, ending) for ending in self.endings]
+        self._finals = [self._path.with_suffix(ending) if ending else self._path for ending in self.endings]
         self._partials, self._journal_path = self.locate_unfinished()
+        self._complete = self._partials  # what is moved to the places of the store in the end
         self._uncommitted = self._unsynced = 0
         self._is_done = False
         self._files: list[BinaryIO] = []
@@ -87,11 +88,6 @@ class FileWriter(JournaledWriter[T_prepared]):
         self.refuse_existing(overwrite=overwrite)
         with self.journal.writing():
             self._open_files(overwrite=overwrite)
-
-    @staticmethod
-    def path_of(path: Path, ending: str) -> Path:
-        """The path of one of the files; by default the ending is appended to the whole name."""
-        return Path(f"{path}{ending}")
 
     def locate_unfinished(self) -> tuple[list[Path], Path]:
         """The paths of the files while they grow, and that of the journal."""
@@ -127,16 +123,13 @@ class FileWriter(JournaledWriter[T_prepared]):
         """Append what stands behind the last record; by default nothing."""
 
     def place_files(self, partials: Sequence[Path], finals: Sequence[Path]) -> None:
-        """Move the complete files to their places, the store itself last; :meth:`finish` calls it.
-
-        A format that cannot be appended to overrides it: it makes the store of the records in the partial files.
-        """
+        """Move the complete files to their places, the store itself last; :meth:`finish` calls it."""
         for partial, final in zip(partials[::-1], finals[::-1], strict=True):
             partial.replace(final)
 
     def fingerprint(self) -> str:
         """A hash of the complete files, as the reader of the finished store computes it."""
-        return fingerprint_files(self._partials[:1])
+        return fingerprint_files(self._complete[:1])
 
     def append(self, prepared: T_prepared) -> None:
         """Add the next record; commit if enough bytes are pending."""
@@ -156,7 +149,7 @@ class FileWriter(JournaledWriter[T_prepared]):
             if (finished := self.finished_location) is not None:  # first: a store in its place has an origin
                 origin = Origin.from_text(self.journal.source)
                 write_origin(finished, self.fingerprint(), origin, self.journal.written)
-            self.place_files(self._partials, self._finals)
+            self.place_files(self._complete, self._finals)
             self.journal.commit()
             for path in (*self._partials, self._journal_path):
                 path.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import msgpack  # type: ignore[import-untyped]  # ships no types
 import numpy as np
@@ -24,7 +24,6 @@ from penstock.errors import PackError, check_choice
 from penstock.registry import require
 from penstock.sample import Array, Field, Schema
 from penstock.stores.common.file_writer import FileWriter
-from penstock.stores.common.regular_file import fingerprint_files
 from penstock.stores.fields.small_fields import check_pixels, check_text, pack_small
 from penstock.stores.hdf5.format import LAYOUT, Hdf5Layout, array_kind, element_dtype, needs_shapes, row_shape
 from penstock.stores.location import Location
@@ -54,8 +53,6 @@ class Hdf5Writer(FileWriter[tuple[bytes, int]]):
     if the compression is unknown. Raises OptionalPackageError if h5py is not installed.
     """
 
-    endings: ClassVar[tuple[str, ...]] = ("",)
-
     def __init__(
         self, location: Location, schema: Schema, source: str, *, overwrite: bool = False, compression: str = "none"
     ) -> None:
@@ -64,6 +61,7 @@ class Hdf5Writer(FileWriter[tuple[bytes, int]]):
         self._compression = compression
         self._building = Path(f"{location.local_path}.building")
         super().__init__(location, schema, source, overwrite=overwrite, options={"compression": compression})
+        self._complete = [self._building]
 
     def prepare(self, key: str, fields: Mapping[str, object]) -> tuple[bytes, int]:
         """A record as it is kept until :meth:`finish`; see :meth:`Writer.prepare`."""
@@ -100,15 +98,6 @@ class Hdf5Writer(FileWriter[tuple[bytes, int]]):
             )
         with self._building.open("rb+") as written:
             os.fsync(written.fileno())
-
-    def fingerprint(self) -> str:
-        """That of the HDF5 file."""
-        return fingerprint_files([self._building])
-
-    def place_files(self, partials: Sequence[Path], finals: Sequence[Path]) -> None:
-        """Move the HDF5 file to its place."""
-        del partials  # removed behind it
-        self._building.replace(finals[0])
 
     def discard(self) -> None:
         """Remove the files that were written."""

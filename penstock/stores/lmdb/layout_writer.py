@@ -107,6 +107,8 @@ class LmdbLayoutWriter(EnvironmentWriter[EncodedEntries]):
         self._pending: list[tuple[bytes, bytes]] = []
         self._pending_nbytes = self._pending_records = 0
         self._is_complete = False
+        sidecars = {ORIGIN_FILE, f".{LAYOUT_FILE}", f"{ORIGIN_FILE}.new", f".{LAYOUT_FILE}.new"}
+        self._beside = sidecars | {_LOCK_OF_LMDB, LOCK, HASHES, seek_table_path(location, "image").name}
         self._refuse_existing(overwrite=overwrite)
         self.lock = open_locked(self.folder / LOCK, self._url)
         try:
@@ -169,13 +171,11 @@ class LmdbLayoutWriter(EnvironmentWriter[EncodedEntries]):
     def _refuse_existing(self, *, overwrite: bool) -> None:
         path = self._path
         names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
-        beside = {_LOCK_OF_LMDB, LOCK, HASHES, *self._list_sidecars()}
-        ours = {FILE, *beside}
-        if not os.path.lexists(path) or (path.is_dir() and not path.is_symlink() and names <= beside):
+        if not os.path.lexists(path) or (path.is_dir() and not path.is_symlink() and names <= self._beside):
             return
         refuse_existing(self.location, overwrite=overwrite)
-        if path.is_symlink() or not (names <= ours if path.is_dir() else looks_like_lmdb(path)):
-            others = ", ".join(sorted(names - ours)[:5]) or "a file that is no LMDB environment"
+        if path.is_symlink() or not (names <= {FILE, *self._beside} if path.is_dir() else looks_like_lmdb(path)):
+            others = ", ".join(sorted(names - self._beside - {FILE})[:5]) or "a file that is no LMDB environment"
             raise StoreFormatError(f"this path has other content ({others}); nothing was changed", store=self._url)
 
     def _resume(self) -> None:
@@ -218,7 +218,7 @@ class LmdbLayoutWriter(EnvironmentWriter[EncodedEntries]):
         if self._path.is_file():
             self._path.unlink()
         self._path.mkdir(parents=True, exist_ok=True)
-        for name in (_LOCK_OF_LMDB, LOCK, HASHES, *self._list_sidecars()):
+        for name in sorted(self._beside):
             (self._path / name).unlink(missing_ok=True)
         content = fingerprint_files([self.folder / FILE])
         described = self.journal.to_json() | {"content": content, "options": self.describe_reading()}
@@ -230,11 +230,6 @@ class LmdbLayoutWriter(EnvironmentWriter[EncodedEntries]):
         (self.folder / LOCK).unlink(missing_ok=True)
         self.folder.rmdir()
         self.journal.commit()
-
-    def _list_sidecars(self) -> list[str]:
-        """Names of the files beside the environment, also of those that a kill leaves half written."""
-        written = (f".{LAYOUT_FILE}", ORIGIN_FILE)
-        return [*written, *(f"{name}.new" for name in written), seek_table_path(self.location, "image").name]
 
     def _remove_partial(self) -> None:
         for name in (FILE, _LOCK_OF_LMDB, _FINISHED):

@@ -9,7 +9,6 @@ import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
 import numpy as np
@@ -99,11 +98,6 @@ class RecordioWriter(FileWriter[PreparedImage]):
         self._blob = next(name for name in written.fields if name in {"image", "bytes"})
         self._written = written
         super().__init__(location, schema, source, overwrite=overwrite)
-
-    @staticmethod
-    def path_of(path: Path, ending: str) -> Path:
-        """``set.rec`` and ``set.idx``."""
-        return path.with_suffix(ending) if ending else path
 
     def prepare(self, key: str, fields: Mapping[str, object]) -> PreparedImage:
         """Encode a record, but for its number; thread-safe."""
