@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +20,8 @@ from penstock.doctor.judge.diagnosis import ONE_THREAD, Advice, Measured
 from penstock.doctor.judge.situation import examine
 from penstock.doctor.judge.verdict import decide, find_limit
 from penstock.doctor.trials.changed_loader import Change
+from penstock.doctor.trials.trial_child import StepShape, TrialOrder
+from penstock.doctor.trials.trials import Trial
 from penstock.doctor.watching.recording import Recording, ThreadGain
 from tests.doctor.simulator import Script, simulate
 
@@ -243,48 +244,63 @@ torch = pytest.importorskip("torch")
 from torch.utils import data as td  # noqa: E402  # it needs torch
 
 
-class Waiting(td.Dataset[Any]):
-    """Samples that wait: processors do not decide how long."""
-
-    def __init__(self, wait_s: float = 0.004) -> None:
-        self.wait_s = wait_s
+class Zeros(td.Dataset[Any]):
+    """Samples."""
 
     def __len__(self) -> int:
         return 5000
 
     def __getitem__(self, index: int) -> Any:
-        time.sleep(self.wait_s)
         return torch.zeros(4)
 
 
+class Runs:
+    """Trials that are made: ``speed`` of one worker or none, and of more; what was ordered is kept."""
+
+    def __init__(self, speed: float, more: float, error: str = "") -> None:
+        self.speed, self.more, self.error = speed, more, error
+        self.orders: list[TrialOrder] = []
+
+    def __call__(self, loader: Any, order: TrialOrder, **_: Any) -> Trial:
+        """Batches per second."""
+        self.orders.append(order)
+        speed = self.more if order.change.count_workers(loader) > loader.num_workers else self.speed
+        return Trial(0.0 if self.error else speed, 0 if self.error else 20, self.error)
+
+
 def test_advice_is_measured() -> None:
-    """A change that can be tried has a measured gain, near the predicted one."""
-    loader = td.DataLoader(Waiting(0.02), batch_size=4, num_workers=1)
+    """A change that can be tried has the gain of its trials; they have the script's step, but for the loader alone."""
+    loader = td.DataLoader(Zeros(), batch_size=4, num_workers=1)
     recording = record(Script(1, batch_size=4, cores=8, read_idle=20.0, read=0.02, step_idle=20, spread=0.0))
-    diagnosis = diagnose(recording, loader, budget_s=20)
+    runs = Runs(12.5, 50.0)
+
+    diagnosis = diagnose(recording, loader, budget_s=600, run_one=runs)
+
     (advice,) = [advice for advice in diagnosis.advice if advice.rule == "num_workers"]
-
-    assert isinstance(advice.measured, Measured)
-    assert advice.measured.median == pytest.approx(advice.predicted, rel=0.35)
-    assert diagnosis.verdict.loader == pytest.approx(50, rel=0.3)
+    assert advice.measured == Measured(4.0, 4.0, 4.0, 5)
+    assert advice.predicted == pytest.approx(4.0, rel=0.35)
+    assert diagnosis.verdict.loader == pytest.approx(50)
     assert diagnosis.advice[0].code
+    alone, *tried = runs.orders
+    assert (alone.change, alone.step) == (Change(), StepShape())
+    assert {order.step for order in tried} == {examine(recording, loader).shape}
+    assert sum(order.change == Change() for order in tried) == 5
 
 
-@pytest.mark.slow
 def test_one_thread_is_advised_first_where_the_script_was_faster_with_it() -> None:
     """What the script itself has gained is measured; workers, which compute with one thread, gain beside it."""
     recording = record(Script(0, cores=2, read=0.2, decode=3.0, step_idle=1))
     recording.thread_gain = ThreadGain(2, 6.0, 7.0)
-    loader = td.DataLoader(Waiting(0.003), batch_size=4)
+    loader = td.DataLoader(Zeros(), batch_size=4)
 
-    diagnosis = diagnose(recording, loader, budget_s=12)
+    diagnosis = diagnose(recording, loader, budget_s=600, run_one=Runs(20.0, 80.0))
 
     advice = {each.rule: each.measured for each in diagnosis.advice}
     assert diagnosis.verdict.stage == "threads", diagnosis.verdict.text
     assert "torch uses 2 in the main process" in diagnosis.verdict.text
     assert advice["main-threads"] == Measured(42**0.5, 6.0, 7.0, 2)
     assert advice["num_workers"] is not None
-    assert advice["num_workers"].median > 3
+    assert advice["num_workers"].median > 4  # workers, and one thread
     assert "torch.set_num_threads(1)" in next(each for each in diagnosis.advice if each.rule == "main-threads").code
 
 
@@ -334,19 +350,15 @@ def test_one_thread_that_brings_little_is_no_advice(lowest: float) -> None:
     assert diagnosis.verdict.stage != "threads"
 
 
-@pytest.mark.slow
 def test_what_does_not_help_is_not_advised() -> None:
-    """A change that is predicted to help, and measured not to, is left out."""
+    """A change that is predicted to help, and measured not to, is left out: workers fight for what they share."""
+    loader = td.DataLoader(Zeros(), batch_size=8, num_workers=1)
+    recording, runs = record(Script(1, cores=8, read_idle=4.0, read=0.02, step_idle=5)), Runs(30.0, 25.0)
 
-    class OneAtATime(Waiting):
-        def __getitem__(self, index: int) -> Any:
-            count = getattr(td.get_worker_info(), "num_workers", 1)
-            time.sleep(0.004 * count * (1.2 if count > 1 else 1))  # a resource that workers share, and fight for
-            return torch.zeros(4)
+    diagnosis = diagnose(recording, loader, budget_s=600, run_one=runs)
 
-    loader = td.DataLoader(OneAtATime(), batch_size=8, num_workers=1, multiprocessing_context="fork")
-    diagnosis = diagnose(record(Script(1, cores=8, read_idle=4.0, read=0.02, step_idle=5)), loader, budget_s=15)
-
+    assert candidates("num_workers", recording, loader)[0].predicted > 1.5
+    assert any("num_workers" in order.change.arguments for order in runs.orders)
     assert "num_workers" not in [advice.rule for advice in diagnosis.advice], diagnosis.advice
 
 
@@ -359,14 +371,12 @@ def test_what_was_mostly_slower_is_no_advice() -> None:
 
 def test_what_cannot_be_tried_says_why() -> None:
     """A dataset that fails in a trial leaves the prediction, and the reason."""
+    loader = td.DataLoader(Zeros(), batch_size=8, num_workers=1)
+    runs = Runs(1.0, 1.0, "FileNotFoundError: the folder is gone")
 
-    class Gone(Waiting):
-        def __getitem__(self, index: int) -> Any:
-            raise FileNotFoundError("the folder is gone")
+    diagnosis = diagnose(record(READING), loader, budget_s=600, run_one=runs)
 
-    loader = td.DataLoader(Gone(), batch_size=8, num_workers=1, multiprocessing_context="fork")
-    diagnosis = diagnose(record(READING), loader, budget_s=10)
-
+    assert len(runs.orders) == 1
     assert "the folder is gone" in diagnosis.notes[0]
     assert any("Not tried: " in advice.reason for advice in diagnosis.advice)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -16,45 +17,91 @@ torch = pytest.importorskip("torch")
 from torch.utils import data as td  # noqa: E402  # it needs torch
 
 from penstock import doctor  # noqa: E402  # as above
-from penstock.doctor.trials.tuning import TunedSetting, _Tuner  # noqa: E402  # as above
+from penstock.doctor.trials.trial_child import StepShape, TrialOrder  # noqa: E402  # as above
+from penstock.doctor.trials.trials import Trial, run_trial  # noqa: E402  # as above
+from penstock.doctor.trials.tuning import TunedSetting, Tuning, _Tuner  # noqa: E402  # as above
 from penstock.errors import ArgumentError  # noqa: E402  # as above
 
 
-class Waiting(td.Dataset[Any]):
-    """Samples that wait for 5 ms, and have 4 kB."""
+class Zeros(td.Dataset[Any]):
+    """Samples of 4 kB."""
 
     def __len__(self) -> int:
         return 5000
 
     def __getitem__(self, index: int) -> Any:
-        time.sleep(0.005)
         return torch.zeros(1024)
+
+
+class Runs:
+    """Trials that are made: a batch waits for 40 ms, and a worker has 50 MB; what was ordered is kept."""
+
+    def __init__(self) -> None:
+        self.orders: list[TrialOrder] = []
+
+    def __call__(self, loader: Any, order: TrialOrder, *, measure_memory: bool = False) -> Trial:
+        """As many batches a second as the workers, or the trainer, would take."""
+        self.orders.append(order)
+        workers = order.change.count_workers(loader)
+        batch_s = max(0.04 / workers, order.step.wall_ns / 1e9) if workers else 0.04 + order.step.wall_ns / 1e9
+        numbers = np.arange(20, dtype=np.float64)
+        memory = 50_000_000 if measure_memory else 0
+        return Trial(1 / batch_s, 20, "", batch_s * numbers, 0.001 * numbers, 0 * numbers, 8 * 4096, memory)
+
+
+def tune_on_four_cores(runs: Runs, memory_bytes: int | None = None, step: StepShape | None = None) -> Tuning:
+    """The setting for a loader with one worker."""
+    loader = td.DataLoader(Zeros(), batch_size=8, num_workers=1)
+    return _Tuner(loader, step or StepShape(), memory_bytes, 600.0, None, runs, cores=4).run()
 
 
 def test_enough_workers_and_no_more() -> None:
     """Batches of 40 ms for steps of 25 ms: two workers are enough, one is not, and many bring nothing."""
-    loader = td.DataLoader(Waiting(), batch_size=8, num_workers=1)
-    tuning = doctor.tune(loader, step_s=0.025, budget_s=9)
+    runs, step = Runs(), StepShape(25e6, 5e6)
 
-    assert 2 <= tuning.best.num_workers <= 4
-    assert f"num_workers={tuning.best.num_workers}" in tuning.code
-    assert tuning.batch_bytes == 8 * 4096
-    assert tuning.worker_bytes > 1 << 20
+    tuning = tune_on_four_cores(runs, step=step)
+
+    assert tuning.best.num_workers == 2
+    assert tuning.code == "DataLoader(..., num_workers=2, prefetch_factor=2)"
+    assert (tuning.batch_bytes, tuning.worker_bytes) == (8 * 4096, 50_000_000)
     assert "rule of thumb: 4 x GPUs" in str(tuning)
-    assert loader.num_workers == 1
+    assert {(setting.num_workers, len(setting.measured)) for setting in tuning.settings} >= {(1, 5), (2, 5), (4, 5)}
+    assert [order.step for order in runs.orders[:2]] == [StepShape()] * 2
+    assert [order.change.arguments for order in runs.orders[:2]] == [
+        {"num_workers": 0, "prefetch_factor": None}, {"num_workers": 2, "prefetch_factor": 2}
+    ]  # fmt: skip
+    assert {order.step for order in runs.orders[2:]} == {step}
+    assert all(order.run_s < order.limit_s <= 600 for order in runs.orders)
 
 
-@pytest.mark.slow
 def test_memory_bounds_the_workers() -> None:
     """Where one worker fits in memory, no more are chosen."""
-    loader = td.DataLoader(Waiting(), batch_size=8, num_workers=1)
-    free = doctor.tune(loader, budget_s=5)
-    tight = doctor.tune(loader, memory_bytes=int(1.5 * free.worker_bytes), budget_s=5)
+    runs, step = Runs(), StepShape(5e6)
 
-    assert free.best.num_workers >= 2
-    assert tight.best.num_workers <= 2
-    assert tight.best.num_workers < free.best.num_workers
-    assert tight.best.memory_bytes <= 1.5 * free.worker_bytes
+    free, tight = tune_on_four_cores(runs, step=step), tune_on_four_cores(runs, 75_000_000, step)
+
+    assert free.best.num_workers > 2
+    assert tight.best.num_workers == 1
+    assert {setting.num_workers for setting in tight.settings} == {0, 1}
+    assert 50_000_000 < tight.best.memory_bytes <= 75_000_000
+    with pytest.raises(ArgumentError, match="memory_bytes must have room"):
+        tune_on_four_cores(runs, 10)
+
+
+def test_trials_of_a_loader_are_runs_of_it() -> None:
+    """Batches and workers have the sizes that are found in child processes; the loader stays as it was."""
+    loader = td.DataLoader(Zeros(), batch_size=8, num_workers=1)
+
+    def run_briefly(loader: Any, order: TrialOrder, **options: Any) -> Trial:
+        return run_trial(loader, replace(order, run_s=0.01, limit_s=120.0), **options)
+
+    tuning = _Tuner(loader, StepShape(1e6), None, 600.0, None, run_briefly, cores=1).run()
+
+    assert tuning.batch_bytes == 8 * 4096
+    assert tuning.worker_bytes > 1 << 20
+    assert tuning.best in tuning.settings
+    assert tuning.best.measured
+    assert loader.num_workers == 1
 
 
 @pytest.mark.parametrize(
@@ -104,9 +151,9 @@ def test_the_search_goes_on_where_the_best_is_the_last(speeds: dict[int, float],
 
 
 def test_wrong_arguments() -> None:
-    """What is no loader, what gives no batch, and memory for nothing are refused."""
+    """What is no loader, and what gives no batch, is refused."""
 
-    class Empty(Waiting):
+    class Empty(Zeros):
         def __len__(self) -> int:
             return 0
 
@@ -114,14 +161,12 @@ def test_wrong_arguments() -> None:
         doctor.tune([1, 2, 3])
     with pytest.raises(ArgumentError, match="must give batches"):
         doctor.tune(td.DataLoader(Empty()), budget_s=4)
-    with pytest.raises(ArgumentError, match="memory_bytes must have room"):
-        doctor.tune(td.DataLoader(Waiting(), batch_size=8), memory_bytes=10, budget_s=4)
 
 
 def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     """``penstock tune``."""
     command = [sys.executable, "-m", "penstock", "tune", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
 @pytest.mark.slow
@@ -129,7 +174,7 @@ def test_command(tmp_path: Path) -> None:
     """The command runs a script for some steps, prints the line of code to standard error, and writes it as JSON."""
     script = Path(__file__).parents[2] / "benches" / "planted" / "healthy.py"
     result = run_command(
-        "--steps", "10", "--budget", "6", "--memory", "4GB", "--json", f"{tmp_path}/t.json", str(script)
+        "--steps", "10", "--budget", "20", "--memory", "4GB", "--json", f"{tmp_path}/t.json", str(script)
     )
 
     assert result.returncode == 0, result.stderr

@@ -28,7 +28,7 @@ from penstock.doctor.judge.verdict import decide, find_limit
 from penstock.doctor.reports.text_report import Diagnosis
 from penstock.doctor.trials.changed_loader import Change, NotApplicableError
 from penstock.doctor.trials.trial_child import StepShape, TrialOrder
-from penstock.doctor.trials.trials import run_trial
+from penstock.doctor.trials.trials import Trial, run_trial
 from penstock.doctor.trials.turns import Turns
 from penstock.doctor.watching.recording import Recording
 
@@ -62,6 +62,7 @@ def diagnose(
     budget_s: float = 60.0,
     trials: bool = True,
     progress: Callable[[str], None] | None = None,
+    run_one: Callable[..., Trial] = run_trial,
 ) -> Diagnosis:
     """Say what limits a script, what to change, and what that brings.
 
@@ -80,6 +81,8 @@ def diagnose(
         Whether to try changes.
     progress : callable, optional
         Told in words what is tried.
+    run_one : callable
+        Runs a trial.
 
     Returns
     -------
@@ -88,7 +91,7 @@ def diagnose(
     """
     deadline = time.perf_counter() + budget_s
     situation = examine(recording, loader)
-    work = _Work(situation, deadline if trials and loader is not None else 0.0, progress)
+    work = _Work(situation, deadline if trials and loader is not None else 0.0, progress, run_one)
     work.drain_alone()
     situation = work.situation
     limit = find_limit(situation)
@@ -99,15 +102,8 @@ def diagnose(
     advice = [] if verdict.stage in {"none", "step"} else work.choose_advice()
     findings = find_traps(loader, places, recording, work.notes, trial_s=min(_TRAPS_S, work.left_s))
     verdict = replace(verdict, text=verdict.text + name_in_verdict(verdict, findings))
-    return Diagnosis(
-        verdict,
-        situation.stages,
-        advice,
-        find_slow_samples(recording),
-        findings,
-        work.notes,
-        recording,
-    )
+    samples = find_slow_samples(recording)
+    return Diagnosis(verdict, situation.stages, advice, samples, findings, work.notes, recording)
 
 
 @dataclass(slots=True)
@@ -117,6 +113,7 @@ class _Work:
     situation: Situation
     deadline: float
     progress: Callable[[str], None] | None
+    run_one: Callable[..., Trial] = run_trial
     candidates: dict[str, Advice] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -136,7 +133,7 @@ class _Work:
         if self.progress is not None:
             self.progress("the loader alone")
         run_s = min(2.0, self.left_s / 8)
-        trial = run_trial(situation.loader, TrialOrder(Change(), StepShape(), run_s, min(self.left_s, 15.0 + run_s)))
+        trial = self.run_one(situation.loader, TrialOrder(Change(), StepShape(), run_s, min(self.left_s, 15.0 + run_s)))
         if trial.error:
             self.unreadable = trial.error
             ended = "The script has ended, and its" if situation.recording.ended == "finished" else "The"
@@ -177,7 +174,7 @@ class _Work:
             return
         run_s = self._choose_run_s(len(promising))
         changes = [candidate.trial for candidate in promising if candidate.trial is not None]
-        turns = Turns(situation.loader, changes, situation.shape, run_s, self.left_s, self.progress)
+        turns = Turns(situation.loader, changes, situation.shape, run_s, self.left_s, self.progress, self.run_one)
         turns.run(_TURNS)
         speeds = [trial.batches_per_s for trial in turns.present]
         present = statistics.median(speeds) * situation.steps.samples if speeds else 0.0

@@ -9,6 +9,7 @@ import random
 import sys
 import time
 import zlib
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +25,9 @@ if TYPE_CHECKING:
 __all__ = ["BATCH_TAKEN", "EPOCH_BEGUN", "NBYTES", "EmulatedTrainer", "StepShape", "TrialOrder", "drain"]
 
 BATCH_TAKEN: Final = "batch"
-"""Seconds of ``time.perf_counter`` follow, and seconds until now in which the draining thread computed, and in which it
-had no core to compute."""
+"""Seconds of the clock follow, and those until now in which the draining thread computed, and lacked a core."""
 EPOCH_BEGUN: Final = "epoch"
-"""Seconds of ``time.perf_counter`` follow."""
+"""Seconds of the clock follow."""
 NBYTES: Final = "nbytes"
 """The bytes of the first batch's arrays follow."""
 
@@ -53,29 +53,30 @@ class TrialOrder:
     run_s: float  # seconds after the first round of the workers
     limit_s: float  # most seconds of all
     seed: int = 0  # of the global generators, from which samplers draw the order
+    clock: Callable[[], float] = time.perf_counter
+    sleep: Callable[[float], None] = time.sleep
 
 
 def drain(loader: WatchedLoader, order: TrialOrder, send: Send) -> None:
     """Take batches of the changed loader until ``run_s`` seconds have passed since the first round of the workers."""
     _forget_parent(order.seed)
-    loader, trainer = apply_change(loader, order.change), EmulatedTrainer(order.step)
-    end, taken = math.inf, 0
-    first_round = max(loader.num_workers, 2)
+    loader, trainer = apply_change(loader, order.change), EmulatedTrainer(order.step, order.sleep)
+    end, taken, first_round = math.inf, 0, max(loader.num_workers, 2)
     while True:
-        send(EPOCH_BEGUN, time.perf_counter())
+        send(EPOCH_BEGUN, order.clock())
         before = taken
         iterator = iter(loader)
         _kept[:] = [iterator]
         for batch in iterator:
             taken += 1
-            now = time.perf_counter()
+            now = order.clock()
             send(BATCH_TAKEN, now, time.thread_time(), _read_run_delay())
             if taken == 1:
                 send(NBYTES, count_bytes(batch)[0])
             if taken == first_round:
                 end = now + order.run_s
             trainer.hold()
-            if time.perf_counter() > end:
+            if order.clock() > end:
                 return
         if taken == before:
             raise ValueError("the loader gives no batch")
@@ -128,11 +129,11 @@ class EmulatedTrainer:
     in training.
     """
 
-    def __init__(self, shape: StepShape) -> None:
+    def __init__(self, shape: StepShape, sleep: Callable[[float], None] = time.sleep) -> None:
         cpu_ns = min(max(shape.cpu_ns, 0.0), 64 * shape.wall_ns)
         self._threads = max(1, math.ceil(cpu_ns / shape.wall_ns - 0.05)) if shape.wall_ns > 0 else 1
         self._cpu_ns = cpu_ns / self._threads
-        self._sleep_s = max(shape.wall_ns - self._cpu_ns, 0.0) / 1e9
+        self._sleep_s, self._sleep = max(shape.wall_ns - self._cpu_ns, 0.0) / 1e9, sleep
         self._pool = ThreadPoolExecutor(self._threads - 1) if self._threads > 1 else None
 
     def hold(self) -> None:
@@ -142,7 +143,7 @@ class EmulatedTrainer:
         for other in others:
             other.result()
         if self._sleep_s > 0:
-            time.sleep(self._sleep_s)
+            self._sleep(self._sleep_s)
 
 
 def _compute(cpu_ns: float) -> None:

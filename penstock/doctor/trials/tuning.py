@@ -194,6 +194,7 @@ class _Tuner:
     memory_bytes: int | None
     budget_s: float
     progress: Callable[[str], None] | None
+    run_one: Callable[..., Trial] = run_trial
     cores: int = field(default_factory=count_usable_cores)
     worker_bytes: int = 0
     batch_bytes: int = 0
@@ -249,9 +250,8 @@ class _Tuner:
             self.progress(f"{counted(workers, 'worker')}, prefetch_factor={prefetch}: {why}")
         arguments = {"num_workers": workers, "prefetch_factor": prefetch or None}
         limit_s = max(min(self._left_s, 4 * run_s + 10), run_s)
-        return run_trial(
-            self.loader, TrialOrder(Change(arguments), step, run_s, limit_s), measure_memory=measure_memory
-        )
+        order = TrialOrder(Change(arguments), step, run_s, limit_s)
+        return self.run_one(self.loader, order, measure_memory=measure_memory)
 
     def _predict(self, pipeline: TrainingPipeline) -> dict[tuple[int, int], TunedSetting]:
         """Every setting that fits in memory, predicted."""

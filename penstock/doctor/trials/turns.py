@@ -40,6 +40,8 @@ class Turns:
     run_s: float  # seconds of one run
     budget_s: float  # seconds of all runs together
     progress: Callable[[str], None] | None = None  # told in words what runs
+    run_one: Callable[..., Trial] = run_trial
+    clock: Callable[[], float] = time.perf_counter
     present: list[Trial] = field(default_factory=list)
     ratios: list[list[float]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -48,7 +50,7 @@ class Turns:
 
     def run(self, most: int) -> None:
         """Take up to ``most`` turns, as time allows."""
-        self._deadline = time.perf_counter() + self.budget_s
+        self._deadline = self.clock() + self.budget_s
         self.ratios = [[] for _ in self.changes]
         self.errors = ["there was no time left"] * len(self.changes)
         for turn in range(most):
@@ -71,7 +73,7 @@ class Turns:
 
     @property
     def _left_s(self) -> float:
-        return self._deadline - time.perf_counter()
+        return self._deadline - self.clock()
 
     def _take_turn(self, turn: int, numbers: Sequence[int]) -> bool:
         """Run the present setting and the changes ``numbers``; False if the present one gives nothing."""
@@ -98,8 +100,8 @@ class Turns:
             return None
         if self.progress is not None:
             self.progress(f"turn {turn + 1}: {change}")
-        begun = time.perf_counter()
+        begun = self.clock()
         limit_s = min(self._left_s, 4 * self.run_s + 10)
-        trial = run_trial(self.loader, TrialOrder(change, self.step, self.run_s, limit_s, seed=turn))
-        self._longest_s = max(self._longest_s, time.perf_counter() - begun)
+        trial = self.run_one(self.loader, TrialOrder(change, self.step, self.run_s, limit_s, seed=turn))
+        self._longest_s = max(self._longest_s, self.clock() - begun)
         return trial
