@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,25 @@ import torch.utils.data
 from penstock import doctor
 from penstock.doctor.judge.stage_costs import cost_batches, cost_stages
 from penstock.doctor.watching import block as watching
+from penstock.doctor.watching import work_recorder
 from penstock.doctor.watching.loaders.loader_watch import ScriptStep, step_times
 from penstock.doctor.watching.recording import BATCH, SAMPLE, STAGES
 from penstock.doctor.watching.work_recorder import DetailChoice
 from tests.doctor.recordings import EventRow, make_recording, make_steps
-from tests.doctor.test_watching import OWN, TORCH, Numbers, draw, events_of, seed, to_lists, watch_epochs
+from tests.doctor.test_watching import (
+    MS,
+    OWN,
+    SEEN_NS,
+    TORCH,
+    Numbers,
+    assert_validations_are_left_out,
+    draw,
+    events_of,
+    seed,
+    to_lists,
+    watch_epochs,
+)
 
-MS = 1_000_000
 PASSED = 3
 """Batches that are passed over after each one in detail."""
 
@@ -31,6 +42,7 @@ def _few_details(monkeypatch: pytest.MonkeyPatch) -> None:
         self.left = PASSED
 
     monkeypatch.setattr(DetailChoice, "choose", choose)
+    monkeypatch.setattr(work_recorder, "_LONG_NS", 600_000 * MS)
     monkeypatch.setattr(watching, "_diagnose", lambda *_: None)
 
 
@@ -93,7 +105,7 @@ def test_each_step_and_batch_is_counted(name: str) -> None:
 
 @pytest.mark.usefixtures("_few_details")
 def test_a_slow_sample_is_found() -> None:
-    """Also in a batch whose samples are not timed: its index, and for about how long it was seen."""
+    """Also in a batch whose samples are not timed: its index, and for how long it was seen."""
     loader = torch.utils.data.DataLoader(Numbers(48, slow=22), batch_size=4, num_workers=1)
     with doctor.watch(loader, steps=1000, budget_s=0) as report:
         for _ in loader:
@@ -102,29 +114,16 @@ def test_a_slow_sample_is_found() -> None:
     recording = report.recording
     assert recording is not None
     samples = events_of(recording, SAMPLE)
-    slowest = samples[np.argmax(samples["end"] - samples["start"])]
-    assert slowest["index"] == 22
-    assert slowest["samples"] == 0  # of a batch that is passed over
-    assert slowest["end"] - slowest["start"] > 50 * MS
+    [slow] = samples[samples["index"] == 22]
+    assert slow["samples"] == 0  # of a batch that is passed over
+    assert slow["end"] - slow["start"] >= SEEN_NS
     assert recording.keys[22] == "folder/22.jpg"
 
 
 @pytest.mark.usefixtures("_few_details")
 def test_a_validation_within_a_step_that_is_passed_over() -> None:
     """Batches of another loader, and what is done with them, belong to that loader."""
-    train = torch.utils.data.DataLoader(Numbers(48), batch_size=4)
-    check = torch.utils.data.DataLoader(Numbers(12), batch_size=4)
-    with doctor.watch(budget_s=0) as report:
-        for number, _ in enumerate(train):
-            time.sleep(0.002)
-            if number in {3, 8}:  # passed over, and in detail
-                for _ in check:
-                    time.sleep(0.15)
-
-    recording = report.recording
-    assert recording is not None
-    assert recording.settings.length == 48
-    assert recording.steps.step_ns.max() < 200 * MS
+    assert_validations_are_left_out(3, 8)  # passed over, and in detail
 
 
 @pytest.mark.usefixtures("_few_details")
@@ -135,13 +134,11 @@ def test_a_loop_that_is_left_has_no_last_step() -> None:
         for number, _ in enumerate(loader):
             if number == 6:
                 break
-        time.sleep(0.3)
         for _ in loader:
             pass
 
     assert report.recording is not None
-    assert report.recording.steps.step_ns.max() < 200 * MS
-    assert len(report.recording.steps.step_ns) == 7 + 12 - 1 - report.recording.warm_up
+    assert np.bincount(report.recording.steps.epoch).tolist() == [7 - 1 - report.recording.warm_up, 12]
 
 
 @pytest.mark.usefixtures("_few_details")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -25,11 +26,16 @@ from penstock.datasets.sample_names import name_sample
 from penstock.doctor.watching import block as watching
 from penstock.doctor.watching.batch_copies import ReplayedBatch
 from penstock.doctor.watching.event_file import Control, EventFile, is_any_busy, make_row, read_events, read_state
+from penstock.doctor.watching.loaders.loader_watch import EpochWatch, LoaderWatch, ScriptStep, step_times
 from penstock.doctor.watching.recording import BATCH, EVENT, SAMPLE, STAGES, Recording
-from penstock.doctor.watching.watcher import Limits, Watcher
+from penstock.doctor.watching.watched_process import WatchedProcess
+from penstock.doctor.watching.watcher import Limits, Watcher, blocks
+from penstock.doctor.watching.work_recorder import WorkRecorder
 from penstock.errors import ArgumentError
 from tests.effort import mark_slow
 
+MS = 1_000_000
+SEEN_NS = 50 * MS
 PATCHED = [
     (kind, name) for kind in (torch.utils.data.DataLoader, penstock.DataLoader) for name in ("__init__", "__iter__")
 ]
@@ -55,8 +61,17 @@ class Numbers(torch.utils.data.Dataset[Any]):
 
 
 def read_slowly() -> None:
-    """A read that waits for its disk."""
-    time.sleep(0.15)
+    """A read that waits for its disk, until it was looked at for :data:`SEEN_NS`."""
+    works, deadline = [found for found in gc.get_objects() if type(found) is WorkRecorder], time.monotonic() + 60
+    while not any(sum(seen.values()) >= SEEN_NS for seen in samples_in_sight(works)):
+        assert time.monotonic() < deadline, "a slow sample was not looked at"
+        time.sleep(0.005)
+
+
+def samples_in_sight(works: list[WorkRecorder]) -> list[dict[str, int]]:
+    """What was seen of each sample of the batches that this process builds, by stage."""
+    busy = [work.thread.activity for work in works if work.is_busy and work.thread.activity is not None]
+    return [seen for activity in busy for seen in activity.of_samples.copy().values()]
 
 
 class Stream(torch.utils.data.IterableDataset[Any]):
@@ -283,25 +298,30 @@ def test_stages_that_a_dataset_of_penstock_times_are_events(num_workers: int, tm
     assert (decoded["index"] == -1).all()
 
 
-class SlowSampler(torch.utils.data.Sampler[int]):
-    """Draws an index in 2 ms."""
+class TimingSampler(torch.utils.data.Sampler[int]):
+    """Draws indices, and notes how long that has taken."""
+
+    def __init__(self) -> None:
+        self.spent_ns: list[int] = []
 
     def __iter__(self) -> Iterator[int]:
         for index in range(48):
-            time.sleep(0.002)
+            begun = time.perf_counter_ns()
+            time.sleep(0.001)
+            self.spent_ns.append(time.perf_counter_ns() - begun)
             yield index
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_draws_of_the_sampler_are_timed(num_workers: int) -> None:
-    """The mean of a batch, in the main process."""
-    dataset = torch.utils.data.TensorDataset(torch.arange(48))
+    """The mean of a batch, in the main process; the first four are left out."""
+    dataset, sampler = torch.utils.data.TensorDataset(torch.arange(48)), TimingSampler()
+    loader = torch.utils.data.DataLoader(dataset, 4, sampler=sampler, num_workers=num_workers)
 
-    _, recording = watch_epochs(
-        lambda: torch.utils.data.DataLoader(dataset, 4, sampler=SlowSampler(), num_workers=num_workers)
-    )
+    _, recording = watch_epochs(lambda: loader)
 
-    assert recording.draw_ns >= 4 * 2e6
+    drawn = np.array(sampler.spent_ns).reshape(24, 4).sum(axis=1)
+    assert recording.draw_ns >= drawn[4:].mean()
 
 
 def test_parts_of_a_sample_lie_within_it() -> None:
@@ -323,69 +343,162 @@ def test_parts_of_a_sample_lie_within_it() -> None:
 
 @pytest.mark.parametrize("library", ["torch", "penstock"])
 def test_a_slow_sample_is_found(library: str) -> None:
-    """Its index, its name and its stage, though only some batches of quick samples are timed."""
-    dataset = Numbers(240, slow=150)
+    """Its index, its name and its stage, for at least as long as it was looked at."""
+    dataset = Numbers(slow=22)
     kind: Any = torch.utils.data.DataLoader if library == "torch" else penstock.torch.DataLoader
 
     _, recording = watch_epochs(lambda: kind(dataset, batch_size=4, num_workers=2), 1)
 
-    samples = events_of(recording, SAMPLE)
-    slowest = samples[np.argmax(samples["end"] - samples["start"])]
-    read = events_of(recording, "read")
-    assert slowest["index"] == 150
-    assert slowest["end"] - slowest["start"] > 100_000_000
-    assert (read["end"] - read["start"])[read["index"] == 150].sum() > 100_000_000
-    assert recording.keys[150] == "folder/150.jpg"
+    samples, read = events_of(recording, SAMPLE), events_of(recording, "read")
+    assert samples["index"].tolist().count(22) == 1
+    assert (read["end"] - read["start"])[read["index"] == 22].sum() >= SEEN_NS
+    assert recording.keys[22] == "folder/22.jpg"
+
+
+def wait_until_seen(stage: str) -> None:
+    """Wait until the step of the watched loader was seen in this stage."""
+    (watch,), deadline = blocks[-1].watches, time.monotonic() + 60
+    while not watch._activity.weights.get(stage):
+        assert time.monotonic() < deadline, f"the script was not seen in the stage {stage}"
+        time.sleep(0.005)
 
 
 def test_copies_are_found_in_steps() -> None:
     """A function that says that it copies to the device is no part of the training."""
 
     def copy_to_device() -> None:
-        time.sleep(0.02)
+        wait_until_seen("copy")
 
     loader = torch.utils.data.DataLoader(Numbers(24), batch_size=4)
     with doctor.watch(loader, budget_s=0) as report:
         for _ in loader:
             copy_to_device()
-            time.sleep(0.02)
+            wait_until_seen("step")
+        steps = blocks[-1].watches[0].steps
 
+    assert len(steps) == 6
+    assert all(0 < step.copying < step.seen for step in steps)
     assert report.recording is not None
-    steps = report.recording.steps
-    # A half. After the first 24 looks, which take 180 ms, they are rare on a loaded machine: the loop ends soon after.
-    assert 0.2 < steps.copy_ns.sum() / steps.step_ns.sum() < 0.8
+    assert 0 < report.recording.steps.copy_ns.sum() < report.recording.steps.step_ns.sum()
+
+
+def test_steps_are_divided_by_what_was_seen_of_them() -> None:
+    """A step that was looked at for long has its own part of copies, others that of all."""
+    steps = [
+        ScriptStep(0, 0, 0, 0, 0, 4, length=1000, seen=300 * MS, copying=150 * MS),
+        ScriptStep(1, 0, 0, 0, 0, 4, length=2000, seen=100 * MS, copying=0),
+        ScriptStep(2, 0, 0, 0, 0, 4, length=400),
+    ]
+
+    assert step_times(steps).copy_ns.tolist() == [500, 750, 150]
 
 
 def test_without_a_loader_each_one_is_watched() -> None:
     """The loader that is waited for longest is reported; the others are named."""
-    train = torch.utils.data.DataLoader(Numbers(slow=7), batch_size=4)
+    train = torch.utils.data.DataLoader(Numbers(), batch_size=4)
     check = torch.utils.data.DataLoader(Numbers(12), batch_size=4)
     with doctor.watch(budget_s=0) as report:
         for _ in train:
             pass
         for _ in check:
             pass
+        set_waits({48: 1 * MS, 12: 100 * MS})
 
     assert report.recording is not None
-    assert report.recording.settings.length == 48
-    assert [(other["dataset"], other["samples"]) for other in report.recording.others] == [("Numbers", 12)]
+    assert report.recording.settings.length == 12
+    assert [(other["dataset"], other["samples"]) for other in report.recording.others] == [("Numbers", 48)]
+
+
+def set_waits(waits_ns: dict[int, int]) -> None:
+    """Let the script have waited so long for each batch of loaders with so many samples, and have taken no step."""
+    for watch in blocks[-1].watches:
+        for step in watch.steps:
+            step.wait, step.length = waits_ns[len(watch.loader.dataset)], 0  # type: ignore[arg-type]  # it has a length
+
+
+@pytest.mark.parametrize(("wait_ns", "length"), [(4 * MS, 12), (2 * MS, 48)])
+def test_the_loader_that_is_waited_for_is_chosen(wait_ns: int, length: int) -> None:
+    """Where the script waits for a tenth of its time, or less, it is the one that it takes most samples from."""
+    watcher = Watcher(Limits(100))
+    watcher.is_active = True
+    for samples in (48, 12):
+        watch = watcher.watch_of(torch.utils.data.DataLoader(Numbers(samples)))
+        assert watch is not None
+        wait = wait_ns if samples == 12 else 1
+        watch.steps = [ScriptStep(0, 0, wait, 0, 0, samples, length=15 * MS)]
+
+    chosen = watcher.chosen()
+    watcher.close()
+
+    assert chosen is not None
+    assert chosen.count_samples() == length
+
+
+@pytest.fixture
+def loader_watch(tmp_path: Path) -> LoaderWatch:
+    """What is seen of a loader in a process whose threads are not looked at."""
+    loader: Any = torch.utils.data.DataLoader(Numbers())
+    return LoaderWatch(WatchedProcess(), loader, tmp_path / "watch")
+
+
+def take_step(watch: LoaderWatch, epoch: EpochWatch) -> ScriptStep:
+    """Begin a step of this epoch."""
+    epoch.delivered += 1
+    step = ScriptStep(len(watch.steps), epoch.number, 0, 0, -1, 4)
+    watch.begin_step(step, epoch, is_detailed=True)
+    return step
+
+
+def test_what_other_loaders_take_within_a_step_is_no_part_of_it(loader_watch: LoaderWatch) -> None:
+    """From where the first batch of another one is asked for until its last one has arrived; only in this step."""
+    epoch = loader_watch.begin_epoch()
+    first = take_step(loader_watch, epoch)
+    for number in range(3):
+        asked = first.start + (2 + 100 * number) * MS
+        loader_watch.note_other(asked, asked + 5 * MS)
+    loader_watch.end_step(first.start + 210 * MS, epoch)
+    second = take_step(loader_watch, epoch)
+    loader_watch.end_step(second.start + 9 * MS, epoch)
+
+    assert [first.length, second.length] == [5 * MS, 9 * MS]
+
+
+def test_a_step_ends_where_the_next_batch_is_asked_for(loader_watch: LoaderWatch) -> None:
+    """By its own iterator, or by another one if each has given one batch; else the loop was left before its end."""
+    first, second, third = (loader_watch.begin_epoch() for _ in range(3))
+    whole = take_step(loader_watch, first)
+    loader_watch.end_step(whole.start + 3 * MS, first)
+    left = take_step(loader_watch, first)
+    loader_watch.end_step(left.start + 500 * MS, second)
+    alone = take_step(loader_watch, second)
+    third.began_ns = alone.start + 7 * MS
+    loader_watch.end_step(alone.start + 8 * MS, third)
+
+    assert [whole.length, left.length, alone.length] == [3 * MS, -1, 7 * MS]
+
+
+def assert_validations_are_left_out(*numbers: int) -> None:
+    """Validate in these steps: they are shorter, at least by the time from the first batch to the end of the loop."""
+    train = torch.utils.data.DataLoader(Numbers(48), batch_size=4)
+    check = torch.utils.data.DataLoader(Numbers(12), batch_size=4)
+    ended = {}
+    with doctor.watch(budget_s=0):
+        for number, _ in enumerate(train):
+            if number in numbers:
+                for _ in check:
+                    time.sleep(0.02)
+                    ended[number] = time.perf_counter_ns()
+        training, validation = blocks[-1].watches
+
+    for turn, number in enumerate(numbers):
+        step, after = training.steps[number : number + 2]
+        validated = ended[number] - validation.steps[3 * turn].start
+        assert 0 < step.length <= after.start - after.wait - step.start - validated
 
 
 def test_a_validation_within_a_step_is_no_part_of_it() -> None:
     """Batches of another loader, and what is done with them, belong to that loader."""
-    train = torch.utils.data.DataLoader(Numbers(32, slow=1), batch_size=4)
-    check = torch.utils.data.DataLoader(Numbers(12), batch_size=4)
-    with doctor.watch(budget_s=0) as report:
-        for number, _ in enumerate(train):
-            time.sleep(0.002)
-            if number == 5:
-                for _ in check:
-                    time.sleep(0.1)
-
-    recording = report.recording
-    assert recording is not None
-    assert recording.settings.length == 32
-    assert recording.steps.step_ns.max() < 150_000_000
+    assert_validations_are_left_out(5)
 
 
 def test_two_steps_are_observed() -> None:
@@ -406,13 +519,11 @@ def test_a_loop_that_is_left_has_no_last_step() -> None:
         for number, _ in enumerate(loader):
             if number == 7:
                 break
-        time.sleep(0.2)
         for _ in loader:
             pass
 
     assert report.recording is not None
-    assert report.recording.steps.step_ns.max() < 150_000_000
-    assert len(report.recording.steps.step_ns) == 8 + 12 - 1 - report.recording.warm_up
+    assert np.bincount(report.recording.steps.epoch).tolist() == [8 - 1 - report.recording.warm_up, 12]
 
 
 @pytest.mark.parametrize("kind", [torch.utils.data.DataLoader, penstock.torch.DataLoader, penstock.DataLoader])
@@ -445,14 +556,19 @@ def test_loaders_that_one_call_makes_for_several_uses() -> None:
 def test_an_iterator_for_each_batch() -> None:
     """``next(iter(loader))`` in each step: a step ends when the next iterator is asked for."""
     loader = torch.utils.data.DataLoader(Numbers(), batch_size=4)
+    taken, asking = [], []
     with doctor.watch(loader, steps=20, budget_s=0) as report:
         for _ in range(12):
+            asking.append(time.perf_counter_ns())
             next(iter(loader))
-            time.sleep(0.002)
+            taken.append(time.perf_counter_ns())
 
     assert report.recording is not None
-    assert len(report.recording.steps.step_ns) == 12 - 1 - report.recording.warm_up
-    assert (report.recording.steps.step_ns >= 2_000_000).all()
+    steps, warm_up = report.recording.steps, report.recording.warm_up
+    assert len(steps.step_ns) == 12 - 1 - warm_up
+    assert (steps.start_ns <= taken[warm_up:-1]).all()
+    assert (steps.start_ns + steps.step_ns >= asking[warm_up + 1 :]).all()
+    assert (steps.start_ns + steps.step_ns <= taken[warm_up + 1 :]).all()
 
 
 def test_a_profile_function_of_the_script_stays() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from penstock.doctor.watching.event_file import EventList
@@ -15,27 +13,37 @@ from penstock.doctor.watching.work_recorder import DetailChoice, WorkRecorder
 MS = 1_000_000
 
 
-def record_batch(work: WorkRecorder, number: int, looks: dict[str, int]) -> None:
-    """One batch of a sample of 5 ms, in which ``looks`` were seen."""
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The time, which goes on where a test says so."""
+    now = [1000 * MS]
+    monkeypatch.setattr("time.perf_counter_ns", lambda: now[0])
+    return now
+
+
+def record_batch(
+    work: WorkRecorder, clock: list[int], number: int, looks: dict[str, int], length: int = 5 * MS
+) -> None:
+    """One batch of a sample of 5 ms, or of ``length``, in which ``looks`` were seen."""
     work.begin_batch(number)
     work.begin_samples([number])
     work.begin_sample(0)
     assert work.thread.activity is not None
     for stage, time_ns in looks.items():
         work.thread.activity.add(stage, time_ns, time_ns)
-    time.sleep(0.005)
+    clock[0] += length
     work.end_samples(1)
     work.end_batch(1)
     work.leave_batch()
 
 
-def test_first_batch_says_little_of_the_others() -> None:
+def test_first_batch_says_little_of_the_others(clock: list[int]) -> None:
     """What a worker does once, in its first batch, is not what later samples are divided by."""
     sink = EventList()
     work = WorkRecorder(sink, 0, SampledThread())
-    record_batch(work, 0, {"augment": 10 * MS})
-    record_batch(work, 1, {"decode": 5 * MS})
-    record_batch(work, 2, {})
+    record_batch(work, clock, 0, {"augment": 10 * MS})
+    record_batch(work, clock, 1, {"decode": 5 * MS})
+    record_batch(work, clock, 2, {})
 
     events = unpack_samples(sink.read())
     last = events[(events["batch"] == 2) & (events["stage"] < 3)]
@@ -43,12 +51,31 @@ def test_first_batch_says_little_of_the_others() -> None:
     assert last["stage"][(last["end"] - last["start"]).argmax()] == 1
 
 
-def test_samples_before_the_first_look_have_no_parts() -> None:
+def test_a_sample_that_was_seen_for_long_is_divided_by_its_own_looks(clock: list[int]) -> None:
+    """A shorter one is divided as those before it."""
+    sink = EventList()
+    work = WorkRecorder(sink, 0, SampledThread())
+    for number in range(10):
+        record_batch(work, clock, number, {"decode": 100 * MS}, 100 * MS)
+    record_batch(work, clock, 10, {"read": 15 * MS, "augment": 5 * MS}, 40 * MS)
+    record_batch(work, clock, 11, {"augment": 14 * MS}, 40 * MS)
+
+    events = unpack_samples(sink.read())
+    spent = {
+        (int(row["batch"]), STAGES[row["stage"]]): int(row["end"] - row["start"])
+        for row in events[(events["batch"] >= 10) & (events["stage"] < 3)]
+    }
+    assert (spent[10, "read"], spent[10, "augment"]) == (30 * MS, 10 * MS)
+    assert (10, "decode") not in spent
+    assert spent[11, "decode"] > 36 * MS
+
+
+def test_samples_before_the_first_look_have_no_parts(clock: list[int]) -> None:
     """Nothing is known of them yet; later looks say how they are divided."""
     sink = EventList()
     work = WorkRecorder(sink, 0, SampledThread())
-    record_batch(work, 0, {})
-    record_batch(work, 1, {"read": 5 * MS})
+    record_batch(work, clock, 0, {})
+    record_batch(work, clock, 1, {"read": 5 * MS})
 
     events = unpack_samples(sink.read())
 
@@ -56,10 +83,8 @@ def test_samples_before_the_first_look_have_no_parts() -> None:
     assert 0 in events["stage"][events["batch"] == 1]
 
 
-def test_a_part_that_was_counted_is_kept_however_short(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_was_counted_is_kept_however_short(clock: list[int]) -> None:
     """A thread may wait long between the parts of a chunk: the rest is divided, such that the whole is as seen."""
-    clock = [1000 * MS]
-    monkeypatch.setattr("time.perf_counter_ns", lambda: clock[0])
     sink = EventList()
     work = WorkRecorder(sink, 0, SampledThread())
     work.begin_batch(0)
@@ -85,7 +110,7 @@ def test_a_part_that_was_counted_is_kept_however_short(monkeypatch: pytest.Monke
 # torch's batches that are passed over
 
 
-def test_a_batch_that_is_passed_over_is_one_event() -> None:
+def test_a_batch_that_is_passed_over_is_one_event(clock: list[int]) -> None:
     """With its time, worker, number and samples; the next one in detail comes nearer."""
     sink = EventList()
     work = WorkRecorder(sink, 3, SampledThread())
@@ -93,27 +118,28 @@ def test_a_batch_that_is_passed_over_is_one_event() -> None:
 
     work.begin_batch(107, may_pass=True)
     work.begin_collation(4)
+    clock[0] += 20 * MS
     work.leave_passed(4)
 
     [event] = sink.read()
     assert (event["stage"], event["worker"], event["batch"], event["samples"]) == (BATCH, 3, 107, 4)
-    assert event["end"] >= event["start"]
+    assert event["end"] - event["start"] == 20 * MS
     assert (work.details.left, work.is_busy, work.thread.activity) == (1, False, None)
 
 
-def test_after_an_unusual_batch_the_next_is_observed() -> None:
+def test_after_an_unusual_batch_the_next_is_observed(clock: list[int]) -> None:
     """And its own processor time is measured, as far as it can be told from that of the batches before it."""
     sink = EventList()
     work = WorkRecorder(sink, 3, SampledThread())
     work.details.left = 9
 
     work.begin_batch(107, may_pass=True)
-    time.sleep(0.05)
+    clock[0] += 21 * MS
     work.leave_passed(4)
 
     [event] = sink.read()
     assert work.details.left == 0
-    assert 0 <= event["cpu"] <= event["end"] - event["start"]
+    assert 0 <= event["cpu"] <= 21 * MS
 
 
 def test_what_was_seen_of_a_batch_that_is_passed_over_is_kept() -> None:
