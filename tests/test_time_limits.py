@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -16,8 +15,8 @@ import os, time, pytest
 def test_hangs():
     if not os.fork():
         os.fork()
-        time.sleep(250)
-    time.sleep(250)
+        time.sleep(600)
+    time.sleep(600)
 
 def test_next():
     pass
@@ -25,7 +24,7 @@ def test_next():
 
 
 def test_a_forked_child_does_not_keep_the_run_waiting(tmp_path: Path) -> None:
-    """pytest-xdist waits for the end of pipes of which each forked child holds copies."""
+    """pytest-xdist waits for the end of pipes of which each forked child holds copies: for 10 minutes, if it is let."""
     (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout_method = thread")
     (tmp_path / "conftest.py").write_text("from tests.time_limits import pytest_timeout_set_timer")
     (tmp_path / "test_hanging.py").write_text(HANGING)
@@ -40,12 +39,9 @@ def test_a_forked_child_does_not_keep_the_run_waiting(tmp_path: Path) -> None:
         "xdist",
         "-n1",
     ]
-    start = time.monotonic()
+    variables = os.environ | {"PYTHONPATH": str(ROOT)}
 
-    ran = subprocess.run(
-        command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
-    )
+    ran = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False, timeout=240)
 
     assert "1 failed, 1 passed" in ran.stdout
     assert "crashed while running 'test_hanging.py::test_hangs'" in ran.stdout
-    assert time.monotonic() - start < 200  # of 250

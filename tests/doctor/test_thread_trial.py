@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +11,8 @@ torch = pytest.importorskip("torch")
 
 from torch.utils import data as td  # noqa: E402  # it needs torch
 
-from penstock.doctor.watching import block  # noqa: E402  # as above
+from penstock.doctor.watching import block, thread_trial  # noqa: E402  # as above
+from penstock.doctor.watching.loaders.loader_watch import ScriptStep  # noqa: E402  # as above
 from penstock.doctor.watching.recording import ThreadGain  # noqa: E402  # as above
 from penstock.doctor.watching.thread_trial import ThreadTrial  # noqa: E402  # as above
 from penstock.doctor.watching.watcher import Limits, Watcher  # noqa: E402  # as above
@@ -78,19 +78,33 @@ def test_a_script_that_ends_within_it_has_its_threads_again() -> None:
     assert trial.gain is None
 
 
-class Slow(td.Dataset[Any]):
-    """Samples of 1 ms."""
+class Numbers(td.Dataset[Any]):
+    """Samples."""
 
     def __len__(self) -> int:
         return 400
 
     def __getitem__(self, index: int) -> Any:
-        time.sleep(0.001)
         return torch.tensor([index])
 
 
-def test_a_script_that_waits_is_run_with_one_thread_for_some_steps() -> None:
-    """They come before the last normal step, and are no steps of the recording; sleeping wastes no processor time."""
+@pytest.mark.parametrize(("wait_ms", "tries"), [(4, False), (6, True)])
+def test_a_script_that_hardly_waits_is_not_tried(wait_ms: int, tries: bool) -> None:
+    """From 5 % of its time on it waits."""
+    watcher = Watcher(Limits(20), tries_threads=True)
+    watcher.is_active = True
+    watch = watcher.watch_of(td.DataLoader(Numbers()))
+    assert watch is not None
+    watch.steps = [ScriptStep(0, 0, wait_ms * MS, 0, 0, 4, length=100 * MS)]
+
+    assert watcher.tries_threads(watch) is tries
+    watcher.close()
+
+
+def test_a_script_that_waits_is_run_with_one_thread_for_some_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They come before the last normal step, and are no steps of the recording; no thread wastes processor time."""
+    for limit in ("_MOST_NS", "_LONGEST_STEP_NS"):
+        monkeypatch.setattr(thread_trial, limit, 10**15)
 
     class Enough(Exception):  # noqa: N818  # it is no error
         pass
@@ -102,9 +116,14 @@ def test_a_script_that_waits_is_run_with_one_thread_for_some_steps() -> None:
 
     def note() -> None:
         seen.append(torch.get_num_threads())
+        (watch,) = watcher.watches
+        for step in watch.steps:
+            step.wait = max(step.length, MS)
+        if len(seen) == 1:
+            watch.thread_trial = ThreadTrial(lambda: 0)
 
     def train() -> None:
-        for _ in td.DataLoader(Slow(), batch_size=4):
+        for _ in td.DataLoader(Numbers(), batch_size=4):
             note()
 
     block.install_all(watcher)

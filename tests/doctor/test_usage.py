@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import subprocess
@@ -267,10 +266,12 @@ def test_nothing_is_known_before_the_first_sample() -> None:
 
 def test_a_costly_sample_lengthens_the_period() -> None:
     """Ten milliseconds of work at a part of 0.1 of a core: one call in a tenth of a second, whatever the period is."""
-    calls = []
+    calls: list[float] = []
+    due: list[tuple[float, float]] = []
     called = threading.Event()
 
     def work() -> None:
+        due.append((time.monotonic(), thread._due_s or 0.0))
         end = time.thread_time_ns() + 10_000_000
         while time.thread_time_ns() < end:
             pass
@@ -278,11 +279,13 @@ def test_a_costly_sample_lengthens_the_period() -> None:
         if len(calls) == 5:
             called.set()
 
-    thread = SamplingThread(work, period_s=0.001, most_share=0.1).start()
-    called.wait(60)
+    thread = SamplingThread(work, period_s=0.001, most_share=0.1)
+    thread.start()
+    assert called.wait(60), "the thread did not call 5 times"
     thread.stop()
 
-    assert all(later - earlier >= 0.095 for earlier, later in itertools.pairwise(calls[1:5]))
+    assert all(begun >= due_s for begun, due_s in due[1:5])
+    assert all(due_s >= ended + 0.1 for ended, (_, due_s) in zip(calls[1:4], due[2:5], strict=True))
     assert thread.samples == len(calls) - 2
     assert thread.cpu_ns >= 10_000_000 * thread.samples
 

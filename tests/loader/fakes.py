@@ -134,7 +134,7 @@ def epoch(loader: Any) -> list[Any]:
 
 def workers_alive() -> list[str]:
     """Names of worker threads, once those that are ending have had the time to."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while True:
         names = [thread.name for thread in threading.enumerate() if thread.name.startswith("penstock-worker")]
         if not names or time.monotonic() > deadline:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import random
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -171,16 +170,22 @@ MANY = [
 
 
 def test_a_scan_bomb_is_refused_before_the_first_scan() -> None:
-    """More than 100 scans of a large picture are refused by their headers, at once, though each of them is in order."""
+    """More than 100 scans of a large picture are refused by their headers: not a scan is decoded.
+
+    The first one has no content, which is what is said of a small picture, whose scans are decoded.
+    """
     rng = random.Random(4)
     file = bytearray(write(Picture.noise(64, 64, SAMPLINGS["4:4:4"], rng), MANY, rng))
+    header = file.index(b"\xff\xda") + 2
+    content = header + int.from_bytes(file[header : header + 2], "big")
+    del file[content : file.index(b"\xff\xc4", content)]
+    with pytest.raises(_native.CorruptError, match="image data end too early"):
+        _native.decode(bytes(file))
     frame = file.index(b"\xff\xc2")
     file[frame + 5 : frame + 9] = (6000).to_bytes(2, "big") * 2
-    begun = time.monotonic()
 
     with pytest.raises(_native.CorruptError, match="more scans than are allowed"):
         _native.decode(bytes(file))
-    assert time.monotonic() - begun < 5  # no hang: not a scan was decoded
 
 
 def test_many_scans_of_a_small_picture_are_read() -> None:

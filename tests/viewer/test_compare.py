@@ -34,7 +34,7 @@ def finish(asker: Any) -> Any:
     """The summary when everything is compared."""
     deadline = time.monotonic() + 60
     while (found := asker.json("api/compare/summary"))["running"]:
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, "not everything is compared"
     return found
 
 

@@ -246,7 +246,7 @@ def test_a_lock_that_is_held_at_a_fork_is_free_in_the_child() -> None:
     with start._lock:
         pid = os.fork()
         if not pid:
-            os._exit(0 if start._lock.acquire(timeout=5) else 1)
+            os._exit(0 if start._lock.acquire(timeout=60) else 1)
 
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 

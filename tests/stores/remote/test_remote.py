@@ -55,7 +55,8 @@ def open_remote(server: WebServer, name: str, **options: Any) -> Store:
 def wait_until_quiet() -> None:
     """What was announced has come."""
     fetcher, limit = request_queue.get_fetcher(), time.monotonic() + 60
-    while (fetcher._waiting or fetcher._idle < fetcher._threads) and time.monotonic() < limit:
+    while fetcher._waiting or fetcher._idle < fetcher._threads:
+        assert time.monotonic() < limit, "what was announced has not come"
         time.sleep(0.001)
 
 

@@ -323,7 +323,7 @@ def test_threads_that_seed_global_generators_disturb_no_state() -> None:
     for _ in seeds:
         dataset.inside.clear()
         walks.append(iter(loader))
-        assert dataset.inside.wait(20)
+        assert dataset.inside.wait(60)
     now = loader.state_dict()["penstock"]["now"]
 
     assert [walk._base_seed for walk in walks] == seeds

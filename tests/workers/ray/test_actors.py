@@ -148,14 +148,16 @@ def test_the_bytes_under_way_are_bounded(tmp_path: Path) -> None:
     loader = ps.DataLoader(
         Counting(log), 4, num_workers=2, prefetch_factor=8, workers=ps.RayWorkers(max_nbytes=3 * 4 * 120_000 + 10_000)
     )
-    iterator = iter(loader)
+    iterator: Any = iter(loader)
     next(iterator)
-    deadline = time.monotonic() + 3
-    while len(log.read_text().splitlines()) < 5 * 4 and time.monotonic() < deadline:
+    sent = 48 // 4 - len(iterator.backend._held)  # until the next batch is taken
+    deadline = time.monotonic() + 60
+    while len(log.read_text().splitlines()) < 4 * sent:
+        assert time.monotonic() < deadline, f"{sent} batches were not built"
         time.sleep(0.01)
-    time.sleep(0.3)
 
-    assert len(log.read_text().splitlines()) <= 5 * 4
+    assert 1 < sent <= 5
+    assert len(log.read_text().splitlines()) == 4 * sent
     assert flat(iterator) == list(range(4, 48))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import shutil
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -80,10 +81,18 @@ def test_a_node_that_is_added_works(cluster: Any) -> None:
     iterator = iter(loader)
     batches = [np.array(next(iterator)[:, 0]) for _ in range(3)]
     cluster.add_node(**NODE)
-    batches += [np.array(batch[:, 0]) for batch in iterator]
+    for batch in iterator:
+        batches.append(np.array(batch[:, 0]))
+        if count_working(loader) < 2:
+            time.sleep(0.6)  # a minute for all batches
 
     assert np.concatenate(batches).tolist() == list(range(400))
-    assert len([worker for worker in loader.stats().workers if worker.samples]) == 2
+    assert count_working(loader) == 2
+
+
+def count_working(loader: Any) -> int:
+    """Workers that have built a sample."""
+    return len([worker for worker in loader.stats().workers if worker.samples])
 
 
 def test_an_error_on_another_node_names_it(cluster: Any) -> None:
