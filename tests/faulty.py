@@ -16,7 +16,7 @@ def run_forked(target: Callable[..., None], *args: Any) -> None:
     """Run in a forked child, which must end well and soon."""
     process = get_context("fork").Process(target=target, args=args)
     process.start()
-    process.join(30)
+    process.join(60)
     if process.is_alive():
         process.kill()
         process.join()

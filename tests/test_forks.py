@@ -87,7 +87,7 @@ def test_pillow_is_silenced_in_a_child() -> None:
 def _trace(trace: Trace) -> None:
     thread = threading.Thread(target=trace.add, args=("read", 5))
     thread.start()
-    thread.join(20)
+    thread.join(60)
     assert trace.total()["read"][0] == 5
 
 

@@ -109,7 +109,7 @@ class _Build(BatchBuild):
         self.ran: list[tuple[int, int]] = []
 
     def run(self, start: int, stop: int) -> None:
-        self.job.gate.wait(30)
+        self.job.gate.wait(60)
         for row in range(start, stop):
             if row in self.job.fail:
                 raise self.job.fail[row]
@@ -432,13 +432,13 @@ def test_one_batch_is_built_by_all_workers(name: str) -> None:
     class Meet(Recorder):
         def begin(self, task: Task) -> Any:
             build = super().begin(task)
-            build.run = lambda start, stop: meeting.wait(30)
+            build.run = lambda start, stop: meeting.wait(60)
             return build
 
     backend = BACKENDS.get(name)(3, 1)
     backend.start(Meet(rows=3))
     backend.submit(task(0))
-    done = backend.result(30)
+    done = backend.result(60)
     backend.close()
 
     assert done.error is None
@@ -451,7 +451,7 @@ def test_batches_are_built_at_the_same_time(name: str) -> None:
     class Meet(Recorder):
         def begin(self, task: Task) -> Any:
             build = super().begin(task)
-            build.run = lambda start, stop: meeting.meet(2, 30)
+            build.run = lambda start, stop: meeting.meet(2, 60)
             return build
 
     backend = BACKENDS.get(name)(2, None)
@@ -472,7 +472,7 @@ def test_a_forgotten_backend_ends_its_workers(name: str) -> None:
     del backend
     gc.collect()
     for worker in workers:
-        worker.join(5)
+        worker.join(60)
 
     assert len(workers) >= 2
     assert not any(worker.is_alive() for worker in workers)

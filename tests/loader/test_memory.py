@@ -90,7 +90,7 @@ def test_threads_end_with_the_loader_that_failed() -> None:
     gc.collect()
     left = set(threading.enumerate()) - before
     for thread in left:
-        thread.join(5)
+        thread.join(60)
 
     assert not any(thread.is_alive() for thread in left)
 

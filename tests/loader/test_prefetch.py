@@ -83,7 +83,7 @@ def test_a_worker_process_looks_at_all_tasks_that_have_arrived(tmp_path: Path) -
     dataset, submitted = Ahead(tmp_path / "log"), multiprocessing.get_context("fork").Event()
 
     def hold(_: int) -> None:
-        submitted.wait(30)
+        submitted.wait(60)
 
     loader = ps.DataLoader(
         dataset, 4, num_workers=1, workers="processes", prefetch_factor=3, multiprocessing_context="fork",

@@ -124,7 +124,7 @@ def test_quiet_holds_in_its_own_thread_alone() -> None:
         with quiet():
             warnings.warn("dropped", UserWarning, stacklevel=1)
             inside.set()
-            done.wait(10)
+            done.wait(60)
             warnings.warn("dropped too", UserWarning, stacklevel=1)
 
     def record() -> None:
@@ -135,7 +135,7 @@ def test_quiet_holds_in_its_own_thread_alone() -> None:
 
     thread = threading.Thread(target=record)
     thread.start()
-    assert inside.wait(10)
+    assert inside.wait(60)
 
     with pytest.raises(UserWarning, match="heard"):
         warnings.warn("heard", UserWarning, stacklevel=1)

@@ -49,7 +49,7 @@ def _batches(backend: ProcessBackend, seqs: range) -> list[float]:
     for seq in seqs:
         indices = np.array([seq, seq + 1], np.int64)
         backend.submit(Task(seq, indices, SampleKeys(0, 0, indices)))
-        done = backend.result(30)
+        done = backend.result(60)
         assert done is not None
         assert done.error is None
         seen.append(float(done.batch[0, 0]))

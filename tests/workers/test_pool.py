@@ -123,13 +123,13 @@ def test_tasks_that_cannot_be_sent_cost_no_slots(backend: ProcessBackend) -> Non
     sizes = []
     for seq in range(0, 60, 2):
         submit(backend, seq)
-        done = backend.result(30)
+        done = backend.result(60)
         assert done is not None
         assert done.error is None
         del done
         submit(backend, seq + 1, [lambda: 0])
         submit(backend, seq + 1 + (seq + 1) % 2, [lambda: 0])
-        failed = [backend.result(30), backend.result(30)]
+        failed = [backend.result(60), backend.result(60)]
         assert all(done is not None and "cannot be sent" in str(done.error) for done in failed)
         connections: list[Any] = [worker.connection for worker in backend.workers]
         sizes.append(sum(len(connection._slots._mapped) for connection in connections))
@@ -159,6 +159,6 @@ def test_closing_that_is_interrupted_ends_the_workers_all_the_same(
     with pytest.raises(KeyboardInterrupt):
         backend.close()
     for process in processes:
-        process.join(30)
+        process.join(60)
 
     assert not any(process.is_alive() for process in processes)

@@ -24,7 +24,7 @@ class Source:
 
     def load(self, indices: Sequence[int]) -> Mapping[int, Any]:
         """As a store does."""
-        self.gate.wait(10)
+        self.gate.wait(60)
         self.loaded.append(list(indices))
         if self.fails:
             raise OSError("no answer")
@@ -35,13 +35,13 @@ def settle() -> None:
     """Wait until no thread reads."""
     for thread in threading.enumerate():
         if thread.name == "penstock-read-ahead":
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive()
 
 
 def wait_for(condition: Callable[[], object]) -> None:
     """Wait for another thread."""
-    for _ in range(1000):
+    for _ in range(6000):
         if condition():
             return
         threading.Event().wait(0.01)

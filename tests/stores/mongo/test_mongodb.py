@@ -7,6 +7,7 @@ import gc
 import json
 import pickle
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -495,10 +496,10 @@ def test_prefetched_records_are_read_once(documents: Documents, monkeypatch: pyt
         seen = count_queries(documents, "photos", monkeypatch)
         store.prefetch([3, 4, 5])
         store.prefetch(np.arange(10, 20))
-        for _ in range(500):
-            if len(seen) == 2 and not any(t.name == "penstock-read-ahead" for t in threading.enumerate()):
-                break
-            threading.Event().wait(0.01)
+        deadline = time.monotonic() + 60
+        while len(seen) < 2 or any(t.name == "penstock-read-ahead" for t in threading.enumerate()):
+            assert time.monotonic() < deadline, "what was announced was not read"
+            time.sleep(0.01)
 
         records = [*store.read([5, 4, 3]), *store.read(range(10, 20))]
         sent = len(seen)
