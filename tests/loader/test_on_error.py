@@ -490,7 +490,10 @@ def test_what_is_prefetched_is_not_listed(kind: str) -> None:
     loader = load(Numbers(40, {3, 17, 39}), kind, on_error="skip")
     walk = iter(loader)
     next(walk)
-    time.sleep(0.05)
+    deadline = time.monotonic() + 60
+    while (queue := loader.stats().queue).ready < queue.under_way:
+        assert time.monotonic() < deadline, "batches are not built ahead"
+        time.sleep(0.01)
 
     assert [lost.index for lost in loader.left_out] == [3]
 

@@ -84,9 +84,9 @@ def test_more_is_said_by_name() -> None:
     """What is given beside the loader stands in place of what the loader has, and the rest stays."""
     theirs = TORCHS(ps.ArrayDataset(np.arange(9)), 4, sampler=[8, 0, 5], num_workers=1)
 
-    ours = pt.adopt(theirs, batch_size=2, workers="threads", stall_timeout=3.0)
+    ours = pt.adopt(theirs, batch_size=2, workers="threads", stall_timeout=90.0)
 
-    assert (ours.workers, ours.stall_timeout, ours.num_workers) == ("threads", 3.0, 1)
+    assert (ours.workers, ours.stall_timeout, ours.num_workers) == ("threads", 90.0, 1)
     assert [batch[0].tolist() for batch in ours] == [[8, 0], [5]]
 
 

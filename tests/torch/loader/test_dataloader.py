@@ -218,7 +218,7 @@ class FailsOnce(ps.SequentialSampler):
 def test_an_epoch_ends_behind_an_error_of_a_sampler_with_random_access(num_workers: int) -> None:
     """It is asked for positions: which ones are behind the error is not known. The next epoch is whole."""
     numbers = pt.TensorDataset(torch.arange(6))
-    loader = pt.DataLoader(numbers, 2, sampler=FailsOnce(range(6)), num_workers=num_workers, stall_timeout=5)
+    loader = pt.DataLoader(numbers, 2, sampler=FailsOnce(range(6)), num_workers=num_workers, stall_timeout=60)
     walk = iter(loader)
 
     with pytest.raises(OSError, match="being copied"):
