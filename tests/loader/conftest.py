@@ -6,6 +6,10 @@ import gc
 
 import pytest
 
+from tests.loader import simulated
+
+clock = simulated.clock
+
 
 @pytest.fixture(autouse=True)
 def no_threads_of_other_tests() -> None:
