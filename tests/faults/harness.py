@@ -16,20 +16,19 @@ from typing import Any, Final
 import numpy as np
 
 __all__ = [
-    "SLACK",
     "Indices",
     "alive",
     "drain",
-    "gone_within",
     "kill_once",
     "run_script",
     "running_script",
     "wait_until",
+    "wait_until_gone",
     "workers_of",
 ]
 
-SLACK: Final = 4.0
-"""Bounds of seconds are multiplied by this: the machine that runs the tests may be small and busy."""
+PATIENCE_S: Final = 60.0
+"""Longest wait for what must come about, on the busiest of machines; what hangs, hangs for an hour."""
 
 PREAMBLE: Final = """
 import gc, json, os, resource, signal, sys, threading, time
@@ -62,6 +61,10 @@ def descriptors():
 
 def say(**what):
     print(json.dumps(what), flush=True)
+
+def wait_until(condition):
+    while not condition():
+        time.sleep(0.01)
 """
 
 
@@ -129,20 +132,17 @@ def workers_of(pid: int | None = None) -> list[int]:
     return children_of(pid) if pid else [child for child in children_of(os.getpid()) if child not in children_before]
 
 
-def wait_until(condition: Callable[[], object], patience_s: float) -> bool:
-    """Whether ``condition`` came about in time."""
-    deadline = time.monotonic() + patience_s
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    """Wait until ``condition`` has come about; ``what`` is said if it does not."""
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
-        if time.monotonic() > deadline:
-            return False
+        assert time.monotonic() < deadline, f"{what}: not within {PATIENCE_S:g} seconds"
         time.sleep(0.01)
-    return True
 
 
-def gone_within(pids: list[int], patience_s: float) -> list[int]:
-    """Which of the processes are still there after ``patience_s`` (times the slack)."""
-    wait_until(lambda: not any(map(alive, pids)), patience_s * SLACK)
-    return [pid for pid in pids if alive(pid)]
+def wait_until_gone(pids: list[int]) -> None:
+    """Wait until no process of ``pids`` is alive."""
+    wait_until(lambda: not any(map(alive, pids)), f"processes {pids} have ended")
 
 
 def _write(folder: Path, body: str) -> Path:
@@ -151,7 +151,7 @@ def _write(folder: Path, body: str) -> Path:
     return script
 
 
-def run_script(folder: Path, body: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+def run_script(folder: Path, body: str, timeout_s: float = 120) -> subprocess.CompletedProcess[str]:
     """Run ``body`` behind :data:`PREAMBLE` as a program of its own; a hang is a failure."""
     return subprocess.run(
         [sys.executable, str(_write(folder, body))], capture_output=True, text=True, timeout=timeout_s, check=False

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from penstock.errors import WorkerError
+from penstock.workers.processes import backend
 from tests.faults.conftest import Load
-from tests.faults.harness import SLACK, Indices, alive, drain, kill_once, run_script, wait_until, workers_of
+from tests.faults.harness import Indices, drain, kill_once, run_script, wait_until, wait_until_gone, workers_of
 
 
 def flat(batches: list[Any]) -> list[int]:
@@ -48,7 +49,7 @@ def test_01_a_sample_that_always_kills_is_named(load: Load, sig: int) -> None:
         def __getitem__(self, index: int) -> Any:
             if index == 37:
                 os.kill(os.getpid(), sig)
-                time.sleep(30)
+                time.sleep(3600)
             return super().__getitem__(index)
 
     batches, errors = drain(iter(load(Deadly(64, width=1))))
@@ -107,7 +108,6 @@ if __name__ == "__main__":
     except WorkerError as error:
         print("wild_pointer" in str(error.__cause__))
 """,
-        60,
     )
 
     assert ran.stdout.split() == ["True"]
@@ -144,25 +144,26 @@ def test_a5_a_worker_that_was_stopped_goes_on(load: Load) -> None:
     assert flat(first + batches) == list(range(256))
 
 
-def test_a1_a_death_is_seen_while_nothing_else_happens(load: Load, tmp_path: Path) -> None:
+def test_a1_a_death_is_seen_while_nothing_else_happens(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Fault A1: a worker that dies while the consumer waits is replaced at once, not after some timeout."""
+    monkeypatch.setattr(backend, "_POLL_S", 3600.0)
 
     class Sleeps(Indices):
         def __getitem__(self, index: int) -> Any:
             if not (tmp_path / "slept").exists():
                 (tmp_path / "slept").touch()
-                time.sleep(60)
+                time.sleep(3600)
             return index
 
-    walk = iter(load(Sleeps(4), num_workers=1))
-    assert wait_until((tmp_path / "slept").exists, 10)
+    walk = iter(load(Sleeps(4), num_workers=1, stall_timeout=None))
+    wait_until((tmp_path / "slept").exists, "a worker sleeps")
     os.kill(workers_of()[0], signal.SIGKILL)
-    start = time.monotonic()
     batches, errors = drain(walk)
 
     assert flat(batches) == [0, 1, 2, 3]
     assert errors == []
-    assert time.monotonic() - start < 1 * SLACK
 
 
 def test_a2_a_pool_that_cannot_live_says_so(load: Load) -> None:
@@ -185,7 +186,7 @@ def test_02_idle_workers_killed_between_epochs_are_replaced(load: Load) -> None:
     victims = workers_of()
     for pid in victims:
         os.kill(pid, signal.SIGKILL)
-    assert wait_until(lambda: not any(map(alive, victims)), 5)
+    wait_until_gone(victims)
 
     second = flat(list(loader))
     loader.close()
@@ -200,16 +201,18 @@ KILLER = '''
 import os, random, signal, sys, time
 parent, rng = int(sys.argv[1]), random.Random(int(sys.argv[2]))
 own = open(f"/proc/{parent}/cmdline").read()
-while True:
-    time.sleep(rng.uniform(0, 0.2))
+def kill_one():
     try:
         pids = open(f"/proc/{parent}/task/{parent}/children").read().split()
-        pids = [p for p in pids if open(f"/proc/{p}/cmdline").read() == own]
-        if pids:
-            victim = int(rng.choice(pids))
-            os.kill(victim, signal.SIGKILL)
-            print(victim, flush=True)
-    except (FileNotFoundError, ProcessLookupError):
+        victim = int(rng.choice([p for p in pids if open(f"/proc/{p}/cmdline").read() == own]))
+        os.kill(victim, signal.SIGKILL)
+    except (FileNotFoundError, ProcessLookupError, IndexError):
+        return False
+    print(victim, flush=True)
+    return True
+while sys.stdin.readline():  # a batch has come: workers that never get to build one are another matter
+    time.sleep(rng.uniform(0, 0.1))
+    while not kill_one():
         pass
 '''
 import warnings
@@ -223,9 +226,9 @@ if __name__ == "__main__":
     bad = 0
     errors = []
     command = [sys.executable, "-S", "-c", KILLER, str(os.getpid()), "SEED"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as killer:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0) as killer:
         os.set_blocking(killer.stdout.fileno(), False)
-        killed = []
+        killed, is_asked = [], False
         while len(killed) < WANTED:
             came = []
             walk = iter(loader)
@@ -240,7 +243,10 @@ if __name__ == "__main__":
                 came += [int(x) for x in batch[:, 0].tolist()]
                 assert all(len(set(row)) == 1 for row in batch.tolist()), "a batch is torn"
                 del batch
-            killed += (killer.stdout.read() or b"").split()
+                if victims := (killer.stdout.read() or b"").split():
+                    killed, is_asked = killed + victims, False
+                elif not is_asked:
+                    is_asked = bool(killer.stdin.write(b"\\n"))
             bad += came != list(range(400))
             walk = None
             before = before or descriptors()
@@ -275,7 +281,7 @@ def make(dataset, batch_size):
     [
         ("numpy", 30),
         pytest.param("torch", 30, marks=pytest.mark.slow),
-        pytest.param("numpy", 300, marks=pytest.mark.slow),
+        pytest.param("numpy", 300, marks=[pytest.mark.slow, pytest.mark.timeout(600, method="thread")]),
     ],
 )
 def test_02_random_kills_lose_nothing(kind: str, wanted: int, tmp_path: Path) -> None:
@@ -288,7 +294,7 @@ def test_02_random_kills_lose_nothing(kind: str, wanted: int, tmp_path: Path) ->
         .replace("SEED", str(wanted))
     )
 
-    ran = run_script(tmp_path, body, timeout_s=60 + wanted)
+    ran = run_script(tmp_path, body, timeout_s=120 + wanted)
 
     assert ran.returncode == 0, ran.stderr[-3000:]
     said: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])

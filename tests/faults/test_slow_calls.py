@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
+import re
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -17,54 +18,35 @@ import penstock as ps
 import penstock.torch
 from penstock.errors import StallError, WorkerError
 from penstock.sample import ArraySpec
-from tests.faults.harness import Indices, drain
+from tests.faults.conftest import Load
+from tests.faults.harness import Indices, drain, wait_until
+from tests.loader.simulated import HANG_S, SimulatedBackend, SimulatedClock
 
 COUNT: Final = 8
 """Samples of a batch."""
-SLOW_S: Final = 0.12
+SLOW_S: Final = 3.0
 """What each of them takes: all together more than twice ``LIMIT_S``."""
-LIMIT_S: Final = 0.4
-HANG_LIMIT_S: Final = 0.3
-"""Where nothing slow must stay below it."""
-
-_released = threading.Event()
-
-Make = Callable[..., Any]
+LIMIT_S: Final = 10.0
 
 
-KINDS: Final = ("numpy-threads", "numpy-processes", "torch-threads", "torch-processes")
-
-
-# One engine serves both loaders: each loader with each kind of workers is for `make test-slow`.
-@pytest.fixture(params=[KINDS[0], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:3]), KINDS[3]])
-def make(request: pytest.FixtureRequest) -> Iterator[Make]:
-    """Makes a loader with one worker that builds batches of ``COUNT`` samples; what waits in it is released."""
-    kind, workers = request.param.split("-")
-    loader = {"numpy": ps.DataLoader, "torch": penstock.torch.DataLoader}[kind]
-    _released.clear()
+@pytest.fixture
+def make(simulate: Load) -> Load:
+    """Makes a loader with one worker that builds batches of ``COUNT`` samples."""
 
     def made(dataset: Any, batch_size: int | None = COUNT, **options: Any) -> Any:
-        return loader(dataset, batch_size, num_workers=1, workers=workers, **options)
+        return simulate(dataset, batch_size, num_workers=1, stall_timeout=LIMIT_S, **options)
 
-    yield made
-    _released.set()
-
-
-def begun(loader: Any) -> Any:
-    """An iterator whose worker has started, however long that took: it is no part of what is limited here."""
-    walk = iter(loader)
-    walk.backend.wait_for_start(60)
-    return walk
+    return made
 
 
 def sleep_for(samples: int) -> None:
     """Take as long as ``samples`` slow samples."""
-    time.sleep(SLOW_S * samples)
+    SimulatedBackend.clock.sleep(SLOW_S * samples)
 
 
 def hang(_samples: int) -> None:
-    """Wait until the test ends."""
-    _released.wait(60)
+    """Never return."""
+    SimulatedBackend.clock.sleep(HANG_S)
 
 
 class Many(Indices):
@@ -143,106 +125,99 @@ CALLS: Final[dict[str, Callable[[Callable[[int], None]], Any]]] = {
     "load_samples": Loads,
     "a generator": LoadsAtFirst,
     "fill": Fills,
+    "StackDataset": beside,
+    "ConcatDataset": behind,
+    "Subset": inside,
 }
-WRAPPED: Final = {"StackDataset": beside, "ConcatDataset": behind, "Subset": inside}
 
-every_call = pytest.mark.parametrize(
-    ("make", "call"),
-    [(KINDS[0], call) for call in CALLS | WRAPPED]
-    + [(KINDS[1], call) for call in CALLS]
-    + [(kind, call) for kind in KINDS[2:] for call in ("__getitems__", "fill")],
-    indirect=["make"],
-)
+every_call = pytest.mark.parametrize("call", CALLS)
 
 
 @every_call
-def test_05_a_slow_call_for_many_samples_is_not_stuck(make: Make, call: str) -> None:
+def test_05_a_slow_call_for_many_samples_is_not_stuck(make: Load, clock: SimulatedClock, call: str) -> None:
     """Fault 5: a call is given the stall limit for each sample that it asks for."""
-    loader = make((CALLS | WRAPPED)[call](sleep_for), stall_timeout=LIMIT_S)
+    assert len(list(make(CALLS[call](sleep_for)))) == 1
+    assert clock.now_s == SLOW_S * (COUNT - (call == "ConcatDataset"))
 
-    assert len(list(begun(loader))) == 1
 
-
-def test_05_samples_that_come_one_by_one_are_each_given_the_limit(make: Make) -> None:
+def test_05_samples_that_come_one_by_one_are_each_given_the_limit(make: Load) -> None:
     """Fault 5: a chunk of many slow samples is no stall."""
 
     class Slow(Indices):
         def __getitem__(self, index: int) -> int:
-            sleep_for(1)
+            SimulatedBackend.clock.sleep(LIMIT_S - 1)
             return index
 
-    assert next(begun(make(Slow(COUNT), stall_timeout=LIMIT_S))).tolist() == list(range(COUNT))
+    assert next(iter(make(Slow(COUNT)))).tolist() == list(range(COUNT))
 
 
-def test_05_with_seed_per_sample_samples_are_reported_one_by_one(make: Make) -> None:
+def test_05_with_seed_per_sample_samples_are_reported_one_by_one(make: Load) -> None:
     """Fault 5: where generators are seeded for each sample, ``__getitems__`` is called for each."""
-    loader = make(Many(sleep_for), stall_timeout=LIMIT_S, seed_per_sample=True)
+    loader = make(Many(sleep_for), seed_per_sample=True)
 
-    assert next(begun(loader)).tolist() == list(range(COUNT))
+    assert next(iter(loader)).tolist() == list(range(COUNT))
 
 
-def test_05_a_slow_sample_of_many_indices_is_not_stuck(make: Make) -> None:
+def test_05_a_slow_sample_of_many_indices_is_not_stuck(make: Load) -> None:
     """Fault 5: without automatic batching one index may be a list of many."""
     sampler = BatchSampler(SequentialSampler(range(COUNT)), COUNT, drop_last=False)
-    loader = make(AnyIndex(sleep_for), None, sampler=sampler, stall_timeout=LIMIT_S)
+    loader = make(AnyIndex(sleep_for), None, sampler=sampler)
 
-    assert [batch.tolist() for batch in begun(loader)] == [list(range(COUNT))]
-
-
-def test_05_a_slow_collation_is_not_stuck(make: Make) -> None:
-    """Fault 5: collate_fn is given the limit for each sample that it joins."""
-
-    def collate(samples: list[Any]) -> list[Any]:
-        sleep_for(len(samples))
-        return samples
-
-    walk = begun(make(Indices(COUNT), collate_fn=collate, stall_timeout=LIMIT_S))
-
-    assert list(walk) == [list(range(COUNT))]
+    assert [batch.tolist() for batch in loader] == [list(range(COUNT))]
 
 
-def test_05_a_slow_collation_of_a_stream_is_not_stuck(make: Make) -> None:
-    """Fault 5: also where nobody knew how many samples there would be."""
+class Stream(penstock.torch.IterableDataset[Any]):
+    """Samples whose number nobody knows before."""
 
-    class Stream(penstock.torch.IterableDataset[Any]):
-        def __iter__(self) -> Iterator[int]:
-            return iter(range(COUNT))
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(COUNT))
+
+
+@pytest.mark.parametrize("dataset", [Indices(COUNT), Stream()], ids=["samples", "stream"])
+def test_05_a_slow_collation_is_not_stuck(make: Load, clock: SimulatedClock, dataset: Any) -> None:
+    """Fault 5: collate_fn is given the limit for each sample that it joins; also where nobody knew how many."""
 
     def collate(samples: list[Any]) -> list[Any]:
         sleep_for(len(samples))
         return samples
 
-    walk = begun(make(Stream(), collate_fn=collate, stall_timeout=LIMIT_S))
+    assert list(make(dataset, collate_fn=collate)) == [list(range(COUNT))]
+    assert clock.now_s >= SLOW_S * COUNT
 
-    assert list(walk) == [list(range(COUNT))]
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The warnings of loaders."""
+    return [record.getMessage() for record in caplog.records if record.name.startswith("penstock.loader")]
 
 
 @every_call
 def test_04_a_call_for_many_samples_that_hangs_is_a_stall(
-    make: Make, call: str, caplog: pytest.LogCaptureFixture
+    make: Load, clock: SimulatedClock, call: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Fault 4: a warning after the limit, once; then the error; both name worker, dataset, samples and line."""
-    dataset = (CALLS | WRAPPED)[call](hang)
-    walk = begun(make(dataset, 3, stall_timeout=HANG_LIMIT_S))
+    """Fault 4: a warning after the limit, once; then the error; both name worker, dataset and samples."""
+    dataset = CALLS[call](hang)
+    walk = iter(make(dataset, 3))
 
     with caplog.at_level(logging.WARNING, "penstock"), pytest.raises(StallError) as caught:
         next(walk)
 
-    warnings = [record for record in caplog.records if record.name.startswith("penstock.loader")]
-    said = [warnings[0].getMessage(), str(caught.value)]
     many = 3 - (call == "ConcatDataset")
-    assert len(warnings) == 1
-    assert all("worker 0" in text and "in hang" in text and type(dataset).__name__ in text for text in said)
-    assert all(f"samples {3 - many}..2 of batch 0 (indices" in text for text in said)
-    assert all(f"stall_timeout={HANG_LIMIT_S} seconds for each of the {many} samples" in text for text in said)
-    assert f"within {HANG_LIMIT_S * many:g} seconds" in said[1]
+    [warning], error = told(caplog), str(caught.value)
+    assert f"no worker has finished anything for {LIMIT_S:g} seconds; the limit is" in warning
+    assert f"no worker finished anything within {LIMIT_S * many:g} seconds" in error
+    assert clock.now_s == LIMIT_S * many
+    for text in (warning, error):
+        assert "worker 0" in text
+        assert type(dataset).__name__ in text
+        assert f"samples {3 - many}..2 of batch 0 (indices" in text
+        assert f"stall_timeout={LIMIT_S} seconds for each of the {many} samples" in text
     assert caught.value.where["batch"] == 0
-    _released.set()
-    walk.close()
 
 
 @pytest.mark.parametrize("work", ["collate", "sample"])
-def test_04_a_hang_behind_a_long_call_is_seen_at_once(make: Make, work: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_04_a_hang_behind_a_long_call_is_seen_at_once(
+    make: Load, clock: SimulatedClock, work: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Fault 4: what was allowed to a call is not allowed to the next one: one sample has the limit of one."""
 
     class Hangs(Indices):
@@ -260,21 +235,18 @@ def test_04_a_hang_behind_a_long_call_is_seen_at_once(make: Make, work: str, cap
             hang(len(samples))
         return samples
 
-    walk = begun(make(Both(), 6, collate_fn=collate, stall_timeout=HANG_LIMIT_S))
+    walk = iter(make(Both(), 6, collate_fn=collate))
     with pytest.raises(StallError) as caught:
         next(walk)
 
-    expected = {"sample": f"within stall_timeout={HANG_LIMIT_S} seconds; ", "collate": "for each of the 6 samples"}[
-        work
-    ]
+    expected = {"sample": f"within stall_timeout={LIMIT_S} seconds; ", "collate": "for each of the 6 samples"}[work]
     assert expected in str(caught.value)
-    assert {"sample": "sample 5 of batch 0 (index 5)", "collate": "in collate"}[work] in str(caught.value)
-    assert bool(caplog.records) == (work == "collate")
-    _released.set()
-    walk.close()
+    assert {"sample": "sample 5 of batch 0 (index 5)", "collate": "collation of batch 0"}[work] in str(caught.value)
+    assert clock.now_s == LIMIT_S * {"sample": 1, "collate": 6}[work]
+    assert len(told(caplog)) == (work == "collate")
 
 
-def test_04_each_batch_is_warned_of_once(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+def test_04_each_batch_is_warned_of_once(make: Load, caplog: pytest.LogCaptureFixture) -> None:
     """Fault 4: a slow dataset does not flood the log, and a batch that comes after all is delivered."""
 
     class Slower(Many):
@@ -282,13 +254,39 @@ def test_04_each_batch_is_warned_of_once(make: Make, caplog: pytest.LogCaptureFi
             super().__init__(sleep_for)
             self.n = 2 * COUNT
 
-    walk = begun(make(Slower(), stall_timeout=LIMIT_S))
     with caplog.at_level(logging.WARNING, "penstock"):
-        batches = [batch.tolist() for batch in walk]
+        batches = [batch.tolist() for batch in make(Slower())]
 
-    told = [record.getMessage() for record in caplog.records if record.name.startswith("penstock.loader")]
     assert batches == [list(range(COUNT)), list(range(COUNT, 2 * COUNT))]
-    assert [f"batch={number}" in text for number, text in enumerate(told)] == [True, True]
+    assert [f"batch={number}" in text for number, text in enumerate(told(caplog))] == [True, True]
+
+
+@pytest.mark.parametrize("workers", ["threads", "processes"])
+def test_04_a_call_for_many_samples_shows_its_stack(workers: str, tmp_path: Path) -> None:
+    """Fault 4: threads and processes say which samples the call asks for, and where in the code it is."""
+    hangs, released = tmp_path / "hangs", tmp_path / "released"
+
+    def wait(_samples: int) -> None:
+        hangs.touch()
+        while not released.exists():
+            time.sleep(0.01)
+
+    walk = iter(ps.DataLoader(Many(wait), 3, num_workers=1, workers=workers, stall_timeout=0.05))
+    wait_until(hangs.exists, "the call hangs")
+
+    def describe_stall() -> str:
+        with pytest.raises(StallError) as caught:
+            next(walk)
+        return str(caught.value)
+
+    wait_until(lambda: "in wait" in describe_stall(), "the stack is told")
+    said = describe_stall()
+    released.touch()
+
+    assert "within 0.15 seconds, stall_timeout=0.05 seconds for each of the 3 samples that a call asks for; " in said
+    assert re.search(r"worker 0( \(pid \d+\))? has been busy for", said)
+    assert "samples 0..2 of batch 0 (indices 0, 1, 2)" in said
+    walk.close()
 
 
 def test_a1_a_worker_that_dies_in_a_call_for_many_names_all_of_them() -> None:

@@ -157,7 +157,7 @@ if __name__ == "__main__":
             json.dump(loader.state_dict(), file)
     os.kill(os.getpid(), signal.SIGKILL)
 """
-    codes = [run_script(tmp_path, body, 60).returncode for _ in range(3)]
+    codes = [run_script(tmp_path, body).returncode for _ in range(3)]
     seen = [x for line in (tmp_path / "script.py.seen").read_text().splitlines() for x in json.loads(line)]
 
     assert codes == [-signal.SIGKILL] * 3

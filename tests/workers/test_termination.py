@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import multiprocessing.connection
 import os
 import signal
 import time
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from penstock.workers.processes import termination
 from penstock.workers.processes.termination import SIGKILL_EXIT, describe_exit, end_processes, has_exited, wait_for_exit
 
 FORK = multiprocessing.get_context("fork")
@@ -90,6 +92,40 @@ def test_all_are_ended(start: Any, target: Any) -> None:
 
     assert wait_for_exit(end_processes(processes), 30) == []
     assert all(map(has_exited, processes))
+
+
+class Immortal:
+    """A process that does not exit; notes at which time it was told to."""
+
+    pid, sentinel = -1, -1
+
+    def __init__(self, now: list[float]) -> None:
+        self.now = now
+        self.told: dict[str, float] = {}
+
+    def terminate(self) -> None:
+        """Note it."""
+        self.told["terminate"] = self.now[0]
+
+    def kill(self) -> None:
+        """Note it."""
+        self.told["kill"] = self.now[0]
+
+
+def test_all_together_have_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many do not exit, they are asked, terminated and killed together."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(multiprocessing.connection, "wait", lambda _, wait_s: now.__setitem__(0, now[0] + wait_s))
+    monkeypatch.setattr(termination, "has_exited", lambda _: False)
+    processes: list[Any] = [Immortal(now) for _ in range(20)]
+
+    left = end_processes(processes)
+
+    assert left == processes
+    assert [sorted(process.told) for process in processes] == [["kill", "terminate"]] * 20
+    assert all(process.told["terminate"] < process.told["kill"] < 1.5 for process in processes)
+    assert now[0] < 2
 
 
 def test_an_exit_is_told_with_its_code(start: Any) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.workers.ray.running_actor import RunningActor
-from tests.faults.harness import gone_within, run_script
+from tests.faults.harness import run_script, wait_until_gone
 from tests.ray_cluster import send_by_value
 from tests.workers.ray.datasets import Slow
 from tests.workers.ray.test_parity import refuse
@@ -60,7 +60,7 @@ def test_ray_that_is_shut_down_in_mid_epoch_is_an_error(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     told = json.loads(result.stdout.splitlines()[-1])
     assert "Ray was shut down" in told["errors"][0]
-    assert gone_within(told["pids"], 10) == []
+    wait_until_gone(told["pids"])
 
 
 @pytest.mark.usefixtures("ray")
