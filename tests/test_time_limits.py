@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 
 HANGING = """
@@ -23,6 +25,7 @@ def test_next():
 """
 
 
+@pytest.mark.timeout(180)  # two runners start
 def test_a_forked_child_does_not_keep_the_run_waiting(tmp_path: Path) -> None:
     """pytest-xdist waits for the end of pipes of which each forked child holds copies: for 10 minutes, if it is let."""
     (tmp_path / "pytest.ini").write_text("[pytest]\ntimeout_method = thread")
@@ -41,7 +44,7 @@ def test_a_forked_child_does_not_keep_the_run_waiting(tmp_path: Path) -> None:
     ]
     variables = os.environ | {"PYTHONPATH": str(ROOT)}
 
-    ran = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False, timeout=240)
+    ran = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False, timeout=150)
 
     assert "1 failed, 1 passed" in ran.stdout
     assert "crashed while running 'test_hanging.py::test_hangs'" in ran.stdout

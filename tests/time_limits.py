@@ -18,8 +18,10 @@ import pytest_timeout
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_timeout_set_timer(item: Any, settings: Any) -> bool:
-    """The timer of the method "thread"."""
+def pytest_timeout_set_timer(item: Any, settings: Any) -> bool | None:
+    """The timer of the method "thread"; the other method, by a signal, ends the test alone."""
+    if settings.method != "thread":
+        return None
     timer = threading.Timer(settings.timeout, _end, (item, settings))
 
     def cancel() -> None:
