@@ -143,10 +143,11 @@ def test_16_a_loop_that_is_left_ends_its_workers(load: Load, tmp_path: Path) -> 
 
 def test_a19_an_error_in_the_loop_ends_the_workers(simulate: Load) -> None:
     """Fault A19: an exception of the program's own, whose traceback is kept, keeps no workers once it is dropped."""
+    loader = simulate(Indices())
     backends: list[weakref.ref[Any]] = []
 
     def train() -> None:
-        walk = iter(simulate(Indices()))
+        walk = iter(loader)
         backends.append(weakref.ref(walk.backend))
         for _ in walk:
             raise ZeroDivisionError("in the training loop")
@@ -168,7 +169,8 @@ def test_found_an_iterator_dropped_after_an_error_is_collected_at_once(simulate:
                 raise ValueError(index)
             return super().__getitem__(index)
 
-    walk = iter(simulate(Fails(clock, {9: HANG_S}), num_workers=4))
+    loader = simulate(Fails(clock, {9: HANG_S}), num_workers=4)
+    walk = iter(loader)
     next(walk)
     with pytest.raises(ValueError, match="5"):
         next(walk)
@@ -181,7 +183,8 @@ def test_found_an_iterator_dropped_after_an_error_is_collected_at_once(simulate:
 
 def test_found_an_iterator_in_a_cycle_is_collected_at_once(simulate: Load, clock: SimulatedClock) -> None:
     """Found in torch 2.15, A21: the same for one that only the collector finds."""
-    walk = iter(simulate(Sleeps(clock, {9: HANG_S}), num_workers=4))
+    loader = simulate(Sleeps(clock, {9: HANG_S}), num_workers=4)
+    walk = iter(loader)
     next(walk)
     cycle: list[Any] = [walk]
     cycle.append(cycle)
