@@ -61,7 +61,8 @@ def main() -> int:
 def run(word: Word) -> tuple[str, float, str]:
     """Run a word, show what it prints; the outcome, seconds, and the numbers of its tests."""
     started, last = time.monotonic(), ""
-    environment = {"HYPOTHESIS_PROFILE": "many"} | os.environ
+    own = {"ARGS", "MAKEFLAGS", "MAKEOVERRIDES"}  # the arguments of `make whole` are not those of the word
+    environment = {"HYPOTHESIS_PROFILE": "many"} | {name: each for name, each in os.environ.items() if name not in own}
     command = ["make", "--no-print-directory", word.name]
     limit = ["timeout", "--kill-after=30", str(60 * word.minutes)]
     with subprocess.Popen(
