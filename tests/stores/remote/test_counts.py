@@ -59,7 +59,8 @@ def test_the_second_epoch_comes_from_the_cache(server: WebServer, workers: str) 
     assert first.reads >= 120
     assert first.missed_nbytes >= 0.5 * first.read_nbytes
     assert 0 < first.responses <= first.requests <= server.ranges
-    assert first.nbytes >= first.missed_nbytes > 0
+    readers = 1 if workers == "serial" else 2  # each of which may miss a page that another one fetches at that moment
+    assert readers * first.nbytes >= first.missed_nbytes > 0
     assert second.reads >= 120
     assert (second.misses, second.nbytes, second.hit_rate, second.record_hit_rate) == (0, 0, 1.0, 1.0)
 
