@@ -20,7 +20,7 @@ from penstock.stores.remote.object_store import ObjectInfo, Place
 from penstock.stores.remote.sparse_file import PAGE_NBYTES, Pages, SparseFile
 from penstock.stores.remote.storage_client import StorageOptions
 from tests.servers.web import WebServer
-from tests.stores.remote.test_remote import server
+from tests.stores.remote.test_remote import server, wait_until_quiet
 
 __all__ = ["server"]
 
@@ -147,6 +147,7 @@ def test_requests_of_a_call_that_fails_are_sent_again(
     read_all(mirror)
 
     assert asked == {offset // PAGE_NBYTES * PAGE_NBYTES: 1 for offset, _ in RANGES}
+    wait_until_quiet()  # a page is there before the thread that brought it is done
     assert (mirror._held_nbytes, len(mirror._coming)) == (0, 0)
 
 

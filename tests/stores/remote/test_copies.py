@@ -9,7 +9,6 @@ import pickle
 import queue
 import shutil
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -83,9 +82,7 @@ def test_nothing_is_fetched_twice(server: WebServer, cache_size: int | str) -> N
         mirror = find_mirror(store.location.local_path / "data.mdb")
     assert isinstance(mirror, Mirror)
     assert [each for each, count in Counter(server.asked).items() if count > 1] == []
-    limit = time.monotonic() + 60
-    while mirror._held_nbytes and time.monotonic() < limit:
-        time.sleep(0.001)  # a page is there before the thread that brought it is done
+    wait_until_quiet()  # a page is there before the thread that brought it is done
     assert (mirror._held_nbytes, len(mirror._coming)) == (0, 0)
 
 
@@ -101,6 +98,7 @@ def test_ranges_that_are_announced_again_are_counted_once(server: WebServer, mon
     mirror.announce([(65536, 100)])
     for offset in (4096, 8192, 65536):
         assert mirror.read(offset, 100) == (bytes(range(256)) * 4096)[offset : offset + 100]
+    wait_until_quiet()
     assert mirror._held_nbytes == 0
 
 
