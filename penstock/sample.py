@@ -120,6 +120,10 @@ class Field:
         One of :data:`KINDS`, a small array such as ``"float32[*,4]"``, or pixels such as ``"pixels:uint8[*,*,3]"``.
     classes : tuple of str
         Names of a label's classes, by number; empty where they are unknown.
+    upright : bool, optional
+        Of boxes, keypoints, masks and instances: which picture they are of, where its file has an Exif orientation.
+        True: the upright picture, as viewers and tools of annotation show it; ``Decode`` then turns it. False: the
+        picture as its rows are stored. None: that is not said.
 
     Raises
     ------
@@ -129,8 +133,11 @@ class Field:
 
     kind: str
     classes: tuple[str, ...] = ()
+    upright: bool | None = None
 
     def __post_init__(self) -> None:
+        if self.upright is not None and type(self.upright) is not bool:
+            raise ArgumentError(f"upright must be True, False or None, got {self.upright!r:.80}")
         if self.kind in KINDS or self.pixels is not None:
             return
         array = _parse_kind(self.kind, _ARRAY_KIND) if type(self.kind) is str else None
@@ -269,6 +276,20 @@ class Schema:
         """Names of the other fields, in order."""
         return tuple(name for name, f in self.fields.items() if not f.is_blob)
 
+    @property
+    def upright(self) -> bool | None:
+        """What the fields say of the picture that they are of, as each :class:`Field`; None where none says it.
+
+        Raises :class:`ArgumentError` where they differ.
+        """
+        said = {field.upright: name for name, field in self.fields.items() if field.upright is not None}
+        if len(said) > 1:
+            raise ArgumentError(
+                f"the fields of a record must be of one picture: {said[True]!r} is of the upright one, and "
+                f"{said[False]!r} of the stored one"
+            )
+        return next(iter(said), None)
+
     def refuse_small(self, name: str) -> None:
         """Raise :class:`ArgumentError` unless field ``name`` exists and is stored as encoded bytes."""
         if not self[name].is_blob:
@@ -282,7 +303,11 @@ class Schema:
     def to_json(self) -> dict[str, object]:
         """The schema as JSON-able values; see :meth:`from_json`."""
         return {
-            name: {"kind": f.kind, **({"classes": list(f.classes)} if f.classes else {})}
+            name: {
+                "kind": f.kind,
+                **({"classes": list(f.classes)} if f.classes else {}),
+                **({} if f.upright is None else {"upright": f.upright}),
+            }
             for name, f in self.fields.items()
         }
 
@@ -290,7 +315,9 @@ class Schema:
     def from_json(cls, value: State) -> Schema:
         """The schema from the result of :meth:`to_json`; other values raise :class:`ArgumentError`."""
         try:
-            return cls({name: Field(field["kind"], _class_names(field)) for name, field in value.items()})
+            return cls(
+                {name: Field(each["kind"], _class_names(each), each.get("upright")) for name, each in value.items()}
+            )
         except (AttributeError, KeyError, TypeError) as error:
             raise ArgumentError(f"a schema must be a mapping of names to kinds, got {value!r:.200}") from error
 

@@ -29,6 +29,7 @@ def read(
     *,
     classes: Sequence[str] | None = None,
     split: str | None = None,
+    upright: bool | None = None,
     **options: object,
 ) -> Annotations:
     """Read the annotations of images.
@@ -49,6 +50,11 @@ def read(
         source lists, or all names in alphabetical order.
     split : str, optional
         One of the source's splits ("train"); by default all.
+    upright : bool, optional
+        Whether the annotations are of pictures as their Exif orientation turns them, as nearly all tools show them
+        (True), or as their rows are stored (False). By default each is of the picture whose size it has, and of the
+        upright one where it has none, or both have it (a square; an orientation of 2, 3 or 4). Records are those of the
+        upright pictures in any case.
     **options
         Options of the format.
 
@@ -70,10 +76,12 @@ def read(
     from penstock.annotations import FORMATS  # which imports this module
 
     check_choice("on_error", on_error, ON_ERROR)
+    if upright is not None and type(upright) is not bool:
+        raise ArgumentError(f"upright must be True, False or None, got {upright!r:.80}")
     opened = AnnotationSource.open(source, images)
     kind: type[AnnotationFormat] = _find(opened, source) if format == "auto" else FORMATS.get(format)
     kind.refuse_unknown_options(options)
-    builder = RecordBuilder(opened, classes)
+    builder = RecordBuilder(opened, classes, upright=upright)
     kind(**options).read(opened, builder, split)
     result = builder.finish(kind.name)
     if not result.records and not result.problems:

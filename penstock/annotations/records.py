@@ -18,11 +18,13 @@ from typing import Final
 
 import numpy as np
 
+from penstock.annotations import rle
 from penstock.annotations.numbers import find_kind, join_kinds, join_values
 from penstock.annotations.polygons import Polygons
 from penstock.annotations.result import AnnotationProblem, Annotations
-from penstock.annotations.source import AnnotationSource
+from penstock.annotations.source import AnnotationSource, PictureHeader
 from penstock.errors import AnnotationError, ArgumentError
+from penstock.orientation import get_upright_size, orient_boxes, orient_points
 from penstock.sample import Array, Value
 
 __all__ = ["ImageObjects", "RecordBuilder"]
@@ -32,6 +34,8 @@ _TOLERANCE: Final = 1.0
 _RECORD_FIELDS: Final = frozenset(
     {"image", "width", "height", "boxes", "labels", "keypoints", "instances", "area", "crowd", "mask"}
 )
+_POINT_LISTS: Final = frozenset({"polygon", "corners", "line_points"})
+"""Fields of objects that are x, y of several points."""
 _MAX_COORDINATE: Final = float(1 << 24)
 _MAX_AREA: Final = _MAX_COORDINATE**2
 _MAX_KEYPOINTS: Final = 1 << 28
@@ -59,7 +63,9 @@ class ImageObjects:
     Attributes
     ----------
     width, height : int
-        Size of the image in pixels: that of the picture's header.
+        Size of the image in pixels that the annotation is of: of the upright picture, or as it is stored.
+    orientation : int
+        How that picture is turned to be the upright one, of which records are: 1 where it is.
     fields : dict
         Values of the image itself, such as its ``id`` or ``mask``.
     """
@@ -69,6 +75,7 @@ class ImageObjects:
     file: str
     width: int
     height: int
+    orientation: int = 1
     fields: dict[str, Value] = field(default_factory=dict)
     objects: list[_Object] = field(default_factory=list)
 
@@ -140,6 +147,23 @@ class ImageObjects:
         """Note a problem of this image."""
         self.builder.note(self.file, reason, line, image=self.name, effect=effect)
 
+    def turn_upright(self) -> None:
+        """Make all values those of the upright picture."""
+        size, orientation = (self.width, self.height), self.orientation
+        if orientation == 1:
+            return
+        for each in self.objects:
+            each.box = tuple(orient_boxes(np.array([each.box], np.float64), orientation, size)[0].tolist())
+            if each.keypoints is not None:
+                each.keypoints = orient_points(each.keypoints, orientation, size)
+            if each.instance is not None:
+                each.instance = rle.orient(each.instance, orientation)
+            for name in _POINT_LISTS & each.fields.keys():
+                points = np.array(each.fields[name], np.float64).reshape(-1, 2)
+                each.fields[name] = orient_points(points, orientation, size).ravel().tolist()
+        self.width, self.height = get_upright_size(size, orientation)
+        self.orientation = 1
+
     def _check_box(
         self, box: Sequence[float], line: int | None, where: str
     ) -> tuple[float, float, float, float] | None:
@@ -167,18 +191,19 @@ class ImageObjects:
 class RecordBuilder:
     """Collects the images of a source, in order.
 
-    ``source``: where they come from. ``classes``: names of the classes that the caller gave. Raises ArgumentError if
-    two classes have one name.
+    ``source``: where they come from. ``classes``: names of the classes that the caller gave. ``upright``: which
+    pictures the annotations are of, if the caller said it. Raises ArgumentError if two classes have one name.
     """
 
-    def __init__(self, source: AnnotationSource, classes: Sequence[str] | None) -> None:
-        self._source = source
+    def __init__(self, source: AnnotationSource, classes: Sequence[str] | None, *, upright: bool | None = None) -> None:
+        self._source, self._upright = source, upright
         self._classes = None if classes is None else tuple(classes)
         if self._classes is not None and len(set(self._classes)) != len(self._classes):
             raise ArgumentError(f"classes must have different names, got {', '.join(self._classes)}")
         self._known = None if self._classes is None else frozenset(self._classes)
         self._images: list[ImageObjects] = []
         self._names: set[str] = set()
+        self._turned: dict[str, int] = {}
         self._problems: list[AnnotationProblem] = []
         self._waiting: list[tuple[ImageObjects, _Object, Sequence[float]]] = []
         self.details: dict[str, Value] = {}
@@ -232,7 +257,8 @@ class RecordBuilder:
         file, line : Path or str, and int, optional
             The annotation.
         size : tuple of two int, optional
-            Width and height that the annotation has; compared with those of the picture. 0 stands for unknown.
+            Width and height that the annotation has; compared with those of the picture. 0 stands for unknown. An
+            annotation is of the picture that has its size, and of the upright one where both have, or it has none.
         **fields
             Values of the image, without those that are None.
         """
@@ -244,20 +270,38 @@ class RecordBuilder:
             self.note(file, f"the image {shown!r:.300} is annotated already", line, image=shown)
             return None
         try:
-            width, height = self._source.image_size(path)
+            picture = self._source.measure_image(path)
         except ValueError as error:
             self.note(file, f"{shown}: {error}", line, image=shown)
             return None
-        if size is not None and all(size) and size != (width, height):
-            reason = f"the annotation is of an image of {size[0]} x {size[1]}, the image has {width} x {height}"
-            self.note(file, reason, line, image=shown)
+        found = self._choose_picture(picture, size)
+        if isinstance(found, str):
+            self.note(file, found, line, image=shown)
             return None
+        (width, height), orientation = found
+        if picture.orientation != 1:
+            self._turned[shown] = orientation
         self._names.add(shown)
         held = self._source.relative(file) if isinstance(file, Path) else file
         given = {each: value for each, value in fields.items() if value is not None}
-        made = ImageObjects(self, shown, held, width, height, given)
+        made = ImageObjects(self, shown, held, width, height, orientation, given)
         self._images.append(made)
         return made
+
+    def _choose_picture(
+        self, picture: PictureHeader, size: tuple[int, int] | None
+    ) -> tuple[tuple[int, int], int] | str:
+        """Size and orientation of the picture that an annotation of a size is of; why it is of none."""
+        upright, stored = (picture.upright_size, 1), (picture.size, picture.orientation)
+        allowed = [each for each, of in ((upright, True), (stored, False)) if self._upright in {None, of}]
+        if size is None or not all(size):
+            return allowed[0]
+        fits = [each for each in allowed if each[0] == size]
+        has = " or ".join(dict.fromkeys(f"{width} x {height}" for (width, height), _ in allowed))
+        turned = f", as its Exif orientation is {picture.orientation}" if upright[0] != stored[0] else ""
+        return (
+            fits[0] if fits else f"the annotation is of an image of {size[0]} x {size[1]}, the image has {has}{turned}"
+        )
 
     def draw(self, image: ImageObjects, made: _Object, polygon: Sequence[float]) -> None:
         """Give an object the mask of its polygon, together with those of others."""
@@ -285,6 +329,8 @@ class RecordBuilder:
         Raises AnnotationError if one object has so many keypoints that rows for all objects would not fit into memory.
         """
         self._draw_waiting()
+        for image in self._images:
+            image.turn_upright()
         if self._classes is None:
             self._classes = tuple(sorted({each.label for image in self._images for each in image.objects}))
         labels = {each: number for number, each in enumerate(self._classes)}
@@ -297,7 +343,9 @@ class RecordBuilder:
                 source=str(self._source.root),
             )
         records = [layout.make_record(image, labels) for image in self._images]
-        return Annotations(name, self._source.root, records, self._classes, tuple(self._problems), self.details)
+        return Annotations(
+            name, self._source.root, records, self._classes, tuple(self._problems), self.details, self._turned
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,18 +54,23 @@ class Annotations(Sequence[dict[str, Value]]):
     records : list of dict
         A dict for each image, all with the same fields, in the order of the source:
 
-        - ``image`` (str, relative to ``root``), ``width``, ``height`` (int, pixels);
+        - ``image`` (str, relative to ``root``), ``width``, ``height`` (int, pixels, of the upright picture);
         - ``boxes`` (float32, (n, 4): x0, y0, x1, y1 in pixels), ``labels`` (int64, (n,): positions in ``classes``);
         - where the source has them: ``keypoints`` (float32, (n, k, 3): x, y in pixels, and the flag of the format),
           ``instances`` (list of n run-length encodings, or None), ``area`` (float32, (n,)), ``crowd`` (int64, (n,)),
           ``mask`` (str: the path of an image of class numbers), and the format's own fields: arrays of n numbers, or
           lists of n texts for those of objects; single values for those of images.
+
+        All are of the picture as its Exif orientation turns it, but for a mask that ``turned`` says is not.
     classes : tuple of str
         Names of the classes, by label.
     problems : tuple of AnnotationProblem
         Everything that was wrong. Nothing else was left out or changed.
     details : mapping of str to object
         What the format says of the whole source, such as ``category_ids`` of COCO, or ``keypoint_names``.
+    turned : mapping of str to int
+        The images that an Exif orientation turns, by their path: the orientation of their mask; 1, as a rule, if it is
+        of the upright picture.
     """
 
     format: str
@@ -74,6 +79,7 @@ class Annotations(Sequence[dict[str, Value]]):
     classes: tuple[str, ...]
     problems: tuple[AnnotationProblem, ...] = ()
     details: Mapping[str, Value] = field(default_factory=dict)
+    turned: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.records)

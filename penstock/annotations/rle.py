@@ -11,10 +11,11 @@ from typing import Final
 import numpy as np
 
 from penstock.errors import AnnotationError, ArgumentError
+from penstock.orientation import orient_pixels
 from penstock.run_lengths import Runs, format_counts, parse_counts
 from penstock.sample import Array, Value
 
-__all__ = ["area", "box", "decode", "encode"]
+__all__ = ["area", "box", "decode", "encode", "orient"]
 
 _MAX_PIXELS: Final = 1 << 28
 
@@ -69,6 +70,11 @@ def encode(mask: Array) -> dict[str, Value]:
     changes = np.flatnonzero(np.diff(pixels, prepend=False))
     runs = Runs.of_changes(np.zeros(len(changes), np.int64), changes, np.array([pixels.size], np.int64))
     return {"size": list(mask.shape), "counts": format_counts(runs)[0]}
+
+
+def orient(instance: Mapping[str, Value], orientation: int) -> dict[str, Value]:
+    """An instance of a picture as it is stored, as that of the upright one; raises as :func:`decode`."""
+    return encode(orient_pixels(decode(instance), orientation))
 
 
 def area(instance: Mapping[str, Value]) -> int:

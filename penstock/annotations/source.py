@@ -9,26 +9,72 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
 from penstock.errors import AnnotationError, ArgumentError
+from penstock.orientation import TURNED_BY_DECODING, get_upright_size, read_tag
 from penstock.paths import IMAGE_SUFFIXES, refuse_remote
+from penstock.registry import require
 from penstock.sample import Value
 
-__all__ = ["AnnotationSource"]
+__all__ = ["AnnotationSource", "PictureHeader", "open_picture"]
 
 _ROLES: Final = ("annotations", "images", "classes")
 _MAX_EXAMINED: Final = 8
 _MAX_TEXT_NBYTES: Final = 1 << 31
+_PACKAGES: Final = {
+    **dict.fromkeys((".heic", ".heif", ".hif"), ("pillow_heif", "HeifImageFile", "heif")),
+    ".jxl": ("pillow_jxl.JpegXLImagePlugin", "JXLImageFile", "jxl"),
+}
+"""Packages that read pictures for Pillow: the module, its class, and the extra that installs it."""
 _MARKS: Final = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+
+
+class PictureHeader(NamedTuple):
+    """What the header of a picture says: its size as its rows are stored, and how it is turned to be upright."""
+
+    width: int
+    height: int
+    orientation: int = 1
+
+    @classmethod
+    def of(cls, image: Image.Image) -> PictureHeader:
+        """Of an open picture."""
+        orientation = 1 if image.format == "JXL" else read_tag(image)
+        is_upright = image.format in TURNED_BY_DECODING  # its size, already
+        return cls(*(get_upright_size(image.size, orientation) if is_upright else image.size), orientation)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height as its rows are stored."""
+        return self.width, self.height
+
+    @property
+    def upright_size(self) -> tuple[int, int]:
+        """Width and height of the upright picture."""
+        return get_upright_size(self.size, self.orientation)
+
+
+def open_picture(path: Path) -> Image.Image:
+    """A picture whose header has been read, to be closed by the caller; raises what Pillow raises."""
+    try:
+        return Image.open(path)
+    except UnidentifiedImageError:
+        if (reader := _PACKAGES.get(path.suffix.lower())) is None:
+            raise
+    module, name, extra = reader
+    require(module.partition(".")[0], extra=extra, purpose=f"to read {path.name}")
+    opened: Image.Image = getattr(importlib.import_module(module), name)(path)
+    return opened
 
 
 class AnnotationSource:
@@ -47,7 +93,7 @@ class AnnotationSource:
     def __init__(self, root: Path, path: Path, images: Path | None, classes: Path | None) -> None:
         self.root, self.path, self.images, self.classes = root, path, images, classes
         self._below = os.path.join(root, "")  # noqa: PTH118  # ends with a separator
-        self._sizes: dict[Path, tuple[int, int] | str] = {}
+        self._pictures: dict[Path, PictureHeader | str] = {}
 
     @classmethod
     def open(cls, given: object, images: str | os.PathLike[str] | None) -> AnnotationSource:
@@ -189,7 +235,7 @@ class AnnotationSource:
 
     def open_image(self, path: Path) -> Image.Image:
         """A picture whose header has been read, to be closed by the caller; raises what Pillow raises."""
-        return Image.open(path)
+        return open_picture(path)
 
     def find_image(self, name: str, *folders: Path) -> Path | None:
         """The image that an annotation names: below one of the folders, or anywhere by the end of its path.
@@ -213,18 +259,18 @@ class AnnotationSource:
                 return ends[0] if len(ends) == 1 else None
         return None
 
-    def image_size(self, path: Path) -> tuple[int, int]:
-        """Width and height of an image, by its header.
+    def measure_image(self, path: Path) -> PictureHeader:
+        """Size and orientation of an image, by its header.
 
         Raises ValueError if it is no image.
         """
-        if path not in self._sizes:
+        if path not in self._pictures:
             try:
                 with self.open_image(path) as image:
-                    self._sizes[path] = image.size
+                    self._pictures[path] = PictureHeader.of(image)
             except Exception as error:  # noqa: BLE001  # Pillow raises errors of many kinds for damaged files
-                self._sizes[path] = f"{type(error).__name__}: {error}"
-        found = self._sizes[path]
+                self._pictures[path] = f"{type(error).__name__}: {error}"
+        found = self._pictures[path]
         if isinstance(found, str):
             raise ValueError(f"it is no image: {found:.300}")  # noqa: TRY004  # the file is wrong, not the argument
         return found

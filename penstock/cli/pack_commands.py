@@ -99,6 +99,16 @@ def pack(
             "masks are scaled too. The loss is printed.",
         ),
     ] = None,
+    upright: Annotated[
+        bool | None,
+        typer.Option(
+            "--upright/--no-upright",
+            help="Whether boxes, points and masks are of photographs as their Exif orientation turns them, or as their "
+            "rows are stored. By default annotations are of the picture whose size they have, else of the upright one; "
+            "of tables, nothing is known.",
+            show_default=False,
+        ),
+    ] = None,
     quality: Annotated[
         int | None, typer.Option(min=1, max=100, help="With `--resize`, of JPEG and WebP; by default 95.")
     ] = None,
@@ -212,6 +222,7 @@ def pack(
             format=format,
             split=split,
             annotation_options=parse_options(option) if is_annotated else None,
+            upright=upright,
             resize=resize,
             quality=quality,
             image_format=None if image_format is None else image_format.value,

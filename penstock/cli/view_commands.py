@@ -148,7 +148,10 @@ def _print_info(summary: StoreInfo) -> None:
     if summary.description:
         print_line(f"  {summary.description}")
     rows: list[tuple[str, str]] = [("records", f"{summary.records:,}")]
-    rows += [("field", f"{name}: {field.kind}") for name, field in summary.schema.fields.items()]
+    pictures = {None: "", True: ", of upright pictures, to which Decode turns images", False: ", of pictures as stored"}
+    rows += [
+        ("field", f"{name}: {field.kind}{pictures[field.upright]}") for name, field in summary.schema.fields.items()
+    ]
     for name, as_text in _SIZES.items():
         values: SizeRange | None = getattr(summary, name)
         if values is not None:

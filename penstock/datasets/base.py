@@ -41,6 +41,7 @@ __all__ = [
     "choose_rows_per_fill",
     "fetch",
     "fetch_one",
+    "find_upright",
     "get_each",
     "has_prefetch",
     "is_iterable",
@@ -220,6 +221,22 @@ def _matches_getitem(dataset: DatasetLike, method: str) -> bool:
 def is_iterable(dataset: DatasetLike) -> bool:
     """Whether ``dataset`` is a stream: penstock's, or a framework's that is imported."""
     return isinstance(dataset, (IterableDataset, *stream_types()))
+
+
+def find_upright(dataset: DatasetLike) -> bool | None:
+    """Which picture the boxes of samples are of, as in :class:`penstock.Field`; None where no dataset within says it.
+
+    Raises ArgumentError where two datasets within say different things.
+    """
+    if not isinstance(dataset, Wrapper):
+        return dataset.upright if isinstance(dataset, Dataset) and hasattr(dataset, "upright") else None
+    said = {find_upright(each) for each in dataset.wrapped_datasets()} - {None}
+    if len(said) > 1:
+        raise ArgumentError(
+            "datasets that are mixed must have boxes of one picture: some are of the upright one, others of the stored "
+            "one; pack the stores anew with one upright="
+        )
+    return next(iter(said), None)
 
 
 def loads_many(dataset: DatasetLike) -> bool:

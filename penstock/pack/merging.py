@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path, PurePath
+from typing import Final
 
 import numpy as np
 import xxhash
@@ -42,8 +43,11 @@ from penstock.stores.pack.manifest import PackManifest, ShardColumns
 from penstock.stores.pack.sharded import ShardedPack
 from penstock.stores.pack.store import LmdbStore
 from penstock.stores.writing import MANIFEST
+from penstock.transforms.decoding.decode import MAX_PIXELS, read_orientations
 
 __all__ = ["MergeSource", "merge"]
+
+_READ_AT_ONCE: Final = 256
 
 
 class MergeSource(Source):
@@ -275,7 +279,7 @@ def _refuse_equal_keys(source: MergeSource, advice: str) -> None:
 def _merge_schemas(opened: Sequence[Store], classes: tuple[str, ...] | None) -> Schema:
     merged = dict(opened[0].schema.fields)
     if classes is not None and "label" in merged:
-        merged["label"] = Field(merged["label"].kind, classes)
+        merged["label"] = replace(merged["label"], classes=classes)
     for store in opened:
         if list(store.schema.fields) != list(merged) and set(store.schema.fields) != set(merged):
             raise ArgumentError(
@@ -284,7 +288,39 @@ def _merge_schemas(opened: Sequence[Store], classes: tuple[str, ...] | None) -> 
             )
         for name, field in merged.items():
             merged[name] = _merge_fields(name, field, store, is_given=classes is not None and name == "label")
-    return Schema(merged)
+    said = {name: {store.schema[name].upright for store in opened} for name in merged}
+    if any(len(each) > 1 for each in said.values()):
+        _refuse_other_pictures(opened)
+    return Schema({
+        name: replace(field, upright=next(iter(said[name] - {None}), None)) for name, field in merged.items()
+    })  # fmt: skip
+
+
+def _refuse_other_pictures(opened: Sequence[Store]) -> None:
+    """Refuse stores whose boxes are of upright pictures beside others; those that say nothing may have none turned."""
+    upright, stored = ([each for each in opened if each.schema.upright is value] for value in (True, False))
+    unsaid = (each for each in opened if each.schema.upright is None and _has_turned_images(each))
+    if (upright and stored) or (other := next(unsaid, None)) is not None:
+        one, another = (upright or stored)[0], stored[0] if upright and stored else other
+        assert another is not None, "one of the two"
+        raise ArgumentError(
+            f"boxes, keypoints, masks and instances of the stores must be of one picture: those of {one.url} are of "
+            f"{'upright' if upright else 'stored'} pictures, and {another.url} "
+            f"{'has those of stored ones' if upright and stored else 'has turned ones, and does not say it'}; pack it "
+            "anew from its annotations, or again with upright=True or upright=False (--upright, --no-upright)"
+        )
+
+
+def _has_turned_images(store: Store) -> bool:
+    """Whether an Exif orientation turns an image of a store."""
+    names = [name for name in store.schema.blobs if store.schema[name].kind == "image"]
+    for first in range(0, len(store), _READ_AT_ONCE):
+        indices = range(first, min(first + _READ_AT_ONCE, len(store)))
+        for name in names:
+            images = [image for image in store.blobs(name, indices) if image is not None]
+            if (read_orientations(images, MAX_PIXELS) != 1).any():
+                return True
+    return False
 
 
 def _merge_fields(name: str, field: Field, store: Store, *, is_given: bool) -> Field:
@@ -301,7 +337,7 @@ def _merge_fields(name: str, field: Field, store: Store, *, is_given: bool) -> F
             f"the stores must have the same classes of {name!r}: those of {store.url} "
             f"{describe_class_difference(other.classes, field.classes)}; give classes=[...] with all of them"
         )
-    return Field(kind, field.classes)
+    return replace(field, kind=kind)
 
 
 def _unite_shapes(field: Field, other: Field) -> str | None:

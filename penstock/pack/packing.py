@@ -24,6 +24,7 @@ from penstock.pack.sources import Source, SourceOptions, open_source
 from penstock.pack.sources.annotations import AnnotatedImages
 from penstock.pack.sources.base import SourceItem
 from penstock.pack.staging import staged
+from penstock.pack.upright_fields import state_upright
 from penstock.paths import parse_size, refuse_remote
 from penstock.sample import Field, Index, Schema, Value
 from penstock.stores.common.key_files import KeysLike, read_keys, refuse_unknown_keys
@@ -57,6 +58,7 @@ def pack(
     format: str | None = None,  # noqa: A002  # the name that everybody expects
     split: str | None = None,
     annotation_options: Mapping[str, object] | None = None,
+    upright: bool | None = None,
     resize: int | str | None = None,
     quality: int | None = None,
     image_format: str | None = None,
@@ -137,12 +139,18 @@ def pack(
     format, split, annotation_options : str, str and mapping, optional
         Of the annotations: see :func:`penstock.annotations.read`. Without ``format``, it is recognised. "jpeg", "png"
         and "webp" are taken for ``image_format``.
+    upright : bool, optional
+        Which picture boxes, keypoints, masks and instances are of, where an Exif orientation turns it: the upright one,
+        as viewers and tools of annotation show it (True), or the one whose rows are stored (False). It is kept in the
+        schema, and ``Decode`` does as it says. By default what the source says: a pack its schema; annotations, of
+        which each is found by its size (:func:`penstock.annotations.read`); other sources nothing.
     resize : int or str, optional
         Make images smaller: the shorter side becomes at most this (the longer one, with ``"longest:512"``). By Pillow's
         bicubic filter with antialiasing; never enlarged. Images are turned upright first (Exif), and lose their
         metadata but an ICC profile. Boxes, keypoints, masks, instances, areas, and the fields ``width`` and ``height``
-        are scaled with the image; a field that looks like one of these and cannot be scaled is refused. An image that
-        is small enough, upright and of the right format keeps its bytes.
+        are scaled with the image; a field that looks like one of these and cannot be scaled is refused, and so is a
+        turned image if it is not known which picture its boxes are of (``upright``). An image that is small enough,
+        upright and of the right format keeps its bytes.
     quality : int, optional
         With ``resize``: of JPEG and WebP, 1 to 100, by default 95.
     image_format : {"jpeg", "png", "webp"}, optional
@@ -209,10 +217,12 @@ def pack(
         index=index,
         shard_nbytes=None if shard_size is None else parse_size(shard_size, "shard_size"),
         resizing=Resizing.parse(resize, image_format, quality),
-        options={} if images is None else {"images": images},
+        options={
+            name: str(value) for name, value in {"images": images, "upright": upright}.items() if value is not None
+        },
     )
     if annotations is not None or format is not None:
-        src = _annotate(src, annotations, format, split, annotation_options)
+        src = _annotate(src, annotations, format, split, annotation_options, upright)
     elif split is not None or annotation_options is not None:
         raise ArgumentError("split and annotation_options must be given with annotations or format")
     refuse_remote(root)
@@ -228,14 +238,16 @@ def pack(
     )
     with staged(dst, storage_options, overwrite=overwrite) as target:
         run = pack_on_ray if is_parallel else pack_source
-        return run(_open_source(src, options, keys), target, settings, progress)
+        return run(_open_source(src, options, keys, upright), target, settings, progress)
 
 
-def _open_source(src: object, options: SourceOptions, keys: KeysLike | None) -> Source:
+def _open_source(src: object, options: SourceOptions, keys: KeysLike | None, upright: bool | None) -> Source:
     source = open_source(src, options)
-    if keys is None:
-        return source
     try:
+        if upright is not None and not isinstance(src, AnnotatedImages):
+            source.schema = state_upright(source.schema, upright=upright)
+        if keys is None:
+            return source
         return SelectedSource(source, keys)
     except BaseException:
         source.close()
@@ -248,6 +260,7 @@ def _annotate(
     format: str | None,  # noqa: A002  # as the argument of `pack`
     split: str | None,
     options: Mapping[str, object] | None,
+    upright: bool | None,
 ) -> AnnotatedImages:
     """The images ``src`` with their annotations; with ``format`` alone, ``src`` is the annotations."""
     if not isinstance(src, str | os.PathLike | Mapping | None):
@@ -255,7 +268,7 @@ def _annotate(
     images, given = (None, src) if annotations is None else (src, annotations)
     if given is None or isinstance(images, Mapping):
         raise ArgumentError("annotations must be a path or a mapping, and images a folder or None")
-    return AnnotatedImages(images, given, format or "auto", split, dict(options or {}))
+    return AnnotatedImages(images, given, format or "auto", split, dict(options or {}), upright)
 
 
 class SelectedSource(Source):

@@ -17,8 +17,9 @@ from penstock.pack.conversion.comparison import Unreadable, read_each
 from penstock.pack.pipeline.record_checks import to_baseline
 from penstock.pack.resize.fields import FieldResizing
 from penstock.pack.resize.resizing import Resizing
+from penstock.pack.upright_fields import state_upright
 from penstock.progress import ProgressReporter, make_reporter
-from penstock.sample import Record, Schema
+from penstock.sample import Record, Schema, Value
 from penstock.stores.base import Store
 from penstock.stores.common.seek_table_file import SeekTableFile, seek_table_path
 from penstock.stores.fields.record_names import quote_names
@@ -173,8 +174,11 @@ def _compare_stores(store: Store, source: Store, report: ProgressReporter) -> It
     for number, key in enumerate(source.keys()):
         numbers.setdefault(key, deque()).append(number)
     left_out = {entry.key for entry in store.skipped}
-    resizing = Resizing.from_options(read_options(store.location))
-    changed = None if resizing is None else FieldResizing.for_schema(resizing, source.schema)
+    options = read_options(store.location)
+    resizing, schema = Resizing.from_options(options), source.schema
+    if "upright" in options and schema.upright is None:
+        schema = state_upright(schema, upright=options["upright"] == str(True))
+    changed = None if resizing is None else FieldResizing.for_schema(resizing, schema)
     shared = [name for name in store.schema.fields if name in source.schema]
     for name in shared:
         if unknown := [each for each in source.schema[name].classes if each not in store.schema[name].classes]:
@@ -232,7 +236,9 @@ def _compare_records(
             yield Problem(f"its {name} is {stored!r}, in the source {wanted!r}", record.key, record.index)
 
 
-def _name_class(classes: Sequence[str], number: int | None) -> str | int | None:
+def _name_class(classes: Sequence[str], number: Value) -> Value:
+    if isinstance(number, np.ndarray):
+        return [_name_class(classes, each) for each in number.tolist()]
     return classes[number] if number is not None and 0 <= number < len(classes) else number
 
 

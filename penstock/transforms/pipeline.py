@@ -146,6 +146,13 @@ class Pipeline:
             return self
         return Pipeline([TakePixels(self.ops[0], is_mixed=is_mixed), *self.ops[1:]], self.kinds)
 
+    def follow(self, upright: bool | None, followers: Sequence[str]) -> Pipeline:
+        """The same ops for the records of a store; see :meth:`Decode.follow`."""
+        if not self.ops or not isinstance(self.ops[0], Decode):
+            return self
+        decode = self.ops[0].follow(upright, followers)
+        return self if decode is self.ops[0] else Pipeline([decode, *self.ops[1:]], self.kinds)
+
     def compile(self, kinds: Tree, *, followers: bool = False, pixels: ArrayKind | None = None) -> Program:
         """The program that fills rows of a batch with this pipeline's image.
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from penstock import stores
-from penstock.datasets.base import fetch
+from penstock.datasets.base import fetch, find_upright
 from penstock.datasets.store.dataset import StoreDataset
 from penstock.datasets.store.selection import FieldSelection
 from penstock.errors import ArgumentError
@@ -141,7 +142,6 @@ class StoreSamples:
     """Samples of a store, before and after a transform."""
 
     noun = "record"
-    form_before = PixelForm("HWC")
 
     def __init__(self, dataset: StoreDataset) -> None:
         self.dataset, self.store = dataset, dataset.store
@@ -149,6 +149,7 @@ class StoreSamples:
         fields = self._selection.to_tree(self._selection.names)
         self.roles = make_roles(self.store.schema, fields, dataset.kinds)
         self.has_image = any(role.kind == "image" for role in tree_leaves(self.roles))
+        self.form_before = PixelForm("HWC", orient=bool(dataset.upright))
         self.form = PixelForm.of(dataset.transform)
         self.has_transform = dataset.transform is not None
         self.title = self.store.url.rpartition("/")[2] or self.store.url
@@ -176,7 +177,8 @@ class DatasetSamples:
 
     def __init__(self, dataset: DatasetLike, title: str = "") -> None:
         self.dataset = dataset
-        self.form = self.form_before = PixelForm.of(getattr(dataset, "transform", None))
+        form = PixelForm.of(getattr(dataset, "transform", None))
+        self.form = self.form_before = replace(form, orient=bool(find_upright(dataset)))
         self.title = title or type(dataset).__name__
         self.total = len(dataset)
 

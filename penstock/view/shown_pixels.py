@@ -32,6 +32,7 @@ class PixelForm:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     """``mean`` and ``std``: of the last op that normalises: ``(value - mean) / std`` of values from 0 to 1."""
+    orient: bool = False  # whether encoded images are turned by their Exif orientation
 
     @classmethod
     def of(cls, transform: object) -> Self:
@@ -63,7 +64,7 @@ def to_rgb(image: object, form: PixelForm) -> tuple[NDArray[np.uint8], str]:
     Raises ArgumentError if it is no image. Raises DecodeError if it is encoded, and cannot be decoded.
     """
     if is_encoded(image):
-        return decode(image), ""
+        return decode(image, orient=form.orient), ""
     array = np.asarray(image.convert("RGB")) if is_pil(image) and hasattr(image, "convert") else as_array(image)
     array = array[:, :, None] if array.ndim == 2 else array
     if array.ndim != 3 or 0 in array.shape:

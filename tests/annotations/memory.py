@@ -13,7 +13,7 @@ import pytest
 from PIL import Image, UnidentifiedImageError
 
 from penstock.annotations import reading
-from penstock.annotations.source import AnnotationSource
+from penstock.annotations.source import AnnotationSource, PictureHeader
 from penstock.annotations.yolo import description as yolo_description
 from penstock.annotations.yolo.description import parse_yaml
 
@@ -25,7 +25,7 @@ class MemorySource(AnnotationSource):
 
     contents: ClassVar[dict[Path, bytes]] = {}
     lists: ClassVar[dict[tuple[object, ...], list[Path]]] = {}
-    sizes: ClassVar[dict[Path, tuple[int, int] | str]] = {}
+    pictures: ClassVar[dict[Path, PictureHeader | str]] = {}
 
     def list_files(self, folder: Path | None = None, *suffixes: str) -> list[Path]:
         """As of the folder, which does not change."""
@@ -54,23 +54,23 @@ class MemorySource(AnnotationSource):
         except UnidentifiedImageError:  # whose text names a path, or else an address
             raise UnidentifiedImageError(f"cannot identify image file {path}") from None
 
-    def image_size(self, path: Path) -> tuple[int, int]:
+    def measure_image(self, path: Path) -> PictureHeader:
         """Read once for pictures that are not in memory."""
         if path not in self.contents:
-            self._sizes = self.sizes
+            self._pictures = self.pictures
         try:
-            return super().image_size(path)
+            return super().measure_image(path)
         finally:
-            self._sizes = {}
+            self._pictures = {}
 
 
 @contextmanager
 def reading_from_memory(contents: dict[Path, bytes]) -> Iterator[dict[Path, bytes]]:
     """Let :func:`penstock.annotations.read` take these files from memory; yields the dict, which may be changed."""
-    MemorySource.contents, MemorySource.lists, MemorySource.sizes = dict(contents), {}, {}
+    MemorySource.contents, MemorySource.lists, MemorySource.pictures = dict(contents), {}, {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "AnnotationSource", MemorySource)
         # half of the time of YOLO, for a text that is the same
         patch.setattr(yolo_description, "parse_yaml", functools.lru_cache(maxsize=64)(parse_yaml))
         yield MemorySource.contents
-    MemorySource.contents, MemorySource.lists, MemorySource.sizes = {}, {}, {}
+    MemorySource.contents, MemorySource.lists, MemorySource.pictures = {}, {}, {}

@@ -14,7 +14,7 @@ from PIL import Image
 
 from penstock import _native
 from penstock.transforms.decoding import fallback
-from penstock.transforms.decoding.orientation import orient_pixels, raw_regions
+from penstock.orientation import orient_pixels, raw_regions
 
 XMP = b'http://ns.adobe.com/xap/1.0/\0<x:xmpmeta><rdf tiff:Orientation="6"/></x:xmpmeta>'
 

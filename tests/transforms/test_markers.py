@@ -16,7 +16,7 @@ from PIL import Image
 
 from penstock.transforms.decoding import jpeg_markers
 from penstock.transforms.decoding.image_formats import quiet
-from penstock.transforms.decoding.orientation import orient_pixels, raw_region
+from penstock.orientation import orient_pixels, raw_region
 from tests.native.progressive_writer import Picture
 from tests.native.sequential_writer import write_sequential
 

@@ -259,7 +259,7 @@ class _FileReader:
     def _check_mask(self, mask: Path, width: int, height: int) -> tuple[int, int]:
         """The size of a mask, which must be that of its image; ValueError if it is not."""
         try:
-            size = self._source.image_size(mask)
+            size = self._source.measure_image(mask).size
         except ValueError as error:
             raise ValueError(f"its mask {mask.name!r:.300}: {error}") from error
         if width and height and size != (width, height):

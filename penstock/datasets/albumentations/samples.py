@@ -122,7 +122,7 @@ class AlbumentationsSamples:
             return
         self.what = str(recognised)
         _logger.info("StoreDataset: %s", self.what)
-        pipeline = Pipeline([Decode(), *recognised.ops])
+        pipeline = Pipeline([Decode(orient=self._selection.upright or None), *recognised.ops])
         self.pipeline = pipeline.take_pixels(is_mixed=self._selection.is_mixed) if self._selection.pixels else pipeline
         self._makes_tensors = recognised.makes_tensors
 
@@ -235,7 +235,9 @@ class AlbumentationsSamples:
         if name == "mask":
             return np.array(Decode().mask(value, np.empty(0)))
         if name == "image":
-            return np.array(self._selection.take_pixels(value)) if isinstance(value, np.ndarray) else decode(value)
+            if isinstance(value, np.ndarray):
+                return np.array(self._selection.take_pixels(value))
+            return decode(value, orient=bool(self._selection.upright))
         return value
 
     def _from_corners(self, boxes: NDArray[np.float32], width: int, height: int) -> NDArray[np.float32]:

@@ -21,7 +21,7 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.datasets.base import Dataset, Wrapper, iter_samples, prefetch
+from penstock.datasets.base import Dataset, Wrapper, find_upright, iter_samples, prefetch
 from penstock.datasets.concat import make_watch
 from penstock.datasets.error_location import add_location
 from penstock.datasets.fingerprints import get_fingerprint
@@ -87,7 +87,7 @@ class SampleMixture(Dataset[Sample], Wrapper):
             raise ArgumentError(f"objects must be a list of names of fields, got {objects!r}")
         self.dataset = dataset
         self.p = as_probability(p)
-        self.decode = Decode() if decode is None else decode
+        self.decode = (Decode() if decode is None else decode).follow(find_upright(dataset), ("its annotations",))
         if not self.decode.is_plain:
             raise ArgumentError(
                 f"{type(self).__name__} mixes RGB images, got decode={self.decode!r}; leave out mode, frame and to_srgb"

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import os
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -139,6 +140,13 @@ class StoreDataset(Dataset[Sample]):
         self._repaired: deque[Repaired] = deque(maxlen=_MAX_REPAIRED)
         self._plan = self._new_plan()
         warn_of_objects(self._plan.assembly, self._plan.selection, self.store.schema)
+        if self._plan.is_turned:
+            warnings.warn(
+                f"{', '.join(self._plan.selection.followers) or 'the annotations'} of {self.store.url} are of upright "
+                "pictures, and some are stored turned: Decode() turns these by their Exif orientation; "
+                "Decode(orient=True) says that you know",
+                stacklevel=2,
+            )
         self._seek_tables = self._open_seek_tables()
 
     def __len__(self) -> int:
@@ -175,6 +183,11 @@ class StoreDataset(Dataset[Sample]):
     def kinds(self) -> Tree:
         """The kind of each value for transforms, in the structure of a sample."""
         return self._current_plan().selection.kinds
+
+    @property
+    def upright(self) -> bool | None:
+        """Which picture boxes, keypoints, masks and instances are of; see :class:`penstock.Field`."""
+        return self.store.schema.upright
 
     @property
     def repaired(self) -> list[Repaired]:

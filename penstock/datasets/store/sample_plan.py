@@ -65,6 +65,8 @@ class SamplePlan:
     ----------
     selection : FieldSelection
         Fields, names and kinds.
+    is_turned : bool
+        Whether images are turned by their Exif orientation because the store says so.
     spec : tree of ArraySpec or RaggedSpec, or None
         Of one sample; None if samples have no fixed shape, and are built one by one.
     reason : str
@@ -117,6 +119,10 @@ class SamplePlan:
         self._images: ImageTransform | None = self._convert_images(kinds or {})
         follows = self._samples is not None or bool(self._pipeline is not None and self._pipeline.ops)
         self.selection.hold_instances(INSTANCES if follows else None)
+        given = self._pipeline
+        if given is not None:
+            self._pipeline = given.follow(self.selection.upright, self.selection.followers)
+        self.is_turned = self._pipeline is not given
         forms = ragged if batch_form is None else refuse_ragged(ragged)
         self.forms = choose_forms(self.selection.stored, self.selection.names, forms)
         self._kinds = self.selection.kinds

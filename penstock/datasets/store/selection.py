@@ -48,6 +48,8 @@ class FieldSelection:
         Whether gray and colour images are side by side as their pixels.
     instances : set
         Names of the instances that follow the image.
+    upright : bool, optional
+        Which picture boxes, keypoints, masks and instances are of, as in :class:`~penstock.sample.Field`.
     missing : dict
         What a sample holds where a record has no value, by name.
 
@@ -89,6 +91,7 @@ class FieldSelection:
         self.missing = {name: value for name, field in stored.items() if (value := get_missing(field)) is not None}
         specs = {name: get_array_spec(field) for name, field in stored.items()}
         self.arrays = {name: spec for name, spec in specs.items() if spec is not None}
+        self.upright = store.schema.upright
         self._url = store.url
 
     def _refuse_names(self, fields: object) -> NoReturn:
@@ -146,14 +149,18 @@ class FieldSelection:
 
     def refuse_followers(self, transform: str, given: Mapping[str, str | None]) -> None:
         """Refuse boxes, keypoints and masks, because torchvision's transforms of v1 get only the image."""
-        followers = [self.names[name] for name, kind in self.kind_of.items() if kind in FOLLOWERS]
-        followers += [field for _, field, _ in self.unknown_targets(given)]
+        followers = [*self.followers, *(field for _, field, _ in self.unknown_targets(given))]
         if followers:
             raise ArgumentError(
                 f"{transform} is called with the image alone, and {followers[0]!r} would stay in place while it moves "
                 "the image; give a penstock.transforms.Pipeline, which moves both, or "
                 f"kinds={{{followers[0]!r}: None}} to leave it there"
             )
+
+    @property
+    def followers(self) -> list[str]:
+        """The fields that follow the image."""
+        return [self.names[name] for name, kind in self.kind_of.items() if kind in FOLLOWERS]
 
     def refuse_encoded(self, ops: Sequence[Op]) -> None:
         """Refuse ops that need pixels, where images of the store are encoded."""

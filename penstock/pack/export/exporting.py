@@ -28,15 +28,18 @@ from PIL import Image
 from penstock.annotations import WRITERS, Annotations, read
 from penstock.annotations.writing import AnnotationWriter, WrittenImage
 from penstock.errors import ArgumentError, PackError, PenstockError, StoreError
+from penstock.orientation import get_upright_size
 from penstock.pack.conversion.report import ConvertReport
 from penstock.pack.pipeline.run import list_skipped
 from penstock.pack.sources.conversion import PictureEncoding
+from penstock.pack.upright_fields import find_role, has_values, refuse_unknown_picture, turn_record
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Array, Record, Schema, Value
 from penstock.stores.base import Skipped, Store
 from penstock.stores.location import Location
 from penstock.stores.problems import Problem
 from penstock.transforms.decoding import fallback
+from penstock.transforms.decoding.decode import read_orientations
 from penstock.wording import counted
 
 __all__ = ["export", "name_images"]
@@ -313,6 +316,7 @@ class ExportedFields:
         """
         content, name = self._encode(record, stem)
         values = self.name_values(record)
+        orientation = self._read_orientation(record)
         boxes, labels = values.pop("boxes"), values.pop("labels")
         if len(boxes) != len(labels):
             raise PackError(f"it has {len(boxes)} boxes and {len(labels)} classes")
@@ -320,7 +324,7 @@ class ExportedFields:
             raise PackError(f"its classes must be 0 to {len(self.classes) - 1}, got {labels.min()} to {labels.max()}")
         points = values.pop("keypoints", None)
         is_list = {each: self._is_of_objects(each, value, len(labels)) for each, value in values.items()}
-        width, height = fallback.image_size(content, _MAX_PIXELS)
+        width, height = get_upright_size(fallback.image_size(content, _MAX_PIXELS), orientation)
         image = WrittenImage(
             name=name,
             split=_name_split(record.fields.get("split")),
@@ -335,10 +339,14 @@ class ExportedFields:
         return content, image
 
     def name_values(self, record: Record) -> dict[str, Value]:
-        """The values of a record but its image and its size, by the names that annotations have; crowds as written."""
+        """The values of a record but its image and its size, by the names that annotations have; crowds as written.
+
+        All are those of the upright picture, which readers of these formats show.
+        """
         names = {self.boxes: "boxes", self.labels: "labels"}
         left = {self.image, "width", "height"}
-        values = {names.get(each, each): record.fields[each] for each in self.schema.fields if each not in left}
+        fields = self._turn(record)
+        values = {names.get(each, each): fields[each] for each in self.schema.fields if each not in left}
         missing: Mapping[str, Array] = {"boxes": np.zeros((0, 4), np.float32), "labels": np.zeros(0, np.int64)}
         values.update({each: empty for each, empty in missing.items() if values[each] is None})
         crowd, count = values.get("crowd"), len(values["labels"])
@@ -357,6 +365,19 @@ class ExportedFields:
             else [value[row] for row in rows]
             for name, value in values.items()
         }  # fmt: skip
+
+    def _read_orientation(self, record: Record) -> int:
+        if self.schema[self.image].pixels is not None or record.fields[self.image] is None:
+            return 1
+        return int(read_orientations([record.fields[self.image]], _MAX_PIXELS)[0])
+
+    def _turn(self, record: Record) -> dict[str, Value]:
+        """The fields of a record, all of the upright picture; PackError if it is unknown which picture they are of."""
+        fields = record.fields
+        if self.schema.upright is None:
+            found = [name for name in fields if find_role(name, self.schema[name]) and has_values(fields[name])]
+            refuse_unknown_picture(found, self._read_orientation(record))
+        return turn_record(self.schema, fields[self.image], fields)
 
     def count_crowds(self, record: Record) -> int:
         """How many objects of a record stand for several."""

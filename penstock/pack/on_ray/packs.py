@@ -27,7 +27,7 @@ from penstock.pack.pipeline.pack_source import (
     pack_source,
 )
 from penstock.pack.pipeline.processes import load_items
-from penstock.pack.pipeline.record_checks import RecordChecks, add_size_fields, count_fields
+from penstock.pack.pipeline.record_checks import RecordChecks, count_fields, make_stored_schema
 from penstock.pack.pipeline.run import ClashFinder, NothingPackedError, PackProgress, finish_pack
 from penstock.pack.resize.resizing import NOTHING_RESIZED
 from penstock.pack.seek_tables import join_reports
@@ -182,7 +182,7 @@ def _write(
 def _measure(source: Source, settings: PackSettings) -> list[int]:
     """The bytes of some records as they are stored; those that cannot be packed are left out."""
     assert source.total is not None, "a source that is read by index"
-    schema = add_size_fields(source.schema)
+    schema = make_stored_schema(source.schema, settings.resizing)
     checks = RecordChecks.for_schema(source.schema, schema, "header", settings.transcode, settings.resizing)
     items = [next(source.items(number)) for number in choose_samples(source.total)]
     return [count_fields(each.fields) for each in load_items(source, checks, items) if not isinstance(each, Skipped)]

@@ -20,7 +20,7 @@ from penstock.errors import ArgumentError, StoreError, check_choice
 from penstock.pack.conversion.report import ConvertReport
 from penstock.pack.pipeline.image_check import CHECKS
 from penstock.pack.pipeline.processes import RecordLoader, load_items, loading_in_processes
-from penstock.pack.pipeline.record_checks import TRANSCODES, RecordChecks, add_size_fields
+from penstock.pack.pipeline.record_checks import TRANSCODES, RecordChecks, make_stored_schema
 from penstock.pack.pipeline.run import (
     ClashFinder,
     PackProgress,
@@ -178,7 +178,7 @@ def pack_source(
         clashes = ClashFinder(source)
         if settings.on_error == "raise":
             refuse_unpackable(source, clashes)
-        schema = _make_schema(source, kind)
+        schema = _make_schema(source, kind, settings.resizing)
         digest = source.digest()
         origin = settings.make_origin(f"stream {secrets.token_hex(16)}" if digest is None else digest)
         finished = None
@@ -250,13 +250,14 @@ def _refuse_settings(source: Source, settings: PackSettings, location: Location)
         )
 
 
-def _make_schema(source: Source, kind: type[Store]) -> Schema:
+def _make_schema(source: Source, kind: type[Store], resizing: Resizing | None) -> Schema:
     """The fields of the pack; refuses a kind of store that has no place for one of the source's."""
-    schema = add_size_fields(source.schema)
+    schema = make_stored_schema(source.schema, resizing)
     stored = kind.storable(schema)
     if "width" not in stored or "height" not in stored:
-        stored = kind.storable(source.schema)
-    if lost := [name for name in source.schema.fields if name not in stored]:
+        stored = kind.storable(Schema({name: schema[name] for name in source.schema.fields}))
+    lost = [name for name in source.schema.fields if name not in stored or stored[name].upright != schema[name].upright]
+    if lost:
         raise ArgumentError(
             f"stores of kind {kind.kind!r} have no place for {', '.join(map(repr, lost))}; convert the store instead, "
             "which keeps these fields beside it, or pack into a .lmdb",

@@ -7,27 +7,30 @@ are pickled.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from penstock import _native
 from penstock.errors import PackError
+from penstock.orientation import get_upright_size
 from penstock.pack.pipeline.image_check import MAX_PIXELS, check_image
 from penstock.pack.resize.fields import FieldResizing
 from penstock.pack.resize.resizing import NOTHING_RESIZED, ResizeReport, Resizing
 from penstock.pack.sources.base import KEY
+from penstock.pack.upright_fields import find_placed, has_values, warn_of_unknown_picture
 from penstock.sample import Array, Blob, Field, Schema, Value
+from penstock.transforms.decoding.decode import read_orientations
 
 __all__ = [
     "TRANSCODES",
     "CheckedRecord",
     "RecordChecks",
-    "add_size_fields",
     "count_bytes",
     "count_fields",
     "find_new_numbers",
+    "make_stored_schema",
     "renumber",
     "to_baseline",
 ]
@@ -64,6 +67,8 @@ class RecordChecks:
     is added."""
     new_numbers: Mapping[str, Array]  # for fields whose classes have other numbers in the store: the new number of each
     resizing: FieldResizing | None = None  # how images are made smaller, and fields with them
+    is_upright: bool = False  # whether the size that is added is that of the upright picture
+    unsaid: tuple[str, ...] = ()  # fields of boxes and points that do not say which picture they are of
 
     @classmethod
     def for_schema(
@@ -80,6 +85,8 @@ class RecordChecks:
             adds_size,
             find_new_numbers(schema, stored),
             None if resizing is None else FieldResizing.for_schema(resizing, schema),
+            stored.upright is True,
+            () if resizing is not None or schema.upright is not None else find_placed(schema),
         )
 
     def apply(self, fields: Mapping[str, Value]) -> CheckedRecord:
@@ -101,7 +108,12 @@ class RecordChecks:
         for name in self.images:
             image = bytes(checked[name])
             size = check_image(image, "header" if name in smaller else self.check)
-            if self.adds_size and name == "image":
+            if name == "image" and (self.is_upright or self.unsaid):
+                orientation = int(read_orientations([image], MAX_PIXELS)[0])
+                size = get_upright_size(size, orientation) if self.is_upright else size
+                if orientation != 1:
+                    warn_of_unknown_picture([each for each in self.unsaid if has_values(fields[each])])
+            if name == "image" and self.adds_size:
                 checked["width"], checked["height"] = size
             if self.transcodes and (rewritten := to_baseline(image)) is not None:
                 checked[name] = rewritten
@@ -110,8 +122,13 @@ class RecordChecks:
         return CheckedRecord(key, checked, nbytes, transcoded, len(self.images) - transcoded, resized)
 
 
-def add_size_fields(schema: Schema) -> Schema:
-    """The fields of the source, with ``width`` and ``height`` if there is an ``image`` and no such fields."""
+def make_stored_schema(schema: Schema, resizing: Resizing | None) -> Schema:
+    """The fields of the source, with ``width`` and ``height`` if there is an ``image`` and no such fields.
+
+    With ``resizing``, no image is stored turned, and no field says whether it is of the upright one.
+    """
+    if resizing is not None and schema.upright is not None:
+        schema = Schema({name: replace(field, upright=None) for name, field in schema.fields.items()})
     if "image" in schema and schema["image"].kind == "image" and "width" not in schema and "height" not in schema:
         return Schema({**schema.fields, "width": Field("int"), "height": Field("int")})
     return schema

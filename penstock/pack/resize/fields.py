@@ -8,8 +8,8 @@
     instances  run lengths          decoded, nearest pixels, encoded
     width, height                   the new ones
 
-Boxes, points and masks are those of the upright image, as for ``Decode(orient=True)``. Called by
-:mod:`.pipeline.record_checks`.
+Boxes, points and masks are those of the picture that the schema says (:attr:`penstock.Field.upright`); those of the
+picture as it is stored are turned with it. Called by :mod:`.pipeline.record_checks`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ import numpy as np
 
 from penstock.annotations import rle
 from penstock.errors import ArgumentError, PackError
+from penstock.orientation import FIRST_TRANSPOSED, get_upright_size
 from penstock.pack.pipeline.image_check import MAX_PIXELS, check_image
 from penstock.pack.resize.resizing import NOTHING_RESIZED, ResizedImage, ResizeReport, Resizing
+from penstock.pack.upright_fields import TURNED_ROLES, refuse_unknown_picture, turn_upright
 from penstock.sample import Array, Blob, Field, Schema, Value
 from penstock.transforms.decoding import fallback
 from penstock.transforms.decoding.encode import encode
@@ -59,6 +61,7 @@ class FieldResizing:
     resizing: Resizing  # how images change
     images: tuple[str, ...]  # fields of encoded images; the first is the one that boxes and masks belong to
     followers: Mapping[str, str]  # fields that are scaled with it, and what each is
+    upright: bool | None = None  # which picture these are of, as in :class:`penstock.Field`
     _share: MeasuredShare = field(default_factory=MeasuredShare, compare=False)
 
     @classmethod
@@ -74,7 +77,8 @@ class FieldResizing:
             raise ArgumentError(f"resize needs encoded images, and {what}; pack files, or leave out resize")
         images.sort(key=lambda name: name != "image")
         followers = {name: _find_role(name, each) for name, each in schema.fields.items()}
-        return cls(resizing, tuple(images), {name: role for name, role in followers.items() if role})
+        roles = {name: role for name, role in followers.items() if role}
+        return cls(resizing, tuple(images), roles, schema.upright)
 
     def apply(self, fields: Mapping[str, Value], check: str) -> tuple[dict[str, Value], ResizeReport]:
         """The fields of a record with smaller images, and what was changed.
@@ -91,9 +95,14 @@ class FieldResizing:
             changed[name] = image.content
             report += self._report(encoded, image)
         assert main is not None, "there is an image"
-        for name, role in self.followers.items():
-            if fields.get(name) is not None:
-                changed[name] = self._scale(name, role, fields[name], main)
+        held = {name: role for name, role in self.followers.items() if fields.get(name) is not None}
+        if self.upright is None:
+            sizes_tell = main.orientation >= FIRST_TRANSPOSED and main.old[0] != main.old[1]
+            roles = TURNED_ROLES - ({"mask", "instances"} if sizes_tell else set())
+            placed = [name for name, role in held.items() if role in roles and len(fields[name])]
+            refuse_unknown_picture(placed, main.orientation)
+        for name, role in held.items():
+            changed[name] = self._scale(name, role, fields[name], main)
         return changed, report
 
     def _report(self, encoded: bytes, image: ResizedImage) -> ResizeReport:
@@ -107,9 +116,14 @@ class FieldResizing:
     def _scale(self, name: str, role: str, value: object, image: ResizedImage) -> Value:
         if role in {"width", "height"}:
             return image.new[role == "height"]
-        if image.pixels is None or (image.old == image.new and role != "mask"):
+        if image.pixels is None:
             return value
         try:
+            if image.orientation != 1 and self.upright is False and role in TURNED_ROLES:
+                stored = get_upright_size(image.old, image.orientation)
+                value = turn_upright(role, value, image.orientation, stored)
+            if image.old == image.new and role != "mask":
+                return value
             return _SCALES[role](value, image, self.resizing)
         except (ArgumentError, ValueError) as error:
             message = error.message if isinstance(error, ArgumentError) else str(error)

@@ -87,6 +87,7 @@ class ResizedImage:
     new: tuple[int, int]
     """``old`` and ``new``: width and height of the upright image before and after."""
     pixels: Array | None  # what was encoded; None if the bytes are those of the source
+    orientation: int = 1  # how the picture was turned
 
     def measure_psnr(self) -> float:
         """Peak signal-to-noise ratio of the stored image to the pixels that were encoded, in dB."""
@@ -179,7 +180,7 @@ class Resizing:
             content = encode(pixels, self.format, self.quality, icc_profile=profile)
         except ArgumentError as error:
             raise PackError(f"it cannot be stored as {self.format}: {error.message}") from error
-        return ResizedImage(content, old, new, pixels)
+        return ResizedImage(content, old, new, pixels, orientation)
 
     def _decode(self, encoded: bytes) -> Array:
         """The upright pixels, with the channels and the depth that the format holds."""

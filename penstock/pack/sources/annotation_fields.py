@@ -22,7 +22,9 @@ from PIL import Image
 
 from penstock.annotations import Annotations
 from penstock.errors import PackError
+from penstock.orientation import orient_file
 from penstock.pack.sources.values import to_json
+from penstock.pack.upright_fields import state_upright
 from penstock.sample import Field, Schema, Value
 
 __all__ = ["AnnotationFields"]
@@ -39,6 +41,7 @@ class AnnotationFields:
 
     schema: Schema  # fields of the records
     root: Path  # the folder of paths of images and masks
+    turned: Mapping[str, int]  # the orientation that turns a mask upright, by image
 
     @classmethod
     def of(cls, found: Annotations) -> AnnotationFields:
@@ -55,7 +58,8 @@ class AnnotationFields:
             raise PackError("there are no images with annotations to pack")
         names = [name for name in found.records[0] if name not in _NOT_STORED]
         fields = {name: _find_field(name, [record[name] for record in found.records], found) for name in names}
-        return cls(Schema(fields), found.root)
+        schema = Schema(fields)
+        return cls(state_upright(schema, upright=True) if found.turned else schema, found.root, found.turned)
 
     def convert(self, record: Mapping[str, Value]) -> dict[str, Value]:
         """The values of a record as they are stored; its image and its mask are read.
@@ -71,6 +75,8 @@ class AnnotationFields:
         value = record[name]
         if field.kind == "mask" and value is None:
             return _make_unlabelled(record["width"], record["height"])
+        if field.kind == "mask" and (orientation := self.turned.get(record["image"], 1)) != 1:
+            return self._read_turned(value, orientation)
         if field.is_blob:
             return self._read(value)
         if field.kind == "json":
@@ -78,6 +84,14 @@ class AnnotationFields:
         if value is None and field.kind == "text":
             return ""
         return value if field.array is None or value is None else np.asarray(value, field.array.dtype)
+
+    def _read_turned(self, path: str, orientation: int) -> bytes:
+        """A mask of an image as it is stored, turned as the image."""
+        mask = self._read(path)
+        try:
+            return orient_file(mask, orientation)
+        except Exception as error:
+            raise PackError(f"the mask {path} cannot be turned with its image: {error}") from error
 
     def _read(self, path: str) -> bytes:
         try:

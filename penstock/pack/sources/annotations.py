@@ -47,12 +47,14 @@ class AnnotatedImages:
     format: str = "auto"  # the format, or "auto"
     split: str | None = None  # one of its splits
     options: Mapping[str, object] = field(default_factory=dict)  # options of the format
+    upright: bool | None = None  # which pictures they are of, if that is said
 
     def read(self, classes: Sequence[str] | None) -> Annotations:
         """The annotations, with everything that is wrong in them listed."""
         return read(
-            self.annotations, self.format, self.images, "skip", classes=classes, split=self.split, **self.options
-        )
+            self.annotations, self.format, self.images, "skip",
+            classes=classes, split=self.split, upright=self.upright, **self.options,
+        )  # fmt: skip
 
     @property
     def path(self) -> Path:

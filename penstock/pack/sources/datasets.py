@@ -14,6 +14,7 @@ import msgpack  # type: ignore[import-untyped]  # ships no types
 import numpy as np
 import xxhash
 
+from penstock.datasets.base import find_upright
 from penstock.errors import PackError, PenstockError
 from penstock.frameworks import stream_types
 from penstock.pack.sources.base import KEY, Source, SourceOptions
@@ -22,6 +23,7 @@ from penstock.pack.sources.inference import INFERRED_FROM, GivenSchema, find_sch
 from penstock.pack.sources.iterables import check_source_id
 from penstock.pack.sources.samples import SampleNames
 from penstock.pack.sources.values import plain
+from penstock.pack.upright_fields import find_role, state_upright
 from penstock.sample import DatasetLike, Field, Index, Sample, Value
 
 __all__ = ["DatasetSource"]
@@ -73,6 +75,9 @@ class DatasetSource(Source):
             what,
         ).below(options.root)
         self.schema, self.numbers_records = self._converter.schema, self._names.are_numbered
+        upright = find_upright(dataset)
+        if upright is not None and any(find_role(name, field) for name, field in self.schema.fields.items()):
+            self.schema = state_upright(self.schema, upright=upright)
 
     @classmethod
     def recognises(cls, src: object) -> bool:

@@ -118,11 +118,11 @@ class FieldPlan:
 
     def to_declaration(self) -> bytes:
         """The content of the member :data:`DECLARATION`; :func:`parse_declaration` is the inverse."""
+        declared = self.schema.to_json()
         fields = [
             {
                 "name": each.name,
-                "kind": each.field.kind,
-                **({"classes": list(each.field.classes)} if each.field.classes else {}),
+                **declared[each.name],
                 **({"suffix": each.suffix} if each.suffix else {}),
                 **({"in_object": True} if each.in_object else {}),
             }

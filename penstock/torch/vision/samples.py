@@ -73,7 +73,8 @@ class TorchvisionSamples:
         recognised = recognise(transform, ImageType("pil" if self._takes_pil else "image"), translator)
         self._is_pure, self._image_type = translator.is_pure, recognised.image_type
         max_pixels = read_max_pixels()
-        self._decode_op = Decode(max_pixels=max_pixels, max_nbytes=16 * max_pixels)
+        orient = bool(selection.upright)
+        self._decode_op = Decode(orient=orient, max_pixels=max_pixels, max_nbytes=16 * max_pixels)
         self.pipeline = self._compile(recognised)
         self._is_random = any(op.random for op in recognised.ops)
         self.what = f"native: {', '.join(recognised.names)}"
@@ -145,7 +146,7 @@ class TorchvisionSamples:
         pixels: Array = (
             self._selection.take_pixels(encoded)
             if isinstance(encoded, np.ndarray)
-            else decode(encoded, max_pixels=op.max_pixels, max_nbytes=op.max_nbytes)
+            else decode(encoded, max_pixels=op.max_pixels, max_nbytes=op.max_nbytes, orient=bool(op.orient))
         )
         size = pixels.shape[0], pixels.shape[1]
         if self._takes_pil:

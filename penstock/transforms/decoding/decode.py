@@ -7,6 +7,7 @@ name.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import ClassVar, Final
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.errors import ArgumentError, DecodeError
+from penstock.orientation import FIRST_TRANSPOSED, Region, orient_pixels, raw_region
 from penstock.repairs import check_on_truncated, get_policy
 from penstock.sample import Array
 from penstock.transforms.base import Fusion, ImageLike, ImageSpec, Op, Params
@@ -30,7 +32,6 @@ from penstock.transforms.decoding.native_pixels import (
     refuse_broken,
     repair_or_raise,
 )
-from penstock.transforms.decoding.orientation import FIRST_TRANSPOSED, Region, orient_pixels, raw_region
 from penstock.transforms.inputs import as_bytes, is_decoded, is_pil
 
 __all__ = [
@@ -208,9 +209,12 @@ class Decode(Op):
 
     Parameters
     ----------
-    orient : bool
-        Whether to apply the Exif orientation. Boxes, keypoints and masks are then taken to be those of the oriented
-        picture (as labelled in a viewer that orients); a mask file's own orientation is not read.
+    orient : bool, optional
+        Whether to apply the Exif orientation. Default: what the store says of its boxes, keypoints and masks
+        (:attr:`penstock.Field.upright`), as a pack of annotations does; else False. With True, boxes, keypoints and
+        masks are taken to be those of the oriented picture (as labelled in a viewer that orients), and with False those
+        of the rows of the file; a dataset refuses what contradicts its store. A mask file's own orientation is not
+        read.
     max_pixels : int
         Cap on the declared width x height.
     scale : {"full", "auto"}
@@ -258,7 +262,7 @@ class Decode(Op):
 
     def __init__(
         self,
-        orient: bool = False,
+        orient: bool | None = None,
         max_pixels: int = MAX_PIXELS,
         scale: str = "full",
         quality: float = 2.0,
@@ -292,6 +296,25 @@ class Decode(Op):
         self.mode, self.frame, self.to_srgb = form.mode, form.frame, form.to_srgb
         self.late_color = late_color
 
+    def follow(self, upright: bool | None, followers: Sequence[str]) -> Decode:
+        """Make it the op for the records of a store, whose ``followers`` (boxes) are of the ``upright`` picture.
+
+        ``upright`` is as in :class:`penstock.Field`. Raises ArgumentError if ``orient`` says the other.
+        """
+        if upright is None or self.orient is upright or (self.orient is None and not upright):
+            return self
+        if self.orient is None:
+            made = copy.copy(self)
+            made.orient = True
+            return made
+        if not followers:
+            return self
+        which = "its Exif orientation turns it" if upright else "its rows are stored"
+        raise ArgumentError(
+            f"the store says that {', '.join(followers)} are of the picture as {which}, and "
+            f"Decode(orient={self.orient}) gives the other one; leave out orient="
+        )
+
     @property
     def is_plain(self) -> bool:
         """Whether images become RGB, from the first frame, without conversion of colours."""
@@ -302,7 +325,7 @@ class Decode(Op):
         pixels = decode(
             image,
             max_pixels=self.max_pixels,
-            orient=self.orient,
+            orient=bool(self.orient),
             max_nbytes=self.max_nbytes,
             on_truncated=self.on_truncated,
             mode=self.mode,

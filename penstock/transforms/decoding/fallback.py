@@ -31,12 +31,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, PenstockError, UnsupportedImageError
+from penstock.orientation import TURNED_BY_DECODING, Region, read_tag
 from penstock.sample import Array
 from penstock.transforms.decoding import jpeg_markers
 from penstock.transforms.decoding.color_profiles import convert_to_srgb, may_have_profile
 from penstock.transforms.decoding.image_formats import HELD_NBYTES, PICTURE_NBYTES, find_parser, quiet, sniff
 from penstock.transforms.decoding.modes import KEEPING_DEPTH, DecodedForm, from_picture, from_stored
-from penstock.transforms.decoding.orientation import Region
 from penstock.transforms.decoding.tiff_pages import check_nbytes, check_pixels, read_page, read_page_size
 from penstock.wording import counted
 
@@ -117,13 +117,8 @@ def read_orientation(encoded: bytes, max_pixels: int) -> int:
     if encoded.startswith(b"\xff\xd8") and not jpeg_markers.has_metadata(encoded):
         return 1
     with _open(encoded, max_pixels) as image:
-        if image.format in {"TIFF", "JXL"}:  # a JPEG XL is turned by its own header, whatever the Exif tag says
-            return 1
-        try:
-            orientation = image.getexif().get(0x0112, 1)
-        except Exception:  # noqa: BLE001  # any error of Pillow's Exif parser on hostile tags; pixels do not depend on it
-            return 1
-        return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
+        # a JPEG XL is turned by its own header, whatever the Exif tag says
+        return 1 if image.format in TURNED_BY_DECODING else read_tag(image)
 
 
 def read_profile(encoded: bytes, max_pixels: int, *, is_gray: bool) -> bytes | None:

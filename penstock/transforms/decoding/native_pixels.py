@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.errors import BrokenImageError, DecodeError, ImageTooLargeError, UnsupportedImageError
+from penstock.orientation import Region
 from penstock.repairs import get_policy, note_repair
 from penstock.sample import Array
 from penstock.transforms.decoding import fallback, jpeg_markers
 from penstock.transforms.decoding.color_profiles import may_have_profile
 from penstock.transforms.decoding.fallback import MAX_NBYTES
 from penstock.transforms.decoding.modes import DecodedForm, from_rgb, from_stored, to_sixteen
-from penstock.transforms.decoding.orientation import Region
 
 __all__ = [
     "NATIVE_MODES",

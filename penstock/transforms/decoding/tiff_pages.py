@@ -23,9 +23,9 @@ from penstock.errors import (
     PenstockError,
     UnsupportedImageError,
 )
+from penstock.orientation import orient_pixels
 from penstock.registry import require
 from penstock.sample import Array
-from penstock.transforms.decoding.orientation import orient_pixels
 from penstock.wording import counted
 
 __all__ = ["check_nbytes", "check_pixels", "read_page", "read_page_size", "require_tifffile"]

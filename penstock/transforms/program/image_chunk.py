@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from penstock import _native
 from penstock.errors import PenstockError, SampleError
+from penstock.orientation import FIRST_TRANSPOSED
 from penstock.pixel_rows import EncodedRows
 from penstock.sample import Array, SampleKeys, Value
 from penstock.system.control_group import count_usable_cores
 from penstock.transforms.base import ImageLike
 from penstock.transforms.decoding.decode import fill_missing_sizes, read_orientations
-from penstock.transforms.decoding.orientation import FIRST_TRANSPOSED
 from penstock.transforms.targets.moved_targets import Drawn, Step
 
 __all__ = ["Chunk", "ChunkSeekTables", "Failure", "Plan", "raise_first", "seek_table_arguments"]

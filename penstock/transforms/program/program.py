@@ -27,12 +27,12 @@ from numpy.typing import NDArray
 from penstock import _native, bfloat16, trace
 from penstock.bfloat16 import array_dtype, as_words
 from penstock.errors import ArgumentError, DecodeError, PenstockError
+from penstock.orientation import raw_regions
 from penstock.repairs import set_position
 from penstock.sample import Array, ArraySpec, SampleKeys
 from penstock.transforms.apply import apply_to_image, draw_one, image_size, spec_after
 from penstock.transforms.base import Fusion, ImageLike, ImageSpec, Lambda, Op, Params, Sizes
 from penstock.transforms.decoding.decode import Decode, as_bytes, refuse_broken
-from penstock.transforms.decoding.orientation import raw_regions
 from penstock.transforms.ops.erase import RandomErasing
 from penstock.transforms.ops.layout import ToLayout
 from penstock.transforms.ops.normalize import Normalize

@@ -12,6 +12,7 @@ from typing import Final, Generic, TypeVar
 from penstock.datasets.store.dataset import StoreDataset
 from penstock.datasets.store.seek_tables import SeekTables
 from penstock.errors import ArgumentError, DecodeError, PenstockError
+from penstock.pack.upright_fields import turn_record
 from penstock.sample import Array, Blob, Record, Schema, Value
 from penstock.stores.base import Store
 from penstock.stores.common.kept_objects import KeptObjects
@@ -159,6 +160,8 @@ class Collection:
         fields = dict(self.record(index).fields)
         image = fields.get(self.image_field)
         width, height = (0, 0) if image is None or len(image) == 0 else find_size(image)
+        if self.image_field and width:
+            fields = turn_record(self.schema, image, fields)
         layers = make_layers(find_annotations(fields, self._roles), fields, (width, height))
         return {"width": width, "height": height, "layers": layers}
 

@@ -23,11 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, DecodeError, UnsupportedImageError
+from penstock.orientation import FIRST_TRANSPOSED, Region
 from penstock.sample import Array, Blob, SampleKeys
 from penstock.transforms.base import Params, Sizes
 from penstock.transforms.decoding.decode import MAX_PIXELS, Decode, decode, read_orientations, sizes
 from penstock.transforms.decoding.image_formats import sniff
-from penstock.transforms.decoding.orientation import FIRST_TRANSPOSED, Region
 from penstock.transforms.ops.crop import CropOp
 from penstock.transforms.ops.resize import Resize
 from penstock.transforms.pipeline import Pipeline

@@ -201,7 +201,7 @@ class Finder:
         empty = np.full(self.total, bool(self.fields.boxes) and reads_boxes) & (np.diff(boxes.offsets) == 0)
         if self.fields.classes and self._schema[self.fields.classes].kind == "label":
             empty = empty | self.fields.column(self.fields.classes).missing()
-        return find_problems(self.scan.facts, boxes, empty=empty)
+        return find_problems(self.scan.facts, boxes, empty=empty, upright=self.fields.upright)
 
     def is_quick(self, name: str) -> bool:
         """Whether the values of a name are there at once, as far as they are known, or the scan was started."""
@@ -232,6 +232,7 @@ class FieldColumns:
     def __init__(self, collection: Collection) -> None:
         self._collection, self._store, self._schema = collection, collection.store, collection.schema
         self.boxes = self._find(_is_boxes)
+        self.upright = self._schema.upright
         # The only class of a folder without sub-folders says nothing.
         self.classes = (
             self._find(lambda _, each: each.kind == "label" and len(each.classes) != 1)

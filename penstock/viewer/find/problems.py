@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.orientation import FIRST_TRANSPOSED
 from penstock.ragged import Ragged
 from penstock.sample import Array
 from penstock.viewer.find.columns import FilterNumbers, Mask, has_any
@@ -36,19 +37,22 @@ _MOST_COMPARED: Final = 1 << 27
 _ONES: Final = np.array([number.bit_count() for number in range(1 << 16)], np.uint8)
 
 
-def find_problems(facts: Array, boxes: Ragged, *, empty: Mask) -> FilterNumbers:
+def find_problems(facts: Array, boxes: Ragged, *, empty: Mask, upright: bool | None = None) -> FilterNumbers:
     """The problems of each record, as numbers of :data:`PROBLEMS`.
 
-    ``facts``, (n,): of the scan; ``boxes``: (total, 4) values; ``empty``, (n,): records without annotations.
+    ``facts``, (n,): of the scan; ``boxes``: (total, 4) values, of the picture that ``upright`` says, as in
+    :class:`penstock.Field`; ``empty``, (n,): records without annotations.
     """
     broken, width, height = facts["broken"], facts["width"], facts["height"]
     is_known, shorter = np.asarray(height > 0), np.minimum(width, height)
     sizes = np.stack([width, height], 1)
     of_box = np.repeat(np.arange(len(facts)), np.diff(boxes.offsets))
     corner, far = boxes.values[:, :2], boxes.values[:, 2:]
-    # Boxes may be those of the file or of the turned picture: outside is what is outside of both.
     leaves = (far > sizes[of_box] + _MARGIN).any(1)
-    leaves &= (facts["orientation"][of_box] < 5) | (far > sizes[of_box, ::-1] + _MARGIN).any(1)
+    if upright is not False:  # where it is not known of which picture they are, outside is what is outside of both
+        leaves_upright = (far > sizes[of_box, ::-1] + _MARGIN).any(1)
+        is_transposed = facts["orientation"][of_box] >= FIRST_TRANSPOSED
+        leaves = np.where(is_transposed, leaves_upright if upright else leaves & leaves_upright, leaves)
     leaves = (is_known[of_box] & leaves) | (corner < -_MARGIN).any(1)
     found = {
         "unreadable": broken == UNREADABLE,
