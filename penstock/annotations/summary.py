@@ -33,6 +33,7 @@ class AnnotationSummary:
     """By name, the number of objects and of images that have one, in the order of the labels."""
     fields: tuple[str, ...]  # the other fields of the records
     problems: tuple[AnnotationProblem, ...]  # everything that is wrong
+    turned: int = 0  # how many of the images an Exif orientation turns
 
     @classmethod
     def of(cls, found: Annotations) -> AnnotationSummary:
@@ -52,6 +53,7 @@ class AnnotationSummary:
             {name: (objects[at], images[at]) for at, name in enumerate(found.classes)},
             tuple(name for name in (found.records[0] if found.records else ()) if name not in usual),
             found.problems,
+            len(found.turned),
         )
 
     @property
@@ -78,6 +80,7 @@ class AnnotationSummary:
             "root": self.root,
             "images": self.images,
             "empty": self.empty,
+            "turned": self.turned,
             "objects": self.objects,
             "classes": [
                 {"name": name, "objects": objects, "images": images} for name, (objects, images) in self.classes.items()
@@ -92,6 +95,8 @@ class AnnotationSummary:
         """The summary as text, line by line."""
         yield f"{self.root}: {self.format}"
         yield f"  images     {self.images:,}, {self.empty:,} of them without objects"
+        if self.turned:
+            yield f"  turned     {self.turned:,} by an Exif orientation: boxes are those of upright pictures"
         yield f"  objects    {self.objects:,} of {counted(len(self.classes), 'class')}"
         if self.fields:
             yield f"  fields     {', '.join(self.fields)}"

@@ -12,6 +12,7 @@ from PIL import Image
 
 from penstock.annotations import read, rle
 from penstock.annotations.source import PictureHeader
+from penstock.annotations.summary import AnnotationSummary
 from penstock.errors import AnnotationError, ArgumentError
 from tests.turned_pictures import (
     BOX,
@@ -133,3 +134,12 @@ def test_a_heic_is_opened_by_its_package(tmp_path: Path) -> None:
 
     np.testing.assert_allclose(found[0]["boxes"], [BOX])
     assert (found[0]["width"], found[0]["height"]) == SIZE
+
+
+def test_the_summary_counts_turned_images(tmp_path: Path) -> None:
+    """``verify --annotations`` prints it; it is no problem."""
+    summary = AnnotationSummary.of(read(write_coco(tmp_path / "set", {1: True, 3: True, 6: False}), "coco"))
+
+    assert summary.ok
+    assert summary.to_json()["turned"] == 2
+    assert "  turned     2 by an Exif orientation: boxes are those of upright pictures" in list(summary.lines())

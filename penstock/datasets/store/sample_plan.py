@@ -122,7 +122,10 @@ class SamplePlan:
         given = self._pipeline
         if given is not None:
             self._pipeline = given.follow(self.selection.upright, self.selection.followers)
-        self.is_turned = self._pipeline is not given
+        encoded = (
+            name not in self.selection.pixels for name, kind in self.selection.kind_of.items() if kind == "image"
+        )
+        self.is_turned = self._pipeline is not given and any(encoded)
         forms = ragged if batch_form is None else refuse_ragged(ragged)
         self.forms = choose_forms(self.selection.stored, self.selection.names, forms)
         self._kinds = self.selection.kinds

@@ -37,6 +37,7 @@ RULES.register("loader-setting", "penstock.doctor.checks.rules.loader_arguments:
 RULES.register("length", "penstock.doctor.checks.rules.loader_arguments:find_missing_length")
 RULES.register("stop-iteration", "penstock.doctor.checks.rules.loader_arguments:find_stop_iteration")
 RULES.register("sample", "penstock.doctor.checks.rules.sample:find")
+RULES.register("turned-images", "penstock.doctor.checks.rules.turned_images:find")
 
 SCRIPT_RULES = Registry("rule")
 SCRIPT_RULES.register("blocking-copy", "penstock.doctor.checks.script_rules.observed_steps:find_blocking_copies")
