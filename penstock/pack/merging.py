@@ -48,6 +48,7 @@ from penstock.transforms.decoding.decode import MAX_PIXELS, read_orientations
 __all__ = ["MergeSource", "merge"]
 
 _READ_AT_ONCE: Final = 256
+_PICTURES: Final = {True: "upright pictures", False: "stored ones", None: "turned ones, and it is not said which,"}
 
 
 class MergeSource(Source):
@@ -298,16 +299,13 @@ def _merge_schemas(opened: Sequence[Store], classes: tuple[str, ...] | None) -> 
 
 def _refuse_other_pictures(opened: Sequence[Store]) -> None:
     """Refuse stores whose boxes are of upright pictures beside others; those that say nothing may have none turned."""
-    upright, stored = ([each for each in opened if each.schema.upright is value] for value in (True, False))
-    unsaid = (each for each in opened if each.schema.upright is None and _has_turned_images(each))
-    if (upright and stored) or (other := next(unsaid, None)) is not None:
-        one, another = (upright or stored)[0], stored[0] if upright and stored else other
-        assert another is not None, "one of the two"
+    unsaid = [store for store in opened if store.schema.upright is None and _has_turned_images(store)]
+    said = {each.schema.upright: each.url for each in opened if each.schema.upright is not None or each in unsaid}
+    if len(said) > 1:
+        places = " and ".join(f"{_PICTURES[upright]} in {url}" for upright, url in said.items())
         raise ArgumentError(
-            f"boxes, keypoints, masks and instances of the stores must be of one picture: those of {one.url} are of "
-            f"{'upright' if upright else 'stored'} pictures, and {another.url} "
-            f"{'has those of stored ones' if upright and stored else 'has turned ones, and does not say it'}; pack it "
-            "anew from its annotations, or again with upright=True or upright=False (--upright, --no-upright)"
+            f"boxes, keypoints, masks and instances of the stores must be of one kind of picture: they are of "
+            f"{places}; pack anew from the annotations, or with upright=True or upright=False (--upright, --no-upright)"
         )
 
 

@@ -6,7 +6,7 @@ A picture whose file has an Exif orientation is two pictures: as its rows are st
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -15,7 +15,7 @@ import numpy as np
 from penstock.annotations import rle
 from penstock.errors import ArgumentError, PackError, PenstockError
 from penstock.orientation import orient_boxes, orient_file, orient_points
-from penstock.sample import Array, Blob, Field, Schema, Value
+from penstock.sample import Blob, Field, Schema, Value
 from penstock.transforms.decoding import fallback
 from penstock.transforms.decoding.decode import MAX_PIXELS, read_orientations
 from penstock.transforms.targets.field_kinds import guess_kind
@@ -74,7 +74,15 @@ def turn_upright(role: str, value: Value, orientation: int, size: tuple[int, int
     Raises PackError if it has no such values.
     """
     try:
-        return value if value is None else _TURNS[role](value, orientation, size)
+        if role == "boxes":
+            return orient_boxes(np.asarray(value), orientation, size)
+        if role == "mask":
+            return orient_file(bytes(value), orientation)
+        if role == "instances":
+            return [None if each is None else rle.orient(each, orientation) for each in value]
+        if isinstance(value, list):  # of JSON
+            return [None if each is None else _turn_corners(each, orientation, size) for each in value]
+        return orient_points(np.asarray(value), orientation, size)
     except (PenstockError, OSError, TypeError, ValueError) as error:
         raise PackError(f"its {role} cannot be turned with its picture: {error}") from error
 
@@ -91,7 +99,7 @@ def turn_record(schema: Schema, image: Blob, fields: Mapping[str, Value]) -> dic
     if orientation != 1:
         size = fallback.image_size(bytes(image), MAX_PIXELS)
         for name in turned.keys() & schema.fields.keys():
-            if role := find_role(name, schema[name]):
+            if (role := find_role(name, schema[name])) and turned[name] is not None:
                 turned[name] = turn_upright(role, turned[name], orientation, size)
     return turned
 
@@ -116,35 +124,8 @@ def warn_of_unknown_picture(found: Sequence[str]) -> None:
         )
 
 
-def _turn_boxes(boxes: Array, orientation: int, size: tuple[int, int]) -> Array:
-    return orient_boxes(np.asarray(boxes), orientation, size)
-
-
-def _turn_points(points: Value, orientation: int, size: tuple[int, int]) -> Value:
-    if not isinstance(points, list):
-        return orient_points(np.asarray(points), orientation, size)
-    return [None if each is None else _turn_corners(np.array(each, np.float64), orientation, size) for each in points]
-
-
-def _turn_corners(corners: Array, orientation: int, size: tuple[int, int]) -> Value:
-    """The corners of an object in JSON: x, y of all in one list, or a list for each."""
+def _turn_corners(given: Sequence[Value], orientation: int, size: tuple[int, int]) -> Value:
+    """The corners of an object: x, y of all in one list, or a list for each."""
+    corners = np.array(given, np.float64)
     rows = corners.reshape(-1, 2) if corners.ndim == 1 else corners
     return orient_points(rows, orientation, size).reshape(corners.shape).tolist()
-
-
-def _turn_instances(instances: Value, orientation: int, size: tuple[int, int]) -> list[Value]:
-    del size
-    return [None if each is None else rle.orient(each, orientation) for each in instances]
-
-
-def _turn_mask(mask: Blob, orientation: int, size: tuple[int, int]) -> bytes:
-    del size
-    return orient_file(bytes(mask), orientation)
-
-
-_TURNS: Final[Mapping[str, Callable[[Value, int, tuple[int, int]], Value]]] = {
-    "boxes": _turn_boxes,
-    "keypoints": _turn_points,
-    "instances": _turn_instances,
-    "mask": _turn_mask,
-}

@@ -147,6 +147,18 @@ def test_a_table_says_by_an_option_which_picture_its_boxes_are_of(tmp_path: Path
     assert ps.verify(tmp_path / "small.lmdb", tmp_path / "a.lmdb").ok
 
 
+@UNSAID
+@pytest.mark.parametrize("upright", [True, False])
+def test_a_store_that_says_nothing_is_verified_as_it_was_packed(tmp_path: Path, *, upright: bool) -> None:
+    """The origin of the pack has what was said then."""
+    pack_table(write_table(tmp_path / "set", upright=upright), tmp_path / "a.lmdb", None)
+
+    ps.pack(tmp_path / "a.lmdb", tmp_path / "small.lmdb", upright=upright, resize=30)
+
+    assert not any(map(is_beside, samples(tmp_path / "small.lmdb")))
+    assert ps.verify(tmp_path / "small.lmdb", tmp_path / "a.lmdb").problems == ()
+
+
 def test_a_table_that_does_not_say_it_is_packed_with_a_warning(tmp_path: Path) -> None:
     """It is packed as it was, of the stored pictures for Decode; without turned pictures, nothing is said."""
     table = write_table(tmp_path / "set", upright=False)
@@ -203,7 +215,7 @@ def test_packs_of_both_pictures_are_not_merged(tmp_path: Path) -> None:
     ps.pack(tmp_path / "unsaid.lmdb", tmp_path / "straight.lmdb", keys=["1.jpg"])
 
     for other in ("stored", "unsaid"):
-        with pytest.raises(ArgumentError, match="must be of one picture"):
+        with pytest.raises(ArgumentError, match="must be of one kind of picture"):
             ps.merge([tmp_path / "upright.lmdb", tmp_path / f"{other}.lmdb"], tmp_path / "all.lmdb", prefix=True)
     ps.merge([tmp_path / "straight.lmdb", tmp_path / "upright.lmdb"], tmp_path / "all.lmdb", prefix=True)
 

@@ -40,6 +40,7 @@ def test_a_box_is_outside_of_the_picture_that_it_is_of(upright: bool | None, out
 
     found = find_problems(facts, Ragged(boxes, np.arange(4)), empty=np.zeros(3, np.bool_), upright=upright)
 
+    assert found.offsets is not None, "several problems a record"
     number = list(PROBLEMS).index("box-outside")
     rows = np.repeat(np.arange(3), np.diff(found.offsets))
     assert rows[found.values == number].tolist() == outside

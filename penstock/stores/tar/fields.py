@@ -23,7 +23,7 @@ from typing import Final, cast
 
 from penstock.errors import ArgumentError
 from penstock.paths import IMAGE_SUFFIXES
-from penstock.sample import Array, ArrayKind, Field, Schema, refuse_field_name
+from penstock.sample import Array, ArrayKind, Field, Schema, Value, refuse_field_name
 from penstock.stores.fields.npy_arrays import find_array_kind, read_array
 
 __all__ = [
@@ -118,7 +118,7 @@ class FieldPlan:
 
     def to_declaration(self) -> bytes:
         """The content of the member :data:`DECLARATION`; :func:`parse_declaration` is the inverse."""
-        declared = self.schema.to_json()
+        declared: Mapping[str, Value] = self.schema.to_json()
         fields = [
             {
                 "name": each.name,
