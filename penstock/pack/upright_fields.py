@@ -83,7 +83,7 @@ def turn_upright(role: str, value: Value, orientation: int, size: tuple[int, int
         if isinstance(value, list):  # of JSON
             return [None if each is None else _turn_corners(each, orientation, size) for each in value]
         return orient_points(np.asarray(value), orientation, size)
-    except (PenstockError, OSError, TypeError, ValueError) as error:
+    except (PenstockError, OSError, IndexError, TypeError, ValueError) as error:
         raise PackError(f"its {role} cannot be turned with its picture: {error}") from error
 
 
@@ -99,7 +99,7 @@ def turn_record(schema: Schema, image: Blob, fields: Mapping[str, Value]) -> dic
     if orientation != 1:
         size = fallback.image_size(bytes(image), MAX_PIXELS)
         for name in turned.keys() & schema.fields.keys():
-            if (role := find_role(name, schema[name])) and turned[name] is not None:
+            if (role := find_role(name, schema[name])) and has_values(turned[name]):
                 turned[name] = turn_upright(role, turned[name], orientation, size)
     return turned
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import penstock as ps
 from penstock import transforms as T
 from penstock.cli import app
 from penstock.errors import ArgumentError, PackError
+from penstock.pack.upright_fields import turn_record
 from penstock.sample import Field, Schema
 from tests.turned_pictures import BOX, SIZE, box_of, is_beside, photograph, write_coco, write_masks, write_yolo
 
@@ -204,6 +206,38 @@ def test_boxes_of_a_table_are_written_as_those_of_upright_pictures(tmp_path: Pat
     ps.pack(None, tmp_path / "b.lmdb", annotations=tmp_path / "yolo", format="yolo")
 
     assert not any(map(is_beside, samples(tmp_path / "b.lmdb")))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        (Field("json"), [[10, 12, 30, 28], [10, 12]], None),
+        (Field("json"), [], []),
+        (Field("float32[*,3]"), np.zeros((1, 3), np.float32), None),
+    ],
+)
+def test_values_that_are_no_boxes_end_in_an_error(field: Field, value: Any, expected: Any) -> None:
+    """What is empty stays."""
+    schema = Schema({"image": Field("image"), "boxes": replace(field, upright=False)})
+
+    if expected is not None:
+        assert turn_record(schema, photograph(6), {"boxes": value})["boxes"] == expected
+        return
+    with pytest.raises(PackError, match="its boxes cannot be turned with its picture"):
+        turn_record(schema, photograph(6), {"boxes": value})
+
+
+def test_corners_in_json_are_turned() -> None:
+    """In one list for each object, or in pairs; what an object lacks stays None."""
+    schema = Schema({"image": Field("image"), "polygon": Field("json", upright=False)})
+    x0, y0, x1, y1 = box_of(6)
+    flat, pairs = [x0, y0, x1, y0, x1, y1, x0, y1], [[x0, y0], [x1, y0], [x1, y1], [x0, y1]]
+
+    turned = turn_record(schema, photograph(6), {"polygon": [flat, None, pairs]})["polygon"]
+
+    assert turned[1] is None
+    for corners in (turned[0], np.ravel(turned[2]).tolist()):
+        assert (min(corners[::2]), min(corners[1::2]), max(corners[::2]), max(corners[1::2])) == BOX
 
 
 @UNSAID
