@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benches" / "results"
 sys.path.insert(0, str(ROOT))
 
 import penstock  # noqa: E402  # after the path is set
-from docs._ext import benchmarks, reference, structure  # noqa: E402  # after the path is set
+from docs._ext import benchmarks, reference, search, structure  # noqa: E402  # after the path is set
 
 if TYPE_CHECKING:
     from docutils import nodes
@@ -27,7 +28,7 @@ project = "penstock"
 author = "the penstock developers"
 release = version = penstock.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode", "sphinx_copybutton"]
 root_doc = "docs/index"
 include_patterns = ["docs/**", "benches/results/*.md", *(f"{page}.md" for page in structure.CHILDREN["docs/project"])]
 include_patterns += ["ARCHITECTURE.md", "penstock/explain/pages/*.md"]
@@ -92,11 +93,20 @@ html_sidebars = {"docs/index": []}
 html_additional_pages = {"index": "first.html"}
 
 
+def write_generated_pages(app: Sphinx) -> None:
+    """Write the pages of the reference and of benchmarks before Sphinx looks which pages there are."""
+    del app
+    reference.write_pages(ROOT / "docs" / "reference" / "api")
+    benchmarks.write_pages(RESULTS, ROOT / "docs" / "benchmarks")
+
+
 def read_source(app: Sphinx, page: str, text: list[str]) -> None:
     """Give a page what only the site has: charts, generated lists, its place in the navigation."""
     text[0] = structure.mend_links(page, text[0])
     if page == "docs/benchmarks":
-        text[0] += benchmarks.make_charts(ROOT / "benches" / "results")
+        text[0] = text[0].replace(
+            "## How it was measured", benchmarks.make_summary(RESULTS) + "\n## How it was measured"
+        )
     if page == "docs/reference/index":
         text[0] += reference.list_packages()
     text[0] = structure.add_toctree(page, text[0], app.env.found_docs)
@@ -110,6 +120,16 @@ def resolve_internal_name(
     target = str(node.get("reftarget", ""))
     context = (str(node.get("py:module") or ""), str(node.get("py:class") or ""))
     return content if node.get("refdomain") == "py" and reference.is_known(target, context) else None
+
+
+def add_search(
+    app: Sphinx, page: str, template: str, context: dict[str, object], doctree: nodes.document | None
+) -> None:
+    """Give the page of results the ranking of ``search.js``, and the pages that it ranks."""
+    del template, context, doctree
+    if page == "search":
+        for script in ("pages.js", "search.js"):
+            app.add_js_file(script, loading_method="defer")
 
 
 def keep_public_bases(app: Sphinx, name: str, obj: object, options: object, bases: list[type]) -> None:
@@ -126,9 +146,11 @@ def escape_initials(app: Sphinx, what: str, name: str, obj: object, options: obj
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect what the site adds to Sphinx."""
-    app.connect("builder-inited", lambda _: reference.write_pages(ROOT / "docs" / "reference" / "api"))
+    app.connect("builder-inited", write_generated_pages)
     app.connect("source-read", read_source)
     app.connect("missing-reference", resolve_internal_name)
+    app.connect("html-page-context", add_search)
+    app.connect("build-finished", search.write_pages)
     app.connect("viewcode-find-source", lambda _, module: reference.find_stub_source(module))
     app.connect("autodoc-process-bases", keep_public_bases)
     app.connect("autodoc-process-docstring", escape_initials)

@@ -17,13 +17,32 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Bar", "Chart", "Loss", "find_losses", "make_charts", "read_charts"]
+__all__ = ["TOPICS", "Bar", "Chart", "Loss", "find_losses", "make_page", "make_summary", "read_charts", "write_pages"]
 
-ORDER: Final = (
-    *("rivals", "detection", "train_input", "torchvision_script", "remote", "stores", "decode", "formats", "augment"),
-    *("patches", "ragged", "pack", "transport", "ray_workers"),
-)
-"""Scripts that compare penstock with other programs, in the order of the page; the others follow by name."""
+TOPICS: Final = {
+    "rivals": "Other loaders: DALI, FFCV, TorchCodec and others",
+    "detection": "Detection",
+    "train_input": "Input of a training and an evaluation",
+    "torchvision_script": "A torchvision script with another import",
+    "remote": "Object storage",
+    "stores": "Containers",
+    "decode": "Decoding JPEG",
+    "formats": "Decoding other formats",
+    "augment": "Augmentation",
+    "patches": "Patches of large images",
+    "ragged": "Boxes in batches",
+    "pack": "Packing",
+    "transport": "Transport between processes",
+    "ray_workers": "Workers on other machines",
+    "scaled_decoding": "Decoding at a fraction of the size",
+    "odd_jpegs": "Unusual JPEGs",
+    "orientation": "Photographs that are turned",
+    "device_decode": "Decoding on a device",
+}
+"""Scripts whose results have charts, in the order of the pages, and what each page is called."""
+
+RIVALS: Final = {"augment": "torchvision"}
+"""What the rows of a script without candidates are compared with, where it is not a plain script."""
 
 RATIO: Final = re.compile(r"^([\d,.]+) \(([\d,.]+) - ([\d,.]+)\)$")
 AGAINST: Final = re.compile(r"^- (penstock.*): ([\d.]+) times (.+) \(([\d.]+) - ([\d.]+)\)$")
@@ -83,7 +102,7 @@ def read_charts(folder: Path) -> list[Chart]:
 
 def place(script: str) -> tuple[int, str]:
     """The sort key of a script."""
-    return (ORDER.index(script) if script in ORDER else len(ORDER), script)
+    return ([*TOPICS, script].index(script), script)
 
 
 def read_file(file: Path) -> Iterator[Chart]:
@@ -167,7 +186,7 @@ def find_losses(folder: Path) -> list[Loss]:
         reference = next((bar for bar in chart.bars if bar.ratio == bar.low == bar.high == 1), None)
         for bar in chart.bars:
             if not chart.has_candidates and bar.ratio < 1 and "T1 from" not in chart.title:
-                rival = "torchvision" if chart.script == "augment" else "a plain script"
+                rival = RIVALS.get(chart.script, "a plain script")
                 found.append(Loss(*where, bar.name, rival, bar.ratio, bar.low, bar.high, chart.machine))
             elif chart.has_candidates and reference and bar.is_ours and not reference.is_ours and bar.ratio < 1:
                 found.append(Loss(*where, bar.name, reference.name, bar.ratio, bar.low, bar.high, chart.machine))
@@ -185,23 +204,66 @@ def find_losses(folder: Path) -> list[Loss]:
 # ------------------------------------------------------------------------------------------------ drawing
 
 
-def make_charts(folder: Path) -> str:
-    """The generated part of the page, as Markdown with HTML."""
-    lines = ["", "## Where penstock is slower", "", "| what | against | its speed | machine |", "|---|---|---|---|"]
+def write_pages(results: Path, folder: Path) -> None:
+    """Write the page of each script that was measured, and that of all losses."""
+    folder.mkdir(exist_ok=True)
+    charts = read_charts(results)
+    pages = {script: make_page(results, script) for script in dict.fromkeys(chart.script for chart in charts)}
+    pages["slower"] = make_losses(results)
+    for file in folder.glob("*.md"):
+        if file.stem not in pages:
+            file.unlink()
+    for name, text in pages.items():
+        file = folder / f"{name}.md"
+        if not file.exists() or file.read_text() != text:
+            file.write_text(text)
+
+
+def make_summary(folder: Path) -> str:
+    """The table with which the page of benchmarks begins, as Markdown: a row for each script."""
+    lines = ["", "| what | against | penstock's speed | measured on |", "|---|---|---|---|"]
+    charts = read_charts(folder)
+    for script in dict.fromkeys(chart.script for chart in charts):
+        for chart in charts:
+            reference = next((bar for bar in chart.bars if bar.ratio == bar.low == bar.high == 1), None)
+            if chart.script != script or (chart.has_candidates and (reference is None or reference.is_ours)):
+                continue
+            ratios = [bar.ratio for bar in chart.bars if bar.is_ours]
+            rival = reference.name if chart.has_candidates and reference else RIVALS.get(script, "a plain script")
+            speed = f"{min(ratios):.2f} to {max(ratios):.2f}" if len(ratios) > 1 else f"{ratios[0]:.2f}"
+            topic = f"[{TOPICS.get(script, script)}](benchmarks/{script}.md)"
+            lines.append(f"| {topic}: {chart.title} | {rival} | {speed} | {short_machine(chart.machine)} |")
+            break
+    count = len(find_losses(folder))
+    return "\n".join([*lines, "", f"[Where penstock is slower](benchmarks/slower.md): {count} rows.", ""])
+
+
+def make_losses(folder: Path) -> str:
+    """The page of comparisons in which penstock is slower, as Markdown."""
+    lines = [
+        "# Where penstock is slower",
+        "",
+        "The largest loss first; the ratio is penstock's speed divided by the other's.",
+        "",
+    ]
+    lines += ["| what | against | its speed | machine |", "|---|---|---|---|"]
     for loss in find_losses(folder):
         name = ": ".join(part for part in (loss.title, loss.name) if part)
-        cells = (f"[{loss.script}](#{loss.script}), {name}", loss.rival, show_ratio(loss), short_machine(loss.machine))
-        lines.append(f"| {' | '.join(cells)} |")
-    script = ""
-    for chart in read_charts(folder):
-        if chart.script != script:
-            script = chart.script
-            lines += ["", f"({script})=", f"## {script}", "", describe_script(folder.parent / f"{script}.py"), ""]
-        lines += ["", f"### {chart.title}, {short_machine(chart.machine)}", "", draw(chart), ""]
-        source = f"[{chart.script}.py](../benches/{chart.script}.py), [table](../benches/results/{chart.file})"
-        where = "" if chart.machine in chart.text else f"{chart.machine}. "
-        lines.append(f"Measured {chart.date}. {where}{chart.text} {source}")
+        page = f"[{loss.script}]({loss.script}.md)" if loss.script in TOPICS else loss.script
+        lines.append(f"| {page}, {name} | {loss.rival} | {show_ratio(loss)} | {short_machine(loss.machine)} |")
     return "\n".join([*lines, ""])
+
+
+def make_page(folder: Path, script: str) -> str:
+    """The page of one script, as Markdown with HTML: what it claims, and all its charts."""
+    lines = [f"# {TOPICS.get(script, script)}", "", describe_script(folder.parent / f"{script}.py"), ""]
+    for chart in read_charts(folder):
+        if chart.script == script:
+            lines += [f"## {chart.title}, {short_machine(chart.machine)}", "", draw(chart), ""]
+            source = f"[{script}.py](../../benches/{script}.py), [table](../../benches/results/{chart.file})"
+            where = "" if chart.machine in chart.text else f"{chart.machine}. "
+            lines += [f"Measured {chart.date}. {where}{chart.text} {source}", ""]
+    return "\n".join(lines)
 
 
 def describe_script(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""The pages of the reference: for each public name, each package, each task, the command, and the native core.
+"""The pages of the reference: for each public name, each package, each task, and the native core.
 
 Public names are those in ``__all__`` of the packages below. What a page says comes from the docstring; its example from
 ``docs/reference/examples``, where each file is a task, each heading a name, and each block of code is run by
@@ -173,7 +173,7 @@ def file_of(home: str) -> str:
 def write_pages(folder: Path) -> None:
     """Write every page of the reference below ``folder``; a file that is right already is not touched."""
     examples = read_examples()
-    pages = {"by-task": page_of_tasks(examples), "command": page_of_command(), "native": NATIVE_PAGE}
+    pages = {"by-task": page_of_tasks(examples), "native": NATIVE_PAGE}
     for public in find_public_names():
         if public.full == public.home:
             pages[file_of(public.home)] = page_of_name(public, examples)
@@ -247,24 +247,11 @@ def page_of_tasks(examples: Mapping[str, Example]) -> str:
     return "\n".join([*lines, ""])
 
 
-def page_of_command() -> str:
-    """The page of the command ``penstock``: what ``--help`` shows of each of its commands."""
-    import typer
-    from typer.cli import get_docs_for_click
-
-    from penstock import cli  # noqa: F401  # its modules add their commands to the application
-    from penstock.cli.app import app
-
-    command = typer.main.get_command(app)
-    text = get_docs_for_click(obj=command, ctx=typer.Context(command, info_name="penstock"), name="penstock")
-    return "# The command penstock\n" + text.partition("\n")[2]
-
-
 def list_packages() -> str:
     """The tables of the front page of the reference: ways into it, and the public packages."""
     ways = [
         "| [By task](api/by-task.md) | every public name, under what it is used for |",
-        "| [The command penstock](api/command.md) | its commands, with all options |",
+        "| [The command line](../command-line.md) | the command `penstock`, with all options |",
         "| [Native functions](api/native.md) | what the package calls, for those who read its source |",
     ]
     rows = [f"| [{p}](api/packages/{i:02}-{p}.md) | {text} |" for i, (p, text) in enumerate(PACKAGES.items())]

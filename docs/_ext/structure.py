@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import Final
 
+from docs._ext.benchmarks import TOPICS
+
 __all__ = ["CHILDREN", "add_toctree", "expand_children", "mend_links"]
 
 CHILDREN: Final[dict[str, tuple[str, ...]]] = {
@@ -67,12 +69,16 @@ CHILDREN: Final[dict[str, tuple[str, ...]]] = {
         "docs/reference/api/by-task",
         "docs/reference/api/packages/*",
         "docs/command-line",
-        "docs/reference/api/command",
         "docs/reference/api/native",
     ),
     "docs/how-it-works": ("ARCHITECTURE", "docs/performance", "docs/scaled-decoding"),
     "docs/decisions/README": ("docs/decisions/*",),
-    "docs/benchmarks": ("benches/results/*",),
+    "docs/benchmarks": (
+        "docs/benchmarks/slower",
+        *(f"docs/benchmarks/{script}" for script in TOPICS),
+        "docs/benchmarks/*",
+        "benches/results/*",
+    ),
     "docs/project": (
         "CONTRIBUTING",
         "docs/good-first-issues",

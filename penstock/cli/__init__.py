@@ -19,7 +19,7 @@ from penstock.cli import (  # registers the commands
     view_commands,
     viewer_command,
 )
-from penstock.cli.app import app, main
+from penstock.cli.app import app, group_commands, main
 
 __all__ = [
     "app",
@@ -36,3 +36,14 @@ __all__ = [
     "view_commands",
     "viewer_command",
 ]
+
+group_commands(
+    {
+        "Begin": ("init", "demo"),
+        "Look at data": ("info", "view", "show", "verify"),
+        "Prepare data": ("pack", "convert", "split", "merge", "index", "copy"),
+        "Make a training faster": ("doctor", "tune", "plan"),
+        "Understand an error": ("explain", "env"),
+        "Stores in object storage": ("cache",),
+    }
+)

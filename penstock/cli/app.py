@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final
@@ -15,7 +15,7 @@ import typer
 from penstock.cli.printing import print_error, print_line, shorten_warnings
 from penstock.errors import ArgumentError, PenstockError, StoreError, name_page
 
-__all__ = ["FAILED", "INTERRUPTED", "USAGE", "app", "main", "resumable"]
+__all__ = ["FAILED", "INTERRUPTED", "USAGE", "app", "group_commands", "main", "resumable"]
 
 FAILED: Final = 1
 USAGE: Final = 2
@@ -53,7 +53,10 @@ def options(
         ),
     ] = None,
 ) -> None:
-    """Pack images into stores with checksums for training; convert, verify and split stores, and show their content."""
+    """Feed a training with images: look at them, prepare them, and find out why a training waits.
+
+    `penstock init FOLDER` writes a training script for the images in a folder; `penstock view FOLDER` shows them.
+    """
     for name in imports or ():
         _import_module(name)
 
@@ -68,6 +71,17 @@ def _import_module(name: str) -> None:
         raise ArgumentError(
             f"--import: the module {name!r} cannot be imported: {type(error).__name__}: {error}"
         ) from error
+
+
+def group_commands(groups: Mapping[str, Sequence[str]]) -> None:
+    """Put the commands in this order, and show each under its task in ``--help``."""
+    tasks = {name: task for task, names in groups.items() for name in names}
+    known = {info.name or info.callback.__name__: info for info in app.registered_commands if info.callback}
+    for name, info in known.items():
+        info.rich_help_panel = tasks[name]
+    app.registered_commands = [known[name] for name in tasks if name in known]
+    for group in app.registered_groups:
+        group.rich_help_panel = tasks[str(group.name)]
 
 
 def main() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from docs._ext.benchmarks import find_losses, make_charts, read_charts
+from docs._ext.benchmarks import TOPICS, find_losses, make_page, make_summary, read_charts, write_pages
+from docs._ext.search import ASKED, find_kind
 from docs._ext.structure import CHILDREN, add_toctree, expand_children, mend_links
 
 RESULTS = Path(__file__).resolve().parent.parent.parent / "benches" / "results"
@@ -56,12 +57,57 @@ def test_what_is_slower_is_listed(results: Path) -> None:
 
 def test_a_chart_says_where_its_numbers_come_from(results: Path) -> None:
     """Rate, spread, machine, date, script and table."""
-    page = make_charts(results)
+    page = make_page(results, "pack")
 
     assert "156.0 MB/s, ±6%" in page
     assert "0.50 <small>(0.45 to 0.55)" in page
     assert "Measured 2026-01-02. 100 files; A machine, 2 cores; Python 3.11.7." in page
-    assert "[pack.py](../benches/pack.py), [table](../benches/results/machine.md)" in page
+    assert "[pack.py](../../benches/pack.py), [table](../../benches/results/machine.md)" in page
+
+
+def test_benchmarks_begin_with_a_row_for_each_script(results: Path) -> None:
+    """What is compared, with what, and the range of penstock's speeds; losses are counted, and have their page."""
+    summary = make_summary(results)
+
+    assert "| [Packing](benchmarks/pack.md): pack | plain script | 0.50 | A machine |" in summary
+    assert "| [Containers](benchmarks/stores.md): random | a plain script | 1.34 | A machine |" in summary
+    assert "[Where penstock is slower](benchmarks/slower.md): 2 rows." in summary
+
+
+def test_pages_of_benchmarks_are_written_anew(results: Path, tmp_path: Path) -> None:
+    """A page for each script that has charts, and one for losses; that of a script that is gone is removed."""
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "gone.md").touch()
+
+    write_pages(results, tmp_path / "pages")
+
+    assert {file.stem for file in (tmp_path / "pages").iterdir()} == {"pack", "stores", "slower"}
+    assert {chart.script for chart in read_charts(RESULTS)} <= set(TOPICS)
+
+
+def test_the_number_of_the_home_page_was_measured() -> None:
+    """The first page claims one number, with its spread, as the results of its script have it."""
+    home = (RESULTS.parent.parent / "docs" / "index.md").read_text()
+    claim = re.search(r"([\d.]+) times as fast\*\* \(([\d.]+) to ([\d.]+) .*?\[(\w+)\.py\]", home, re.DOTALL)
+
+    assert claim
+    measured = [
+        (bar.ratio, bar.low, bar.high)
+        for chart in read_charts(RESULTS)
+        if chart.script == claim[4]
+        for bar in chart.bars
+    ]
+    assert tuple(float(claim[i]) for i in (1, 2, 3)) in measured
+
+
+def test_pages_that_are_asked_for_exist() -> None:
+    """A page for which the search has words is there; a how-to counts more than a decision."""
+    root = RESULTS.parent.parent
+    missing = [page for page in ASKED if not (root / f"{page}.md").exists()]
+
+    assert not missing
+    assert find_kind("docs/howto/determinism") == ("How-to", 1.5)
+    assert find_kind("docs/decisions/0001-fill-takes-rows")[1] < find_kind("docs/stores")[1] < 1.5
 
 
 def test_each_measured_ratio_is_drawn() -> None:
