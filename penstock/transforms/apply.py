@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from penstock.rng import sample_scope
 from penstock.sample import Sample, SampleKeys, Tree
 from penstock.transforms.base import ImageLike, ImageSpec, Op, Params
-from penstock.transforms.inputs import as_pixels, first_on_pixels, refuse_layout
+from penstock.transforms.inputs import as_pixels, image_size, refuse_layout
 from penstock.transforms.targets.moved_targets import Step
 from penstock.transforms.targets.objects import Objects
 
-__all__ = ["AppliedOps", "apply_to_image", "draw_one", "image_size", "note_ops", "observing_ops", "spec_after"]
+__all__ = ["AppliedOps", "apply_to_image", "draw_one", "note_ops", "observing_ops", "spec_after"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +66,7 @@ def note_ops(ops: tuple[Op, ...], start: int, stop: int, step: Step | None, kind
 
 def apply_to_image(
     ops: Sequence[Op],
+    layouts: Sequence[str | None],
     image: ImageLike,
     keys: SampleKeys,
     first: int = 0,
@@ -74,21 +75,21 @@ def apply_to_image(
 ) -> ImageLike:
     """Apply ``ops[first:]`` to one image, each with its position as its stream; append them to ``steps``, if given.
 
-    ``boxes``: those of the sample, if ops read them; then ``steps`` has what was applied before ``first``.
+    ``layouts``: those that :func:`.inputs.find_layouts` finds. ``boxes``: those of the sample, if ops read them; then
+    ``steps`` has what was applied before ``first``.
     """
-    entry = first_on_pixels(ops) if first == 0 else None
     objects = None if boxes is None else Objects.start(boxes)
     if objects is not None:
         for step in steps or ():
             objects.apply(step.op, step.params, step.size)
     with sample_scope(keys.seed, keys.epoch, int(keys.indices[0])):
         for stream in range(first, len(ops)):
-            op = ops[stream]
+            op, layout = ops[stream], layouts[stream]
             if op.takes_pixels and type(image) is not np.ndarray:
                 image = as_pixels(image, op)
-            if stream == entry:
+            if layout is None and op.takes_pixels:
                 refuse_layout(image, op)
-            size = image_size(image)
+            size = image_size(image, layout)
             params = draw_one(op, keys, size, stream, None if objects is None else objects.boxes)
             image = op.native(image, params)
             if objects is not None:
@@ -108,12 +109,6 @@ def draw_one(
     else:
         params = op.draw(keys, sizes, stream)[0]
     return params
-
-
-def image_size(image: ImageLike) -> tuple[int, int]:
-    """Width and height of an HWC or HW array; (0, 0) for encoded bytes."""
-    shape: tuple[int, ...] = getattr(image, "shape", ())
-    return (int(shape[1]), int(shape[0])) if len(shape) >= 2 else (0, 0)
 
 
 def spec_after(ops: Sequence[Op], spec: ImageSpec | None) -> ImageSpec | None:

@@ -134,6 +134,9 @@ class Op:
     takes_pixels: ClassVar[bool] = True
     """Whether the op needs decoded images. False: it also takes encoded bytes or PIL images."""
 
+    leaves_pixels: ClassVar[bool] = False
+    """Whether pixels stay as they are: then images may be CHW as well."""
+
     def draw(self, keys: SampleKeys, sizes: Sizes, stream: int) -> Params:  # noqa: ARG002  # the interface
         """Parameters of each sample; a function of (seed, epoch, index, stream) and the size of the image."""
         return np.empty((len(sizes), 0))

@@ -15,10 +15,10 @@ import numpy as np
 from penstock.errors import ArgumentError
 from penstock.rng import next_keys, sample_scope
 from penstock.sample import ArrayKind, Sample, SampleKeys, Tree, tree_leaves
-from penstock.transforms.apply import draw_one, image_size, note_ops, spec_after
+from penstock.transforms.apply import draw_one, note_ops, spec_after
 from penstock.transforms.base import ImageSpec, Lambda, Op
 from penstock.transforms.decoding.decode import Decode, as_bytes
-from penstock.transforms.inputs import as_mask, as_pixels, first_on_pixels, refuse_layout
+from penstock.transforms.inputs import as_mask, as_pixels, find_layouts, image_size, refuse_layout
 from penstock.transforms.program.pixel_program import PixelProgram, TakePixels
 from penstock.transforms.program.program import Program
 from penstock.transforms.targets.field_kinds import Held, check_kinds, collect_values, infer_kinds, map_values
@@ -51,6 +51,8 @@ class Pipeline:
         The first op that moves pixels, and so targets.
     object_op : Op or None
         The first op that needs the boxes of a sample: it reads them, or removes objects.
+    layouts : tuple of str or None
+        Layouts of images before each op and after the last, where they are known.
 
     Raises
     ------
@@ -85,11 +87,12 @@ class Pipeline:
                 )
         self.mover: Op | None = next((op for op in self.ops if _moves(op)), None)
         self.object_op: Op | None = next((op for op in self.ops if op.reads_boxes or op.removes_objects), None)
-        self._first = first_on_pixels(self.ops)
+        self._first = next((place for place, op in enumerate(self.ops) if op.takes_pixels), None)
         self._leave_targets = tuple(leaves_targets(op) for op in self.ops)
         self._compares = tuple(i == self._first or _moves(op) for i, op in enumerate(self.ops))
         self._last = max((i for i, op in enumerate(self.ops) if not _is_on_sample(op)), default=-1)
         self.spec(ImageSpec(channels=None))
+        self.layouts = find_layouts(self.ops)
 
     def __call__(self, sample: Sample, *, keys: SampleKeys | None = None, kinds: Tree = None) -> Sample:
         """Apply every op to one sample.
@@ -206,7 +209,7 @@ class Pipeline:
                 objects = Objects.start(find_boxes(kinds, sample, self.object_op))
             if op.removes_objects:
                 assert objects is not None
-                sample = self._remove_objects(op, sample, kinds, objects, stream == self._last)
+                sample = self._remove_objects(op, stream, sample, kinds, objects)
                 note_ops(self.ops, stream, stream + 1, None, kinds, sample)
             else:
                 sample = self._apply_op(op, stream, sample, kinds, keys, objects)
@@ -215,7 +218,7 @@ class Pipeline:
     def _finish(self, sample: Sample, kinds: Tree) -> Sample:
         """The sample with the masks of its objects as arrays, also where no op took pixels."""
         if self._first is None:
-            size = _size(collect_values(kinds, sample), sample, kinds)
+            size = _size(collect_values(kinds, sample), sample, kinds, self.layouts[-1])
             return map_values(
                 kinds,
                 sample,
@@ -223,16 +226,23 @@ class Pipeline:
             )
         return map_values(kinds, sample, _as_dense)
 
-    def _remove_objects(self, op: Op, sample: Sample, kinds: Tree, objects: Objects, is_last: bool) -> Sample:
+    def _remove_objects(self, op: Op, stream: int, sample: Sample, kinds: Tree, objects: Objects) -> Sample:
         held = collect_values(kinds, sample)
         if not _are_arrays(held):
             sample = map_values(kinds, sample, lambda kind, value: _as_array(kind, value, op))
             held = collect_values(kinds, sample)
         sample = map_values(kinds, sample, _as_target)
-        sample = _open_instances(kinds, sample, held, _size(held, sample, kinds))
-        kept = objects.remove(op, _size(held, sample, kinds))
-        sample = remove_objects(kinds, sample, op, kept)
-        return map_values(kinds, sample, lambda _, value: as_collatable(value)) if is_last else sample
+        size = self._find_size(stream, held, sample, kinds)
+        sample = remove_objects(kinds, _open_instances(kinds, sample, held, size), op, objects.remove(op, size))
+        return map_values(kinds, sample, lambda _, value: as_collatable(value)) if stream == self._last else sample
+
+    def _find_size(self, stream: int, held: list[Held], sample: Sample, kinds: Tree) -> tuple[int, int]:
+        """Width and height of the first image before an op; images of an unknown layout are checked."""
+        if self.layouts[stream] is None and self.ops[stream].takes_pixels:
+            for kind, value in held:
+                if kind == "image":
+                    refuse_layout(value, self.ops[stream])
+        return _size(held, sample, kinds, self.layouts[stream])
 
     def _apply_op(
         self, op: Op, stream: int, sample: Sample, kinds: Tree, keys: SampleKeys, objects: Objects | None
@@ -241,11 +251,7 @@ class Pipeline:
         if op.takes_pixels and not _are_arrays(held):
             sample = map_values(kinds, sample, lambda kind, value: _as_array(kind, value, op))
             held = collect_values(kinds, sample)
-        if stream == self._first:
-            for kind, value in held:
-                if kind == "image":
-                    refuse_layout(value, op)
-        size = _size(held, sample, kinds)
+        size = self._find_size(stream, held, sample, kinds)
         if self._compares[stream]:
             _compare_sizes(held, size)
         if op.takes_pixels:
@@ -258,7 +264,7 @@ class Pipeline:
 
         def apply(kind: str | None, value: Sample) -> Sample:
             if kind == "image":
-                own = image_size(value)
+                own = image_size(value, self.layouts[stream])
                 result = op.native(value, params if own == size else draw_one(op, keys, own, stream, boxes))
             elif kind not in FOLLOWERS or (kind == "instances" and not isinstance(value, ObjectMasks)):
                 return value
@@ -267,17 +273,13 @@ class Pipeline:
             return as_collatable(result) if last else result
 
         sample = map_values(kinds, sample, apply)
-        if self._leave_targets[stream] and not _have_one_size(held, collect_values(kinds, sample)):
+        after = collect_values(kinds, sample) if self._leave_targets[stream] or isinstance(op, Decode) else []
+        if self._leave_targets[stream] and not _have_one_size(held, after, self.layouts[stream : stream + 2]):
             warn_of_left_targets(op, (kind for kind, _ in held))
         if isinstance(op, Decode):
-            held = collect_values(kinds, sample)
-            _compare_sizes(held, _size(held, sample, kinds))
+            _compare_sizes(after, _size(after, sample, kinds, "HWC"))
         note_ops(self.ops, stream, stream + 1, step, kinds, sample)
         return sample
-
-
-_CHANNELS: Final = 4
-"""Most channels; a last axis that is longer is the width of a CHW image."""
 
 
 def _as_ops(ops: object) -> tuple[Op, ...]:
@@ -345,11 +347,11 @@ def _open_instances(kinds: Tree, sample: Sample, held: list[Held], size: tuple[i
     return map_values(kinds, sample, lambda kind, value: ObjectMasks.of(value, size) if kind == "instances" else value)
 
 
-def _size(held: list[Held], sample: Sample, kinds: Tree) -> tuple[int, int]:
+def _size(held: list[Held], sample: Sample, kinds: Tree, layout: str | None) -> tuple[int, int]:
     """Width and height of the first image, which targets follow."""
     for kind, value in held:
         if kind == "image":
-            return image_size(value)
+            return image_size(value, layout)
     if isinstance(sample, Mapping) and sample:
         raise ArgumentError(
             f"a sample must have an image, got the fields {', '.join(map(str, sample))}; say which one is the image, "
@@ -368,14 +370,13 @@ def _compare_sizes(held: list[Held], size: tuple[int, int]) -> None:
             refuse_other_size(value, size)
 
 
-def _have_one_size(before: list[Held], after: list[Held]) -> bool:
-    """Whether the first image has the same width and height, or is no HWC or HW array, now or before."""
+def _have_one_size(before: list[Held], after: list[Held], layouts: Sequence[str | None]) -> bool:
+    """Whether the first image has the same width and height, or is no image as an array, now or before."""
     for (kind, old), (_, new) in zip(before, after, strict=True):
         if kind == "image":
             are_arrays = all(isinstance(image, np.ndarray) and image.ndim in {2, 3} for image in (old, new))
-            return (
-                not are_arrays or max(*old.shape[2:], *new.shape[2:], 1) > _CHANNELS or old.shape[:2] == new.shape[:2]
-            )
+            sizes = {image_size(image, layout) for image, layout in zip((old, new), layouts, strict=True)}
+            return not are_arrays or old.shape == new.shape or len(sizes) == 1
     return True
 
 

@@ -15,6 +15,7 @@ from PIL import Image
 
 from penstock import _native
 from penstock import transforms as T
+from penstock.errors import ArgumentError
 from penstock.rng import uniforms as specified_uniforms
 from penstock.sample import SampleKeys
 from penstock.transforms.base import ImageSpec, uniforms
@@ -315,6 +316,43 @@ def test_torch_takes_what_a_pipeline_gives(op: T.Op, encoded: bool) -> None:
         for name, value in result.items():
             assert as_tensors(value).shape == value.shape, name
             assert value.flags.c_contiguous, name
+
+
+def channels_first(image: NDArray[Any]) -> NDArray[Any]:
+    """CHW, by a user's own function."""
+    return np.ascontiguousarray(image.transpose(2, 0, 1))
+
+
+TO_CHW = {
+    "ToLayout": T.ToLayout("CHW", "uint8"),
+    "callable": T.Lambda(channels_first),
+    "sample": T.Lambda(lambda sample: {**sample, "image": channels_first(sample["image"])}, on="sample"),
+}
+
+
+@each(*ARRAY_OPS)
+@pytest.mark.parametrize("to_chw", TO_CHW)
+def test_an_op_on_chw_images_is_that_on_hwc_images_or_refused(op: T.Op, to_chw: str) -> None:
+    """Behind what makes images CHW, an op gives what it gives before it; one that needs HWC images is refused."""
+    for i, (width, height) in enumerate(SIZES.tolist()):
+        sample = {
+            "image": noise(width, height, i),
+            "mask": noise(width, height, i)[:, :, 0].copy(),
+            "boxes": np.array([(1, 2, width - 2, height - 1), (2, 5, width + 9, height + 9), (3, 3, 4, 3)], np.float32),
+            "keypoints": np.array([(1, 2), (3, 4), (5, 6)], np.float32),
+            "instances": np.stack([noise(width, height, row)[:, :, 0] > 127 for row in range(3)]),
+        }
+        keys = keys_of(1, first=i)
+
+        if not op.leaves_pixels:
+            with pytest.raises(ArgumentError, match="HWC"):
+                T.Pipeline([TO_CHW[to_chw], op])(sample, keys=keys)
+            continue
+        found = T.Pipeline([TO_CHW[to_chw], op])(sample, keys=keys)
+
+        expected = T.Pipeline([op, TO_CHW[to_chw]])(sample, keys=keys)
+        for name in sample:
+            np.testing.assert_array_equal(found[name], expected[name], strict=True)
 
 
 @settings(max_examples=settings().max_examples // 2)

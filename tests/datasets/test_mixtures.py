@@ -208,7 +208,7 @@ def test_boxes_of_resized_pictures_hold_their_pixels(numbers: list[int], u: floa
     st.integers(8, 2 * SIDE),
     st.sampled_from([0.0, 1.0]),
     st.sampled_from(range(len(LAST_OPS))),
-    st.integers(2, 4),
+    st.integers(2, 7),
 )
 def test_what_is_not_seen_need_not_be_drawn(
     seed: int, degrees: float, shift: float, scale: tuple[float, float], crop: int, p: float, last: int, place: int

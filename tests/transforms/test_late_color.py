@@ -161,6 +161,16 @@ def test_a_device_refuses_it_by_name() -> None:
     assert "late_color" in why_no_packets(pipe.compile("image"))
 
 
+def test_a_device_refuses_ops_behind_tolayout_by_name() -> None:
+    """The last op on a device is ToLayout; another order is decoded on the CPU."""
+    pipe = T.Pipeline([T.Decode(), T.Resize((30, 40)), T.ToLayout("CHW"), T.ClampBoundingBoxes()])
+
+    reason = why_no_packets(pipe.compile({"image": "image", "boxes": "boxes"}, followers=True))
+
+    assert "ToLayout" in reason
+    assert "must come after" in reason
+
+
 def test_it_is_pickled_and_shown() -> None:
     """A worker gets the op as it is."""
     pipe = T.Pipeline([T.Decode(scale="auto", late_color=True), T.Resize((30, 40))])

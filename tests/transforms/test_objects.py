@@ -344,6 +344,7 @@ WORKERS: dict[str, dict[str, Any]] = {
 RECIPES: dict[str, list[T.Op]] = {
     "iou crop": [T.RandomIoUCrop(), T.HorizontalFlip(), T.Resize((40, 40)), T.SanitizeBoundingBoxes(2)],
     "zoom": [T.RandomZoomOut(114), T.RandomIoUCrop(), T.Resize((40, 40)), T.SanitizeBoundingBoxes(min_visible=0.3)],
+    "behind": [T.Resize((40, 50)), T.ToLayout("CHW", "float32"), T.ClampBoundingBoxes(), T.SanitizeBoundingBoxes(2)],
     "crop": [T.RandomCrop(30, 0, True, min_visible=0.3), T.SanitizeBoundingBoxes(), T.ToLayout("CHW", "float32")],
 }
 

@@ -17,7 +17,7 @@ from penstock.sample import Field, Schema
 if TYPE_CHECKING:
     from penstock.transforms.pipeline import Pipeline
 
-__all__ = ["bind_form", "final_layout", "refuse_ragged", "warn_of_objects"]
+__all__ = ["bind_form", "refuse_ragged", "warn_of_objects"]
 
 _LABELS: Final = ("labels", "classes", "cls", "label")
 """Names of the classes of boxes, where a sample has several fields of ints."""
@@ -91,7 +91,7 @@ def bind_form(
             f"there are several, named {' or '.join(_LABELS)}), got "
             f"{', '.join(f'{called[at]} ({kind})' for at, kind in stored.items())}; kinds= and fields= name them"
         )
-    layout = layout if pipeline is None else final_layout(pipeline)
+    layout = layout if pipeline is None else pipeline.layouts[-1]
     return BatchAssembly(
         chosen, tuple(called.values()), selection.structure, layout, images[0], tuple(boxes),
         labels[0] if labels else "", tuple(called[at] for at in ragged if kinds[at] == "keypoints"),
@@ -133,10 +133,3 @@ def _warn_of_background(assembly: BatchAssembly, selection: FieldSelection, sche
             "and first_label=0 for others, such as RetinaNet and FCOS",
             stacklevel=4,
         )
-
-
-def final_layout(pipeline: Pipeline) -> str:
-    """The order of the axes of the pipeline's images."""
-    from penstock.transforms.ops.layout import ToLayout  # imported with the pipeline
-
-    return next((op.layout for op in reversed(pipeline.ops) if isinstance(op, ToLayout)), "HWC")

@@ -19,7 +19,7 @@ import numpy as np
 
 from penstock.datasets.store.batch_assembly import BatchAssembly
 from penstock.datasets.store.batch_forms import BatchForm
-from penstock.datasets.store.form_fields import bind_form, final_layout, refuse_ragged
+from penstock.datasets.store.form_fields import bind_form, refuse_ragged
 from penstock.datasets.store.image_transforms import (
     ImageTransform,
     SampleTransform,
@@ -349,7 +349,7 @@ class SamplePlan:
         if image is None or name not in self.forms:
             return None
         assert self._pipeline is not None, "which instances follow"
-        size = image_size(image.shape, final_layout(self._pipeline))
+        size = image_size(image.shape, self._pipeline.layouts[-1])
         return RaggedSpec(size, np.dtype(np.uint8), self.forms[name])
 
     def _plan_image(self, name: Index, field: str) -> ArraySpec | None:

@@ -38,6 +38,7 @@ from penstock.transforms import Failure
 from penstock.transforms.apply import apply_to_image
 from penstock.transforms.base import Op
 from penstock.transforms.decoding.fallback import sniff
+from penstock.transforms.inputs import find_layouts
 from penstock.transforms.program.image_chunk import ChunkSeekTables
 from penstock.transforms.program.packet_program import PacketProgram, PacketRows, why_no_packets
 
@@ -303,7 +304,7 @@ class _FolderTransform(NativeTransform):
                 pixels = np.array(folder.pil_loader(path))
             except OSError:
                 raise unreadable from error
-            transformed: Array = apply_to_image(ops, pixels, keys, first=1)
+            transformed: Array = apply_to_image(ops, find_layouts(ops), pixels, keys, first=1)
             return transformed
         raise unreadable from error
 

@@ -21,6 +21,8 @@ __all__ = ["BoxOp", "ClampBoundingBoxes", "SanitizeBoundingBoxes"]
 class BoxOp(Op):
     """Base class of ops that leave pixels unchanged."""
 
+    leaves_pixels: ClassVar[bool] = True
+
     def image(self, image: ImageLike, params: Params) -> ImageLike:  # noqa: ARG002  # nothing drawn
         """The image itself."""
         return image

@@ -106,7 +106,7 @@ def why_no_packets(program: Program) -> str:
         return f"{fusion.decode!r} gives pixels that have no kernel for a device"
     parts = _Parts.of(program)
     augmenting = parts.augmenting
-    if early := [op for op in parts.geometry if isinstance(op, Normalize)]:
+    if early := [op for op in parts.geometry if isinstance(op, Normalize | ToLayout)]:
         return f"{early[0]!r} must come after all ops but RandomErasing and ToLayout on a device"
     if augmenting and fusion.decode.mode == "L":
         return f"{augmenting[0][1]!r} has a kernel for images of three channels only"

@@ -141,6 +141,7 @@ class TakePixels(Op):
     """
 
     takes_pixels: ClassVar[bool] = False
+    leaves_pixels: ClassVar[bool] = True
 
     def __init__(self, decode: Decode, *, is_mixed: bool = False) -> None:
         if decode.mode not in {"RGB", "unchanged"} or decode.frame or decode.to_srgb:

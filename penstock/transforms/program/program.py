@@ -30,9 +30,10 @@ from penstock.errors import ArgumentError, DecodeError, PenstockError
 from penstock.orientation import raw_regions
 from penstock.repairs import set_position
 from penstock.sample import Array, ArraySpec, SampleKeys
-from penstock.transforms.apply import apply_to_image, draw_one, image_size, spec_after
+from penstock.transforms.apply import apply_to_image, draw_one, spec_after
 from penstock.transforms.base import Fusion, ImageLike, ImageSpec, Lambda, Op, Params, Sizes
 from penstock.transforms.decoding.decode import Decode, as_bytes, refuse_broken
+from penstock.transforms.inputs import find_layouts, image_size
 from penstock.transforms.ops.erase import RandomErasing
 from penstock.transforms.ops.layout import ToLayout
 from penstock.transforms.ops.normalize import Normalize
@@ -85,6 +86,7 @@ class Program:
         fusion: Fusion | None = None,
     ) -> None:
         self.ops = tuple(ops)
+        self._layouts = find_layouts(self.ops)
         alone = kinds.count("image") == 1
         if not FOLLOWERS.isdisjoint(kinds):
             # the general path decodes at full size where anything follows the image
@@ -348,7 +350,9 @@ class Program:
         steps = one.steps_of(0)
         if steps is not None:
             steps.clear()  # the image may have another size than its header says, and so other numbers
-        out[0] = apply_to_image(self.ops[: self.fused], one.images[0], one.keys, 0, steps, one.boxes_of(0))
+        out[0] = apply_to_image(
+            self.ops[: self.fused], self._layouts, one.images[0], one.keys, 0, steps, one.boxes_of(0)
+        )
 
     def _run(self, chunk: Chunk, failed: list[Failure], rows: Sequence[Array] | None = None) -> list[Array]:
         """The results of all images that do not fail, in order; or each result written to ``rows[i][0]``."""
@@ -361,7 +365,8 @@ class Program:
             try:
                 with trace.stage("augment"):
                     ops = self.ops if rows is None else self.ops[: self._closing.first]
-                    image = apply_to_image(ops, value, keys, self.fused, chunk.steps_of(i), chunk.boxes_of(i))
+                    steps, boxes = chunk.steps_of(i), chunk.boxes_of(i)
+                    image = apply_to_image(ops, self._layouts, value, keys, self.fused, steps, boxes)
                     if rows is None:
                         results.append(as_collatable(image))
                     else:
@@ -453,11 +458,11 @@ class Closing:
         fusion = self._fusion
         size = out.shape[1:3] if fusion.layout == "HWC" else out.shape[2:4]
         if not is_colour(image) or image.shape[:2] != size:
-            out[0] = apply_to_image(self._ops, image, keys, self.first)
+            out[0] = apply_to_image(self._ops, find_layouts(self._ops), image, keys, self.first)
             return
         write_row(image, out, fusion.layout, fusion.scale, fusion.offset)
         if self._erasing is not None:
             op = self._ops[self._erasing]
             assert isinstance(op, RandomErasing)
-            params = draw_one(op, keys, image_size(image), self._erasing)
+            params = draw_one(op, keys, image_size(image, "HWC"), self._erasing)
             op.erase(out[0] if fusion.layout == "HWC" else out[0].transpose(1, 2, 0), params, np.dtype(np.float32))

@@ -124,7 +124,7 @@ class SeenWindow:
             return _native.warp_window(part, self.matrix, self.size, warp.fill, layout, shift)
         image = _native.warp_window(part, self.matrix, self.size, warp.fill)
         read = boxes if any(op.reads_boxes for op in ops) else None
-        return as_collatable(apply_to_image(ops, image, keys, first, steps, read))
+        return as_collatable(apply_to_image(ops, self.pipeline.layouts, image, keys, first, steps, read))
 
 
 def _are_drawn_natively(ops: Sequence[Op]) -> bool:
