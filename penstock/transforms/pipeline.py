@@ -7,6 +7,7 @@ This module is the general path, for any op, any structure of samples and any ki
 from __future__ import annotations
 
 import secrets
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -88,6 +89,9 @@ class Pipeline:
         self.mover: Op | None = next((op for op in self.ops if _moves(op)), None)
         self.object_op: Op | None = next((op for op in self.ops if op.reads_boxes or op.removes_objects), None)
         self._first = next((place for place, op in enumerate(self.ops) if op.takes_pixels), None)
+        self._unpaired = next(
+            (op for op in self.ops if getattr(op, "keypoint_pairs", ()) is None and getattr(op, "p", True)), None
+        )
         self._leave_targets = tuple(leaves_targets(op) for op in self.ops)
         self._compares = tuple(i == self._first or _moves(op) for i, op in enumerate(self.ops))
         self._last = max((i for i, op in enumerate(self.ops) if not _is_on_sample(op)), default=-1)
@@ -127,6 +131,7 @@ class Pipeline:
         kinds = kinds if kinds is not None else self.kinds
         if kinds is None:
             kinds = infer_kinds(sample, self.mover)
+        self.warn_of_unpaired_points(kinds)
         if keys is None:
             if (inside := next_keys()) is not None:
                 return self._apply(sample, kinds, inside)
@@ -147,7 +152,22 @@ class Pipeline:
         """
         if not self.ops or not isinstance(self.ops[0], Decode):
             return self
-        return Pipeline([TakePixels(self.ops[0], is_mixed=is_mixed), *self.ops[1:]], self.kinds)
+        made = Pipeline([TakePixels(self.ops[0], is_mixed=is_mixed), *self.ops[1:]], self.kinds)
+        made._unpaired = self._unpaired  # of this class
+        return made
+
+    def warn_of_unpaired_points(self, kinds: Tree) -> None:
+        """Warn, once, of a flip that does not know which keypoints change their names, where ``kinds`` have some."""
+        flip = self._unpaired
+        if flip is None or "keypoints" not in tree_leaves(kinds):
+            return
+        self._unpaired = None
+        warnings.warn(
+            f"{flip!r} mirrors keypoints without keypoint_pairs: each keeps its row, so that the one named left is "
+            "then on the right. Give keypoint_pairs=[(0, 1), ...], the points that change their names, or "
+            "keypoint_pairs=[] if none does",
+            stacklevel=3,
+        )
 
     def follow(self, upright: bool | None, followers: Sequence[str]) -> Pipeline:
         """The same ops for the records of a store; see :meth:`Decode.follow`."""

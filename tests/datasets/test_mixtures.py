@@ -78,7 +78,7 @@ class Crops(ps.Dataset[Any]):
     """Pictures as large as one another, cut and turned by each sample's own random numbers."""
 
     def __init__(self) -> None:
-        crop = [T.RandomCrop(40, pad_if_needed=True), T.HorizontalFlip()]
+        crop = [T.RandomCrop(40, pad_if_needed=True), T.HorizontalFlip(0.5, [])]
         self.pipeline = T.Pipeline(crop)
 
     def __len__(self) -> int:
@@ -217,7 +217,7 @@ def test_what_is_not_seen_need_not_be_drawn(
     samples = [{name: value for name, value in sample.items() if name != "mask"} for sample in PICTURES]
     affine = T.RandomAffine(degrees, (shift, shift), scale, 10, filter="bilinear", fill=7)
     remove = T.SanitizeBoundingBoxes(2, 4, ["keypoints", "labels"], min_visible=0.3)
-    ops = [affine, T.CenterCrop(crop), T.HorizontalFlip(), T.VerticalFlip(), *LAST_OPS[last]]
+    ops = [affine, T.CenterCrop(crop), T.HorizontalFlip(0.5, []), T.VerticalFlip(), *LAST_OPS[last]]
     ops.insert(place, remove)
 
     [fast] = fetch(ps.Mosaic(samples, SIDE, p=p, transform=ops), [3], keys_for([3], seed=seed))
@@ -307,7 +307,7 @@ def loader(kind: str, data: Any, **options: Any) -> Any:
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 @pytest.mark.parametrize(
     ("transform", "kind"),
-    [([T.HorizontalFlip(), T.ColorJitter(0.4)], "numpy"), (flipped, "torch")],
+    [([T.HorizontalFlip(0.5, []), T.ColorJitter(0.4)], "numpy"), (flipped, "torch")],
     ids=["pipeline-numpy", "callable-torch"],
 )
 def test_every_worker_builds_the_same_bytes(kind: str, transform: Any) -> None:
@@ -461,7 +461,7 @@ def test_an_object_that_would_cover_another_is_not_pasted() -> None:
 @pytest.mark.parametrize("make", [ps.Mosaic, ps.SampleMixUp, ps.CopyPaste])
 def test_asking_builds_nothing(make: Callable[..., Any]) -> None:
     """len(), repr(), pickling and fingerprint() ask for no sample, and draw no number."""
-    data = make(Untouched(), transform=[T.HorizontalFlip()])
+    data = make(Untouched(), transform=[T.HorizontalFlip(0.5, [])])
 
     assert len(data) == 3
     assert "Untouched" in repr(data)
@@ -583,7 +583,7 @@ def with_instances(sample: dict[str, Any]) -> dict[str, Any]:
     ],
     ids=["Mosaic", "CopyPaste"],
 )
-@pytest.mark.parametrize("transform", [None, [T.HorizontalFlip(), T.RandomAffine(20, (0.1, 0.1), (0.5, 1.5))]])
+@pytest.mark.parametrize("transform", [None, [T.HorizontalFlip(0.5, []), T.RandomAffine(20, (0.1, 0.1), (0.5, 1.5))]])
 def test_instances_are_the_objects_of_the_mask(make: Callable[[Any], ps.Dataset[Any]], transform: Any) -> None:
     """A mixture of pictures with both has both: instance k is where the mask says k + 1."""
     mixture = make([with_instances(sample) for sample in PICTURES])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -187,3 +187,21 @@ def test_small_arrays_are_the_sample_s_own() -> None:
 
     assert sample[0].flags.writeable
     assert torch.as_tensor(sample[0]).tolist() == [2, 3, 10, 12]
+
+
+@pytest.mark.parametrize("said", ["dataset", "pipeline", "mixture"])
+def test_a_flip_of_keypoints_without_pairs_is_said_when_the_dataset_is_made(said: str) -> None:
+    """Before a worker reads a sample, and once: by the schema's kinds, those of the dataset, or of the pipeline."""
+    store = Targets("keypoints", "float32[2,2]", readonly([(3, 4), (9, 4)]))
+    fields, kinds = {"image": "image", "keypoints": "keypoints"}, {"image": "image", "keypoints": "keypoints"}
+    flip = T.HorizontalFlip(1)
+    make: dict[str, Callable[[], Any]] = {
+        "dataset": lambda: ps.StoreDataset(store, fields, [T.Decode(), flip], kinds=kinds),
+        "pipeline": lambda: ps.StoreDataset(store, fields, T.Pipeline([T.Decode(), flip], kinds)),
+        "mixture": lambda: ps.Mosaic(ps.StoreDataset(store, fields, kinds=kinds), 16, transform=[flip]),
+    }
+
+    with pytest.warns(UserWarning, match="keypoint_pairs"):
+        dataset = make[said]()
+
+    assert len(dataset[0]) == 2

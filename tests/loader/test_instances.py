@@ -19,7 +19,7 @@ FIELDS: Final = {name: name for name in ("image", "boxes", "labels", "keypoints"
 ONE_SIZE: Final[list[Any]] = [
     T.Decode(),
     T.RandomAffine(20, (0.1, 0.1), (0.7, 1.3), 10, mask_fill=9),
-    T.HorizontalFlip(),
+    T.HorizontalFlip(0.5, []),
     T.Resize((32, 40)),
     T.SanitizeBoundingBoxes(min_size=2),
     T.ToLayout("CHW", "float32"),
@@ -90,7 +90,7 @@ def test_masks_lie_in_the_boxes_of_their_rows(pack: Path) -> None:
     ops: list[Any] = [
         T.Decode(),
         T.RandomCrop(30, pad_if_needed=True),
-        T.HorizontalFlip(),
+        T.HorizontalFlip(0.5, []),
         T.Letterbox(80),
         T.SanitizeBoundingBoxes(min_size=6, min_visible=0.3),
     ]
@@ -118,7 +118,7 @@ def test_masks_stay_encoded_where_nothing_moves_them(pack: Path) -> None:
     stored = fields(3)["instances"]
 
     assert ps.StoreDataset(pack, FIELDS)[3]["instances"] == stored
-    kept = ps.StoreDataset(pack, FIELDS, [T.Decode(), T.HorizontalFlip(1)], kinds={"instances": None})
+    kept = ps.StoreDataset(pack, FIELDS, [T.Decode(), T.HorizontalFlip(1, [])], kinds={"instances": None})
     assert kept[3]["instances"] == stored
     called = ps.StoreDataset(pack, FIELDS, lambda sample: {"found": sample["instances"]})
     assert called[3]["found"] == stored

@@ -35,7 +35,7 @@ AUGMENT = T.Pipeline(
     [
         T.Decode(),
         T.RandomResizedCrop(24),
-        T.HorizontalFlip(),
+        T.HorizontalFlip(0.5, []),
         T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD),
         T.ToLayout("CHW", "float32"),
     ]

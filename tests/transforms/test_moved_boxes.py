@@ -24,7 +24,7 @@ from tests.transforms.test_program import FILTER
 
 SIZE = st.tuples(st.integers(16, 40), st.integers(16, 40))
 EXTENT = st.integers(10, 40)
-FLIPS = st.one_of(st.builds(T.HorizontalFlip), st.builds(T.VerticalFlip))
+FLIPS = st.one_of(st.just(T.HorizontalFlip(0.5, [])), st.builds(T.VerticalFlip))
 CROPS = st.one_of(
     st.builds(T.CenterCrop, st.tuples(EXTENT, EXTENT)),
     st.builds(T.RandomCrop, st.tuples(EXTENT, EXTENT), st.integers(0, 4), st.just(True)),
@@ -346,7 +346,7 @@ def test_pairs_that_are_none_are_refused(pairs: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "op", [T.HorizontalFlip(1), T.RandomCrop(8), T.RandomResizedCrop(8), T.RandomRotation(30), T.Letterbox(30)]
+    "op", [T.HorizontalFlip(1, []), T.RandomCrop(8), T.RandomResizedCrop(8), T.RandomRotation(30), T.Letterbox(30)]
 )
 def test_points_of_objects_move_as_points(op: T.Op) -> None:
     """(n, K, 3) is moved as its rows are."""

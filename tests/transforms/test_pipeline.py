@@ -18,7 +18,7 @@ from penstock.errors import ArgumentError
 from penstock.rng import sample_scope
 from penstock.sample import SampleKeys
 
-AUGMENT = T.Pipeline([T.RandomResizedCrop(8), T.HorizontalFlip(), T.VerticalFlip()])
+AUGMENT = T.Pipeline([T.RandomResizedCrop(8), T.HorizontalFlip(0.5, []), T.VerticalFlip()])
 KEY = SampleKeys(3, 1, np.array([17]))
 Pair = namedtuple("Pair", "image label")  # noqa: PYI024  # the plain kind that users write
 
@@ -59,7 +59,7 @@ def test_kinds_say_what_is_what() -> None:
     """With kinds given, boxes, keypoints and masks move with the image, by the numbers that it drew."""
     image = np.zeros((40, 60, 3), np.uint8)
     image[10:20, 30:50] = 255
-    pipeline = T.Pipeline([T.RandomCrop(36), T.HorizontalFlip(), T.VerticalFlip()])
+    pipeline = T.Pipeline([T.RandomCrop(36), T.HorizontalFlip(0.5, []), T.VerticalFlip()])
     sample = {"photo": image, "where": [(30, 10, 50, 20)], "shape": image[:, :, 0], "points": [(30, 10, 1)], "id": 4}
 
     for index in range(20):
@@ -133,7 +133,7 @@ def test_inputs_are_not_changed() -> None:
     image = noise()
     sample = {"image": image, "boxes": np.array([(1, 2, 3, 4)], np.float32)}
 
-    T.Pipeline([T.RandomCrop(30, padding=20), T.HorizontalFlip(1.0), T.ToLayout()])(sample, keys=KEY)
+    T.Pipeline([T.RandomCrop(30, padding=20), T.HorizontalFlip(1.0, []), T.ToLayout()])(sample, keys=KEY)
 
     np.testing.assert_array_equal(image, noise())
     np.testing.assert_array_equal(sample["boxes"], [(1, 2, 3, 4)])
@@ -158,7 +158,7 @@ def test_masks_are_decoded_with_their_values() -> None:
     deep = classes.astype(np.uint16) * 1000
     palette = Image.fromarray(classes)
     palette.putpalette([9, 9, 9] * 256)
-    pipeline = T.Pipeline([T.Decode(), T.HorizontalFlip(1.0)], kinds=("image", "mask"))
+    pipeline = T.Pipeline([T.Decode(), T.HorizontalFlip(1.0, [])], kinds=("image", "mask"))
     picture = _png(Image.fromarray(noise(10, 12)))
 
     for mask, values in ((_png(palette), classes), (_png(Image.fromarray(deep)), deep)):

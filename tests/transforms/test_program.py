@@ -76,7 +76,7 @@ GEOMETRY = st.one_of(
     st.builds(T.CenterCrop, SIZE),
     st.builds(T.RandomCrop, SIZE, st.integers(0, 5), st.just(True)),  # pad_if_needed
     st.builds(T.RandomResizedCrop, SIZE, st.just((0.2, 1.0)), st.just((0.5, 2.0)), FILTER),
-    st.builds(T.HorizontalFlip),
+    st.just(T.HorizontalFlip(0.5, [])),
     st.builds(T.VerticalFlip),
 )
 VALUES = st.sampled_from(
@@ -91,12 +91,12 @@ VALUES = st.sampled_from(
         [T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD), T.ToLayout("CHW", "float32")],
         [
             T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD),
-            T.HorizontalFlip(),
+            T.HorizontalFlip(0.5, []),
             T.CenterCrop(7),
             T.ToLayout("HWC", "float16"),
         ],
         [T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD), T.Normalize((0, 0, 0), (2, 2, 2)), T.ToLayout("CHW", "float32")],
-        [T.ToLayout("HWC", "float32"), T.HorizontalFlip(), T.ToLayout("CHW", "float32")],
+        [T.ToLayout("HWC", "float32"), T.HorizontalFlip(0.5, []), T.ToLayout("CHW", "float32")],
     ]
 )
 

@@ -17,7 +17,7 @@ from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
 
 KEY = SampleKeys(3, 1, np.array([17]))
-FLIP = T.Pipeline([T.HorizontalFlip(p=1)])
+FLIP = T.Pipeline([T.HorizontalFlip(1, [])])
 BOX = [[2, 3, 10, 12]]
 Named = namedtuple("Named", "image bbox label")  # noqa: PYI024  # the plain kind that users write
 
@@ -40,13 +40,13 @@ def png(pixels: NDArray[Any]) -> bytes:
 @pytest.mark.parametrize(
     "ops",
     [
-        [T.HorizontalFlip(p=1)],
+        [T.HorizontalFlip(1, [])],
         [T.VerticalFlip(p=1)],
         [T.CenterCrop(9)],
-        [T.CenterCrop((16, 7)), T.HorizontalFlip(p=1)],
+        [T.CenterCrop((16, 7)), T.HorizontalFlip(1, [])],
         [T.RandomErasing(p=1), T.VerticalFlip(p=1)],
         [lambda image: image[::-1, ::-1]],
-        [T.HorizontalFlip(p=1), T.Lambda(lambda sample: sample, on="sample")],
+        [T.HorizontalFlip(1, []), T.Lambda(lambda sample: sample, on="sample")],
     ],
     ids=lambda ops: re.sub(r" at 0x\w+", "", repr(ops)),
 )
@@ -66,7 +66,7 @@ def test_results_lie_in_memory_row_by_row(ops: list[Any], encoded: bool) -> None
     assert sample["image"] is not result["image"]
 
 
-@pytest.mark.parametrize("ops", [[T.Decode(), T.HorizontalFlip(p=1)], [T.Decode(), T.Invert(), T.VerticalFlip(p=1)]])
+@pytest.mark.parametrize("ops", [[T.Decode(), T.HorizontalFlip(1, [])], [T.Decode(), T.Invert(), T.VerticalFlip(p=1)]])
 def test_results_of_a_program_lie_row_by_row(ops: list[Any]) -> None:
     """The compiled pipeline, image by image, likewise."""
     [found] = T.Pipeline(ops).compile("image").run([png(picture())], KEY)
@@ -174,7 +174,7 @@ def test_kinds_say_that_a_field_moves() -> None:
     kinds = {"image": "image", "bbox": "boxes"}
 
     of_call = FLIP(sample, kinds=kinds)
-    of_pipeline = T.Pipeline([T.HorizontalFlip(p=1)], kinds=kinds)(sample)
+    of_pipeline = T.Pipeline([T.HorizontalFlip(1, [])], kinds=kinds)(sample)
 
     for result in (of_call, of_pipeline):
         np.testing.assert_array_equal(result["bbox"], [[10, 3, 18, 12]])
@@ -267,7 +267,7 @@ def test_a_stack_of_masks_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "op", [T.HorizontalFlip(p=1), T.RandomCrop(9), T.Resize(8), T.RandomRotation((30, 40)), T.Pad(2)]
+    "op", [T.HorizontalFlip(1, []), T.RandomCrop(9), T.Resize(8), T.RandomRotation((30, 40)), T.Pad(2)]
 )
 def test_channels_of_a_mask_are_moved_alike(op: T.Op) -> None:
     """A mask of several channels, HWC, is moved as each of them alone."""
@@ -303,7 +303,7 @@ def test_masks_of_several_images_are_held_to_the_first() -> None:
         ("1 2 3 4", "must be an array of numbers"),
     ],
 )
-@pytest.mark.parametrize("op", [T.HorizontalFlip(p=1), T.HorizontalFlip(p=0), T.RandomResizedCrop(8)], ids=repr)
+@pytest.mark.parametrize("op", [T.HorizontalFlip(1, []), T.HorizontalFlip(p=0), T.RandomResizedCrop(8)], ids=repr)
 def test_boxes_of_another_shape_are_refused(boxes: Any, words: str, op: T.Op) -> None:
     """The error says the shape that was given; a fifth column has a place of its own."""
     with pytest.raises(ArgumentError, match=words):
@@ -333,7 +333,7 @@ def test_one_box_may_stand_alone(box: Any) -> None:
     """(4,) is moved and keeps its shape; so does one keypoint."""
     sample = {"image": picture(), "boxes": box, "keypoints": [2, 3]}
 
-    result = T.Pipeline([T.HorizontalFlip(p=1), T.Pad(1)])(sample)
+    result = T.Pipeline([T.HorizontalFlip(1, []), T.Pad(1)])(sample)
 
     np.testing.assert_array_equal(result["boxes"], [11, 4, 19, 13])
     np.testing.assert_array_equal(result["keypoints"], [19, 4])
@@ -349,3 +349,28 @@ def test_keypoints_of_another_shape_are_refused(points: Any, shape: str) -> None
 def test_no_keypoints_are_no_keypoints() -> None:
     """An empty list comes out as (0, 2)."""
     assert FLIP({"image": picture(), "keypoints": []})["keypoints"].shape == (0, 2)
+
+
+# points that change their names
+
+
+POINTS = {"image": picture(), "keypoints": np.array([(3, 4), (9, 4)], np.float32)}
+
+
+def test_a_flip_of_keypoints_without_pairs_is_said_once() -> None:
+    """Left and right keep their rows, which nobody has asked for: one warning for a pipeline, with what to write."""
+    pipeline = T.Pipeline([T.Invert(), T.HorizontalFlip(0.5)])
+
+    with pytest.warns(UserWarning, match=r"HorizontalFlip\(p=0.5\).*keypoint_pairs=\[\]") as warned:
+        _ = [pipeline(POINTS) for _ in range(2)]
+
+    assert len(warned) == 1
+
+
+@pytest.mark.parametrize(
+    "flip", [T.HorizontalFlip(1, []), T.HorizontalFlip(1, [(0, 1)], 2), T.HorizontalFlip(0)], ids=repr
+)
+def test_a_flip_that_knows_its_pairs_is_silent(flip: T.Op) -> None:
+    """Pairs that are given, none on purpose, and a flip that never mirrors."""
+    T.Pipeline([flip])(POINTS)
+    T.Pipeline([T.HorizontalFlip(1)])({"image": picture(), "boxes": BOX})

@@ -256,7 +256,7 @@ def test_keypoints_move_with_the_augmentation(tmp_path: Path) -> None:
     fields = {"image": Field("image"), "keypoints": Field("keypoints")}
     path = write_pack(tmp_path / "k.lmdb", fields, [{"image": gray(), "keypoints": np.array([[30, 40]], np.float32)}])
 
-    sheet = ps.show(path, augment=[T.Decode(), T.HorizontalFlip(p=1)], tile=200)
+    sheet = ps.show(path, augment=[T.Decode(), T.HorizontalFlip(1, [])], tile=200)
 
     assert (tile_of(sheet, 1, legend=False)[50 + 40, 170] == color_of(0)).all()
 

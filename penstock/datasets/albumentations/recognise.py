@@ -311,7 +311,7 @@ def _to_tensor(translator: _Translator, step: _Transform) -> _Ops:
 
 _TRANSLATORS: Final[Mapping[str, Callable[[_Translator, _Transform], _Ops]]] = {
     "CenterCrop": lambda _, step: [InnerCrop(_crop_size(step))],
-    "HorizontalFlip": lambda _, step: [T.HorizontalFlip(step.p)],
+    "HorizontalFlip": lambda _, step: [T.HorizontalFlip(step.p, [])],
     "InvertImg": lambda _, step: [T.Invert(step.p)],
     "LongestMaxSize": _longest_max_size,
     "NoOp": lambda *_: [],

@@ -92,8 +92,11 @@ class SampleMixture(Dataset[Sample], Wrapper):
             raise ArgumentError(
                 f"{type(self).__name__} mixes RGB images, got decode={self.decode!r}; leave out mode, frame and to_srgb"
             )
-        self.transform = as_pipeline(transform) or transform
+        pipeline = as_pipeline(transform)
+        self.transform = pipeline or transform
         self.kinds = None if kinds is None else dict(kinds)
+        if pipeline is not None:
+            pipeline.warn_of_unpaired_points(self.kinds or getattr(dataset, "kinds", None))
         self.objects = None if objects is None else tuple(objects)
         self.epochs = None if epochs is None else as_integer(epochs, "epochs", 0, 1 << 31)
         if not len(dataset):

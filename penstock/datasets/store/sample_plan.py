@@ -228,14 +228,13 @@ class SamplePlan:
             selection.set_field_kinds(given)
         elif pipeline is not None and pipeline.kinds is not None:
             selection.set_tree_kinds(pipeline.kinds)
+        if pipeline is None or "image" not in selection.kind_of.values():
             return
-        if "image" not in selection.kind_of.values():
-            return
-        if pipeline is not None:
-            from penstock.transforms.targets.moved_targets import warn_of_left_sizes  # imported with the pipeline
+        from penstock.transforms.targets.moved_targets import warn_of_left_sizes  # imported with the pipeline
 
-            warn_of_left_sizes(pipeline.ops, selection.kind_of.values())
-        if pipeline is not None and pipeline.mover is not None:
+        warn_of_left_sizes(pipeline.ops, selection.kind_of.values())
+        pipeline.warn_of_unpaired_points(selection.kinds)
+        if pipeline.mover is not None and (given is not None or pipeline.kinds is None):
             self._refuse_left_behind(given or {}, pipeline.mover)
 
     def _convert_samples(self, given: Mapping[str, str | None]) -> SampleTransform | None:

@@ -297,7 +297,7 @@ _BY_NAME: Final[dict[str, Callable[[Transform, ImageType], Translation]]] = {
     "Normalize": _translate_normalize,
     "PILToTensor": _translate_pil_to_tensor,
     "RandomCrop": _translate_random_crop,
-    "RandomHorizontalFlip": lambda step, image: ((T.HorizontalFlip(step.p),), image),
+    "RandomHorizontalFlip": lambda step, image: ((T.HorizontalFlip(step.p, []),), image),
     "RandomResizedCrop": _translate_random_resized_crop,
     "RandomVerticalFlip": lambda step, image: ((T.VerticalFlip(step.p),), image),
     "Resize": _translate_resize,

@@ -78,9 +78,10 @@ class HorizontalFlip(_Flip):
     ----------
     p : float
         0 to 1.
-    keypoint_pairs : sequence of (int, int)
+    keypoint_pairs : sequence of (int, int), optional
         Points of an object that change their names with the flip, such as the left and the right eye: their rows are
-        exchanged. Numbered from 0 among the points of an object.
+        exchanged. Numbered from 0 among the points of an object. Default: none, with a warning where there are
+        keypoints; ``[]`` says that no name changes.
     num_keypoints : int, optional
         The number K of points of an object, for keypoints of shape (n * K, 2 or 3); those of shape (n, K, 2 or 3) say
         it themselves.
@@ -94,11 +95,14 @@ class HorizontalFlip(_Flip):
     axis: ClassVar[int] = 1
 
     def __init__(
-        self, p: float = 0.5, keypoint_pairs: Sequence[tuple[int, int]] = (), num_keypoints: int | None = None
+        self,
+        p: float = 0.5,
+        keypoint_pairs: Sequence[tuple[int, int]] | None = None,
+        num_keypoints: int | None = None,
     ) -> None:
         super().__init__(p)
-        self.keypoint_pairs = tuple(_as_pair(pair) for pair in keypoint_pairs)
-        numbers = [number for pair in self.keypoint_pairs for number in pair]
+        self.keypoint_pairs = None if keypoint_pairs is None else tuple(_as_pair(pair) for pair in keypoint_pairs)
+        numbers = [number for pair in self.keypoint_pairs or () for number in pair]
         if len(set(numbers)) < len(numbers):
             raise ArgumentError(f"keypoint_pairs must have each point at most once, got {keypoint_pairs!r:.200}")
         least = max(numbers, default=0) + 1

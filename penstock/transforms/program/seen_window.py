@@ -96,6 +96,7 @@ class SeenWindow:
         kinds : mapping of str to str
             The name of the image, and of those fields that follow it.
         """
+        self.pipeline.warn_of_unpaired_points(dict(kinds))
         steps = list(self.steps)
         op = self.pipeline.object_op
         boxes = None if op is None else find_boxes(dict(kinds), fields, op)
