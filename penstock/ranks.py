@@ -4,7 +4,8 @@
 
     torch.distributed  ->  ray.train  ->  RANK and WORLD_SIZE  ->  the step of SLURM  ->  one rank
 
-The first that knows is believed. Samplers and programs call :func:`find_world`. Nothing is imported, started or sent.
+The first that knows is believed. Samplers and programs call :func:`find_world`. In a worker process it gives what the
+parent has found, which :func:`hand_world` was called with. Nothing is imported, started or sent.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ import contextlib
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from typing import Final
 
 from penstock.errors import ArgumentError
 from penstock.frameworks import find_ranks, is_imported
 
-__all__ = ["World", "find_world"]
+__all__ = ["World", "assume_world", "find_world", "hand_world"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,8 @@ def find_world() -> World:
     The first of these that knows is believed: ``torch.distributed``, if the program has imported and initialized it;
     the context of Ray Train, in a training function; the variables ``RANK`` and ``WORLD_SIZE``, which torchrun,
     Accelerate and Ray Train set; ``SLURM_PROCID`` and ``SLURM_NTASKS``, in a step that ``srun`` has started. Else there
-    is one rank, with an empty ``source``. Imports nothing and changes nothing.
+    is one rank, with an empty ``source``. A worker process of a loader is of the rank of the process that iterates the
+    loader. Imports nothing and changes nothing.
 
     Raises
     ------
@@ -81,7 +86,29 @@ def find_world() -> World:
     >>> world = ps.find_world()
     >>> sampler = ps.ClassBalancedSampler([0, 0, 1], num_replicas=world.num_replicas, rank=world.rank, seed=0)
     """
-    return _of_process_group() or _of_ray_train() or _of_variables() or _of_slurm() or World()
+    return (
+        _assumed.get() or _handed or _of_process_group() or _of_ray_train() or _of_variables() or _of_slurm() or World()
+    )
+
+
+_assumed: Final[ContextVar[World | None]] = ContextVar("penstock-world", default=None)
+_handed: World | None = None  # to this worker process
+
+
+@contextlib.contextmanager
+def assume_world(world: World) -> Iterator[None]:
+    """Have :func:`find_world` return ``world`` while the body runs, in this thread."""
+    token = _assumed.set(world)
+    try:
+        yield
+    finally:
+        _assumed.reset(token)
+
+
+def hand_world(world: World | None) -> None:
+    """Have :func:`find_world` return ``world`` in this process from now on; None: what it finds itself."""
+    global _handed  # noqa: PLW0603  # a worker process has one parent
+    _handed = world
 
 
 def _of_process_group() -> World | None:

@@ -9,7 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ArgumentError
-from penstock.ranks import World, find_world
+from penstock.ranks import World, assume_world, find_world, hand_world
 
 TORCHRUN = {"WORLD_SIZE": "8", "RANK": "5", "LOCAL_WORLD_SIZE": "4", "LOCAL_RANK": "1"}
 SLURM = {
@@ -165,3 +165,19 @@ def test_a_world_is_one_that_can_be(numbers: tuple[int, int, int, int]) -> None:
     """Numbers out of range are refused by name."""
     with pytest.raises(ArgumentError, match=r"(rank must be in \[0, num_replicas\)|local_rank must be in)"):
         World(*numbers)
+
+
+def test_a_worker_process_is_of_the_ranks_that_it_is_handed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They count before all that a process finds, until others are assumed."""
+    put(monkeypatch, **TORCHRUN)
+    handed, assumed = World(3, 2, source="torch.distributed"), World(7, 1)
+    hand_world(handed)
+    try:
+        with assume_world(assumed):
+            inside = find_world()
+        outside = find_world()
+    finally:
+        hand_world(None)
+
+    assert (inside, outside) == (assumed, handed)
+    assert find_world().rank == 5

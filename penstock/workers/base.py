@@ -13,12 +13,15 @@ A backend begins tasks in the order of submission. It returns batches as they ar
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
+from penstock.errors import ArgumentError
+from penstock.ranks import World, find_world
 from penstock.repairs import Repaired
 from penstock.sample import Batch, DatasetLike, SampleKeys, State, Watch
 from penstock.trace import Observer, Trace
@@ -99,6 +102,12 @@ class TaskResult:
     repaired: Sequence[Repaired] = ()  # records of the images of the batch that were repaired
 
 
+def _find_world() -> World | None:
+    with suppress(ArgumentError):  # raised in whoever asks for them
+        return find_world()
+    return None
+
+
 @dataclass(slots=True)
 class WorkerStart:
     """How a worker starts an epoch."""
@@ -112,6 +121,8 @@ class WorkerStart:
     """Whether ``state`` is one of this epoch; if not, only the dataset's own state is restored from it."""
     rng: bytes | None = None
     """State of a worker process's random generators (:func:`penstock.workers.info.rng_state`) to begin with."""
+    world: World | None = field(default_factory=_find_world)
+    """The ranks as the parent finds them, which a worker process believes; None if they contradict one another."""
 
 
 class BatchBuild(Protocol):

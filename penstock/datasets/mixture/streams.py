@@ -26,9 +26,9 @@ from penstock.datasets.mixture.interleaving import MAX_POSITION
 from penstock.datasets.mixture.mixture import Mixture, SourceStats
 from penstock.datasets.mixture.sampler import MixtureOrder
 from penstock.datasets.streams.division import DivisibleStream, StatefulIterator, StatefulObject
-from penstock.datasets.streams.partitioned import PartitionedDataset
-from penstock.errors import SampleError, StateError
-from penstock.ranks import find_world
+from penstock.datasets.streams.partitioned import PartitionedDataset, find_worker
+from penstock.errors import ArgumentError, SampleError, StateError
+from penstock.ranks import World, assume_world, find_world
 from penstock.sample import DatasetLike, Sample, State, StateDict
 from penstock.samplers.base import check_count
 from penstock.samplers.permutation import permute
@@ -50,11 +50,12 @@ class StreamMixture(Mixture, IterableDataset[Sample]):
 
     ``until="first"`` ends a reader when its part of the first source has ended, ``"all"`` when those of all sources
     have ended at least once, and a number is divided among the readers. Each epoch of a loader begins each source anew,
-    in another epoch of the source.
+    in another epoch of the source. If a source has ``num_replicas`` and ``rank``, they are those of the mixture.
     """
 
     def _set_up(self) -> None:
         self._streams = {name: _as_divisible(source) for name, source in self.sources.items()}
+        self._world = _find_given_world(self.sources)
         length = self.until if isinstance(self.until, int) else MAX_POSITION
         self.order = MixtureOrder(self.interleaving, np.zeros(len(self.sources), np.int64), length)
         self.epoch = 0
@@ -68,11 +69,12 @@ class StreamMixture(Mixture, IterableDataset[Sample]):
 
     def start_states(self, epoch: int, num_workers: int) -> list[StateDict]:
         """See :class:`~penstock.datasets.streams.division.DivisibleStream`."""
-        first, world = _first_epoch(epoch), find_world()
-        starts = {
-            name: [(each, stream.start_states(each, num_workers)) for each in (first, first + 1)]
-            for name, stream in self._streams.items()
-        }
+        first, world = _first_epoch(epoch), self._world or find_world()
+        with assume_world(world):
+            starts = {
+                name: [(each, stream.start_states(each, num_workers)) for each in (first, first + 1)]
+                for name, stream in self._streams.items()
+            }
         return [
             {
                 "version": _VERSION,
@@ -114,7 +116,8 @@ class StreamMixture(Mixture, IterableDataset[Sample]):
                 counted = sum(each["sources"][name]["samples"] for each in states)
                 source["samples"], source["is_new"] = counted if worker == 0 else 0, False
         for name, stream in self._streams.items():
-            divided = _divide(name, stream, [state["sources"][name] for state in states], num_workers)
+            with assume_world(self._world or find_world()):
+                divided = _divide(name, stream, [state["sources"][name] for state in states], num_workers)
             for worker, state in enumerate(fresh):
                 state["sources"][name]["left"] = [[epoch, each[worker]] for epoch, each in divided]
         return fresh
@@ -189,7 +192,8 @@ class _MixtureIterator:
 
     def __init__(self, mixture: StreamMixture) -> None:
         self._mixture, self._streams = mixture, list(mixture._streams.items())  # noqa: SLF001  # of its dataset
-        self._state = mixture.start_states(mixture.epoch, 1)[0]
+        worker, count = find_worker()
+        self._state = mixture.start_states(mixture.epoch, count)[worker]
         self._open: dict[str, StatefulIterator] = {}
         self._block: tuple[int, list[int]] = (-1, [])  # number of a block of positions, and their sources
 
@@ -246,7 +250,9 @@ class _MixtureIterator:
             )
         (epoch, _), *left = source["left"]
         if len(left) == 1:
-            left.append([epoch + 2, stream.start_states(epoch + 2, num_workers)[reader % num_workers]])
+            rank, worker = divmod(reader, num_workers)
+            with assume_world(World(self._state["readers"] // num_workers, rank)):
+                left.append([epoch + 2, stream.start_states(epoch + 2, num_workers)[worker]])
         source.update(is_new=True, ended=[epoch, self._open.pop(name).state_dict()], left=left)
 
     def state_dict(self) -> StateDict:
@@ -270,6 +276,23 @@ class _MixtureIterator:
         """
         self._mixture._check_state(state)  # noqa: SLF001  # of its dataset
         self._state, self._open, self._block = copy.deepcopy(state), {}, (-1, [])
+
+
+def _find_given_world(sources: Mapping[str, DatasetLike]) -> World | None:
+    """The ranks that sources were given; None if they find them.
+
+    Raises ArgumentError if two have different ones.
+    """
+    given = {name: getattr(source, "_world", None) for name, source in sources.items()}
+    known = [(name, world) for name, world in given.items() if world is not None]
+    for name, world in known:
+        first, other = known[0]
+        if world != other:
+            raise ArgumentError(
+                f"the sources of a mixture must have the same num_replicas and rank, got rank {other.rank} of "
+                f"{other.num_replicas} for {first!r} and rank {world.rank} of {world.num_replicas} for {name!r}"
+            )
+    return known[0][1] if known else None
 
 
 def _as_divisible(source: DatasetLike) -> DivisibleStream:

@@ -25,7 +25,7 @@ from penstock.rng import sample_scope
 from penstock.sample import Sample, State, StateDict
 from penstock.samplers.base import check_count, check_seed
 
-__all__ = ["PartIterator", "PartitionedDataset"]
+__all__ = ["PartIterator", "PartitionedDataset", "find_worker"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -195,7 +195,7 @@ class PartIterator(Generic[T_co]):
 
     def _begin(self) -> ReaderState:
         if self._state is None:
-            worker, count = _find_worker()
+            worker, count = find_worker()
             self._state = self._dataset._start(self._dataset.epoch, count)[worker]  # noqa: SLF001  # its dataset's
         return self._state
 
@@ -203,7 +203,7 @@ class PartIterator(Generic[T_co]):
 _END: Sample = object()
 
 
-def _find_worker() -> tuple[int, int]:
+def find_worker() -> tuple[int, int]:
     """The number of this worker process, and of all: for streams inside of a dataset that divides nothing."""
     for name in ("penstock.workers.info", "torch.utils.data"):  # layers above, which every worker process has imported
         worker = getattr(sys.modules.get(name), "get_worker_info", _no_worker)()

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 from penstock import collate
 from penstock.errors import SampleError
+from penstock.ranks import hand_world
 from penstock.sample import Batch
 from penstock.trace import STAGES, Trace
 from penstock.workers import info
@@ -137,6 +138,7 @@ class JobRunner:
     def start_epoch(self, start: WorkerStart, *, first: bool) -> None:
         """Start an epoch, and report it."""
         state, self._error = None, None
+        hand_world(start.world)
         try:
             if first:
                 self._job.start_worker(self._identity.worker)

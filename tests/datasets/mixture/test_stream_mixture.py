@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.datasets.mixture import StreamMixture
 from penstock.errors import ArgumentError, SampleError, StateError
+from penstock.ranks import World, assume_world
 from tests.asking import ASK, epochs
 
 SIZES = {"a": 8, "b": 30, "c": 60}
@@ -283,3 +284,73 @@ def test_states_of_several_ranks_are_merged(monkeypatch: pytest.MonkeyPatch) -> 
     largest = [sample for sample in found if sample >= 10**5]
     assert len(largest) == len(set(largest))
     assert [abs(sources_of(found)[number] - 100 * (number + 1)) <= 4 for number in range(3)] == [True] * 3
+
+
+def told(rank: int, num_replicas: int) -> ps.Mixture:
+    """A mixture whose first source is given its ranks, and whose second is not."""
+    sources = {"a": Numbered(0, 16), "b": Numbered(1, 16)}
+    sources["a"]._world = World(num_replicas, rank)
+    return ps.Mixture(sources, weights=[1, 1], until=120)
+
+
+def test_ranks_that_a_source_is_given_are_the_mixtures() -> None:
+    """Four ranks share the mixture, with all of its sources; the state of one rank fits four."""
+    loaders = [ps.DataLoader(told(rank, 4), batch_size=5, seed=0) for rank in range(4)]
+    samples = [sample for loader in loaders for batch in loader for sample in batch.tolist()]
+    alone = ps.DataLoader(told(0, 1), batch_size=5, seed=0)
+    iterator = iter(alone)
+    before = [sample for _ in range(4) for sample in next(iterator).tolist()]
+    state = json.loads(json.dumps(alone.state_dict()))
+
+    for loader in loaders:
+        loader.load_state_dict(state)
+    after = [sample for loader in loaders for batch in loader for sample in batch.tolist()]
+
+    assert len(set(samples)) == len(samples) == 120
+    assert len(set(before + after)) == len(before + after) == 120
+
+
+def test_sources_that_are_given_different_ranks_are_refused() -> None:
+    """The error names both, also of a mixture that is a source."""
+    source = Numbered(1, 16)
+    source._world = World(3, 1)
+
+    with pytest.raises(ArgumentError, match="rank 2 of 4 for 'inner' and rank 1 of 3 for 'b'"):
+        ps.Mixture({"inner": told(2, 4), "b": source}, weights=[1, 1])
+
+
+class Wrapped(ps.IterableDataset[int]):
+    """A stream around one that divides itself."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __iter__(self) -> Iterator[int]:
+        yield from self.stream
+
+
+@pytest.mark.parametrize("kind", ["stream", "mixture"])
+def test_a_worker_believes_the_ranks_that_its_parent_finds(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that cannot find them itself gets the parent's: of a stream inside another, and of a mixture in one."""
+    samples = []
+    for rank in range(2):
+        monkeypatch.setattr("penstock.ranks.find_ranks", lambda rank=rank: (2, rank))
+        stream = Numbered(0, 8) if kind == "stream" else ps.Mixture({"a": Numbered(0, 8)}, weights=[1], until=80)
+        workers: Any = {"num_workers": 2, "workers": "processes", "multiprocessing_context": "spawn"}
+        loader = ps.DataLoader(Wrapped(stream), batch_size=5, seed=0, **workers)
+        samples += [sample for batch in loader for sample in batch.tolist()]
+
+    assert sorted(samples) == list(range(80))
+
+
+def test_a_source_that_begins_again_stays_with_its_rank() -> None:
+    """What the reader's state says counts, where nothing else tells the ranks any more."""
+    mixture = mix(until=2000)
+    with assume_world(World(2, 1)):
+        states = mixture.start_states(0, 1)
+        expected, _ = run(mixture, states, [])  # as in a process that knows
+
+    found, _ = run(mixture, states, [])
+
+    assert found == expected
+    assert max(Counter(expected).values()) > 2  # sources have begun again, and again
