@@ -81,6 +81,7 @@ class LoaderIterator(Generic[BatchT_co]):
         self._warned_of = -1  # the last batch whose slowness was logged
         self._plan_ended = self._closed = self._replaying = False
         self._ready: dict[int, TaskResult] = {}
+        self._raised: TaskResult | None = None  # counted when what follows it is asked for
         self._failures: dict[int, int] = {}  # in a row, by worker
         # Without workers, a sampler is advanced when a batch is asked for, not before.
         self._eager = self.backend.capabilities.builds_ahead
@@ -189,10 +190,11 @@ class LoaderIterator(Generic[BatchT_co]):
             self._wait()
 
     def _advance(self) -> TaskResult | None:
-        """The next batch or error, counted as delivered; None at the end."""
+        """The next batch, counted as delivered, or error, which is counted when more is asked for; None at the end."""
         if self._pid != os.getpid():
             raise ArgumentError(f"this iterator belongs to process {self._pid}; a forked process must call iter()")
         while not self._closed:
+            self._pass_over_error()
             self._top_up()
             done = self._next_done()
             if done is None:
@@ -221,8 +223,18 @@ class LoaderIterator(Generic[BatchT_co]):
                 return None
             self._budget = self.epoch.start_budget(self._settings)
         error = self._budget.count(done)
-        self.epoch.position.lost = self._budget.lost
+        if error is None or done.batch is END:
+            self.epoch.position.lost = self._budget.lost
         return error
+
+    def _pass_over_error(self) -> None:
+        """Count the error that was raised last, as more is asked for: a state taken before has its batch again."""
+        if self._raised is None:
+            return
+        self.epoch.count(self._raised)
+        self._raised = None
+        if self._budget is not None:
+            self.epoch.position.lost = self._budget.lost
 
     def _end_stream(self, done: TaskResult) -> None:
         """A stream is at its end: the only one, or that of one worker process."""
@@ -261,7 +273,10 @@ class LoaderIterator(Generic[BatchT_co]):
     def _count(self, done: TaskResult) -> None:
         if done.task is None and isinstance(self._plan, Generator):
             return  # the sampler failed and is at its end: a state taken now has it fail again
-        self.epoch.count(done)
+        if done.error is None or self._replaying:
+            self.epoch.count(done)
+        else:
+            self._raised = done
         if self.epoch.position.is_replicated:
             self._count_failure(done)
         if self._eager:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.errors import SampleError
+from penstock.errors import SampleError, StoreError
 from tests.loader.fakes import Failing, Rows, Samples, Stream, threads, workers_alive
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -105,17 +106,103 @@ def test_an_error_in_collate_names_the_batch(num_workers: int) -> None:
 
 
 @WORKERS
-def test_a_failed_batch_counts_as_drawn(num_workers: int) -> None:
-    """A state taken after an error resumes behind the bad batch."""
-    loader = ps.DataLoader(Failing(12, {5: ValueError}), 4, **threads(num_workers))
+def test_what_was_raised_was_not_delivered(num_workers: int) -> None:
+    """A state taken after an error has its batch again; one taken after the batch that follows passes over it."""
+    loader = ps.DataLoader(Failing(16, {5: ValueError}), 4, **threads(num_workers))
     walk = iter(loader)
     next(walk)
     with pytest.raises(ValueError, match="5"):
         next(walk)
-    resumed = ps.DataLoader(Failing(12, {}), 4)
-    resumed.load_state_dict(loader.state_dict())
+    states = [loader.state_dict()]
+    next(walk)
+    states.append(loader.state_dict())
 
-    assert [batch.tolist() for batch in resumed] == [[8, 9, 10, 11]]
+    rests = []
+    for state in states:
+        resumed = ps.DataLoader(Failing(16, {}), 4)
+        resumed.load_state_dict(state)
+        rests.append([batch.tolist() for batch in resumed])
+
+    assert rests == [[[4, 5, 6, 7], [8, 9, 10, 11], [12, 13, 14, 15]], [[12, 13, 14, 15]]]
+
+
+class Outage:
+    """An outage of what samples are read from: while it lasts, one of them cannot be read."""
+
+    def __init__(self) -> None:
+        self.lasts = True
+
+    def check(self, index: int) -> None:
+        """Raise for the sample that cannot be read."""
+        if self.lasts and index == 17:
+            raise StoreError("the server does not answer")
+
+
+class Remote:
+    """A map-style dataset."""
+
+    def __init__(self, outage: Outage) -> None:
+        self.outage = outage
+
+    def __len__(self) -> int:
+        return 38
+
+    def __getitem__(self, index: int) -> int:
+        self.outage.check(index)
+        return index
+
+
+class RemoteParts(ps.PartitionedDataset[int]):
+    """A stream of parts, read or decoded remotely."""
+
+    def __init__(self, outage: Outage, *, decodes: bool) -> None:
+        super().__init__()
+        self.outage, self.decodes = outage, decodes
+
+    def count_parts(self) -> int:
+        """Four of ten."""
+        return 4
+
+    def read_part(self, part: int, epoch: int, first: int) -> Any:
+        """Ten numbers; eight in the last part."""
+        for index in range(10 * part + first, min(10 * part + 10, 38)):
+            if not self.decodes:
+                self.outage.check(index)
+            yield index
+
+    def make_sample(self, item: int) -> int:
+        """The number."""
+        if self.decodes:
+            self.outage.check(item)
+        return item
+
+
+OUTAGES: dict[str, Any] = {
+    "map": Remote,
+    "read": lambda outage: RemoteParts(outage, decodes=False),
+    "decoded": lambda outage: RemoteParts(outage, decodes=True),
+    "mixture": lambda outage: ps.Mixture({"a": RemoteParts(outage, decodes=False)}, weights=[1], until="first"),
+}
+
+
+@pytest.mark.parametrize("kind", OUTAGES)
+@pytest.mark.parametrize(
+    "workers", [{}, {"num_workers": 2, "workers": "threads"}, {"num_workers": 2, "workers": "processes"}], ids=str
+)
+def test_a_run_that_an_outage_ended_loses_nothing(kind: str, workers: dict[str, Any]) -> None:
+    """Resumed from the state after the error, it has each sample once, whoever reads."""
+    outage = Outage()
+    loader = ps.DataLoader(OUTAGES[kind](outage), 2, **workers)
+    seen: list[int] = []
+    with pytest.raises(StoreError, match="does not answer"):
+        seen.extend(sample for batch in loader for sample in batch.tolist())
+    outage.lasts = False
+    resumed = ps.DataLoader(OUTAGES[kind](outage), 2, **workers)
+    resumed.load_state_dict(json.loads(json.dumps(loader.state_dict())))
+
+    seen += [sample for batch in resumed for sample in batch.tolist()]
+
+    assert sorted(seen) == list(range(38))
 
 
 @WORKERS

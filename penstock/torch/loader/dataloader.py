@@ -143,8 +143,9 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
     With ``persistent_workers``, each ``iter()`` uses the same workers, as with torch. An older iterator that is still
     in use, which torch resets, continues: with the batches under way, then with workers of its own.
 
-    If a batch fails, ``next()`` raises the error in the batch's place, the batch counts as delivered, and the iterator
-    continues after it. ``StopIteration`` raised by ``dataset[index]`` is an error, not the end of the epoch.
+    If a batch fails, ``next()`` raises the error in the batch's place, and the iterator continues after it. A state
+    that is taken before it does has the batch again. ``StopIteration`` raised by ``dataset[index]`` is an error, not
+    the end of the epoch.
     """
 
     @overload

@@ -336,7 +336,7 @@ def test_a_worker_believes_the_ranks_that_its_parent_finds(kind: str, monkeypatc
     for rank in range(2):
         monkeypatch.setattr("penstock.ranks.find_ranks", lambda rank=rank: (2, rank))
         stream = Numbered(0, 8) if kind == "stream" else ps.Mixture({"a": Numbered(0, 8)}, weights=[1], until=80)
-        workers: Any = {"num_workers": 2, "workers": "processes", "multiprocessing_context": "spawn"}
+        workers: Any = {"num_workers": 2, "workers": "processes", "multiprocessing_context": "forkserver"}
         loader = ps.DataLoader(Wrapped(stream), batch_size=5, seed=0, **workers)
         samples += [sample for batch in loader for sample in batch.tolist()]
 

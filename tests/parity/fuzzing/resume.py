@@ -66,7 +66,10 @@ def check_resume(program: dict[str, Any]) -> str | None:
         for _ in range(program.get("epochs", 0)):
             _rest(walk)
             walk = iter(first.loader)
-        ended = "ended" in _rest(walk, program.get("taken", 1))
+        head = _rest(walk, program.get("taken", 1))
+        while head[-1:] and head[-1].isidentifier() and head[-1] != "ended":  # behind an error, its batch comes again
+            head += _rest(walk, 1)
+        ended = "ended" in head
         state = json.loads(json.dumps(first.loader.state_dict()))
         expected = [] if ended else [_rest(walk)]
         expected += [_rest(iter(first.loader)) for _ in range(2 - len(expected))]
@@ -113,7 +116,7 @@ def _rest(walk: Any, most: int = BATCHES) -> list[str]:
             found.append(frozen(next(walk)))
         except StopIteration:
             return [*found, "ended"]
-        except Exception as error:  # noqa: BLE001  # an error counts as delivered
+        except Exception as error:  # noqa: BLE001  # an error counts in the place of its batch
             found.append(type(error).__name__)
     return found
 
