@@ -23,9 +23,11 @@ import numpy as np
 from penstock.errors import BatchMemoryError, StoreError
 from penstock.sample import Array, ArraySpec
 from penstock.system import memory_file, open_descriptor_of
+from penstock.system.interrupts import pass_on_interrupts
 
 __all__ = ["SharedArrays"]
 
+pass_on_interrupts()
 _ALIGNMENT: Final = 4096
 
 

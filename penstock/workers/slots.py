@@ -34,6 +34,7 @@ from numpy.typing import DTypeLike, NDArray
 from penstock.errors import ArgumentError
 from penstock.ragged import RaggedRows, RaggedSpec
 from penstock.sample import Array, ArraySpec, Tree, tree_leaves, tree_map
+from penstock.system.interrupts import pass_on_interrupts
 
 __all__ = ["BatchLayout", "Lease", "PageLock", "Quarantine", "SlotPool", "SpareMemory"]
 
@@ -59,6 +60,8 @@ def _count_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_count_fork, after_in_parent=_count_fork)
+
+pass_on_interrupts()
 
 
 class PageLock(Protocol):
@@ -188,7 +191,7 @@ class Lease:
     __slots__ = ("__array_interface__", "__weakref__", "_forks", "_memory", "_pid", "_pool")
 
     def __init__(self, pool: SlotPool, memory: NDArray[np.uint8]) -> None:
-        self._pool, self._memory, self._pid, self._forks = pool, memory, os.getpid(), _forks
+        self._pool, self._memory, self._forks, self._pid = pool, memory, _forks, os.getpid()
         self.__array_interface__ = memory.__array_interface__
 
     def bytes(self) -> NDArray[np.uint8]:
@@ -196,7 +199,7 @@ class Lease:
         return np.asarray(self)
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if is_finalizing() or self._pid != os.getpid():
+        if is_finalizing() or getattr(self, "_pid", None) != os.getpid():  # without it, __init__ was interrupted
             return  # the slot belongs to the parent process
         if self._forks == _forks:
             self._pool._give_back(self._memory)  # noqa: SLF001  # a pool and its leases are one unit

@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 
 from penstock.stores.common.mirrors import ByteRanges, MirrorBytes, find_mirror
 from penstock.stores.common.regular_file import open_regular
+from penstock.system.interrupts import pass_on_interrupts
 
 __all__ = ["MappedFiles", "identify_file", "map_file", "map_sized", "map_whole"]
 
+pass_on_interrupts()
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_longlong]

@@ -37,8 +37,11 @@ from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
 from penstock.sample import Array, refuse_field_name
 from penstock.stores.common.regular_file import open_regular
 from penstock.stores.location import Location
+from penstock.system.interrupts import pass_on_interrupts
 
 __all__ = ["LOCK_WAIT_S", "SEEK_TABLE_KINDS", "SeekTableFile", "TablesInFile", "seek_table_path"]
+
+pass_on_interrupts()
 
 LOCK_WAIT_S: Final = 5.0
 """The longest time to wait for other threads and processes that add to the same file, in seconds."""
