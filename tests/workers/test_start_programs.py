@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import logging.handlers
+import multiprocessing.forkserver
 import queue
 import subprocess
 import sys
 import textwrap
 import threading
+import types
 import weakref
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.workers.processes.start import _other_threads
+from penstock.workers.processes.start import _other_threads, _preload
 
 
 def run(folder: Path, program: str) -> list[str]:
@@ -117,3 +119,51 @@ def test_starting_workers_keeps_no_variable_of_the_caller_alive() -> None:
         gc.enable()
 
     assert mine() is None
+
+
+def test_a_fork_server_imports_once_what_a_script_with_its_dataset_imports(tmp_path: Path) -> None:
+    """In a thread, workers of a dataset of the script import the script, for which the server has imported torch."""
+    pytest.importorskip("torch")
+
+    lines = run(
+        tmp_path,
+        """
+        import sys
+        WAS_THERE = "torch" in sys.modules
+        import threading
+        from penstock.torch import DataLoader
+
+        class Mine:
+            def __len__(self):
+                return 1
+            def __getitem__(self, index):
+                return WAS_THERE
+
+        if __name__ == "__main__":
+            def epoch():
+                print([bool(batch) for batch in DataLoader(Mine(), 1, num_workers=1)], WAS_THERE)
+
+            thread = threading.Thread(target=epoch)
+            thread.start()
+            thread.join()
+        """,
+    )
+
+    assert lines == ["[True] False"]
+
+
+def test_what_a_running_fork_server_lacks_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each worker imports it anew, and the log says what to write; what the user has configured is left alone."""
+    server = types.SimpleNamespace(_forkserver_pid=7, _preload_modules=[_preload.__module__])
+    monkeypatch.setattr(multiprocessing.forkserver, "_forkserver", server)
+
+    for _ in range(2):
+        _preload((), ("torch.utils.data",))
+    server._preload_modules = ["mine"]
+    _preload((), ("torch.utils.data",))
+
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "imports torch.utils.data anew" in caplog.text
+    assert "persistent_workers=True" in caplog.text

@@ -132,7 +132,8 @@ class Launcher:
         probe = _PickleProbe.of(job)
         if probe.names_main and not probe.failed and not hasattr(sys.modules.get("__main__"), "__file__"):
             _refuse_classes_of_notebooks(job, _method(context))
-        return cls(context, needs_main=probe.names_main, preload=_modules_of_frameworks(job))
+        preload = _modules_of_frameworks(job) + (_modules_of_main() if probe.names_main else ())
+        return cls(context, needs_main=probe.names_main, preload=preload)
 
     @property
     def forks(self) -> bool:
@@ -154,11 +155,11 @@ class Launcher:
         return process
 
     def _start(self, process: BaseProcess, args: tuple[object, ...]) -> None:
+        if _method(self.context) == "forkserver":
+            _preload(args, self.preload)
         if self.needs_main:
             process.start()
             return
-        if _method(self.context) == "forkserver":
-            _preload(args, self.preload)
         with _without_main():
             process.start()
 
@@ -209,13 +210,34 @@ def _modules_of_frameworks(job: object) -> tuple[str, ...]:
     return tuple(name for framework in needed for name in framework.preload)
 
 
+def _modules_of_main() -> tuple[str, ...]:
+    """Modules to preload for a main script that each worker imports: frameworks, and what it imports of them and of us.
+
+    Its other imports are its own, or may not be fit for a fork.
+    """
+    nodes = [] if (tree := _parse_main()) is None else tree.body
+    imported = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    imported += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    known = {"penstock", *(package for framework in FRAMEWORKS.values() for package in framework.packages)}
+    frameworks = [name for framework in imported_frameworks() for name in framework.preload]
+    return (*frameworks, *(name for name in imported if name.partition(".")[0] in known))
+
+
 def _preload(args: tuple[object, ...], more: tuple[str, ...]) -> None:
     """Have the fork server, unless it is started or configured, import once what workers need."""
     server: Any = multiprocessing.forkserver._forkserver  # noqa: SLF001  # there is no public way
-    if server._forkserver_pid is None and server._preload_modules == ["__main__"]:  # noqa: SLF001  # its default
+    known = server._preload_modules  # noqa: SLF001  # as above
+    if server._forkserver_pid is None and known == ["__main__"]:  # noqa: SLF001  # its default
         ours = {type(arg).__module__ for arg in args} | {__name__}
         modules = sorted(name for name in ours if name.startswith("penstock."))
         server.set_forkserver_preload([*modules, *more])
+    elif __name__ in known and (missing := [name for name in more if name not in known]):
+        known += missing  # said once
+        _logger.warning(
+            "each worker process imports %s anew: the fork server was started for a dataset that does not need it; set "
+            "persistent_workers=True, or make the loader that needs it the first one with worker processes",
+            ", ".join(missing),
+        )
 
 
 def _method(context: BaseContext) -> str:
@@ -279,17 +301,22 @@ def _is_service(file: str) -> bool:
     return file.startswith(_STANDARD) and file.startswith(_STANDARD_SERVICES, len(_STANDARD))
 
 
-def _main_is_guarded() -> bool:
-    """Whether the main script, or a module run by ``-m``, can be imported without running the program again."""
+def _parse_main() -> ast.Module | None:
+    """The main script, or a module run by ``-m``; None for a notebook, or -c: another process cannot import it."""
     path = getattr(sys.modules.get("__main__"), "__file__", None)
     if path is None:
-        return False  # a notebook, or -c: another process cannot import it
+        return None
     try:
         with open(path, "rb") as file:  # noqa: PTH123  # the interpreter's path, a str
-            tree = ast.parse(file.read())
+            return ast.parse(file.read())
     except (OSError, SyntaxError, ValueError):
-        return False
-    tests = [node.test for node in tree.body if isinstance(node, ast.If)]
+        return None
+
+
+def _main_is_guarded() -> bool:
+    """Whether the main script can be imported without running the program again."""
+    tree = _parse_main()
+    tests = [] if tree is None else [node.test for node in tree.body if isinstance(node, ast.If)]
     return any(isinstance(part, ast.Name) and part.id == "__name__" for test in tests for part in ast.walk(test))
 
 
