@@ -274,6 +274,35 @@ def test_one_reason_is_given_for_a_batch_that_is_not_filled(fields: Any, words: 
     assert " or " not in reason
 
 
+SMALL = [T.Decode(), T.Resize((8, 8))]
+
+
+@pytest.mark.parametrize(
+    ("field", "ops", "ragged", "words"),
+    [
+        ("keypoints", SMALL, None, "the field 'keypoints' is keypoints, which follows the image"),
+        ("boxes", SMALL, None, "'boxes' is boxes, which follows the image sample by sample; ragged= says"),
+        ("points", SMALL, None, "'points' is float32[2,2], which follows the image sample by sample"),
+        ("boxes", [*SMALL, T.SanitizeBoundingBoxes()], None, "'boxes' is boxes, which follows the image"),
+        ("boxes", [T.Decode(scale="auto"), *SMALL[1:]], "list", "a reduced size, where no field may follow the image"),
+        ("boxes", SMALL[:1], "list", "does not end in images of one shape"),
+    ],
+)
+def test_the_reason_is_the_field_that_follows_the_image(
+    field: str, ops: list[T.Op], ragged: str | None, words: str, tmp_path: Path
+) -> None:
+    """Where all images have one shape, their pipeline is not the cause."""
+    schema = {"image": "image", "keypoints": "keypoints", "boxes": "boxes", "points": "float32[2,2]"}
+    points, image = np.zeros((2, 2), np.float32), ps.encode(np.zeros((9, 9, 3), np.uint8), "png")
+    record = {"image": image, "keypoints": points, "boxes": np.zeros((1, 4), np.float32), "points": points}
+    ps.pack([record], tmp_path / "targets.lmdb", schema=schema)
+    kinds = {"points": "keypoints"} if field == "points" else None
+
+    dataset = ps.StoreDataset(tmp_path / "targets.lmdb", ("image", field), ops, kinds=kinds, ragged=ragged)
+
+    assert words in dataset.why_not_filled()
+
+
 def test_a_sampler_that_gives_no_ints_is_refused_by_name(tmp_path: Path) -> None:
     """As `dataset[index]` refuses such an index, also where batches are filled."""
     dataset = ps.StoreDataset(make_photos(tmp_path / "photos", 4), ("image", "label"), [T.Decode(), T.Resize((8, 8))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -295,3 +296,29 @@ def test_normalize_refuses_other_numbers(mean: Any, std: Any) -> None:
     """The error says how many there may be."""
     with pytest.raises(ArgumentError, match="one number or three"):
         T.Normalize(mean, std)
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("RandomHorizontalFlip", "T.HorizontalFlip"),
+        ("ToTensor", 'T.ToLayout("CHW", "float32")'),
+        ("ToTensorV2", "T.ToLayout"),
+        ("Compose", "T.Pipeline"),
+        ("HueSaturationValue", "T.RandomHSV"),
+    ],
+)
+def test_names_of_other_libraries_say_which_op_is_meant(name: str, own: str) -> None:
+    """An AttributeError, as Python's own, that names penstock's op; one that nobody knows has no advice."""
+    with pytest.raises(AttributeError, match=re.escape(f"no attribute {name!r}; what {name} does")) as caught:
+        getattr(T, name)
+
+    assert own in str(caught.value)
+    assert not hasattr(T, "nonsense")
+
+
+def test_ops_that_are_advised_are_there() -> None:
+    """Each is a name of this package, and none of the others is."""
+    for own, others in T._OTHER_NAMES.items():
+        assert hasattr(T, own.partition("(")[0].partition(".")[0])
+        assert not set(others.split()) & set(T.__all__)

@@ -34,7 +34,7 @@ from penstock.errors import SampleError
 from penstock.nested import image_size
 from penstock.ragged import RaggedSpec
 from penstock.rng import globals_put_back
-from penstock.sample import ArraySpec, Index, Record, Sample, Tree, Value
+from penstock.sample import ArraySpec, Field, Index, Record, Sample, Tree, Value
 from penstock.stores.base import Store
 
 if TYPE_CHECKING:
@@ -378,7 +378,21 @@ class SamplePlan:
         if pixels is not None and pixels.axes[2] is None and not is_decoded:
             self.reason = f"the images {field!r} are gray and colour side by side; T.Decode() as the first op gives RGB"
         self.program = self._pipeline.compile(self._kinds, followers=bool(self.forms), pixels=pixels)
+        if self.program.spec() is None and self.program.has_one_shape and kinds.count("image") == 1:
+            self.reason = self._explain_followers(self._pipeline.ops) or self.reason
         return self.program.spec()
+
+    def _explain_followers(self, ops: Sequence[Op]) -> str:
+        """Why rows are not filled where images have one shape: a field that follows them; empty if there is none."""
+        selection = self.selection
+        followers = [name for name, kind in selection.kind_of.items() if kind in FOLLOWERS - {"mask"}]
+        for name in followers:
+            if name not in self.forms:
+                array = Field(selection.stored[name]).array
+                form = "; ragged= says how batches hold it" if array is None or array.axes[0] is None else ""
+                stored = f"the field {selection.names[name]!r} is {selection.stored[name]}"
+                return f"{stored}, which follows the image sample by sample{form}"
+        return f"{ops[0]!r} decodes at a reduced size, where no field may follow the image" if followers else ""
 
     def _plan_target(self, name: Index) -> ArraySpec | None:
         """The spec of a transformed label, by that of the first record."""

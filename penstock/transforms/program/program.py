@@ -105,14 +105,22 @@ class Program:
         self._moving = [(i, op) for i, op in enumerate(self.ops[: self.fused]) if type(op).compose is not Op.compose]
         self._prefix = spec_after(self.ops[: self.fused], self._source) or ImageSpec()
         self._steps = None if self._prefix.shape is None else pack_steps(self._moving)
-        last = spec_after(self.ops, self._source) if self._rowwise else None
-        self._spec: ArraySpec | None = None
-        if last is not None and last.shape is not None and last.dtype is not None:
-            self._spec = ArraySpec(last.shape, array_dtype(last.dtype))
+        self._spec = self._find_spec() if self._rowwise else None
 
     def spec(self) -> ArraySpec | None:
         """Shape and dtype of one row; None if samples differ, or if other values than the image are transformed."""
         return self._spec
+
+    @property
+    def has_one_shape(self) -> bool:
+        """Whether all images have one shape and dtype; what else a sample has may keep rows from being filled."""
+        return self._find_spec() is not None
+
+    def _find_spec(self) -> ArraySpec | None:
+        last = spec_after(self.ops, self._source)
+        if last is None or last.shape is None or last.dtype is None:
+            return None
+        return ArraySpec(last.shape, array_dtype(last.dtype))
 
     @property
     def is_copying(self) -> bool:

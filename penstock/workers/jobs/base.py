@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
+import sys
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -281,11 +282,18 @@ def collate_samples(job: LoaderJob, samples: Sample, task: Task, seq: int, key: 
         with job.seeding(), batch_scope(task.keys.seed, task.keys.epoch, seq if key is None else key):
             return job.deliver(job.collate(samples if job.batched else samples[0]))
     except BaseException as error:  # noqa: BLE001  # raised again, with its place
-        if isinstance(error, TypeError) and "Tensor" in str(error) and "ndarray" in str(error):
+        if _asks_for_tensors(error):
             error.add_note("penstock.StoreDataset gives arrays, penstock.torch.StoreDataset tensors")
         raise add_location(error, batch=seq, **name_rows(task, 0, len(task.indices)))  # noqa: B904  # the same object, or one that is chained
     finally:
         job.trace.add("collate", time.perf_counter_ns() - start, count)
+
+
+def _asks_for_tensors(error: BaseException) -> bool:
+    """Whether code was given an array and needs a tensor: by what torch says, or by an attribute of tensors alone."""
+    if isinstance(error, AttributeError) and isinstance(error.obj, np.ndarray):
+        return hasattr(getattr(sys.modules.get("torch"), "Tensor", None), error.name or "")
+    return isinstance(error, TypeError) and "Tensor" in str(error) and "ndarray" in str(error)
 
 
 def count_requested(index: Index) -> int:

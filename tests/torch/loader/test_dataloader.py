@@ -225,3 +225,27 @@ def test_an_epoch_ends_behind_an_error_of_a_sampler_with_random_access(num_worke
         next(walk)
     assert next(walk, None) is None
     assert [x.tolist() for (x,) in loader] == [[0, 1], [2, 3], [4, 5]]
+
+
+class Arrays:
+    """A map-style dataset of arrays, as penstock.StoreDataset gives them."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> Any:
+        return np.full((2, 2), index, np.float32)
+
+
+@pytest.mark.parametrize(
+    "collate", [torch.stack, torch.cat, lambda batch: batch[0].unsqueeze(0), lambda batch: batch[0].permute(1, 0)]
+)
+def test_a_collate_fn_for_tensors_that_gets_arrays_is_told_so(collate: Any) -> None:
+    """The note says which dataset gives tensors; an attribute that no tensor has either is another error."""
+    with pytest.raises((TypeError, AttributeError)) as caught:
+        next(iter(pt.DataLoader(Arrays(), 2, collate_fn=collate)))
+    with pytest.raises(AttributeError) as other:
+        next(iter(pt.DataLoader(Arrays(), 2, collate_fn=lambda batch: batch[0].nonsense)))
+
+    assert any("penstock.torch.StoreDataset tensors" in note for note in caught.value.__notes__)
+    assert not any("StoreDataset" in note for note in other.value.__notes__)
