@@ -24,6 +24,7 @@ from penstock.sample import Array, Batch, Sample
 __all__ = [
     "FRAMEWORKS",
     "IMAGE_TRANSFORMS",
+    "OP_NAMES",
     "REDUCERS",
     "SAMPLE_TRANSFORMS",
     "Framework",
@@ -33,6 +34,38 @@ __all__ = [
     "is_imported",
     "stream_types",
 ]
+
+_OPS: Final = {
+    'ToLayout("CHW", "float32")': "ToTensor ToTensorV2 ToDtype ToFloat ConvertImageDtype ToPureTensor",
+    'ToLayout("CHW", "uint8")': "PILToTensor ToImage ToImageTensor",
+    "Pipeline([...])": "Compose Sequential",
+    "HorizontalFlip": "RandomHorizontalFlip Flip",
+    "VerticalFlip": "RandomVerticalFlip",
+    "Grayscale": "RandomGrayscale ToGray",
+    "Invert": "RandomInvert InvertImg",
+    "Posterize": "RandomPosterize",
+    "Solarize": "RandomSolarize",
+    "Sharpness": "RandomAdjustSharpness Sharpen",
+    "AutoContrast": "RandomAutocontrast",
+    "Equalize": "RandomEqualize",
+    "RandAugment": "AutoAugment AugMix",
+    "GaussianBlur": "Blur",
+    "RandomErasing": "CoarseDropout Cutout Erasing",
+    "RandomRotation": "Rotate SafeRotate",
+    "RandomAffine": "Affine ShiftScaleRotate",
+    "RandomPerspective": "Perspective",
+    "RandomResizedCrop": "RandomSizedCrop",
+    "RandomIoUCrop": "BBoxSafeRandomCrop RandomSizedBBoxSafeCrop AtLeastOneBBoxRandomCrop",
+    "ScaleJitter": "RandomScale RandomResize",
+    "Resize": "SmallestMaxSize Scale",
+    "Letterbox": "LongestMaxSize PadIfNeeded",
+    "ColorJitter": "RandomBrightnessContrast",
+    "RandomHSV": "HueSaturationValue",
+    "LookupTable.gamma": "RandomGamma",
+    "Lambda": "RandomApply RandomChoice RandomOrder OneOf SomeOf",
+}
+OP_NAMES: Final = {other: own for own, others in _OPS.items() for other in others.split()}
+"""By names of torchvision and albumentations: the ops of :mod:`penstock.transforms` that do the same."""
 
 REDUCERS: Final[dict[type, Callable[[Any], Any]]] = {}
 """By type: functions that reduce values of exactly that type in a batch, as ``__reduce__`` does; ``NotImplemented``: as

@@ -23,7 +23,7 @@ from penstock.errors import SampleError
 from penstock.ragged import Allocate, Values
 from penstock.sample import Array
 
-__all__ = ["NestedTensor", "find_layout", "image_size", "pad_images"]
+__all__ = ["NestedTensor", "find_layout", "image_size", "looks_like_chw", "measure_image", "pad_images"]
 
 _CHANNELS: Final = frozenset({1, 3, 4})
 
@@ -82,6 +82,18 @@ def find_layout(shape: tuple[int, ...], layout: str | None = None) -> str:
 def image_size(shape: tuple[int, ...], layout: str | None = None) -> tuple[int, int]:
     """Height and width of an image of this shape; arguments and errors as for :func:`find_layout`."""
     return (shape[1], shape[2]) if find_layout(shape, layout) == "CHW" else (shape[0], shape[1])
+
+
+def measure_image(image: object, layout: str | None) -> tuple[int, int]:
+    """Width and height of an array of a layout, HWC by default unless its shape is one of CHW; (0, 0) for bytes."""
+    shape: tuple[int, ...] = getattr(image, "shape", ())
+    first = int(layout == "CHW" or (layout is None and looks_like_chw(shape))) if len(shape) == 3 else 0
+    return (int(shape[first + 1]), int(shape[first])) if len(shape) >= 2 else (0, 0)
+
+
+def looks_like_chw(shape: tuple[int, ...]) -> bool:
+    """Whether an array of this shape is an image with its channels first; False where it may also be HWC."""
+    return len(shape) == 3 and shape[2] > 4 and shape[0] in _CHANNELS
 
 
 def pad_images(

@@ -7,6 +7,7 @@
 import sys
 from typing import Final, NoReturn
 
+from penstock.frameworks import OP_NAMES
 from penstock.registry import Registry
 from penstock.transforms.base import Lambda, Op
 from penstock.transforms.decoding.decode import Decode, decode, sizes
@@ -92,42 +93,10 @@ for _name in __all__:
         ops.register(_name, f"{__name__}:{_name}")
 
 
-_OTHER_NAMES: Final = {
-    'ToLayout("CHW", "float32")': "ToTensor ToTensorV2 ToDtype ToFloat ConvertImageDtype ToPureTensor",
-    'ToLayout("CHW", "uint8")': "PILToTensor ToImage ToImageTensor",
-    "Pipeline([...])": "Compose Sequential",
-    "HorizontalFlip": "RandomHorizontalFlip Flip",
-    "VerticalFlip": "RandomVerticalFlip",
-    "Grayscale": "RandomGrayscale ToGray",
-    "Invert": "RandomInvert InvertImg",
-    "Posterize": "RandomPosterize",
-    "Solarize": "RandomSolarize",
-    "Sharpness": "RandomAdjustSharpness Sharpen",
-    "AutoContrast": "RandomAutocontrast",
-    "Equalize": "RandomEqualize",
-    "RandAugment": "AutoAugment AugMix",
-    "GaussianBlur": "Blur",
-    "RandomErasing": "CoarseDropout Cutout Erasing",
-    "RandomRotation": "Rotate SafeRotate",
-    "RandomAffine": "Affine ShiftScaleRotate",
-    "RandomPerspective": "Perspective",
-    "RandomResizedCrop": "RandomSizedCrop",
-    "RandomIoUCrop": "BBoxSafeRandomCrop RandomSizedBBoxSafeCrop AtLeastOneBBoxRandomCrop",
-    "ScaleJitter": "RandomScale RandomResize",
-    "Resize": "SmallestMaxSize Scale",
-    "Letterbox": "LongestMaxSize PadIfNeeded",
-    "ColorJitter": "RandomBrightnessContrast",
-    "RandomHSV": "HueSaturationValue",
-    "LookupTable.gamma": "RandomGamma",
-    "Lambda": "RandomApply RandomChoice RandomOrder OneOf SomeOf",
-}
-"""Ops, and names that torchvision and albumentations have for what they do."""
-
-
 def __getattr__(name: str) -> NoReturn:
     """Say which name is meant, for one of torchvision's or albumentations'."""
-    own = next((own for own, others in _OTHER_NAMES.items() if name in others.split()), None)
-    advice = "" if own is None else f"; what {name} does in torchvision or albumentations is T.{own} here"
+    own = f"; what {name} does in torchvision or albumentations is T.{OP_NAMES.get(name)} here"
+    advice = own if name in OP_NAMES else ""
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}{advice}", name=name, obj=sys.modules[__name__])
 
 

@@ -14,10 +14,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.nested import measure_image
 from penstock.rng import sample_scope
 from penstock.sample import Sample, SampleKeys, Tree
 from penstock.transforms.base import ImageLike, ImageSpec, Op, Params
-from penstock.transforms.inputs import as_pixels, image_size, refuse_layout
+from penstock.transforms.inputs import as_pixels, refuse_layout
 from penstock.transforms.targets.moved_targets import Step
 from penstock.transforms.targets.objects import Objects
 
@@ -89,7 +90,7 @@ def apply_to_image(
                 image = as_pixels(image, op)
             if layout is None and op.takes_pixels:
                 refuse_layout(image, op)
-            size = image_size(image, layout)
+            size = measure_image(image, layout)
             params = draw_one(op, keys, size, stream, None if objects is None else objects.boxes)
             image = op.native(image, params)
             if objects is not None:

@@ -14,6 +14,7 @@ from typing import TypeGuard
 import numpy as np
 
 from penstock.errors import ArgumentError
+from penstock.nested import looks_like_chw
 from penstock.sample import Array
 from penstock.transforms.base import ImageLike, ImageSpec, Op
 from penstock.transforms.decoding import fallback
@@ -23,7 +24,6 @@ __all__ = [
     "as_mask",
     "as_pixels",
     "find_layouts",
-    "image_size",
     "is_decoded",
     "is_encoded",
     "is_pil",
@@ -80,19 +80,11 @@ def refuse_layout(image: Array, op: Op) -> None:
     shape = image.shape
     if len(shape) not in {2, 3} or 0 in shape:
         raise ArgumentError(f"{op!r} needs an image of shape HWC or HW, got an array of shape {shape}")
-    if _looks_like_chw(shape) and not op.leaves_pixels:
+    if looks_like_chw(shape) and not op.leaves_pixels:
         raise ArgumentError(
             f"{op!r} needs an HWC image, got an array of shape {shape}, which looks like CHW; give "
             "image.transpose(1, 2, 0)"
         )
-
-
-def image_size(image: ImageLike, layout: str | None) -> tuple[int, int]:
-    """Width and height of an array of a layout, HWC by default unless its shape is one of CHW; (0, 0) for bytes."""
-    shape: tuple[int, ...] = getattr(image, "shape", ())
-    if len(shape) == 3 and (layout == "CHW" or (layout is None and _looks_like_chw(shape))):
-        shape = shape[1:]
-    return (int(shape[1]), int(shape[0])) if len(shape) >= 2 else (0, 0)
 
 
 def find_layouts(ops: Sequence[Op]) -> tuple[str | None, ...]:
@@ -100,9 +92,8 @@ def find_layouts(ops: Sequence[Op]) -> tuple[str | None, ...]:
     layouts: list[str | None] = [None]
     for op in ops:
         layout = layouts[-1]
-        spec = op.spec(ImageSpec(layout=layout or "HWC", channels=None))
-        is_known = spec is not None and not (layout is None and op.leaves_pixels)
-        layouts.append(spec.layout if spec is not None and is_known else None)
+        spec = op.spec(ImageSpec(layout=layout or "HWC", channels=None)) if layout or not op.leaves_pixels else None
+        layouts.append(None if spec is None else spec.layout)
     return tuple(layouts)
 
 
@@ -121,10 +112,6 @@ def is_tensor(value: object) -> bool:
     """Whether ``value`` is a torch tensor; does not import torch."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
-
-
-def _looks_like_chw(shape: tuple[int, ...]) -> bool:
-    return len(shape) == 3 and shape[2] > 4 and shape[0] in {1, 3, 4}
 
 
 def _refuse(value: ImageLike, op: Op, what: str) -> Array:

@@ -14,12 +14,13 @@ from typing import Final
 import numpy as np
 
 from penstock.errors import ArgumentError
+from penstock.nested import measure_image
 from penstock.rng import next_keys, sample_scope
 from penstock.sample import ArrayKind, Sample, SampleKeys, Tree, tree_leaves
 from penstock.transforms.apply import draw_one, note_ops, spec_after
 from penstock.transforms.base import ImageSpec, Lambda, Op
 from penstock.transforms.decoding.decode import Decode, as_bytes
-from penstock.transforms.inputs import as_mask, as_pixels, find_layouts, image_size, refuse_layout
+from penstock.transforms.inputs import as_mask, as_pixels, find_layouts, refuse_layout
 from penstock.transforms.program.pixel_program import PixelProgram, TakePixels
 from penstock.transforms.program.program import Program
 from penstock.transforms.targets.field_kinds import Held, check_kinds, collect_values, infer_kinds, map_values
@@ -89,9 +90,8 @@ class Pipeline:
         self.mover: Op | None = next((op for op in self.ops if _moves(op)), None)
         self.object_op: Op | None = next((op for op in self.ops if op.reads_boxes or op.removes_objects), None)
         self._first = next((place for place, op in enumerate(self.ops) if op.takes_pixels), None)
-        self._unpaired = next(
-            (op for op in self.ops if getattr(op, "keypoint_pairs", ()) is None and getattr(op, "p", True)), None
-        )
+        unpaired = (op for op in self.ops if getattr(op, "keypoint_pairs", ()) is None and getattr(op, "p", True))
+        self._unpaired = next(unpaired, None)
         self._leave_targets = tuple(leaves_targets(op) for op in self.ops)
         self._compares = tuple(i == self._first or _moves(op) for i, op in enumerate(self.ops))
         self._last = max((i for i, op in enumerate(self.ops) if not _is_on_sample(op)), default=-1)
@@ -152,9 +152,7 @@ class Pipeline:
         """
         if not self.ops or not isinstance(self.ops[0], Decode):
             return self
-        made = Pipeline([TakePixels(self.ops[0], is_mixed=is_mixed), *self.ops[1:]], self.kinds)
-        made._unpaired = self._unpaired  # of this class
-        return made
+        return Pipeline([TakePixels(self.ops[0], is_mixed=is_mixed), *self.ops[1:]], self.kinds)
 
     def warn_of_unpaired_points(self, kinds: Tree) -> None:
         """Warn, once, of a flip that does not know which keypoints change their names, where ``kinds`` have some."""
@@ -162,12 +160,11 @@ class Pipeline:
         if flip is None or "keypoints" not in tree_leaves(kinds):
             return
         self._unpaired = None
-        warnings.warn(
-            f"{flip!r} mirrors keypoints without keypoint_pairs: each keeps its row, so that the one named left is "
-            "then on the right. Give keypoint_pairs=[(0, 1), ...], the points that change their names, or "
-            "keypoint_pairs=[] if none does",
-            stacklevel=3,
+        what = f"{flip!r} mirrors keypoints, and each keeps its row: the left one is then on the right"
+        give = (
+            "give keypoint_pairs=[(0, 1), ...], the points that change their names, or keypoint_pairs=[] if none does"
         )
+        warnings.warn(f"{what}; {give}", stacklevel=3)
 
     def follow(self, upright: bool | None, followers: Sequence[str]) -> Pipeline:
         """The same ops for the records of a store; see :meth:`Decode.follow`."""
@@ -284,7 +281,7 @@ class Pipeline:
 
         def apply(kind: str | None, value: Sample) -> Sample:
             if kind == "image":
-                own = image_size(value, self.layouts[stream])
+                own = measure_image(value, self.layouts[stream])
                 result = op.native(value, params if own == size else draw_one(op, keys, own, stream, boxes))
             elif kind not in FOLLOWERS or (kind == "instances" and not isinstance(value, ObjectMasks)):
                 return value
@@ -371,7 +368,7 @@ def _size(held: list[Held], sample: Sample, kinds: Tree, layout: str | None) -> 
     """Width and height of the first image, which targets follow."""
     for kind, value in held:
         if kind == "image":
-            return image_size(value, layout)
+            return measure_image(value, layout)
     if isinstance(sample, Mapping) and sample:
         raise ArgumentError(
             f"a sample must have an image, got the fields {', '.join(map(str, sample))}; say which one is the image, "
@@ -395,7 +392,7 @@ def _have_one_size(before: list[Held], after: list[Held], layouts: Sequence[str 
     for (kind, old), (_, new) in zip(before, after, strict=True):
         if kind == "image":
             are_arrays = all(isinstance(image, np.ndarray) and image.ndim in {2, 3} for image in (old, new))
-            sizes = {image_size(image, layout) for image, layout in zip((old, new), layouts, strict=True)}
+            sizes = {measure_image(image, layout) for image, layout in zip((old, new), layouts, strict=True)}
             return not are_arrays or old.shape == new.shape or len(sizes) == 1
     return True
 

@@ -45,7 +45,7 @@ EXAMPLES: dict[str, list[T.Op]] = {
         T.RandomCrop(90, pad_if_needed=True),
     ],
     "RandomResizedCrop": [T.RandomResizedCrop(20), T.RandomResizedCrop((9, 30), (0.5, 1), (1, 5), "lanczos")],
-    "HorizontalFlip": [T.HorizontalFlip(), T.HorizontalFlip(1.0), T.HorizontalFlip(0.5, [(0, 1)], 2)],
+    "HorizontalFlip": [T.HorizontalFlip(0.5, []), T.HorizontalFlip(1.0, []), T.HorizontalFlip(0.5, [(0, 1)], 2)],
     "VerticalFlip": [T.VerticalFlip(), T.VerticalFlip(0.3)],
     "Normalize": [T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD)],
     "ToLayout": [

@@ -136,6 +136,8 @@ class SamplePlan:
             self.assembly = bind_form(batch_form, self.selection, transform, self._pipeline, layout)
         if self._pipeline is not None and self.selection.pixels:
             self._pipeline = self._pipeline.take_pixels(is_mixed=self.selection.is_mixed)
+        if self._pipeline is not None:
+            self._pipeline.warn_of_unpaired_points(self._kinds)
         self.spec: Tree | None = None
         self.reason = ""
         self.program: Program | None = None
@@ -233,7 +235,6 @@ class SamplePlan:
         from penstock.transforms.targets.moved_targets import warn_of_left_sizes  # imported with the pipeline
 
         warn_of_left_sizes(pipeline.ops, selection.kind_of.values())
-        pipeline.warn_of_unpaired_points(selection.kinds)
         if pipeline.mover is not None and (given is not None or pipeline.kinds is None):
             self._refuse_left_behind(given or {}, pipeline.mover)
 

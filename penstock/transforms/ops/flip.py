@@ -16,6 +16,8 @@ from penstock.transforms.program.geometry import Geometry
 
 __all__ = ["HorizontalFlip", "VerticalFlip"]
 
+Pair = tuple[int, int]
+
 
 class _Flip(Op):
     """Base class of both flips; params: whether each sample is mirrored."""
@@ -95,10 +97,7 @@ class HorizontalFlip(_Flip):
     axis: ClassVar[int] = 1
 
     def __init__(
-        self,
-        p: float = 0.5,
-        keypoint_pairs: Sequence[tuple[int, int]] | None = None,
-        num_keypoints: int | None = None,
+        self, p: float = 0.5, keypoint_pairs: Sequence[Pair] | None = None, num_keypoints: int | None = None
     ) -> None:
         super().__init__(p)
         self.keypoint_pairs = None if keypoint_pairs is None else tuple(_as_pair(pair) for pair in keypoint_pairs)

@@ -27,13 +27,14 @@ from numpy.typing import NDArray
 from penstock import _native, bfloat16, trace
 from penstock.bfloat16 import array_dtype, as_words
 from penstock.errors import ArgumentError, DecodeError, PenstockError
+from penstock.nested import measure_image
 from penstock.orientation import raw_regions
 from penstock.repairs import set_position
 from penstock.sample import Array, ArraySpec, SampleKeys
 from penstock.transforms.apply import apply_to_image, draw_one, spec_after
 from penstock.transforms.base import Fusion, ImageLike, ImageSpec, Lambda, Op, Params, Sizes
 from penstock.transforms.decoding.decode import Decode, as_bytes, refuse_broken
-from penstock.transforms.inputs import find_layouts, image_size
+from penstock.transforms.inputs import find_layouts
 from penstock.transforms.ops.erase import RandomErasing
 from penstock.transforms.ops.layout import ToLayout
 from penstock.transforms.ops.normalize import Normalize
@@ -74,6 +75,8 @@ class Program:
         Number of ops, from the first on, that are one native call.
     reads_boxes : bool
         Whether :meth:`fill` needs the boxes of each image.
+    has_one_shape : bool
+        Whether all images have one shape and dtype; what else a sample has may keep rows from being filled.
     """
 
     def __init__(
@@ -105,22 +108,15 @@ class Program:
         self._moving = [(i, op) for i, op in enumerate(self.ops[: self.fused]) if type(op).compose is not Op.compose]
         self._prefix = spec_after(self.ops[: self.fused], self._source) or ImageSpec()
         self._steps = None if self._prefix.shape is None else pack_steps(self._moving)
-        self._spec = self._find_spec() if self._rowwise else None
+        last = spec_after(self.ops, self._source)
+        self.has_one_shape = last is not None and last.shape is not None and last.dtype is not None
+        self._spec: ArraySpec | None = None
+        if last is not None and last.shape is not None and last.dtype is not None and self._rowwise:
+            self._spec = ArraySpec(last.shape, array_dtype(last.dtype))
 
     def spec(self) -> ArraySpec | None:
         """Shape and dtype of one row; None if samples differ, or if other values than the image are transformed."""
         return self._spec
-
-    @property
-    def has_one_shape(self) -> bool:
-        """Whether all images have one shape and dtype; what else a sample has may keep rows from being filled."""
-        return self._find_spec() is not None
-
-    def _find_spec(self) -> ArraySpec | None:
-        last = spec_after(self.ops, self._source)
-        if last is None or last.shape is None or last.dtype is None:
-            return None
-        return ArraySpec(last.shape, array_dtype(last.dtype))
 
     @property
     def is_copying(self) -> bool:
@@ -358,9 +354,8 @@ class Program:
         steps = one.steps_of(0)
         if steps is not None:
             steps.clear()  # the image may have another size than its header says, and so other numbers
-        out[0] = apply_to_image(
-            self.ops[: self.fused], self._layouts, one.images[0], one.keys, 0, steps, one.boxes_of(0)
-        )
+        ops, boxes = self.ops[: self.fused], one.boxes_of(0)
+        out[0] = apply_to_image(ops, self._layouts, one.images[0], one.keys, 0, steps, boxes)
 
     def _run(self, chunk: Chunk, failed: list[Failure], rows: Sequence[Array] | None = None) -> list[Array]:
         """The results of all images that do not fail, in order; or each result written to ``rows[i][0]``."""
@@ -472,5 +467,5 @@ class Closing:
         if self._erasing is not None:
             op = self._ops[self._erasing]
             assert isinstance(op, RandomErasing)
-            params = draw_one(op, keys, image_size(image, "HWC"), self._erasing)
+            params = draw_one(op, keys, measure_image(image, "HWC"), self._erasing)
             op.erase(out[0] if fusion.layout == "HWC" else out[0].transpose(1, 2, 0), params, np.dtype(np.float32))
