@@ -17,10 +17,10 @@ from tests.transforms.pictures import pictures
 NORMALIZE = T.Normalize(T.IMAGENET_MEAN, T.IMAGENET_STD)
 
 PIPELINES = [
-    [T.Decode(), T.RandomResizedCrop(48), T.HorizontalFlip(), T.TrivialAugmentWide(), NORMALIZE,
+    [T.Decode(), T.RandomResizedCrop(48), T.HorizontalFlip(0.5, []), T.TrivialAugmentWide(), NORMALIZE,
      T.RandomErasing(0.5, value="random"), T.ToLayout()],
     [T.Decode(), T.RandomResizedCrop((40, 56)), T.ColorJitter(0.4, 0.4, 0.4, 0.1), T.Grayscale(p=0.2),
-     T.GaussianBlur(9), T.Solarize(p=0.2), T.HorizontalFlip(), NORMALIZE, T.ToLayout("CHW", "float16")],
+     T.GaussianBlur(9), T.Solarize(p=0.2), T.HorizontalFlip(0.5, []), NORMALIZE, T.ToLayout("CHW", "float16")],
     [T.Decode(), T.Letterbox(64), T.RandAugment(3), T.Pad(4, mode="reflect"), T.RandomCrop(64),
      T.ToLayout("CHW", "uint8")],
     [T.Decode(), T.Letterbox(50), T.RandomAffine(20, (0.1, 0.1), (0.8, 1.2), 5, "bilinear"), T.RandomPerspective(),
@@ -69,7 +69,7 @@ def test_annotations_stay_with_the_picture(seed: int) -> None:
         "keypoints": np.array([(105, 75, 2)], np.float32),
         "mask": image[:, :, 0],
     }
-    ops = [T.HorizontalFlip(), T.Letterbox(120, 0), T.RandomAffine(10, (0.1, 0.1), (0.9, 1.2), 5),
+    ops = [T.HorizontalFlip(0.5, []), T.Letterbox(120, 0), T.RandomAffine(10, (0.1, 0.1), (0.9, 1.2), 5),
            T.RandomPerspective(0.2, p=0.5), T.Pad((5, 9)), T.TrivialAugmentWide()]  # fmt: skip
 
     moved = T.Pipeline(ops)(sample, keys=SampleKeys(seed, 0, np.array([7])))
