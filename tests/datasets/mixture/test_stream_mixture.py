@@ -331,16 +331,25 @@ class Wrapped(ps.IterableDataset[int]):
 
 @pytest.mark.parametrize("kind", ["stream", "mixture"])
 def test_a_worker_believes_the_ranks_that_its_parent_finds(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that cannot find them itself gets the parent's: of a stream inside another, and of a mixture in one."""
+    """A worker that cannot find them itself gets the parent's: for a stream, or a mixture, inside of another stream."""
     samples = []
-    for rank in range(2):
+    workers: dict[str, Any] = {"num_workers": 1, "workers": "processes", "multiprocessing_context": "forkserver"}
+    for rank, more in enumerate(({}, workers)):
         monkeypatch.setattr("penstock.ranks.find_ranks", lambda rank=rank: (2, rank))
         stream = Numbered(0, 8) if kind == "stream" else ps.Mixture({"a": Numbered(0, 8)}, weights=[1], until=80)
-        workers: Any = {"num_workers": 2, "workers": "processes", "multiprocessing_context": "forkserver"}
-        loader = ps.DataLoader(Wrapped(stream), batch_size=5, seed=0, **workers)
+        loader = ps.DataLoader(Wrapped(stream), batch_size=5, seed=0, **more)
         samples += [sample for batch in loader for sample in batch.tolist()]
 
     assert sorted(samples) == list(range(80))
+
+
+def test_workers_share_a_mixture_inside_of_another_stream() -> None:
+    """Each worker is a reader, as of a stream that divides itself."""
+    mixture = ps.Mixture({"a": Numbered(0, 8)}, weights=[1], until=80)
+
+    loader = ps.DataLoader(Wrapped(mixture), batch_size=5, seed=0, num_workers=2, workers="processes")
+
+    assert sorted(sample for batch in loader for sample in batch.tolist()) == list(range(80))
 
 
 def test_a_source_that_begins_again_stays_with_its_rank() -> None:
