@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from penstock import _native
-from penstock.transforms.decoding import fallback
 from penstock.orientation import orient_pixels, raw_regions
+from penstock.transforms.decoding import fallback
 
 XMP = b'http://ns.adobe.com/xap/1.0/\0<x:xmpmeta><rdf tiff:Orientation="6"/></x:xmpmeta>'
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from penstock.orientation import orient_pixels, raw_region
 from penstock.transforms.decoding import jpeg_markers
 from penstock.transforms.decoding.image_formats import quiet
-from penstock.orientation import orient_pixels, raw_region
 from tests.native.progressive_writer import Picture
 from tests.native.sequential_writer import write_sequential
 

@@ -16,8 +16,8 @@ from PIL import Image
 import penstock as ps
 from penstock import transforms as T
 from penstock.errors import ArgumentError, DecodeError
-from penstock.sample import SampleKeys
 from penstock.orientation import orient_pixels
+from penstock.sample import SampleKeys
 from tests.transforms.test_program import encoded
 
 LARGE = encoded(400, 300, subsampling="4:2:0", quality=90)
