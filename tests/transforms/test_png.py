@@ -76,7 +76,7 @@ def test_the_fused_path_equals_the_general_one(color: int, depth: int, interlace
     program.fill(files, out, keys)
 
     for i, file in enumerate(files):
-        general = apply_to_image(pipeline.ops, pillow(file), keys[i : i + 1], 1)
+        general = apply_to_image(pipeline.ops, pipeline.layouts, pillow(file), keys[i : i + 1], 1)
         same(out[i], general)
 
 

@@ -97,7 +97,7 @@ def test_the_fused_path_equals_the_general_one(name: str) -> None:
     pipeline.compile("image").fill(files, out, keys)
 
     for i, file in enumerate(files):
-        same(out[i], apply_to_image(pipeline.ops, pillow(file), keys[i : i + 1], 1))
+        same(out[i], apply_to_image(pipeline.ops, pipeline.layouts, pillow(file), keys[i : i + 1], 1))
 
 
 @pytest.mark.parametrize("options", [{"lossless": True}, {"lossless": True, "exact": True}, {"quality": 70}])
