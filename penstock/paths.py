@@ -1,14 +1,29 @@
-"""Paths and sizes that people give: endings of images, URLs of remote places, which are refused, numbers of bytes."""
+"""Paths and sizes that people give: endings of images, files of other systems, encodings of texts, numbers of bytes.
+
+URLs of remote places are refused. Tables and annotations find the files that they name here.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from penstock.errors import ArgumentError
 
-__all__ = ["IMAGE_SUFFIXES", "UNREAD_SUFFIXES", "parse_size", "refuse_remote"]
+__all__ = [
+    "IMAGE_SUFFIXES",
+    "UNREAD_SUFFIXES",
+    "find_below",
+    "find_encoding",
+    "find_named_file",
+    "is_file",
+    "parse_size",
+    "refuse_remote",
+    "split_path",
+]
 
 IMAGE_SUFFIXES: Final = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".webp", ".gif", ".bmp", ".dib", ".tif", ".tiff"}
@@ -27,6 +42,9 @@ _REMOTE: Final = re.compile(
     r"|smb|lakefs|gdrive|dropbox|box|memory):/"
 )
 """Those that :func:`penstock.open` reads, and others; here neither are."""
+
+_MARKS: Final = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+_DRIVE: Final = re.compile(r"[A-Za-z]:(?=[\\/])")
 
 _UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
@@ -63,3 +81,44 @@ def refuse_remote(given: object, verb: str = "read") -> None:
                 f"remote places are not {verb} here, got a URL that begins with {found[1]}://; give a path on this "
                 f"machine, {advice}"
             )
+
+
+def find_encoding(head: bytes) -> str:
+    """The encoding of a text by the byte order mark at its beginning; UTF-8 without one."""
+    return next((name for mark, name in _MARKS if head.startswith(mark)), "utf-8")
+
+
+def is_file(path: Path) -> bool:
+    """Whether a path is a regular file; a name that the system cannot have is none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name too long for the system
+        return False
+
+
+def split_path(text: str) -> list[str]:
+    """Folders and name of a path of any system, without its drive, its root and parts ``.``."""
+    return [part for part in _DRIVE.sub("", text, count=1).replace("\\", "/").split("/") if part not in {"", "."}]
+
+
+def find_below(folder: Path, parts: Sequence[str]) -> Path | None:
+    """The file at a path below a folder, also where its ending is written in the other case; None if there is none."""
+    path = folder.joinpath(*parts)
+    if is_file(path):
+        return path
+    stem, suffix = os.path.splitext(path)  # noqa: PTH122  # a text
+    ends = (suffix.lower(), suffix.upper())
+    return next((each for end in ends if end != suffix and is_file(each := Path(stem + end))), None)
+
+
+def find_named_file(folder: Path, text: str) -> Path | None:
+    """The file that a path of any system names below a folder; None if there is none.
+
+    Blanks around it, separators of Windows and the case of its ending may differ. Of an absolute path, whose beginning
+    is that of another machine, the longest end that is a file is taken.
+    """
+    text = text.strip()
+    parts = split_path(text)
+    is_absolute = text.startswith(("/", "\\")) or _DRIVE.match(text) is not None
+    ends = (parts[begin:] for begin in range(len(parts) if is_absolute else min(len(parts), 1)))
+    return next((found for end in ends if (found := find_below(folder, end)) is not None), None)

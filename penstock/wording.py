@@ -13,14 +13,17 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 
 __all__ = [
-    "NotebookView", "ShortRepr", "counted", "describe_value", "escape_unprintable", "format_bytes", "list_public_names",
-    "to_plain",
+    "NotebookView", "ShortRepr", "counted", "describe_value", "escape_unprintable", "format_bytes", "generalise",
+    "list_problems", "list_public_names", "to_plain",
 ]  # fmt: skip
 
 _MOST_TEXT = 60
+_SAME_PROBLEM = 5
+_VALUE = re.compile(r"'(?:[^'\\]|\\.)*'|\[[^\]]*\]|(?<!\S)/[^;,]+|[-+]?[0-9][0-9.e+,-]*( x [0-9]+)?")
 _MOST_ENTRIES = 6
 _BRACKETS = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}")}
 
@@ -45,6 +48,27 @@ def counted(number: int, noun: str) -> str:
     if noun.endswith("y") and noun[-2] not in "aeiou":
         return f"{number:,} {noun[:-1]}ies"
     return f"{number:,} {noun}{'es' if noun.endswith(('s', 'x', 'ch', 'sh')) else 's'}"
+
+
+def generalise(reason: str, name: str = "") -> str:
+    """What is wrong, without names, numbers and absolute paths: equal for the same problem of another file or line.
+
+    ``name``: that of the entry, which is left out too.
+    """
+    return _VALUE.sub("...", reason.replace(name, "...") if len(name) > 1 and not name.isdecimal() else reason)
+
+
+def list_problems(entries: Iterable[tuple[str, str]]) -> list[str]:
+    """A line for each name and reason, five at most for the same problem, and how many more have it."""
+    by_kind: dict[str, list[str]] = {}
+    for name, reason in entries:
+        by_kind.setdefault(generalise(reason, name), []).append(f"{name}: {reason}" if name else reason)
+    lines = []
+    for kind, found in by_kind.items():
+        lines += found[:_SAME_PROBLEM]
+        if len(found) > _SAME_PROBLEM:
+            lines.append(f"... and {len(found) - _SAME_PROBLEM:,} more: {kind}")
+    return lines
 
 
 def format_bytes(count: float) -> str:

@@ -22,7 +22,7 @@ from PIL import Image, UnidentifiedImageError
 
 from penstock.errors import AnnotationError, ArgumentError
 from penstock.orientation import TURNED_BY_DECODING, get_upright_size, read_tag
-from penstock.paths import IMAGE_SUFFIXES, refuse_remote
+from penstock.paths import IMAGE_SUFFIXES, find_below, find_encoding, refuse_remote, split_path
 from penstock.registry import require
 from penstock.sample import Value
 
@@ -36,7 +36,6 @@ _PACKAGES: Final = {
     ".jxl": ("pillow_jxl.JpegXLImagePlugin", "JXLImageFile", "jxl"),
 }
 """Packages that read pictures for Pillow: the module, its class, and the extra that installs it."""
-_MARKS: Final = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 
 
 class PictureHeader(NamedTuple):
@@ -181,7 +180,7 @@ class AnnotationSource:
         """
         content = self.read_bytes(path)
         try:
-            return content.decode(_find_encoding(content)).replace("\r\n", "\n").replace("\r", "\n")
+            return content.decode(find_encoding(content)).replace("\r\n", "\n").replace("\r", "\n")
         except UnicodeDecodeError as error:
             raise AnnotationError(
                 f"{self.relative(path)} must be text in UTF-8, got other bytes at {error.start}", source=str(self.root)
@@ -231,7 +230,7 @@ class AnnotationSource:
 
     def read_head(self, path: Path, nbytes: int) -> str:
         """The same as text, in the encoding of its mark, with marks for what is none."""
-        return (head := self.read_start(path, nbytes)).decode(_find_encoding(head), "replace")
+        return (head := self.read_start(path, nbytes)).decode(find_encoding(head), "replace")
 
     def open_image(self, path: Path) -> Image.Image:
         """A picture whose header has been read, to be closed by the caller; raises what Pillow raises."""
@@ -243,14 +242,14 @@ class AnnotationSource:
         Absolute paths, and paths of other systems, are found by their last parts. A name never leads out of the folders
         of the source.
         """
-        parts = [part for part in name.replace("\\", "/").split("/") if part not in {"", "."}]
+        parts = split_path(name)
         if not parts or "\0" in name:
             return None
         if ".." not in parts:
             held = [self.folder, self.root] if self.images is None else [self.images, self.folder, self.root]
             for folder in [*folders, *held]:
-                path = folder.joinpath(*parts)
-                if _is_file(path):
+                path = find_below(folder, parts)
+                if path is not None:
                     return path
         candidates = [path for path in self.image_files.get(Path(parts[-1]).stem, ()) if path.name == parts[-1]]
         for count in range(len(parts), 0, -1):  # the longest end of the path that names one file
@@ -274,14 +273,3 @@ class AnnotationSource:
         if isinstance(found, str):
             raise ValueError(f"it is no image: {found:.300}")  # noqa: TRY004  # the file is wrong, not the argument
         return found
-
-
-def _find_encoding(content: bytes) -> str:
-    return next((name for mark, name in _MARKS if content.startswith(mark)), "utf-8")
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except (OSError, ValueError):  # a name too long for the system
-        return False

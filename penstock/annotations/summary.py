@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -11,12 +10,11 @@ from typing import Final
 import numpy as np
 
 from penstock.annotations.result import AnnotationProblem, Annotations
-from penstock.wording import counted
+from penstock.wording import counted, generalise
 
 __all__ = ["AnnotationSummary"]
 
 _LISTED: Final = 20
-_VALUE: Final = re.compile(r"'(?:[^'\\]|\\.)*'|\[[^\]]*\]|[-+]?[0-9][0-9.e+,-]*( x [0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +62,7 @@ class AnnotationSummary:
     @property
     def reasons(self) -> dict[str, int]:
         """How often each reason occurs, with its effect, the most frequent first; numbers and names are left out."""
-        counts = Counter(f"{_VALUE.sub('...', each.reason)} ({each.effect})" for each in self.problems)
+        counts = Counter(f"{generalise(each.reason)} ({each.effect})" for each in self.problems)
         return dict(counts.most_common())
 
     @property

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from penstock.wording import counted, escape_unprintable, to_plain
+from penstock.wording import counted, escape_unprintable, list_problems, to_plain
 
 if TYPE_CHECKING:
     from penstock.sample import Schema
@@ -98,10 +98,10 @@ def print_skipped(entries: Iterable[Skipped]) -> None:
     by_reason: dict[str, list[str]] = {}
     for key, reason in entries:
         by_reason.setdefault(reason, []).append(key)
-    lines = (
-        f"{keys[0]}: {reason}"
+    lines = list_problems(
+        (keys[0], reason)
         if len(keys) == 1
-        else f"{reason} ({counted(len(keys), 'entry')}: {quote_names(keys, _NAMES_SHOWN)})"
+        else ("", f"{reason} ({counted(len(keys), 'entry')}: {quote_names(keys, _NAMES_SHOWN)})")
         for reason, keys in by_reason.items()
     )
-    print_list(lines, len(by_reason))
+    print_list(lines, len(lines))

@@ -318,6 +318,10 @@ class SelectedSource(Source):
         """See :meth:`Source.load`."""
         return self._source.load(token)
 
+    def locate(self, token: Index) -> str:
+        """See :meth:`Source.locate`."""
+        return self._source.locate(token)
+
     def load_records(self, tokens: Sequence[Value]) -> Sequence[Mapping[str, Value]] | None:
         """See :meth:`Source.load_records`."""
         return self._source.load_records(tokens)

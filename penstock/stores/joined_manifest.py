@@ -21,14 +21,14 @@ import numpy as np
 
 from penstock.errors import ArgumentError, StoreError, StoreFormatError
 from penstock.sample import Array, Field
-from penstock.stores.common.table_files import TABLE_SUFFIXES, Table
+from penstock.stores.common.table_files import MISSING_WORDS, TABLE_SUFFIXES, Table
 from penstock.stores.fields.record_names import quote_names
 from penstock.stores.fields.usual_names import LABEL_NAMES
 
 __all__ = ["JoinedManifest", "ManifestColumn", "read_manifest"]
 
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
-_FLOAT: Final = re.compile(r"(?i)[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]{1,4})?|nan|inf)")
+_FLOAT: Final = re.compile(r"(?i)[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]{1,4})?|inf)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +108,20 @@ def _make_column(name: str, values: list[object], is_text: bool) -> ManifestColu
     if len(texts) < len(present):
         return ManifestColumn(Field("json"), values, missing)
     if name.lower() == "label" and texts:
-        classes = sorted(set(texts))
-        order: dict[object, int] = {text: number for number, text in enumerate(classes)}
-        numbers = np.array([order.get(value, 0) for value in values], np.int64)
+        classes = sorted({text.strip() for text in texts})
+        order = {text: number for number, text in enumerate(classes)}
+        numbers = np.array([order[value.strip()] if isinstance(value, str) else 0 for value in values], np.int64)
         return ManifestColumn(Field("label", tuple(classes)), numbers, missing)
     return ManifestColumn(Field("text"), values, missing)
 
 
 def _parse_numbers(values: Sequence[str]) -> list[object]:
-    """The values of a column of CSV: integers or floats if all of them are; an empty value is None among numbers."""
-    present = [value for value in values if value.strip()]
+    """The values of a column of CSV: integers or floats if all of them are; a missing value is None among numbers."""
+    present = [value for value in values if value.strip() not in MISSING_WORDS]
     if present and all(_INTEGER.fullmatch(value.strip()) for value in present):
-        return [int(value) if value.strip() else None for value in values]
+        return [None if value.strip() in MISSING_WORDS else int(value) for value in values]
     if any(re.fullmatch(r"-?0[0-9]+", value.strip()) for value in present):  # "007" is a name
         return list(values)
     if present and all(_FLOAT.fullmatch(value.strip()) for value in present):
-        return [float(value) if value.strip() else None for value in values]
+        return [None if value.strip() in MISSING_WORDS else float(value) for value in values]
     return list(values)

@@ -77,6 +77,11 @@ class SourceRange(Source):
             raise PackError(self._refused[position])
         return self._source.load(own)
 
+    def locate(self, token: Index) -> str:
+        """See :meth:`Source.locate`."""
+        position, own = token
+        return "" if position in self._refused else self._source.locate(own)
+
     def load_records(self, tokens: Sequence[Value]) -> Sequence[Mapping[str, Value]] | None:
         """See :meth:`Source.load_records`."""
         own = self._take_own(tokens)

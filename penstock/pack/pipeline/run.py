@@ -30,7 +30,7 @@ from penstock.sample import Value
 from penstock.stores.base import Skipped
 from penstock.stores.fields.record_names import find_name_clashes, fold_name
 from penstock.stores.writing import Writer
-from penstock.wording import counted, escape_unprintable
+from penstock.wording import counted, escape_unprintable, list_problems
 
 __all__ = [
     "ClashFinder",
@@ -332,11 +332,12 @@ def _make_refusal(source: Source, refused: Sequence[Skipped], outcome: str) -> P
 
 
 def list_skipped(skipped: Sequence[Skipped]) -> str:
-    """One line for each of the first entries."""
-    lines = [f"  {escape_unprintable(key)}: {escape_unprintable(reason)}" for key, reason in skipped[:_MAX_LISTED]]
-    if len(skipped) > _MAX_LISTED:
-        lines.append(f"  ... and {len(skipped) - _MAX_LISTED} more")
-    return "\n".join(lines)
+    """One line for each of the first entries, at most five for the same problem."""
+    lines = list_problems(skipped)
+    shown = [f"  {escape_unprintable(line)}" for line in lines[:_MAX_LISTED]]
+    if len(lines) > _MAX_LISTED:
+        shown.append(f"  ... and {len(lines) - _MAX_LISTED} more")
+    return "\n".join(shown)
 
 
 def run_in_order(

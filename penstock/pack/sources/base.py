@@ -136,6 +136,11 @@ class Source(ABC):
             If the record cannot be packed; others are packed.
         """
 
+    def locate(self, token: Index) -> str:
+        """Where an item is, beside its key: the beginning of what is said of it, such as ``"line 7: "``."""
+        del token
+        return ""
+
     def load_records(self, tokens: Sequence[Value]) -> Sequence[Mapping[str, Value]] | None:
         """What :meth:`load` gives for each of several items, read at once; thread-safe.
 

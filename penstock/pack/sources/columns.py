@@ -10,20 +10,25 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
-from collections.abc import Iterable, Mapping
+import sys
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from penstock.errors import ArgumentError, PackError
 from penstock.pack.sources.base import KEY
-from penstock.pack.sources.inference import GivenSchema
+from penstock.pack.sources.inference import STACKLEVEL, GivenSchema, warn_without_images
+from penstock.pack.sources.point_columns import PointColumns, find_points
 from penstock.pack.sources.values import CLASS_NAMES, MAX_EXACT, Guess, guess, is_mask_name, plain, unite
-from penstock.paths import IMAGE_SUFFIXES
+from penstock.paths import IMAGE_SUFFIXES, UNREAD_SUFFIXES
 from penstock.sample import Field, Schema, Value
-from penstock.stores.common.table_files import Table
+from penstock.stores.common.table_files import MISSING_WORDS, Table
 from penstock.stores.images.folder_checks import SOUND_SUFFIXES
+from penstock.wording import counted
 
 __all__ = ["ColumnPlan", "PlannedColumn", "plan_columns"]
 
@@ -40,45 +45,52 @@ _DECIMAL_COMMA: Final = (
 )
 _MAX_CLASSES: Final = 100_000
 _EMPTY: Final = Guess("none")
+_NOTES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedColumn:
     """A column, and the field that is made of it.
 
-    ``is_text`` if each value is text, and an empty one is missing; ``is_windows`` if backslashes separate the
-    folders of paths.
+    ``is_text`` if each value is text, and an empty one is missing; ``suffixes``: endings of the files of a column whose
+    field was found by them, else empty.
     """
 
     column: str
     field: Field
     is_text: bool
-    is_windows: bool = False
-
-    def make_path(self, value: str) -> str:
-        """The path of a file, with slashes."""
-        return value.replace("\\", "/") if self.is_windows else value
+    suffixes: frozenset[str] = frozenset()
 
     def parse(self, value: object) -> Value:
         """The value of a cell, as :class:`~penstock.pack.sources.conversion.RecordConverter` takes it.
 
         Raises PackError if it is no value of the field's kind.
         """
-        if self.field.kind in {"image", "mask", "bytes"} and isinstance(value, str):
-            return Path(self.make_path(value)) if value else None
-        if not isinstance(value, str) or self.field.kind == "text" or (self.field.kind == "json" and not self.is_text):
+        if not isinstance(value, str):
+            return None if isinstance(value, float) and math.isnan(value) else value
+        return None if self._is_missing(value, value.strip()) else self._parse_text(value)
+
+    def _parse_text(self, value: str) -> Value:
+        stripped, kind = value.strip(), self.field.kind
+        if kind in {"image", "mask", "bytes"}:
+            return Path(value)
+        if kind == "text" or (kind == "label" and self.field.classes) or (kind == "json" and not self.is_text):
             return value
-        if value == "" and self.is_text:
-            return None
         try:
-            if self.field.kind in {"label", "int", "float"}:
-                return value if self.field.classes else int(value) if _INTEGER.fullmatch(value) else float(value)
-            if self.field.kind == "json":
+            if kind in {"label", "int", "float"}:
+                return int(stripped) if _INTEGER.fullmatch(stripped) else float(stripped)
+            if kind == "json":
                 return json.loads(value)
         except (ValueError, RecursionError) as error:
             hint = _DECIMAL_COMMA if self.field.kind == "float" and value.count(",") == 1 else ""
             raise PackError(f"column {self.column!r} must be {self.field.kind}, got {value!r:.80}{hint}") from error
         return self._split(value)
+
+    def _is_missing(self, value: str, stripped: str) -> bool:
+        """Whether a cell has no value: an empty text, and in a column of numbers a word for it."""
+        if value == "":
+            return self.is_text or self.field.kind != "text"
+        return stripped in MISSING_WORDS and not _keeps_words(self.field)
 
     def _split(self, text: str) -> Value:
         """A list, written as JSON or as values with separators."""
@@ -100,11 +112,14 @@ class ColumnPlan:
     columns: Mapping[str, PlannedColumn]
     has_keys: bool
     """Whether a column ``__key__`` names the records."""
+    points: Mapping[str, PointColumns]
+    """Fields of several columns."""
 
     @property
     def schema(self) -> Schema:
         """Fields of the records."""
-        return Schema({name: column.field for name, column in self.columns.items()})
+        fields = {name: column.field for name, column in self.columns.items()}
+        return Schema({**fields, **{name: each.field for name, each in self.points.items()}})
 
     @property
     def files(self) -> dict[str, PlannedColumn]:
@@ -117,40 +132,47 @@ class ColumnPlan:
 
         Raises PackError if a cell is no value of its field's kind.
         """
-        return {name: each.parse(row.get(each.column)) for name, each in self.columns.items()}
+        values = {name: each.parse(row.get(each.column)) for name, each in self.columns.items()}
+        return {**values, **{name: each.parse(row) for name, each in self.points.items()}}
 
 
 class _ColumnSurvey:
-    """What is known of the values of one column."""
+    """What is known of the values of one column; ``field`` is the name of its field, if the caller gave one."""
 
-    def __init__(self, name: str, *, is_text: bool) -> None:
-        self.name, self._is_text = name, is_text
+    def __init__(self, name: str, field: str, *, is_text: bool) -> None:
+        self.name, self._field, self._is_text = name, field, is_text
         self.failure = ""
         self._found = _EMPTY
         self._names: set[str] = set()
-        self._suffixes: set[str] | None = set()
-        self._separators: set[str] = set()
+        self.named = ""  # the first path of an image
+        self._image_count = self._sound_count = self._text_count = 0
         self._texts: set[str] | None = set()
-        self._is_label, self._has_gaps = name.lower() in CLASS_NAMES, False
+        self._words: dict[str, tuple[int, str]] = {}  # that may be missing values: how often, and where the first is
+        self._is_label, self._has_gaps = field.lower() in CLASS_NAMES, False
         self._forms, self._may_be_json = {"integer", "whole", "number"}, is_text
 
     def add(self, value: object, where: str) -> None:
         """Look at a value; what is wrong with it is kept in :attr:`failure`, with ``where``."""
         value = plain(value)
-        if value is None or self.failure or (self._is_text and value == ""):
+        is_nan = isinstance(value, float) and math.isnan(value)
+        if value is None or is_nan or self.failure or (self._is_text and value == ""):
             self._has_gaps = True
             return
         if isinstance(value, str):
+            if value.strip() in MISSING_WORDS:
+                count, first = self._words.get(value, (0, where))
+                self._words[value] = count + 1, first
+                return
             self._add_text(value)
             if self._is_text:
                 return
         else:
-            self._suffixes = self._texts = None
+            self._texts, self._text_count = None, sys.maxsize  # no column of paths
             self._forms &= _find_forms(str(value)) if isinstance(value, int | float) else set()
             if isinstance(value, list):
-                self._names.update(each for each in value if isinstance(each, str))
+                self._names.update(each.strip() for each in value if isinstance(each, str))
         try:
-            found = guess(self.name, value, "png")
+            found = Guess("text") if isinstance(value, str) else guess(self._field, value, "png")
         except PackError as error:
             self.failure = f"{where}: {error.message}"
             return
@@ -161,15 +183,17 @@ class _ColumnSurvey:
             self._found = united
 
     def _add_text(self, text: str) -> None:
-        self._separators.update(each for each in ("/", "\\") if each in text)
-        if self._suffixes is not None:
-            suffix = Path(text).suffix.lower() if len(text) < 4096 else ""
-            self._suffixes = self._suffixes | {suffix} if suffix in IMAGE_SUFFIXES | SOUND_SUFFIXES else None
+        self._text_count += 1
+        suffix = os.path.splitext(text.rstrip())[1].lower()  # noqa: PTH122  # a text, fast
+        self._image_count += suffix in IMAGE_SUFFIXES
+        self._sound_count += suffix in SOUND_SUFFIXES
+        if not self.named and (suffix in IMAGE_SUFFIXES or suffix in UNREAD_SUFFIXES):
+            self.named = text
         if self._texts is not None:
             self._texts.add(text)
             self._texts = self._texts if len(self._texts) <= _MAX_CLASSES else None
         if self._forms:
-            self._forms &= _find_forms(text)
+            self._forms &= _find_forms(text.strip())
         if self._may_be_json:
             self._add_json(text)
 
@@ -185,19 +209,31 @@ class _ColumnSurvey:
             self._found = united
 
     @property
-    def is_file(self) -> bool:
-        """Whether all values are paths of images, or of sounds."""
-        return bool(self._suffixes)
+    def suffixes(self) -> frozenset[str]:
+        """Endings of the files that most texts are paths of: those of images, or of sounds; empty for other texts."""
+        counts = ((self._image_count, IMAGE_SUFFIXES), (self._sound_count, SOUND_SUFFIXES))
+        return next((frozenset(suffixes) for count, suffixes in counts if 2 * count > self._text_count), frozenset())
 
     @property
-    def is_windows(self) -> bool:
-        """Whether the texts, if they are paths, are those of Windows: folders are separated by backslashes alone."""
-        return self._separators == {"\\"}
+    def is_number(self) -> bool:
+        """Whether all values are numbers; then words for missing values are no values."""
+        return bool(self._forms) if self._is_text else self._found.kind in {"int", "float", "none"}
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The texts that occur, in plain string order."""
-        return tuple(sorted(self._texts or ()))
+        """The texts that occur, without blanks around them, in plain string order."""
+        return tuple(sorted({text.strip() for text in (*(self._texts or ()), *self._words)} - {""}))
+
+    def notes(self, field: Field) -> Iterator[str]:
+        """What is read otherwise than it stands, where the column became ``field``."""
+        if field.kind == "label" and field.classes and (padded := {t for t in self._texts or () if t != t.strip()}):
+            yield f"column {self.name!r}: blanks around names of classes are no part of them, such as {min(padded)!r}"
+        if not _keeps_words(field):
+            for word, (count, first) in self._words.items():
+                yield (
+                    f"column {self.name!r}: {word!r} is read as a missing value ({counted(count, 'row')}, the first is "
+                    f"{first})"
+                )
 
     @property
     def has_names(self) -> bool:
@@ -206,26 +242,27 @@ class _ColumnSurvey:
 
     def list_names(self) -> tuple[str, ...]:
         """The names in lists, in plain string order; empty if the lists hold numbers."""
-        names = {name for text in self._texts or () for name in _split_names(text)}
+        names = {name.strip() for text in self._texts or () for name in _split_names(text)}
         return tuple(sorted(names | self._names))
 
     def find_field(self) -> Field | None:
         """The field for these values; None if there is no value."""
-        if self._suffixes:
-            if self._suffixes <= SOUND_SUFFIXES:
+        if self.suffixes:
+            if self.suffixes == SOUND_SUFFIXES:
                 return Field("bytes")
-            return Field("mask" if is_mask_name(self.name) else "image")
-        if (self._is_text and self._texts != set()) or (self._is_label and self._found.kind in {"text", "float"}):
+            return Field("mask" if is_mask_name(self._field) else "image")
+        if self._found.kind == "none" and not self._text_count:
+            return (Field("label", self.classes) if self._is_label else Field("text")) if self._words else None
+        if (self._is_text and self._text_count) or (self._is_label and self._found.kind in {"text", "float"}):
             return self._find_field_of_texts()
-        if self._found.kind == "none":
-            return None
         return Field("json" if self._found.kind == "empty" else self._found.kind)
 
     def _find_field_of_texts(self) -> Field:
         """The field for texts that may be numbers; pandas writes integers as 1.0 where a value is missing."""
-        if self._is_text and not self._is_label and _TEXT_NAMES.fullmatch(self.name):
+        if self._is_text and not self._is_label and _TEXT_NAMES.fullmatch(self._field):
             return Field("text")
-        if "integer" in self._forms or (self._is_label and self._has_gaps and "whole" in self._forms):
+        has_gaps = self._has_gaps or self._words
+        if "integer" in self._forms or (self._is_label and has_gaps and "whole" in self._forms):
             return Field("label" if self._is_label else "int")
         if "number" in self._forms:
             return Field("float")
@@ -243,27 +280,56 @@ def plan_columns(table: Table, given: GivenSchema, columns: Mapping[str, str] | 
     """
     surveys: dict[str, _ColumnSurvey] = {}
     wanted = dict(columns or {})
+    field_names = {column: name for name, column in wanted.items()}
     for row in table.rows():
         for column, value in row.values.items():
             if column not in surveys:
-                surveys[column] = _ColumnSurvey(column, is_text=table.is_text)
+                surveys[column] = _ColumnSurvey(column, field_names.get(column, column), is_text=table.is_text)
             surveys[column].add(value, table.describe(row))
     if not surveys:
         raise PackError(f"the table {table.name} has no rows")
     if unknown := [column for column in wanted.values() if column not in surveys]:
         raise ArgumentError(f"columns names {unknown[0]!r}, and the columns of {table.name} are: {', '.join(surveys)}")
     names = _name_fields(surveys, wanted, given.fields)
-    if missing := [name for name in (*given.fields, *given.dropped) if name not in names]:
-        raise ArgumentError(f"schema names {missing[0]!r}, and the fields of {table.name} are: {', '.join(names)}")
+    points = find_points(
+        {column: each.is_number for column, each in surveys.items() if column not in field_names}, names, given
+    )
+    known = [*names, *points]
+    if missing := [name for name in (*given.fields, *given.dropped) if name not in known]:
+        raise ArgumentError(f"schema names {missing[0]!r}, and the fields of {table.name} are: {', '.join(known)}")
+    used = {column for each in points.values() for point in each.columns for column in point}
+    points = {
+        name: each
+        for name, each in points.items()
+        if name in given.fields or not (given.is_complete or name in given.dropped)
+    }
     planned = {}
     for name, column in names.items():
-        if name == KEY or name in given.dropped or (given.is_complete and name not in given.fields):
+        if name == KEY or name in given.dropped or (given.is_complete and name not in given.fields) or column in used:
             continue
         field = _choose_field(name, surveys[column], given.fields.get(name), table)
-        planned[name] = PlannedColumn(column, field, table.is_text, surveys[column].is_windows)
-    if not planned:
+        suffixes = frozenset() if name in given.fields else surveys[column].suffixes
+        planned[name] = PlannedColumn(column, field, table.is_text, suffixes)
+    if not planned and not points:
         raise PackError(f"the table {table.name} has no column that is to be packed")
-    return ColumnPlan(planned, KEY in names)
+    notes = [note for each in planned.values() for note in surveys[each.column].notes(each.field)]
+    if not table.header:
+        *_, last = map(repr, surveys)
+        notes.append(
+            f"its first line has values and is a row, and its columns are named '0' to {last}; columns={{'label': "
+            f"{last}}} names a field"
+        )
+    if notes:
+        shown = "; ".join(notes[:_NOTES]) + (f"; and {len(notes) - _NOTES} more" if len(notes) > _NOTES else "")
+        warnings.warn(f"{table.name}: {shown}", stacklevel=STACKLEVEL)
+    named = {name: surveys[each.column].named for name, each in planned.items()}
+    warn_without_images(table.name, {name: each.field for name, each in planned.items()}, named, given.fields)
+    return ColumnPlan(planned, KEY in names, points)
+
+
+def _keeps_words(field: Field) -> bool:
+    """Whether a word such as NA is a value as any other, because values are no numbers."""
+    return field.kind in {"text", "json", "image", "mask", "bytes"} or (field.kind == "label" and bool(field.classes))
 
 
 def _name_fields(
@@ -275,7 +341,7 @@ def _name_fields(
     for column, survey in surveys.items():
         if column in names:
             continue
-        short = _shorten(column) if survey.is_file and column not in given else column
+        short = _shorten(column) if survey.suffixes and column not in given else column
         names[column] = short if short not in taken else column
         taken.add(names[column])
     return {names[column]: column for column in surveys}
@@ -283,7 +349,7 @@ def _name_fields(
 
 def _shorten(column: str) -> str:
     """The name of the field of a column of paths."""
-    if column.lower() in _PATH_NAMES:
+    if column.lower() in _PATH_NAMES or column.isdecimal():
         return "image"
     return _PATH_ENDINGS.sub("", column) or column
 

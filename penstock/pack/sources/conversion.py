@@ -17,6 +17,7 @@ import numpy as np
 
 from penstock.errors import ArgumentError, PackError
 from penstock.pack.sources.values import MAX_EXACT, describe, plain, to_json
+from penstock.paths import find_named_file
 from penstock.sample import Array, ArrayKind, Field, Schema, Value
 from penstock.transforms.inputs import is_pil
 
@@ -135,7 +136,7 @@ class RecordConverter:
         if isinstance(value, bytes):
             return value
         if isinstance(value, Path) or (isinstance(value, str) and kind != "bytes"):
-            return (Path(self.root or ".") / value).read_bytes()
+            return self._read_file(value)
         if kind == "bytes":
             return None
         if isinstance(value, np.ndarray):
@@ -143,6 +144,17 @@ class RecordConverter:
         if not is_pil(value):
             return None
         return (PictureEncoding("png") if kind == "mask" else self.encoding).encode(value)
+
+    def _read_file(self, path: str | Path) -> bytes:
+        """The bytes of a file; a path that is no file as it stands may be one of another system."""
+        root = self.root or Path()
+        try:
+            return (root / path).read_bytes()
+        except FileNotFoundError:
+            found = find_named_file(root, str(path))
+            if found is None:
+                raise
+            return found.read_bytes()
 
     def _to_pixels(self, value: Value, kind: ArrayKind) -> Array | None:
         if is_pil(value):
@@ -179,6 +191,7 @@ class RecordConverter:
 
     def _find_class(self, name: str, text: str) -> int:
         numbers = self._numbers[name]
+        text = text if text in numbers else text.strip()
         if text not in numbers:
             known = ", ".join(list(numbers)[:10])
             raise PackError(f"field {name!r} must be one of its {len(numbers)} classes ({known} ...), got {text!r}")

@@ -15,8 +15,7 @@ from typing import Final, Self
 from penstock.errors import ArgumentError, PackError
 from penstock.pack.sources.base import SourceOptions
 from penstock.pack.sources.inference import INFERRED_FROM
-from penstock.pack.sources.manifest import OPTIONS, ManifestSource
-from penstock.paths import IMAGE_SUFFIXES
+from penstock.pack.sources.manifest import OPTIONS, ManifestSource, names_images
 from penstock.registry import require
 from penstock.sample import DatasetLike, Value
 from penstock.stores.common.table_files import Table, TableRow
@@ -52,7 +51,7 @@ class FrameSource(ManifestSource):
     def recognises(cls, src: object) -> bool:
         """A dataframe, by the protocols that it has; a list of dicts without images, some of them paths of images."""
         if isinstance(src, list):
-            return _names_images(src[:INFERRED_FROM])
+            return names_images(src[:INFERRED_FROM])
         is_frame = hasattr(src, "__dataframe__") or hasattr(src, "iterrows")
         return (is_frame or hasattr(src, "__arrow_c_stream__")) and hasattr(src, "columns")
 
@@ -104,25 +103,3 @@ def _simplify(name: str, value: object) -> object:
     if is_pil(value):
         raise PackError(f"column {name!r} has pictures of Pillow; give an iterator of dicts instead of a dataframe")
     return os.fspath(value) if isinstance(value, os.PathLike) else value
-
-
-def _names_images(rows: list[object]) -> bool:
-    """Whether rows are dicts without an image, and a column has paths of images and nothing else."""
-    columns: dict[str, list[object]] = {}
-    for row in rows:
-        if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
-            return False
-        for name, value in row.items():
-            if _may_be_image(value):
-                return False
-            if value is not None:
-                columns.setdefault(name, []).append(value)
-    return any(
-        all(isinstance(value, str) and Path(value).suffix.lower() in IMAGE_SUFFIXES for value in column)
-        for column in columns.values()
-    )
-
-
-def _may_be_image(value: object) -> bool:
-    is_content = isinstance(value, bytes | bytearray | memoryview | os.PathLike)
-    return is_content or is_pil(value) or getattr(value, "ndim", 0) > 1

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from penstock.errors import ArgumentError, PackError
 from penstock.pack.sources.conversion import PictureEncoding, RecordConverter
-from penstock.pack.sources.values import Guess, guess, plain, unite
+from penstock.pack.sources.values import Guess, guess, names_image, plain, unite
 from penstock.sample import Field, Schema, Value
 from penstock.stores.fields.record_names import check_classes
 
-__all__ = ["INFERRED_FROM", "GivenSchema", "SchemaLike", "find_schema"]
+__all__ = ["INFERRED_FROM", "STACKLEVEL", "GivenSchema", "SchemaLike", "find_schema", "warn_without_images"]
 
 INFERRED_FROM: Final = 100
 """Number of samples from which a schema is inferred."""
+
+STACKLEVEL: Final = 7
+"""From a function that the constructor of a source calls to the caller of :func:`penstock.pack`."""
 
 SchemaLike = Schema | Mapping[str, str | Field | None]
 """What the argument ``schema`` may be: all fields, or the kinds of some; None leaves a value out."""
@@ -86,10 +90,13 @@ def find_schema(
     """
     guesses: dict[str, Guess] = {}
     order: dict[str, None] = {}
+    named: dict[str, str] = {}
     count = 0
     for count, sample in enumerate(samples, 1):  # the number of samples is used below
         for name, value in sample.items():
             order[name] = None
+            if isinstance(value, str) and names_image(value):
+                named.setdefault(name, value)
             if name in given.fields or name in given.dropped or name in given.known or given.is_complete:
                 continue
             try:
@@ -119,7 +126,24 @@ def find_schema(
     if not merged:
         raise PackError(f"{where}: a sample must have at least one value")
     ordered = given.fields if given.is_complete else {name: merged[name] for name in order if name in merged}
+    warn_without_images(where, ordered, named, given.fields)
     return RecordConverter(Schema(ordered), encoding, given.dropped)
+
+
+def warn_without_images(
+    where: str, fields: Mapping[str, Field], named: Mapping[str, str], given: Collection[str]
+) -> None:
+    """Warn if no field is an image, although a field of texts that nobody chose has paths of images.
+
+    ``named``: by field, one of the paths. ``given``: fields whose kind the caller gave.
+    """
+    texts = [name for name, field in fields.items() if named.get(name) and field.kind == "text" and name not in given]
+    if texts and not any(field.is_image for field in fields.values()):
+        warnings.warn(
+            f"{where}: no field is an image, and field {texts[0]!r} has names of images as texts, such as "
+            f"{named[texts[0]]!r:.200}; give schema={{{texts[0]!r}: 'image'}} to pack the files, or 'text'",
+            stacklevel=STACKLEVEL + 1,
+        )
 
 
 def _settle(name: str, found: Guess, where: str) -> str:

@@ -10,6 +10,7 @@ A path is below ``root``, by default the folder of the table. The files are the 
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 import sys
@@ -24,20 +25,23 @@ from penstock.errors import ArgumentError, PackError, StoreError
 from penstock.pack.sources.base import KEY, Source, SourceItem, SourceOptions
 from penstock.pack.sources.columns import ColumnPlan, plan_columns
 from penstock.pack.sources.conversion import PictureEncoding, RecordConverter
-from penstock.pack.sources.inference import GivenSchema
+from penstock.pack.sources.inference import INFERRED_FROM, GivenSchema
 from penstock.pack.sources.samples import NUMBERED
-from penstock.paths import IMAGE_SUFFIXES
+from penstock.pack.sources.values import guess, names_image, plain
+from penstock.paths import find_named_file
 from penstock.sample import DatasetLike, Index, Value
 from penstock.stores.common.keys import KeyList
-from penstock.stores.common.table_files import TABLE_SUFFIXES, Table, TableRow
+from penstock.stores.common.table_files import MISSING_WORDS, TABLE_SUFFIXES, Table, TableRow
 from penstock.stores.images.listing import describe_file_type
 from penstock.stores.location import Location
 from penstock.stores.writing import Skipped
+from penstock.transforms.inputs import is_pil
 
-__all__ = ["OPTIONS", "ManifestSource", "PackedTable"]
+__all__ = ["OPTIONS", "ManifestSource", "PackedTable", "names_images"]
 
 OPTIONS: Final = ("schema", "classes", "key", "root", "columns")
 """Options of tables."""
+_NOUNS: Final = {"image": "an image", "mask": "an image", "bytes": "a sound"}
 
 
 class PackedTable(Table):
@@ -118,10 +122,13 @@ class ManifestSource(Source):
 
     def load(self, token: Index) -> Mapping[str, Value]:
         """Read the files of a row, and convert its values."""
-        try:
-            return self._converter.convert(self._plan.parse(token.values))
-        except PackError as error:
-            raise PackError(f"{self._table.describe(token)}: {error.message}") from error
+        return self._converter.convert(self._plan.parse(token.values))
+
+    def locate(self, token: Index) -> str:
+        """The line of a row, and the path of its first file if its key is none."""
+        columns = [each.column for each in self._plan.files.values()]
+        value = None if not columns or self._key_column in columns else token.values.get(columns[0])
+        return f"{self._table.describe(token)}{f' ({value})' if isinstance(value, str) else ''}: "
 
     def digest(self) -> str:
         """Of the table's bytes, of its fields, and of the names, sizes and times of change of the files."""
@@ -134,8 +141,10 @@ class ManifestSource(Source):
         problems: list[Skipped] = []
         first_lines: dict[int, int] = {}
         for number, row in enumerate(self._table.rows()):
-            key = str(number) if self._key_column is None else self._make_key(row.values.get(self._key_column))
-            reason = "it has no key" if not key else self._find_problem(row, state)
+            paths: dict[str, str] = {}
+            reason = self._find_problem(row, state, paths)
+            key = str(number) if self._key_column is None else _make_key(row.values.get(self._key_column), paths)
+            reason = "it has no key" if not key else reason
             earlier = first_lines.setdefault(hash(key), row.line) if self._key_column is not None else row.line
             if reason is None and earlier != row.line:
                 reason = (
@@ -153,32 +162,42 @@ class ManifestSource(Source):
         self.problems = self.unreadable = tuple(problems)
         self._digest = state.hexdigest()
 
-    def _make_key(self, value: object) -> str:
-        if isinstance(value, str) and value:
-            files = self._plan.files.values()
-            column = next((each for each in files if each.column == self._key_column), None)
-            return Path(value if column is None else column.make_path(value)).as_posix()
-        return str(value) if isinstance(value, int) else ""
-
-    def _find_problem(self, row: TableRow, state: xxhash.xxh3_128) -> str | None:
-        """Why the files of a row cannot be read; adds them to the digest."""
+    def _find_problem(self, row: TableRow, state: xxhash.xxh3_128, paths: dict[str, str]) -> str | None:
+        """Why the files of a row cannot be read; adds them to the digest, and to ``paths`` those that were found."""
         for name, column in self._plan.files.items():
             value = row.values.get(column.column)
-            if isinstance(value, bytes):
+            if not isinstance(value, str | None):  # the content
                 continue
-            if not value or not isinstance(value, str):
+            if value is None or value.strip() in MISSING_WORDS:
                 return f"it has no path in column {column.column!r}"
-            value = column.make_path(value)
             if "://" in value:
                 return f"{value} is an address, and images must be files"
-            try:
-                seen = (self._root / value).stat()
-            except (OSError, ValueError):
+            if column.suffixes and Path(value.rstrip()).suffix.lower() not in column.suffixes:
+                return f"column {column.column!r} has no path of {_NOUNS[column.field.kind]}, but {value!r:.200}"
+            seen = _stat(self._root / value)
+            if seen is None and (found := find_named_file(self._root, value)) is not None:
+                paths[value], seen = found.relative_to(self._root).as_posix(), found.stat()
+            if seen is None:
                 return f"there is no file {self._root / value}; root= (--root) names the folder of the paths"
             if not stat.S_ISREG(seen.st_mode):
                 return f"{self._root / value} is {describe_file_type(seen.st_mode)}, not a file"
             state.update(f"{name}\0{seen.st_size}\0{seen.st_mtime_ns}\0".encode())
+            paths.setdefault(value, Path(value).as_posix())
         return None
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except (OSError, ValueError):
+        return None
+
+
+def _make_key(value: object, paths: Mapping[str, str]) -> str:
+    """The key that a cell is: the path of its file, a text or a number; empty if it is none."""
+    if isinstance(value, str):
+        return paths.get(value, value)
+    return str(value) if isinstance(value, int) else ""
 
 
 def _choose_key(plan: ColumnPlan, key: str | None) -> str | None:
@@ -199,10 +218,33 @@ def _choose_key(plan: ColumnPlan, key: str | None) -> str | None:
 def _has_paths(path: Path) -> bool:
     """Whether a Parquet file has a column of paths of images, and no column of bytes."""
     try:
-        row = next(PackedTable(path).rows(), None)
+        rows = [row.values for row in itertools.islice(PackedTable(path).rows(), INFERRED_FROM)]
     except (PackError, ImportError):
         return False  # the store of Parquet files says what is wrong
-    if row is None or any(isinstance(value, bytes | dict) for value in row.values.values()):
-        return False
-    texts = [value for value in row.values.values() if isinstance(value, str)]
-    return any(Path(text).suffix.lower() in IMAGE_SUFFIXES for text in texts)
+    return names_images(rows) and not any(isinstance(value, dict) for row in rows for value in row.values())
+
+
+def names_images(rows: Sequence[object]) -> bool:
+    """Whether rows are dicts without an image, and most values of one of their columns are paths of images."""
+    columns: dict[str, list[object]] = {}
+    for row in rows:
+        if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
+            return False
+        for name, value in row.items():
+            if _may_be_image(name, value):
+                return False
+            if value is not None:
+                columns.setdefault(name, []).append(value)
+    return any(
+        2 * sum(isinstance(value, str) and names_image(value) for value in column) > len(column)
+        for column in columns.values()
+    )
+
+
+def _may_be_image(name: str, value: object) -> bool:
+    if getattr(value, "ndim", 0) > 1:  # an array or a tensor, such as boxes or pixels
+        try:
+            return guess(name, plain(value), "pixels").kind.startswith("pixels:")
+        except PackError:
+            return False
+    return isinstance(value, bytes | bytearray | memoryview | os.PathLike) or is_pil(value)

@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from penstock.errors import DecodeError, PackError
-from penstock.paths import IMAGE_SUFFIXES
+from penstock.paths import IMAGE_SUFFIXES, UNREAD_SUFFIXES
 from penstock.sample import Array, Field, Value
 from penstock.stores.fields.usual_names import IMAGE_NAMES, LABEL_NAMES, MASK_NAMES
 from penstock.transforms.decoding import fallback
@@ -36,6 +36,7 @@ __all__ = [
     "guess",
     "is_image",
     "is_mask_name",
+    "names_image",
     "plain",
     "to_json",
     "unite",
@@ -46,6 +47,7 @@ CLASS_NAMES: Final = frozenset({*LABEL_NAMES, "label_id", "fine_label", "coarse_
 """Names of values that are class numbers if they are ints."""
 MAX_EXACT: Final = 2**53
 """Up to this integer, float64 holds each one."""
+_NAMED_SUFFIXES: Final = IMAGE_SUFFIXES | UNREAD_SUFFIXES
 _CHANNELS: Final = (1, 3, 4)
 _DTYPES: Final = frozenset(
     {"bool", "uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64", "float16", "float32", "float64"}
@@ -119,7 +121,8 @@ def guess(name: str, value: object, images: str) -> Guess:  # noqa: PLR0911  # a
     if isinstance(value, float):
         return Guess("float")
     if isinstance(value, str):
-        return Guess("text")
+        is_path = name.lower() in _IMAGE_NAMES or is_mask_name(name)
+        return Guess(_encoded_kind(name) if is_path and names_image(value) and "://" not in value else "text")
     if isinstance(value, np.ndarray):
         return guess_array(name, value)
     if isinstance(value, list | tuple):
@@ -226,6 +229,11 @@ def is_image(content: bytes) -> bool:
     except DecodeError:
         return False
     return True
+
+
+def names_image(text: str) -> bool:
+    """Whether a text ends as the path of an image."""
+    return os.path.splitext(text.rstrip())[1].lower() in _NAMED_SUFFIXES  # noqa: PTH122  # a text
 
 
 def to_json(value: object) -> Value:

@@ -1,6 +1,7 @@
 """Reads tables row by row: CSV, TSV, JSON, JSON Lines, Parquet. One row is in memory, whatever the size of the file.
 
-Manifests that are packed, and those that are joined with the documents of a database, are such tables.
+Manifests that are packed, and those that are joined with the documents of a database, are such tables. Text is UTF-8,
+or UTF-16 with a byte order mark. A first line of CSV or TSV that has values is a row: columns are then "0", "1", ...
 """
 
 from __future__ import annotations
@@ -14,12 +15,18 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
+from penstock.paths import IMAGE_SUFFIXES, find_encoding, is_file
 from penstock.registry import require
 
-__all__ = ["TABLE_SUFFIXES", "Table", "TableRow"]
+__all__ = ["MISSING_WORDS", "TABLE_SUFFIXES", "Table", "TableRow"]
 
 TABLE_SUFFIXES: Final = (".csv", ".tsv", ".json", ".jsonl", ".ndjson", ".parquet")
 """Endings of files that are read as tables."""
+MISSING_WORDS: Final = frozenset(
+    {"", "-", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A"}
+    | {"NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
+)
+"""What stands for a missing value in a column of numbers: the texts that pandas reads so, and a dash."""
 
 _DELIMITERS: Final = ",;\t|"
 _MAX_ROW_NBYTES: Final = 64 << 20
@@ -28,6 +35,8 @@ _BATCH_ROWS: Final = 1024
 _STATED_DELIMITER: Final = re.compile(r'"?sep=([,;\t|])"?\r?\n?')
 """The first line by which a program tells Excel the delimiter."""
 _NO_SPACE: Final = re.compile(r"[^ \t\r\n]")
+_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_MARK_NBYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +63,11 @@ class Table:
         Whether every value is text, whose meaning is to be found.
     unit : str
         What the number of a row counts: "line" or "row".
+    header : bool
+        False if the rows that were read have no names of columns.
     """
+
+    header = True
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, path.name
@@ -76,7 +89,7 @@ class Table:
             If it cannot be read.
         """
         try:
-            yield from self._read(self.path)
+            yield from self._read(self)
         except StoreError:
             raise
         except FileNotFoundError as error:
@@ -85,8 +98,9 @@ class Table:
             raise StoreError(f"the table {self.path.name} cannot be read: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
             raise StoreFormatError(
-                f"the table {self.path.name} must be UTF-8: {error}; save it again in this encoding, which Excel calls "
-                "'CSV UTF-8', or read it by pandas with encoding=, and pack the dataframe"
+                f"the table {self.path.name} must be UTF-8: {error}; it may be cp1252 or latin-1: save it again in "
+                "UTF-8, which Excel calls 'CSV UTF-8', or read it by pandas with encoding='cp1252', and pack the "
+                "dataframe"
             ) from error
         except csv.Error as error:
             raise StoreFormatError(f"the table {self.path.name} cannot be parsed: {error}") from error
@@ -96,9 +110,21 @@ class Table:
         return f"{self.unit} {row.line}"
 
 
-def _read_delimited(path: Path) -> Iterator[TableRow]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
+def _open_text(path: Path, newline: str | None = None) -> TextIO:
+    """The text of a table, in the encoding of its mark."""
+    with path.open("rb") as file:
+        return path.open(encoding=find_encoding(file.read(_MARK_NBYTES)), newline=newline)
+
+
+def _read_delimited(table: Table) -> Iterator[TableRow]:
+    path = table.path
+    with _open_text(path, newline="") as file:
         head = file.readline(_MAX_ROW_NBYTES)
+        if "\0" in head:
+            raise StoreFormatError(
+                f"the table {path.name} has zero bytes, as text in UTF-16 without a byte order mark has: save it again "
+                "in UTF-8, or read it by pandas with encoding='utf-16-le', and pack the dataframe"
+            )
         stated = _STATED_DELIMITER.fullmatch(head)
         if stated is None:
             file.seek(0)
@@ -109,6 +135,10 @@ def _read_delimited(path: Path) -> Iterator[TableRow]:
         if not header:
             raise StoreFormatError(f"the table {path.name} must begin with a line of column names, and it is empty")
         names = [name.strip() for name in header]
+        table.header = not _are_values(names, path.parent)
+        if not table.header:
+            names = list(map(str, range(len(names))))
+            yield TableRow(before + reader.line_num, dict(zip(names, header, strict=True)))
         if "" in names or len(set(names)) < len(names):
             raise StoreFormatError(
                 f"the columns of {path.name} must have different names, none empty, got {names}; name each column in "
@@ -119,15 +149,24 @@ def _read_delimited(path: Path) -> Iterator[TableRow]:
             if not cells:
                 continue
             if len(cells) != len(names):
+                what = f"the header has {len(names)} columns" if table.header else f"the first line has {len(names)}"
                 raise StoreFormatError(
-                    f"line {before + reader.line_num} of {path.name} has {len(cells)} values, and the header has "
-                    f"{len(names)} columns; quote values that contain the delimiter"
+                    f"line {before + reader.line_num} of {path.name} has {len(cells)} values, and {what}; quote values "
+                    "that contain the delimiter"
                 )
             yield TableRow(before + reader.line_num, dict(zip(names, cells, strict=True)))
 
 
-def _read_json_lines(path: Path) -> Iterator[TableRow]:
-    with path.open(encoding="utf-8-sig") as file:
+def _are_values(cells: list[str], folder: Path) -> bool:
+    """Whether a first line is a row: it names a file, or has only numbers, which are not 0, 1, ... as pandas writes."""
+    if any(Path(cell).suffix.lower() in IMAGE_SUFFIXES or ("." in cell and is_file(folder / cell)) for cell in cells):
+        return True
+    return all(map(_NUMBER.fullmatch, cells)) and cells != list(map(str, range(len(cells))))
+
+
+def _read_json_lines(table: Table) -> Iterator[TableRow]:
+    path = table.path
+    with _open_text(path) as file:
         line = 0
         while text := file.readline(_MAX_ROW_NBYTES):
             line += 1
@@ -148,9 +187,10 @@ def _check_object(parsed: object, where: str) -> Mapping[str, Any]:
     return parsed
 
 
-def _read_json_array(path: Path) -> Iterator[TableRow]:
+def _read_json_array(table: Table) -> Iterator[TableRow]:
     """The objects of one JSON array, decoded one by one as the file is read."""
-    with path.open(encoding="utf-8-sig") as file:
+    path = table.path
+    with _open_text(path) as file:
         text = _JsonText(file, path.name)
         if text.peek() != "[":
             raise StoreFormatError(
@@ -214,21 +254,21 @@ class _JsonText:
             self._text, self._at = self._text[self._at :] + more, 0
 
 
-def _read_parquet(path: Path) -> Iterator[TableRow]:
+def _read_parquet(table: Table) -> Iterator[TableRow]:
     parquet = require("pyarrow.parquet", extra="parquet", purpose="to read Parquet")
     errors = require("pyarrow", extra="parquet").ArrowException
     try:
         number = 0
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(table.path) as file:
             for batch in file.iter_batches(batch_size=_BATCH_ROWS):
                 for values in batch.to_pylist():
                     yield TableRow(number, values)
                     number += 1
     except errors as error:
-        raise StoreFormatError(f"the table {path.name} cannot be parsed: {error}") from error
+        raise StoreFormatError(f"the table {table.path.name} cannot be parsed: {error}") from error
 
 
-_READERS: Final[Mapping[str, Callable[[Path], Iterator[TableRow]]]] = {
+_READERS: Final[Mapping[str, Callable[[Table], Iterator[TableRow]]]] = {
     ".csv": _read_delimited,
     ".tsv": _read_delimited,
     ".json": _read_json_array,

@@ -236,7 +236,7 @@ def test_missing_files_and_equal_keys_are_named_by_line(folder: Path, tmp_path: 
         f"images/none.jpg: line 3: there is no file {folder / 'images/none.jpg'}",
         "images/2.jpg: line 4: it has no path in column 'mask_path'",
         'images/0.jpg: line 6: line 2 has the same file_name; key="index"',
-        "https:/host/5.jpg: line 7: https://host/5.jpg is an address",
+        "https://host/5.jpg: line 7: https://host/5.jpg is an address",
     ):
         assert line in str(caught.value)
     assert report.records == 2
