@@ -7,6 +7,7 @@ The fields of its records say for which tasks it has what is needed. Called by `
 from __future__ import annotations
 
 import itertools
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -46,6 +47,9 @@ _TASKS_OF_CLASSES: Final = ("segmentation", "detection", "classification")
 IGNORED: Final = 255
 """The value of pixels of a mask without a class, as in VOC."""
 _CHILDREN_EXAMINED: Final = 100
+_LEAST_RECORDS: Final = 2
+_OBJECT_POINTS: Final = re.compile(r"float32\[\*,[0-9]+,3\]")
+"""The kind of the keypoints of objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,12 @@ class TrainingData:
     names: tuple[str, ...] = ()  # of the classes, where they have names
     problems: tuple[Skipped, ...] = ()  # entries that cannot be read, such as annotations of missing images
     column: str = ""  # the column of a table whose values are the parts; else empty
+    points: int = 0  # the number of points of an image, where a record has one set of them
+
+    @property
+    def target(self) -> str:
+        """The field that is learned."""
+        return _find_target(self.fields)
 
 
 def recognise(path: Path, task: str | None = None) -> TrainingData:
@@ -167,13 +177,16 @@ def _examine(form: Form, task: str | None, others: list[str]) -> TrainingData:
         fields = {name: source.schema[name] for name in by_task[chosen]}
         names = _find_class_names(source, chosen, fields)
         records = len(source.keys) if source.keys is not None else source.total or 0
+        if records < _LEAST_RECORDS and not parts:
+            raise ArgumentError(f"it has {counted(records, 'record')}; a script trains on one and validates on another")
         column = ""
         if form.kind == "table":
             column, parts = _find_split_column(source)
         return TrainingData(
             form, chosen, fields, records, _describe(form, source, parts, column, records),
             (*(f"data for {each} (--task {each})" for each in by_task if each != chosen), *others), parts,
-            len(names) or _count_classes(source, chosen, list(fields)[-1]), names, tuple(source.unreadable), column,
+            len(names) or _count_classes(source, chosen, _find_target(fields)), names, tuple(source.unreadable), column,
+            _count_points(source, fields),
         )  # fmt: skip
 
 
@@ -222,12 +235,15 @@ def _find_tasks(fields: Mapping[str, Field]) -> Iterator[tuple[str, tuple[str, .
         return
     boxes = next((name for name, kind in kinds.items() if kind == "boxes"), None)
     mask = next((name for name, kind in kinds.items() if kind == "mask"), None)
-    if boxes is not None and "keypoints" in kinds:
+    points = next((name for name, kind in kinds.items() if kind == "keypoints"), None)
+    if points is not None:
+        yield "landmarks", (image, points)
+    elif boxes is not None and _OBJECT_POINTS.fullmatch(kinds.get("keypoints", "")):
         yield "landmarks", (image, boxes, "keypoints")
     if mask is not None:
         yield "segmentation", (image, mask)
     if boxes is not None and "labels" in kinds and mask is None:
-        yield "detection", (image, boxes, "labels")
+        yield "detection", (image, boxes, "labels", *(["crowd"] if "crowd" in kinds else []))
     label = next((name for name, kind in kinds.items() if kind == "label"), None)
     label = label or next((name for name, kind in kinds.items() if kind == "int" and name in CLASS_NAMES), None)
     if label is not None and len(fields[label].classes) != 1:  # of images without sub-folders, which are one class
@@ -235,6 +251,11 @@ def _find_tasks(fields: Mapping[str, Field]) -> Iterator[tuple[str, tuple[str, .
     number = next((name for name, kind in kinds.items() if kind == "float"), None)
     if number is not None:
         yield "regression", (image, number)
+
+
+def _find_target(fields: Mapping[str, Field]) -> str:
+    """The last field but that of crowds, which are left out of batches."""
+    return [name for name in fields if name != "crowd"][-1]
 
 
 def _find_class_names(source: Source, task: str, fields: Mapping[str, Field]) -> tuple[str, ...]:
@@ -253,11 +274,23 @@ def _count_classes(source: Source, task: str, name: str) -> int:
     most = 0
     for item in itertools.islice(source.items(0), count):
         value = source.load(item.token)[name]
+        if value is None:
+            continue
         if task == "segmentation":
             value = channel_pixels(value, MAX_PIXELS)
         numbers = np.asarray(value).ravel()
         most = max(most, int(numbers[numbers != IGNORED].max(initial=0)))
     return most + 1
+
+
+def _count_points(source: Source, fields: Mapping[str, Field]) -> int:
+    """The number of points of the first record that has some; 0 for other tasks."""
+    name = next((name for name, field in fields.items() if field.kind == "keypoints"), None)
+    for item in source.items(0) if name is not None else ():
+        value = source.load(item.token)[name]
+        if value is not None and len(value):
+            return len(value)
+    return 0
 
 
 def _describe(form: Form, source: Source, parts: tuple[str, ...], column: str, records: int) -> str:

@@ -44,29 +44,37 @@ class _Task:
 _POOLED: Final = "nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, outputs)"
 _CROPS: Final = ("T.RandomResizedCrop(SIZE, scale=(0.3, 1.0))", "T.HorizontalFlip()")
 _WHOLE: Final = ("T.Resize(SIZE)",)
+_COLORS: Final = "T.ColorJitter(brightness=0.2, contrast=0.2)"
+_POINTS: Final = "nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128 * 16, outputs)"
 _TASKS: Final = {
     "classification": _Task("a classifier", (128, 128), _POOLED, "CLASSES", _CROPS, _WHOLE, by=True),
     "regression": _Task(
-        "a network that estimates a number", (128, 128), _POOLED, "1", (*_WHOLE, "T.HorizontalFlip()"), _WHOLE
+        "a network that estimates a number", (128, 128), _POOLED, "1", (*_WHOLE, _COLORS), _WHOLE
     ),
     "segmentation": _Task(
         "a network that finds the class of each pixel", (128, 128),
         'nn.Conv2d(128, outputs, 1), nn.Upsample(SIZE, mode="bilinear")', "CLASSES",
-        ("T.Letterbox(SIZE, mask_fill=IGNORED)", "T.HorizontalFlip()", "T.ColorJitter(brightness=0.2, contrast=0.2)"),
+        ("T.Letterbox(SIZE, mask_fill=IGNORED)", "T.HorizontalFlip()", _COLORS),
         ("T.Letterbox(SIZE, mask_fill=IGNORED)",),
     ),
     "detection": _Task(
         "a detector", (256, 256), "nn.Conv2d(128, outputs, 1)", "4 + 1 + CLASSES",
-        ("T.Letterbox(SIZE)", "T.HorizontalFlip()", "T.ColorJitter(brightness=0.2, contrast=0.2)"),
+        ("T.Letterbox(SIZE)", "T.HorizontalFlip()", _COLORS),
         ("T.Letterbox(SIZE)",), by=True, dataset=', batch_form="rows"',
     ),
     "landmarks": _Task(
-        "a network that finds points", (128, 128),
-        "nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128 * 16, outputs)", "2 * POINTS",
-        ("T.Letterbox(SIZE)", "T.ColorJitter(brightness=0.2, contrast=0.2)"), ("T.Letterbox(SIZE)",),
-        dataset=', ragged="list"',
+        "a network that finds points", (128, 128), _POINTS, "2 * POINTS",
+        ("T.Letterbox(SIZE)", _COLORS), ("T.Letterbox(SIZE)",), dataset=', ragged="list"',
+    ),
+    "points": _Task(
+        "a network that finds points", (128, 128), _POINTS, "2 * POINTS",
+        ("T.Letterbox(SIZE)", _COLORS), ("T.Letterbox(SIZE)",), dataset=', ragged="list"',
     ),
 }  # fmt: skip
+
+
+_KNOWN: Final = {"classification": "{} >= 0", "regression": 'abs({}) < float("inf")'}
+"""Which values of the last field are known: missing classes are -1, missing numbers NaN."""
 
 
 def make_script(found: TrainingData, output: Path) -> str:
@@ -79,7 +87,8 @@ def make_script(found: TrainingData, output: Path) -> str:
     output : Path
         Where the script is to be written; packs and the checkpoint get their names from it and from the source.
     """
-    task, functions = _TASKS[found.task], _read(found.task)
+    name = "points" if found.points else found.task
+    task, functions = _TASKS[name], _read(name)
     fields = ", ".join(map(_quote, found.fields))
     ops = {
         name: ", ".join(["T.Decode()", *chosen, 'T.ToLayout("CHW", "uint8")'])
@@ -111,8 +120,8 @@ def _list_constants(found: TrainingData) -> Iterator[str]:
     if found.task == "segmentation":
         yield f"IGNORED = {IGNORED}  # the value of pixels without a class"
     if found.task == "landmarks":
-        shape = found.fields["keypoints"].kind.partition("[")[2].rstrip("]").split(",")  # float32[*,17,3]
-        yield f"POINTS = {shape[1]}  # of an object"
+        shape = list(found.fields.values())[-1].kind.partition("[")[2].rstrip("]").split(",")  # float32[*,17,3]
+        yield f"POINTS = {found.points}  # of an image" if found.points else f"POINTS = {shape[1]}  # of an object"
     if found.task == "detection":
         yield f"STRIDE = {_STRIDE}  # pixels of the input for a cell of the network's output"
         yield "SCALE = torch.tensor([SIZE[1], SIZE[0], SIZE[1], SIZE[0]])"
@@ -135,7 +144,6 @@ def _place_packs(source: Path, name: str) -> str:
 
 def _list_opening(found: TrainingData, task: _Task) -> Iterator[str]:
     """The lines that make the datasets ``train`` and ``check``."""
-    last = list(found.fields)[-1]
     form = found.form
     options = f', format="{form.name}"' if form.kind == "annotations" else ""
     names = found.parts or ("train", "validation")
@@ -153,15 +161,21 @@ def _list_opening(found: TrainingData, task: _Task) -> Iterator[str]:
         yield "store = ps.open(SOURCE)"
     else:
         yield f'store = ps.open(pack(SOURCE, "all.lmdb"{options}))'
-    by = f", by={_quote(last)}" if task.by else ""
+    by = f", by={_quote(found.target)}" if task.by else ""
     if found.column:
         yield f"column = list(store.column({_quote(found.column)}))"
         listed = "[i for i, value in enumerate(column) if value == part]"
         yield f"parts = {{part: {listed} for part in ({', '.join(map(_quote, names))})}}"
     else:
         yield f'parts = ps.split(store, {{"train": 0.8, "validation": 0.2}}{by}, seed=SEED)'
+    chosen = 'parts["{}"]'
+    if found.task in _KNOWN and form.kind in {"table", "store"}:
+        known = _KNOWN[found.task].format(f"store.column({_quote(found.target)})")
+        yield f"known = {known}  # other records have no value, and are left out"
+        chosen = '[i for i in parts["{}"] if known[i]]'
     for name, ops, part in (("train", "TRAIN", names[0]), ("check", "CHECK", names[1])):
-        yield f'{name} = ps.Subset(ps.StoreDataset(store, FIELDS, {ops}{task.dataset}), parts["{part}"])'
+        indices = chosen.format(part)
+        yield f"{name} = ps.Subset(ps.StoreDataset(store, FIELDS, {ops}{task.dataset}), {indices})"
 
 
 def _choose_batch_size(records: int) -> int:

@@ -318,9 +318,9 @@ class SelectedSource(Source):
         """See :meth:`Source.load`."""
         return self._source.load(token)
 
-    def locate(self, token: Index) -> str:
-        """See :meth:`Source.locate`."""
-        return self._source.locate(token)
+    def describe_item(self, token: Index) -> str:
+        """See :meth:`Source.describe_item`."""
+        return self._source.describe_item(token)
 
     def load_records(self, tokens: Sequence[Value]) -> Sequence[Mapping[str, Value]] | None:
         """See :meth:`Source.load_records`."""

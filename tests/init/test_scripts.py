@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import runpy
@@ -20,6 +21,7 @@ from PIL import Image
 import penstock as ps
 from penstock.errors import ArgumentError
 from penstock.init import TASKS, make_script, recognise
+from tests.annotations.sets import MAKERS
 from tests.effort import mark_slow
 
 torch = pytest.importorskip("torch")
@@ -220,10 +222,10 @@ def test_every_task_has_a_script() -> None:
     assert {task for _, task, _ in KINDS.values()} == set(TASKS)
 
 
-@pytest.mark.parametrize("kind", ["classes", "numbers", "split", "coco", "masks", "points"])
+@pytest.mark.parametrize("kind", ["classes", "numbers", "split", "coco", "masks", "points", "landmarks"])
 def test_scripts_are_as_the_linter_wants_them(kind: str) -> None:
     """Whatever the task, ruff finds nothing, and would format nothing anew."""
-    write, task, _ = KINDS[kind]
+    write, task, _ = KINDS.get(kind, (write_point_table, "landmarks", ""))
     write()
     Path("train.py").write_text(make_script(recognise(Path("data"), task), Path("train.py")))
     ruff = Path(sys.executable).with_name("ruff")
@@ -403,3 +405,117 @@ def test_an_interrupt_ends_in_a_sentence_after_a_saved_step(monkeypatch: pytest.
     assert ended.value.code == 130
     assert lines[:2] == ["stopped; run it again, and it continues", "continued in epoch 1, after step 1"]
     assert "epoch 1" in lines[2]
+
+
+def write_gaps() -> None:
+    """A table whose classes and numbers are missing in some rows, as programs write it."""
+    write_table()
+    head, *rows = Path("data/labels.csv").read_text().splitlines()
+    cells = [row.split(",") for row in rows]
+    for number, (label, age) in {3: ("", "NaN"), 8: ("", ""), 9: ("cat ", "NA")}.items():
+        cells[number][1:] = label, age
+    Path("data/labels.csv").write_text("\n".join([head, *map(",".join, cells), ""]))
+
+
+def write_number_gaps() -> None:
+    """The same with numbers for classes, and with parts."""
+    write_gaps()
+    head, *rows = Path("data/labels.csv").read_text().replace("cat", "1").replace("dog", "0").splitlines()
+    rows = [f"{row},{'train' if number % 3 else 'val'}" for number, row in enumerate(rows)]
+    Path("data/labels.csv").write_text("\n".join([f"{head},split", *rows, ""]))
+
+
+def write_point_table() -> None:
+    """A table of landmarks, some of them missing."""
+    write_images("data", [f"{number}.jpg" for number in range(COUNT)])
+    rows = [[str(5 * k + axis + number) for k in range(5) for axis in (0, 1)] for number in range(COUNT)]
+    rows[2][3], rows[4] = "NaN", [""] * 10
+    lines = [",".join([f"{number}.jpg", *row]) for number, row in enumerate(rows)]
+    head = ",".join(["file", *(f"{axis}{k}" for k in range(1, 6) for axis in "xy")])
+    Path("data/landmarks.csv").write_text("\n".join([head, *lines, ""]))
+
+
+def write_store_of_gaps() -> None:
+    """A pack whose records lack classes, numbers and points."""
+    images = [np.full((20, 30, 3), number, np.uint8) for number in range(COUNT)]
+    records = [
+        {
+            "image": image,
+            "label": number % 2 if number % 4 else None,
+            "age": number / 2 if number % 3 else None,
+            "spots": np.full((4, 3), 2, np.float32) if number % 5 else None,
+        }
+        for number, image in enumerate(images)
+    ]
+    Path("data").mkdir()
+    ps.pack(records, "data/set.lmdb", schema={"spots": "keypoints", "label": "label", "image": "image"})
+
+
+def write_crowds() -> None:
+    """COCO with crowds, objects without points, and images without objects."""
+    write_points()
+    text = json.loads(Path("data/annotations.json").read_text())
+    for number, each in enumerate(text["annotations"]):
+        if number % 3 == 0:
+            each.update(iscrowd=1, segmentation={"size": [40, 50], "counts": [100, 50, 1850]})
+        if number % 3 == 1:
+            del each["keypoints"], each["num_keypoints"]
+    text["annotations"] = text["annotations"][:-2]
+    Path("data/annotations.json").write_text(json.dumps(text))
+
+
+FOREIGN: dict[str, Callable[[], None]] = {
+    "gaps": write_gaps,
+    "number gaps": write_number_gaps,
+    "landmarks": write_point_table,
+    "store": write_store_of_gaps,
+    "crowds": write_crowds,
+    **{name: functools.partial(maker.write, Path("data")) for name, maker in MAKERS.items()},
+}
+"""Sources with gaps, and a small one of each format of annotations."""
+
+
+@pytest.mark.filterwarnings("ignore:.*is read as a missing value", "ignore:.*some records have no value")
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_scripts_train_on_what_other_people_have(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """Each task of each source runs to its end: records without a value are left out, whatever else is missing."""
+    if kind in NEEDS:
+        pytest.importorskip(NEEDS[kind])
+    FOREIGN[kind]()
+    first = recognise(Path("data"))
+    tasks = [first.task, *(task for task in TASKS if f"(--task {task})" in " ".join(first.others))]
+
+    for task in tasks:
+        text = make_script(recognise(Path("data"), task), Path("train.py"))
+        Path("train.py").write_text(text.replace("SEED = 10, ", "SEED = 1, "))
+        Path("train.pt").unlink(missing_ok=True)
+        said = run_script(monkeypatch)
+
+        assert "epoch 1, step " in said
+        assert kind in MAKERS or "nan" not in said, said
+    assert tasks == {
+        "gaps": ["classification", "regression"], "number gaps": ["classification", "regression"],
+        "landmarks": ["landmarks"], "store": ["landmarks", "classification", "regression"],
+        "crowds": ["landmarks", "detection"], "path_list": ["detection", "classification"],
+        "mask_folders": ["segmentation"], "retinaface": ["landmarks", "detection"],
+    }.get(kind, ["detection"])  # fmt: skip
+
+
+def test_landmarks_of_a_table_and_numbers_are_not_mirrored() -> None:
+    """A mirror would exchange left and right points without their names, and change the sign of an angle."""
+    write_point_table()
+    points = make_script(recognise(Path("data")), Path("train.py"))
+    write_table()
+    number = make_script(recognise(Path("data/labels.csv"), "regression"), Path("train.py"))
+
+    assert 'FIELDS = ("image", "keypoints")\nPOINTS = 5  # of an image' in points
+    assert "Flip" not in points + number
+
+
+def test_a_single_record_is_refused() -> None:
+    """In a sentence, not by the script."""
+    write_images("data", ["a/0.jpg"])
+    Path("data/t.csv").write_text("file,label\na/0.jpg,cat\n")
+
+    with pytest.raises(ArgumentError, match="it has 1 record; a script trains on one"):
+        recognise(Path("data/t.csv"))

@@ -77,10 +77,10 @@ class SourceRange(Source):
             raise PackError(self._refused[position])
         return self._source.load(own)
 
-    def locate(self, token: Index) -> str:
-        """See :meth:`Source.locate`."""
+    def describe_item(self, token: Index) -> str:
+        """See :meth:`Source.describe_item`."""
         position, own = token
-        return "" if position in self._refused else self._source.locate(own)
+        return "" if position in self._refused else self._source.describe_item(own)
 
     def load_records(self, tokens: Sequence[Value]) -> Sequence[Mapping[str, Value]] | None:
         """See :meth:`Source.load_records`."""

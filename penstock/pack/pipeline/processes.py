@@ -47,7 +47,7 @@ def load_items(source: Source, checks: RecordChecks, items: Sequence[SourceItem]
         try:
             loaded.append(checks.apply(source.load(item.token) if together is None else together[number]))
         except (PackError, DecodeError, StoreError) as error:
-            loaded.append(Skipped(item.key, f"{source.locate(item.token)}{error.message}"))
+            loaded.append(Skipped(item.key, f"{source.describe_item(item.token)}{error.message}"))
     return loaded
 
 

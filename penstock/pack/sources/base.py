@@ -136,7 +136,7 @@ class Source(ABC):
             If the record cannot be packed; others are packed.
         """
 
-    def locate(self, token: Index) -> str:
+    def describe_item(self, token: Index) -> str:
         """Where an item is, beside its key: the beginning of what is said of it, such as ``"line 7: "``."""
         del token
         return ""

@@ -124,7 +124,7 @@ class ManifestSource(Source):
         """Read the files of a row, and convert its values."""
         return self._converter.convert(self._plan.parse(token.values))
 
-    def locate(self, token: Index) -> str:
+    def describe_item(self, token: Index) -> str:
         """The line of a row, and the path of its first file if its key is none."""
         columns = [each.column for each in self._plan.files.values()]
         value = None if not columns or self._key_column in columns else token.values.get(columns[0])
