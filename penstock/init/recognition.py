@@ -286,7 +286,9 @@ def _count_classes(source: Source, task: str, name: str) -> int:
 def _count_points(source: Source, fields: Mapping[str, Field]) -> int:
     """The number of points of the first record that has some; 0 for other tasks."""
     name = next((name for name, field in fields.items() if field.kind == "keypoints"), None)
-    for item in source.items(0) if name is not None else ():
+    if name is None:
+        return 0
+    for item in source.items(0):
         value = source.load(item.token)[name]
         if value is not None and len(value):
             return len(value)

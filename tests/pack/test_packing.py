@@ -607,3 +607,18 @@ def test_given_store_stays_open(photos: Path, tmp_path: Path) -> None:
         ps.pack(source, tmp_path / "p.lmdb")
 
         assert source.read([0])[0].key == "cats/0.jpg"
+
+
+def test_an_index_of_another_field_is_replaced_with_its_pack(photos: Path, tmp_path: Path) -> None:
+    """A pack with other fields takes the place of one with a decode index; without overwrite nothing is changed."""
+    target = tmp_path / "p.lmdb"
+    ps.pack(photos, target, index="tiles")
+    before = sorted(each.name for each in target.iterdir())
+
+    with pytest.raises(ps.ArgumentError, match="is a finished pack"):
+        ps.pack([{"x": 1}], target)
+    assert sorted(each.name for each in target.iterdir()) == before
+    ps.pack([{"x": 1}], target, overwrite=True)
+
+    assert ".image.index" in before
+    assert ".image.index" not in {each.name for each in target.iterdir()}

@@ -153,7 +153,10 @@ class _ColumnSurvey:
 
     def add(self, value: object, where: str) -> None:
         """Look at a value; what is wrong with it is kept in :attr:`failure`, with ``where``."""
-        value = plain(value)
+        try:
+            value = plain(value)
+        except PackError as error:
+            self.failure = self.failure or f"{where}: column {self.name!r}: {error.message}"
         is_nan = isinstance(value, float) and math.isnan(value)
         if value is None or is_nan or self.failure or (self._is_text and value == ""):
             self._has_gaps = True
@@ -358,12 +361,16 @@ def _choose_field(name: str, survey: _ColumnSurvey, given: Field | None, table: 
     if given is not None:
         if given.array is not None and not given.classes and given.array.dtype.kind in "iu":
             return Field(given.kind, survey.list_names())
-        return Field("label", survey.classes) if given == Field("label") and survey.has_names else given
+        if given != Field("label") or not survey.has_names:
+            return given
+        return Field("label", table.categories.get(survey.name, survey.classes))
     if survey.failure:
         raise PackError(
             f"{table.name}, {survey.failure}; give schema={{{name!r}: kind}}, or None as the kind to leave it out"
         )
     field = survey.find_field()
+    if field is not None and field.kind == "label" and field.classes:
+        return Field("label", table.categories.get(survey.name, field.classes))
     if field is None:
         raise PackError(
             f"{table.name}: column {survey.name!r} has no value; give schema={{{name!r}: kind}}, or None as the "

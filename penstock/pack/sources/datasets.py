@@ -192,6 +192,9 @@ def _is_stored_as_is(column: object, field: Field) -> bool:
 
 
 def _as_column(column: object) -> Value:
+    """A column as a sequence; masked numbers are None."""
+    if isinstance(column, np.ma.MaskedArray) and column.ndim == 1:
+        return column.tolist() if np.ma.is_masked(column) else plain(column)
     return column if isinstance(column, list | tuple) else plain(column)
 
 

@@ -32,6 +32,7 @@ class FrameTable(Table):
     def __init__(self, frame: Value) -> None:
         self.name, self.unit, self.is_text = type(frame).__name__, "row", False
         self._frame = frame if isinstance(frame, list) else _prepare(frame)
+        self.categories = {} if isinstance(frame, list) else dict(_find_categories(self._frame))
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_frame": None}
@@ -82,6 +83,17 @@ def _prepare(frame: Value) -> Value:
             f"the columns of a dataframe must have different names, which are texts, got {names!r:.500}"
         )
     return frame
+
+
+def _find_categories(frame: Value) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The columns of categories that are texts and have an order of their own, and the categories."""
+    for name in frame.columns if hasattr(frame, "iterrows") else ():
+        categories = list(getattr(frame[name].dtype, "categories", ()))
+        if categories and all(isinstance(each, str) for each in categories):
+            yield name, tuple(categories)
+    for field in () if hasattr(frame, "iterrows") else frame.schema:
+        if getattr(field.type, "ordered", False) and len(column := frame[field.name]):
+            yield field.name, tuple(column.unify_dictionaries().chunk(0).dictionary.to_pylist())
 
 
 def _read_rows(frame: Value) -> Iterator[object]:

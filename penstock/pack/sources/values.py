@@ -86,6 +86,13 @@ def plain(value: object) -> Value:  # noqa: PLR0911  # a return for each type
         return sorted(value)
     if isinstance(value, dt.date | dt.time):
         return value.isoformat()
+    if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+        if not value.ndim:
+            return None
+        raise PackError(
+            f"a masked array of shape {value.shape} has masked values, for which a record has no place; give "
+            "array.filled(number)"
+        )
     if not isinstance(value, list | tuple | str | Mapping) and (
         hasattr(value, "__array__") or hasattr(value, "__dlpack__")
     ):

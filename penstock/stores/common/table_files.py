@@ -65,9 +65,12 @@ class Table:
         What the number of a row counts: "line" or "row".
     header : bool
         False if the rows that were read have no names of columns.
+    categories : mapping of str to tuple of str
+        The texts that a column can have, in their order, where the table says them.
     """
 
     header = True
+    categories: Mapping[str, tuple[str, ...]] = {}
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, path.name

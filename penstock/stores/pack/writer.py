@@ -10,6 +10,7 @@ Commits are made at fixed counts of records and bytes; :mod:`.lmdb.environment_w
 
 from __future__ import annotations
 
+import fnmatch
 import functools
 import logging
 import os
@@ -202,6 +203,8 @@ class LmdbWriter(EnvironmentWriter[object]):
     def _begin(self, *, overwrite: bool) -> None:
         names = {entry.name for entry in self._path.iterdir()}
         tables = {seek_table_path(self._location, field).name for field in self._meta.schema.blobs} & names
+        if overwrite or FILE in names:  # the pack that is here may have other fields
+            tables |= set(fnmatch.filter(names, ".*.index"))
         links = sorted(name for name in set(_OURS) & names if (self._path / name).is_symlink())
         if links and not overwrite:
             raise StoreFormatError(

@@ -168,3 +168,92 @@ def test_an_interrupted_dataframe_is_resumed(
     assert ps.pack(frame, tmp_path / "p.lmdb", **options).reused
     with pytest.raises(ps.ArgumentError, match="source was changed"):
         ps.pack(changed, tmp_path / "p.lmdb", **options)
+
+
+SIZES = ("small", "medium", "large", "huge")
+_values = ["large", "small", None, "medium"]
+CATEGORICAL: dict[str, Callable[[list[str]], Any]] = {
+    "pandas": lambda names: pd.DataFrame({"path": names, "label": pd.Categorical(_values, SIZES)}),
+    "pandas ordered": lambda names: pd.DataFrame(
+        {"path": names, "label": pd.Categorical(_values, SIZES, ordered=True)}
+    ),
+    "polars": lambda names: pl.DataFrame({"path": names, "label": pl.Series(_values, dtype=pl.Enum(SIZES))}),
+    "arrow": lambda names: pa.Table.from_pandas(
+        pd.DataFrame({"path": names, "label": pd.Categorical(_values, SIZES, ordered=True)})
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", CATEGORICAL)
+def test_classes_have_the_order_of_categories(kind: str, folder: Path, tmp_path: Path) -> None:
+    """Those that do not occur keep their number; a gap has no class."""
+    frame = CATEGORICAL[kind]([f"{number}.jpg" for number in range(4)])
+
+    ps.pack(frame, tmp_path / "p.lmdb", root=folder)
+
+    with ps.open(tmp_path / "p.lmdb") as store:
+        assert store.schema["label"].classes == SIZES
+        assert [record.fields["label"] for record in store] == [2, 0, None, 1]
+
+
+def test_categories_of_a_column_that_is_made_a_label_keep_their_order(folder: Path, tmp_path: Path) -> None:
+    """As those of a column that is called one; classes that are given come first."""
+    frame = pd.DataFrame({"path": ["0.jpg", "1.jpg"], "size": pd.Categorical(["large", "small"], SIZES)})
+
+    report = ps.pack(frame, tmp_path / "p.lmdb", root=folder, schema={"size": "label"})
+    given = ps.pack(
+        frame.rename(columns={"size": "label"}), tmp_path / "q.lmdb", root=folder, classes=["large", "small"]
+    )
+
+    assert report.schema is not None
+    assert given.schema is not None
+    assert report.schema["size"].classes == SIZES
+    assert given.schema["label"].classes == ("large", "small")
+
+
+MASKED = np.ma.masked_array([1.5, 2.5, 3.5], [False, True, False])
+
+
+def test_masked_numbers_of_a_column_are_missing(folder: Path, tmp_path: Path) -> None:
+    """Not the number under the mask."""
+    rows = [{"file": f"{number}.jpg", "x": MASKED[number]} for number in range(3)]
+
+    ps.pack({"x": MASKED, "n": np.arange(3)}, tmp_path / "p.lmdb")
+    ps.pack(rows, tmp_path / "q.lmdb", root=folder)
+
+    for name in ("p.lmdb", "q.lmdb"):
+        with ps.open(tmp_path / name) as store:
+            assert [record.fields["x"] for record in store] == [1.5, None, 3.5]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        MASKED,
+        {"x": np.ma.masked_array(np.eye(3), np.eye(3, dtype=np.bool_)), "n": np.arange(3)},
+        [{"x": MASKED}],
+        [{"file": "0.jpg", "x": MASKED}],
+        [{"x": {"inner": MASKED}}],
+        ((MASKED, number) for number in range(3)),
+    ],
+)
+def test_arrays_with_masked_values_are_refused(source: Any, folder: Path, tmp_path: Path) -> None:
+    """A record has no place for a mask; an array whose mask is empty is an array."""
+    with pytest.raises(ps.PackError, match=r"masked array of shape .* has .* for which a record has no place"):
+        ps.pack(source, tmp_path / "p.lmdb")
+
+    ps.pack([{"x": np.ma.masked_array([1, 2])}], tmp_path / "q.lmdb")
+
+
+def test_a_value_of_another_shape_is_refused_with_the_kind_to_give(tmp_path: Path) -> None:
+    """The kind that holds the values before and this one; the text can be copied."""
+    rows = [{"keypoints": np.zeros((68, 2)), "points": np.zeros((68, 2)), "n": 1} for _ in range(150)]
+    rows[120]["points"] = np.zeros((5, 2))
+    rows[121]["keypoints"] = np.zeros((1, 68, 3))
+
+    with pytest.raises(ps.PackError) as caught:
+        ps.pack(iter(rows), tmp_path / "p.lmdb", schema={"keypoints": "keypoints"})
+
+    assert "schema={'points': 'float64[*,2]'}" in str(caught.value)
+    assert "schema={'keypoints': 'float64[1,68,3]'}" in str(caught.value)
+    assert "..." not in str(caught.value)
