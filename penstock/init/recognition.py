@@ -207,7 +207,7 @@ def _find_split_column(table: Source) -> tuple[str, tuple[str, ...]]:
     """The column of a table that says the part of each record, and the parts for training and validation."""
     for name in _SPLIT_COLUMNS:
         if name in table.schema:
-            values = {str(item.token.values[name]) for item in table.items(0)}
+            values = {str(item.token.values[name]).strip().lower() for item in table.items(0)}
             for part in _VALIDATION:
                 if {"train", part} <= values:
                     return name, ("train", part)

@@ -163,7 +163,7 @@ def _list_opening(found: TrainingData, task: _Task) -> Iterator[str]:
         yield f'store = ps.open(pack(SOURCE, "all.lmdb"{options}))'
     by = f", by={_quote(found.target)}" if task.by else ""
     if found.column:
-        yield f"column = list(store.column({_quote(found.column)}))"
+        yield f"column = [str(value).strip().lower() for value in store.column({_quote(found.column)})]"
         listed = "[i for i, value in enumerate(column) if value == part]"
         yield f"parts = {{part: {listed} for part in ({', '.join(map(_quote, names))})}}"
     else:

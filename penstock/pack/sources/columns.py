@@ -322,6 +322,7 @@ def plan_columns(table: Table, given: GivenSchema, columns: Mapping[str, str] | 
             f"its first line has values and is a row, and its columns are named '0' to {last}; columns={{'label': "
             f"{last}}} names a field"
         )
+    notes += [note for each in points.values() for note in each.notes(row.values for row in table.rows())]
     if notes:
         shown = "; ".join(notes[:_NOTES]) + (f"; and {len(notes) - _NOTES} more" if len(notes) > _NOTES else "")
         warnings.warn(f"{table.name}: {shown}", stacklevel=STACKLEVEL)

@@ -94,6 +94,8 @@ class DatasetSource(Source):
         if isinstance(src, Mapping):
             columns = ColumnRows({str(name): _as_column(column) for name, column in src.items()})
             return cls(columns, options, f"columns {', '.join(columns.columns)}", columns.hash())
+        if isinstance(src, np.ndarray) and src.dtype.names:
+            return cls.open({name: src[name] for name in src.dtype.names}, options)
         if isinstance(src, np.ndarray) or hasattr(src, "detach"):
             array = plain(src)
             return cls(array, options, f"array of shape {array.shape}", _hash_array(array))

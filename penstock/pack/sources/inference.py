@@ -96,7 +96,7 @@ def find_schema(
         for name, value in sample.items():
             order[name] = None
             if isinstance(value, str) and names_image(value):
-                named.setdefault(name, value)
+                named.setdefault(name, str(value))
             if name in given.fields or name in given.dropped or name in given.known or given.is_complete:
                 continue
             try:

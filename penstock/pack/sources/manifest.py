@@ -221,7 +221,8 @@ def _has_paths(path: Path) -> bool:
         rows = [row.values for row in itertools.islice(PackedTable(path).rows(), INFERRED_FROM)]
     except (PackError, ImportError):
         return False  # the store of Parquet files says what is wrong
-    return names_images(rows) and not any(isinstance(value, dict) for row in rows for value in row.values())
+    dicts = (value for row in rows for value in row.values() if isinstance(value, dict))
+    return names_images(rows) and not any("bytes" in value for value in dicts)
 
 
 def names_images(rows: Sequence[object]) -> bool:

@@ -10,16 +10,18 @@ Points with numbers are in their order, others in that of the columns. A point w
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from penstock.errors import PackError
-from penstock.pack.sources.inference import GivenSchema
+from penstock.pack.sources.inference import INFERRED_FROM, GivenSchema
 from penstock.sample import Field, Value
 from penstock.stores.common.table_files import MISSING_WORDS
 
@@ -53,6 +55,17 @@ class PointColumns:
         unknown = np.isnan(found[:, :2]).any(1)
         found[unknown, :2], found[unknown, 2:] = np.nan, 0
         return found
+
+    def notes(self, rows: Iterable[Mapping[str, Value]]) -> Iterator[str]:
+        """What is likely to be wrong with the points of the first rows."""
+        with suppress(PackError):  # said where the row is packed
+            found = np.concatenate([self.parse(row)[:, :2] for row in itertools.islice(rows, INFERRED_FROM)])
+            known = found[~np.isnan(found)]
+            if len(known) and known.min() >= 0 and known.max() <= 1 and (known % 1).any():
+                yield (
+                    f"the columns of points, such as {self.columns[0][0]!r}, have numbers from 0 to 1, and keypoints "
+                    "are pixels: multiply fractions by width and height before they are packed"
+                )
 
 
 def find_points(numbers: Mapping[str, bool], taken: Collection[str], given: GivenSchema) -> dict[str, PointColumns]:

@@ -121,6 +121,15 @@ def test_the_caller_decides_what_points_become(options: Any, fields: dict[str, s
     assert ("keypoints" in found) == ("keypoints" in fields)
 
 
+def test_fractions_of_an_image_are_said(tmp_path: Path) -> None:
+    """Keypoints are pixels; nothing is said of pixels, of corners at 0 and 1, and of rows that cannot be read."""
+    with pytest.warns(UserWarning, match="such as 'left_eye_x', have numbers from 0 to 1, and keypoints are pixels"):
+        pack(tmp_path, EYES, [[0.5, 0, 1, 0.25, "", ""]])
+
+    for row in ([0, 0, 1, 1, 0, 1], [0.5, 1.5, 2, 3, 4, 5], [0.5, 0.5, "x", 0.5, 0.5, 0.5]):
+        pack(tmp_path, EYES, [row, [1] * 6], on_error="skip", overwrite=True)
+
+
 def test_points_are_mirrored_with_their_pairs(tmp_path: Path) -> None:
     """As those of annotations; batches are one array."""
     pack(tmp_path, EYES, [[1, 2, 3, 4, 5, 6]] * 2)

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 import penstock as ps
@@ -233,6 +235,27 @@ def test_paths_of_other_systems_are_found(path: str, key: str, form: str, tmp_pa
 
     assert keys() == [key, "2.png"]
     assert bytes(column("image")[0]) == Path(root, key).read_bytes()
+
+
+def test_a_parquet_file_of_paths_beside_other_structs_is_a_table() -> None:
+    """A struct with bytes is an image; others are JSON, and the first row may name no image."""
+    table = pa.table({"file": ["readme.txt", "0.png", "1.png"], "more": [{"a": 1}] * 3})
+    pa.parquet.write_table(table, "t.parquet")
+
+    report = pack("t.parquet", on_error="skip")
+
+    assert keys() == ["0.png", "1.png"]
+    assert report.schema is not None
+    assert report.schema["more"].kind == "json"
+
+
+def test_a_structured_array_is_columns() -> None:
+    """Not a list for each row."""
+    report = pack(np.array([("0.png", 1), ("1.png", 2)], dtype=[("image", "U8"), ("n", "i4")]))
+
+    assert report.schema is not None
+    assert report.schema["image"].kind == "image"
+    assert column("n") == [1, 2]
 
 
 def test_one_file_under_two_spellings_is_one_record() -> None:
