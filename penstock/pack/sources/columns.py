@@ -90,7 +90,7 @@ class PlannedColumn:
         """Whether a cell has no value: an empty text, and in a column of numbers a word for it."""
         if value == "":
             return self.is_text or self.field.kind != "text"
-        return stripped in MISSING_WORDS and not _keeps_words(self.field)
+        return stripped in MISSING_WORDS and not _keeps_words(self.field, is_text=self.is_text)
 
     def _split(self, text: str) -> Value:
         """A list, written as JSON or as values with separators."""
@@ -231,7 +231,7 @@ class _ColumnSurvey:
         """What is read otherwise than it stands, where the column became ``field``."""
         if field.kind == "label" and field.classes and (padded := {t for t in self._texts or () if t != t.strip()}):
             yield f"column {self.name!r}: blanks around names of classes are no part of them, such as {min(padded)!r}"
-        if not _keeps_words(field):
+        if not _keeps_words(field, is_text=self._is_text):
             for word, (count, first) in self._words.items():
                 yield (
                     f"column {self.name!r}: {word!r} is read as a missing value ({counted(count, 'row')}, the first is "
@@ -281,9 +281,37 @@ def plan_columns(table: Table, given: GivenSchema, columns: Mapping[str, str] | 
     ``columns``: names of fields, and the column of each. Raises ArgumentError if a column, or a field that is named,
     does not exist. Raises PackError if the table has no rows, or a column no kind.
     """
-    surveys: dict[str, _ColumnSurvey] = {}
     wanted = dict(columns or {})
     field_names = {column: name for name, column in wanted.items()}
+    surveys = _survey(table, field_names)
+    if unknown := [column for column in wanted.values() if column not in surveys]:
+        raise ArgumentError(f"columns names {unknown[0]!r}, and the columns of {table.name} are: {', '.join(surveys)}")
+    names = _name_fields(surveys, wanted, given.fields)
+    numbers = {column: each.is_number for column, each in surveys.items() if column not in field_names}
+    points = find_points(numbers, names, given)
+    known = [*names, *points]
+    if missing := [name for name in (*given.fields, *given.dropped) if name not in known]:
+        raise ArgumentError(f"schema names {missing[0]!r}, and the fields of {table.name} are: {', '.join(known)}")
+    used = {column for each in points.values() for point in each.columns for column in point}
+    left_out = {name for name in known if name in given.dropped or (given.is_complete and name not in given.fields)}
+    planned = {}
+    for name, column in names.items():
+        if name not in left_out and column not in used and name != KEY:
+            field = _choose_field(name, surveys[column], given.fields.get(name), table)
+            suffixes = frozenset() if name in given.fields else surveys[column].suffixes
+            planned[name] = PlannedColumn(column, field, table.is_text, suffixes)
+    points = {name: each for name, each in points.items() if name not in left_out}
+    if not planned and not points:
+        raise PackError(f"the table {table.name} has no column that is to be packed")
+    _warn(table, surveys, planned, points)
+    named = {name: surveys[each.column].named for name, each in planned.items()}
+    warn_without_images(table.name, {name: each.field for name, each in planned.items()}, named, given.fields)
+    return ColumnPlan(planned, KEY in names, points)
+
+
+def _survey(table: Table, field_names: Mapping[str, str]) -> dict[str, _ColumnSurvey]:
+    """Look at every row; ``field_names``: of columns whose fields have other names."""
+    surveys: dict[str, _ColumnSurvey] = {}
     for row in table.rows():
         for column, value in row.values.items():
             if column not in surveys:
@@ -291,49 +319,33 @@ def plan_columns(table: Table, given: GivenSchema, columns: Mapping[str, str] | 
             surveys[column].add(value, table.describe(row))
     if not surveys:
         raise PackError(f"the table {table.name} has no rows")
-    if unknown := [column for column in wanted.values() if column not in surveys]:
-        raise ArgumentError(f"columns names {unknown[0]!r}, and the columns of {table.name} are: {', '.join(surveys)}")
-    names = _name_fields(surveys, wanted, given.fields)
-    points = find_points(
-        {column: each.is_number for column, each in surveys.items() if column not in field_names}, names, given
-    )
-    known = [*names, *points]
-    if missing := [name for name in (*given.fields, *given.dropped) if name not in known]:
-        raise ArgumentError(f"schema names {missing[0]!r}, and the fields of {table.name} are: {', '.join(known)}")
-    used = {column for each in points.values() for point in each.columns for column in point}
-    points = {
-        name: each
-        for name, each in points.items()
-        if name in given.fields or not (given.is_complete or name in given.dropped)
-    }
-    planned = {}
-    for name, column in names.items():
-        if name == KEY or name in given.dropped or (given.is_complete and name not in given.fields) or column in used:
-            continue
-        field = _choose_field(name, surveys[column], given.fields.get(name), table)
-        suffixes = frozenset() if name in given.fields else surveys[column].suffixes
-        planned[name] = PlannedColumn(column, field, table.is_text, suffixes)
-    if not planned and not points:
-        raise PackError(f"the table {table.name} has no column that is to be packed")
+    return surveys
+
+
+def _warn(
+    table: Table,
+    surveys: Mapping[str, _ColumnSurvey],
+    planned: Mapping[str, PlannedColumn],
+    points: Mapping[str, PointColumns],
+) -> None:
+    """Warn of what is read otherwise than it stands, and of what is likely to be wrong."""
     notes = [note for each in planned.values() for note in surveys[each.column].notes(each.field)]
+    notes += [note for each in points.values() for note in each.notes(row.values for row in table.rows())]
     if not table.header:
         *_, last = map(repr, surveys)
         notes.append(
             f"its first line has values and is a row, and its columns are named '0' to {last}; columns={{'label': "
             f"{last}}} names a field"
         )
-    notes += [note for each in points.values() for note in each.notes(row.values for row in table.rows())]
     if notes:
         shown = "; ".join(notes[:_NOTES]) + (f"; and {len(notes) - _NOTES} more" if len(notes) > _NOTES else "")
-        warnings.warn(f"{table.name}: {shown}", stacklevel=STACKLEVEL)
-    named = {name: surveys[each.column].named for name, each in planned.items()}
-    warn_without_images(table.name, {name: each.field for name, each in planned.items()}, named, given.fields)
-    return ColumnPlan(planned, KEY in names, points)
+        warnings.warn(f"{table.name}: {shown}", stacklevel=STACKLEVEL + 1)
 
 
-def _keeps_words(field: Field) -> bool:
-    """Whether a word such as NA is a value as any other, because values are no numbers."""
-    return field.kind in {"text", "json", "image", "mask", "bytes"} or (field.kind == "label" and bool(field.classes))
+def _keeps_words(field: Field, *, is_text: bool) -> bool:
+    """Whether a word such as NA is a value as any other, because values are texts."""
+    texts = {"text", "image", "mask", "bytes", *(() if is_text else ["json"]), *(["label"] if field.classes else ())}
+    return field.kind in texts
 
 
 def _name_fields(

@@ -190,6 +190,9 @@ def test_missing_values_of_json_and_lists_are_gaps() -> None:
 
     assert column("s") == [None, 2]
     assert [None if each is None else each.tolist() for each in column("v")] == [[1, 2], None]
+    with pytest.warns(UserWarning, match="column 'd': 'NaN' is read as a missing value"):
+        pack("t.csv", 'd,n\n"{""a"": 1}",1\nNaN,2\n', overwrite=True)
+    assert column("d") == [{"a": 1}, None]
 
 
 @pytest.mark.parametrize("form", ["csv", "list", "given"])
