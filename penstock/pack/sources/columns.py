@@ -27,6 +27,7 @@ from penstock.pack.sources.values import CLASS_NAMES, MAX_EXACT, Guess, guess, i
 from penstock.paths import IMAGE_SUFFIXES, UNREAD_SUFFIXES
 from penstock.sample import Field, Schema, Value
 from penstock.stores.common.table_files import MISSING_WORDS, Table
+from penstock.stores.fields.record_names import fold_name
 from penstock.stores.images.folder_checks import SOUND_SUFFIXES
 from penstock.wording import counted
 
@@ -231,6 +232,12 @@ class _ColumnSurvey:
         """What is read otherwise than it stands, where the column became ``field``."""
         if field.kind == "label" and field.classes and (padded := {t for t in self._texts or () if t != t.strip()}):
             yield f"column {self.name!r}: blanks around names of classes are no part of them, such as {min(padded)!r}"
+        seen: dict[str, str] = {}
+        for name in field.classes if field.kind == "label" and field.classes == self.classes else ():
+            other = seen.setdefault(fold_name(" ".join(name.split())), name)
+            if other != name and len(name) > 1:  # the letters a and A are classes
+                both = f"{other!r} and {name!r} are two classes that differ only in case, spaces or encoding"
+                yield f"column {self.name!r}: {both}"
         if not _keeps_words(field, is_text=self._is_text):
             for word, (count, first) in self._words.items():
                 yield (

@@ -155,7 +155,7 @@ class ManifestSource(Source):
                 keys.append(key.replace("\0", ""))
             else:
                 self._left_out[number] = reason
-                problems.append(Skipped(key or str(number), f"{self._table.describe(row)}: {reason}"))
+                problems.append(Skipped(key or str(number), f"{self.describe_item(row)}{reason}"))
             with np.printoptions(threshold=sys.maxsize, floatmode="unique"):  # arrays whole, as all else is
                 state.update(repr(sorted(row.values.items())).encode(errors="surrogatepass"))
         self.keys, self.total = KeyList.from_names(keys), len(keys)

@@ -209,6 +209,18 @@ def test_blanks_around_names_of_classes_are_no_part_of_them(form: str) -> None:
     assert [classes[number] for number in column("label")] == ["bird", "bird", "cat"]
 
 
+@pytest.mark.parametrize(("one", "other"), [("Cat", "cat"), ("cafe\u0301", "caf\u00e9"), ("polar  bear", "polar bear")])
+def test_classes_that_differ_in_spelling_are_said(one: str, other: str) -> None:
+    """They stay two; letters, and classes that were given, are what is meant."""
+    with pytest.warns(UserWarning, match=f"{one!r} and {other!r} are two classes that differ only in"):
+        report = pack("t.csv", f"file,label\n0.png,{one}\n1.png,{other}\n")
+
+    assert report.schema is not None
+    assert report.schema["label"].classes == (one, other)
+    pack("t.csv", "file,label\n0.png,a\n1.png,A\n", overwrite=True)
+    pack("t.csv", f"file,label\n0.png,{one}\n1.png,{other}\n", classes=[other, one], overwrite=True)
+
+
 @pytest.mark.parametrize(
     ("path", "key"),
     [
@@ -330,6 +342,11 @@ def test_a_damaged_image_of_a_table_is_named_by_path_and_line(key: str | None) -
 
     assert "line 3" in report.skipped[0].reason
     assert "2.png" in "".join(report.skipped[0])
+
+    report = pack("t.csv", "file,mask,n\n0.png,1.png,1\n1.png,,1\n", key=key, on_error="skip", overwrite=True)
+
+    assert report.skipped[0].reason.endswith("it has no path in column 'mask'")
+    assert "1.png" in "".join(report.skipped[0])
 
 
 def test_a_joined_manifest_reads_gaps_and_classes_as_a_packed_table_does(tmp_path: Path) -> None:
