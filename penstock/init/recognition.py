@@ -163,7 +163,12 @@ def _examine(form: Form, task: str | None, others: list[str]) -> TrainingData:
     """Read the fields of a source, and choose the task."""
     parts = _find_parts(form)
     with closing(_open(form, parts[0] if parts else None)) as source:
+        records = len(source.keys) if source.keys is not None else source.total or 0
+        if records < _LEAST_RECORDS and not parts:
+            raise ArgumentError(f"it has {counted(records, 'record')}; a script trains on one and validates on another")
         by_task = dict(_find_tasks(source.schema.fields))
+        if form.name == _LAST_FORM and "label" in source.schema:  # each image has a class, and none has boxes
+            by_task.pop("detection", None)
         if task is not None and task not in by_task:
             has = ", ".join(by_task) or "none"
             raise ArgumentError(f"there is nothing for the task {task}: its fields allow {has}")
@@ -176,9 +181,6 @@ def _examine(form: Form, task: str | None, others: list[str]) -> TrainingData:
         chosen = next(each for each in TASKS if each in by_task) if task is None else task
         fields = {name: source.schema[name] for name in by_task[chosen]}
         names = _find_class_names(source, chosen, fields)
-        records = len(source.keys) if source.keys is not None else source.total or 0
-        if records < _LEAST_RECORDS and not parts:
-            raise ArgumentError(f"it has {counted(records, 'record')}; a script trains on one and validates on another")
         column = ""
         if form.kind == "table":
             column, parts = _find_split_column(source)

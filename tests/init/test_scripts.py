@@ -497,7 +497,7 @@ def test_scripts_train_on_what_other_people_have(monkeypatch: pytest.MonkeyPatch
     assert tasks == {
         "gaps": ["classification", "regression"], "number gaps": ["classification", "regression"],
         "landmarks": ["landmarks"], "store": ["landmarks", "classification", "regression"],
-        "crowds": ["landmarks", "detection"], "path_list": ["detection", "classification"],
+        "crowds": ["landmarks", "detection"], "path_list": ["classification"],
         "mask_folders": ["segmentation"], "retinaface": ["landmarks", "detection"],
     }.get(kind, ["detection"])  # fmt: skip
 
