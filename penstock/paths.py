@@ -44,6 +44,7 @@ _REMOTE: Final = re.compile(
 """Those that :func:`penstock.open` reads, and others; here neither are."""
 
 _MARKS: Final = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
+_MAX_PATH: Final = 4096
 _DRIVE: Final = re.compile(r"[A-Za-z]:(?=[\\/])")
 
 _UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -118,7 +119,7 @@ def find_named_file(folder: Path, text: str) -> Path | None:
     is that of another machine, the longest end that is a file is taken.
     """
     text = text.strip()
-    parts = split_path(text)
+    parts = split_path(text) if len(text) <= _MAX_PATH else []
     is_absolute = text.startswith(("/", "\\")) or _DRIVE.match(text) is not None
     ends = (parts[begin:] for begin in range(len(parts) if is_absolute else min(len(parts), 1)))
     return next((found for end in ends if (found := find_below(folder, end)) is not None), None)

@@ -10,7 +10,7 @@ import pytest
 import penstock as ps
 from penstock.cli import main
 from penstock.errors import ArgumentError
-from penstock.paths import refuse_remote
+from penstock.paths import find_named_file, refuse_remote
 from penstock.stores.tar.stream import TarStream
 
 URLS = [
@@ -61,3 +61,30 @@ def test_the_command_line_refuses_remote_places(
 def test_other_paths_and_urls_are_left(given: object) -> None:
     """Schemes of stores, paths, and what is no path, are for others to judge."""
     refuse_remote(given)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("a/1.jpg", "a/1.jpg"),
+        (" .\\a\\1.JPG ", "a/1.jpg"),
+        ("C:\\x\\a\\1.jpg", "a/1.jpg"),
+        ("/x/a/1.jpg", "a/1.jpg"),
+        ("\\\\host\\share\\2.jpg", "2.jpg"),
+        ("x/a/1.jpg", None),
+        ("1.jpg", None),
+        ("a", None),
+        ("", None),
+        ("C:\\", None),
+        ("a/\0.jpg", None),
+        ("/" + "x/" * 1_000_000 + "2.jpg", None),
+        ("/" + "x/" * 2000 + "2.jpg", "2.jpg"),
+    ],
+)
+def test_a_path_of_another_system_names_a_file(text: str, found: str | None, tmp_path: Path) -> None:
+    """A relative path is whole; of an absolute one the longest end that is a file is taken."""
+    (tmp_path / "a").mkdir()
+    for name in ("a/1.jpg", "2.jpg"):
+        (tmp_path / name).touch()
+
+    assert find_named_file(tmp_path, text) == (None if found is None else tmp_path / found)

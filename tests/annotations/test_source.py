@@ -46,3 +46,14 @@ def test_images_of_every_ending_that_is_decoded_are_found(tmp_path: Path, suffix
     (tmp_path / f"a{suffix}").write_bytes(b"")
 
     assert list(AnnotationSource.open(tmp_path, None).image_files) == ["a"]
+
+
+def test_an_ending_in_the_other_case_is_the_same_image(tmp_path: Path) -> None:
+    """A camera writes JPG, and an annotation names jpg."""
+    (tmp_path / "images").mkdir()
+    for name in ("1.JPG", "2.jpg"):
+        (tmp_path / "images" / name).touch()
+    source = AnnotationSource.open(tmp_path, None)
+
+    assert source.find_image("images\\1.jpg") == tmp_path / "images/1.JPG"
+    assert source.find_image("2.JPG", tmp_path / "images") == tmp_path / "images/2.jpg"
