@@ -188,16 +188,17 @@ class _ColumnSurvey:
 
     def _add_text(self, text: str) -> None:
         self._text_count += 1
-        suffix = os.path.splitext(text.rstrip())[1].lower()  # noqa: PTH122  # a text, fast
-        self._image_count += suffix in IMAGE_SUFFIXES
-        self._sound_count += suffix in SOUND_SUFFIXES
-        if not self.named and (suffix in IMAGE_SUFFIXES or suffix in UNREAD_SUFFIXES):
-            self.named = text
         if self._texts is not None:
             self._texts.add(text)
             self._texts = self._texts if len(self._texts) <= _MAX_CLASSES else None
         if self._forms:
             self._forms &= _find_forms(text.strip())
+        if "." in text and not self._forms:  # else no path
+            suffix = os.path.splitext(text.rstrip())[1].lower()  # noqa: PTH122  # a text, fast
+            self._image_count += suffix in IMAGE_SUFFIXES
+            self._sound_count += suffix in SOUND_SUFFIXES
+            if not self.named and (suffix in IMAGE_SUFFIXES or suffix in UNREAD_SUFFIXES):
+                self.named = text
         if self._may_be_json:
             self._add_json(text)
 
@@ -341,8 +342,8 @@ def _warn(
     if not table.header:
         *_, last = map(repr, surveys)
         notes.append(
-            f"its first line has values and is a row, and its columns are named '0' to {last}; columns={{'label': "
-            f"{last}}} names a field"
+            f"its first line has values and is a row, and its columns are named by their numbers from '0' on; "
+            f"columns={{'label': {last}}} names a field"
         )
     if notes:
         shown = "; ".join(notes[:_NOTES]) + (f"; and {len(notes) - _NOTES} more" if len(notes) > _NOTES else "")

@@ -164,7 +164,8 @@ def _are_values(cells: list[str], folder: Path) -> bool:
     """Whether a first line is a row: it names a file, or has only numbers, which are not 0, 1, ... as pandas writes."""
     if any(Path(cell).suffix.lower() in IMAGE_SUFFIXES or ("." in cell and is_file(folder / cell)) for cell in cells):
         return True
-    return all(map(_NUMBER.fullmatch, cells)) and cells != list(map(str, range(len(cells))))
+    others = [cell for cell in cells if not _NUMBER.fullmatch(cell)]
+    return len(others) < len(cells) and MISSING_WORDS.issuperset(others) and cells != list(map(str, range(len(cells))))
 
 
 def _read_json_lines(table: Table) -> Iterator[TableRow]:

@@ -54,14 +54,14 @@ def keys() -> list[str]:
         ("t.jsonl", '{"path": "0.png"}\n{"path": "readme.txt"}\n{"path": "1.png"}\n', "line 2: column 'path'"),
         (
             "t.csv",
-            "file,sound\n0.png,a.wav\n1.png,a.wav\n2.png,readme.txt\n",
+            "file,sound\n0.png,a.mp3\n1.png,a.mp3\n2.png,readme.txt\n",
             "line 4: column 'sound' has no path of a",
         ),
     ],
 )
 def test_a_cell_that_names_no_image_is_a_problem_of_its_row(name: str, text: str, where: str) -> None:
     """A column is of images if most cells are; the others are refused, or left out and listed."""
-    Path("a.wav").write_bytes(b"RIFF")
+    Path("a.mp3").write_bytes(b"RIFF")
     with pytest.raises(ps.PackError, match=where):
         pack(name, text)
 
@@ -140,6 +140,7 @@ def test_a_pack_without_images_of_a_source_that_names_some_is_said(source: Any) 
         ("t.csv", "sep=;\n0.png;3\n1.png;3\n2.png;3\n", {}, {"image": "image", "1": "int"}),
         ("t.csv", "x;readme.txt\ny;readme.txt\nz;readme.txt\n", {}, {"0": "text", "1": "text"}),
         ("t.csv", "1,1,0.5\n2,2,3\n3,4,5\n", {}, {"0": "int", "1": "int", "2": "float"}),
+        ("t.csv", "1,,0.5\n2,2,3\n3,4,5\n", {}, {"0": "int", "1": "int", "2": "float"}),
     ],
 )
 def test_a_first_line_of_values_is_a_row(name: str, text: str, options: Any, fields: dict[str, str]) -> None:
@@ -155,7 +156,7 @@ def test_a_first_line_of_values_is_a_row(name: str, text: str, options: Any, fie
     }
 
 
-@pytest.mark.parametrize("header", ["0,1", "png,jpg", "x.y,2019", "0.png file,label"])
+@pytest.mark.parametrize("header", ["0,1", "png,jpg", "x.y,2019", "0.png file,label", "NA,-"])
 def test_a_header_that_looks_like_values_stays_one(header: str) -> None:
     """The numbers that pandas gives to columns without names, and words with digits and dots."""
     assert pack("t.csv", f"{header}\n5,6\n").records == 1
