@@ -84,12 +84,12 @@ def find_points(numbers: Mapping[str, bool], taken: Collection[str], given: Give
     whole = {key: axes for key, axes in points.items() if {"x", "y"} <= axes.keys()}
     least = _LEAST_NAMED if all(_POINT_WORDS.search(stem) for stem, _ in whole) else _LEAST
     used = [column for axes in whole.values() for column in axes.values()]
-    if len(whole) < least or 2 * sum(numbers[column] for column in used) <= len(used):
+    name = next((name for name in ("keypoints", "landmarks", "column_points") if name not in taken), None)
+    if name is None or len(whole) < least or 2 * sum(numbers[column] for column in used) <= len(used):
         return {}
     stems = list(dict.fromkeys(stem for stem, _ in whole))
     ordered = sorted(whole, key=lambda key: (stems.index(key[0]), key[1]))
     axes = "xyv" if all("v" in each for each in whole.values()) else "xy"
-    name = next(name for name in ("keypoints", "landmarks", "points_of_columns") if name not in taken)
     columns = tuple(tuple(whole[key][axis] for axis in axes) for key in ordered)
     return {name: PointColumns(columns, given.fields.get(name, Field("keypoints")))}
 

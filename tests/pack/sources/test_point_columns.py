@@ -121,6 +121,21 @@ def test_the_caller_decides_what_points_become(options: Any, fields: dict[str, s
     assert ("keypoints" in found) == ("keypoints" in fields)
 
 
+@pytest.mark.parametrize(
+    ("others", "name"),
+    [(["keypoints"], "landmarks"), (["keypoints", "landmarks", "column_points"], "nose_x")],
+)
+def test_a_column_that_has_the_name_of_the_points_keeps_it(others: list[str], name: str, tmp_path: Path) -> None:
+    """The points have the next name, or are no field."""
+    report = pack(tmp_path, [*others, *EYES], [[7] * (len(others) + 6)])
+
+    assert report.schema is not None
+    assert {**dict.fromkeys(others, "int"), name: report.schema[name].kind}.items() <= {
+        each: field.kind for each, field in report.schema.fields.items()
+    }.items()
+    assert (report.schema[name].kind == "keypoints") == (name == "landmarks")
+
+
 def test_fractions_of_an_image_are_said(tmp_path: Path) -> None:
     """Keypoints are pixels; nothing is said of pixels, of corners at 0 and 1, and of rows that cannot be read."""
     with pytest.warns(UserWarning, match="such as 'left_eye_x', have numbers from 0 to 1, and keypoints are pixels"):
