@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from penstock.errors import ArgumentError, PackError
-from penstock.pack.sources.values import MAX_EXACT, Guess, describe, guess, plain, to_json, unite
+from penstock.pack.sources.values import MAX_EXACT, describe, plain, suggest_kind, to_json
 from penstock.paths import find_named_file
 from penstock.sample import Array, ArrayKind, Field, Schema, Value
 from penstock.transforms.inputs import is_pil
@@ -126,9 +126,10 @@ class RecordConverter:
         except OSError as error:
             raise PackError(f"field {name!r}: the file cannot be read: {error.filename}: {error.strerror}") from error
         if converted is None:
+            found = suggest_kind(name, kind.kind, value)
             raise PackError(
                 f"field {name!r} must be {kind.kind} by the schema, got {describe(value)}; if other records are so "
-                f"too, give its kind: schema={{{name!r}: {_suggest_kind(name, kind, value)}}}"
+                f"too, give its kind: schema={{{name!r}: {repr(found) if found else 'kind'}}}"
             )
         return converted
 
@@ -196,17 +197,6 @@ class RecordConverter:
             known = ", ".join(list(numbers)[:10])
             raise PackError(f"field {name!r} must be one of its {len(numbers)} classes ({known} ...), got {text!r}")
         return numbers[text]
-
-
-def _suggest_kind(name: str, field: Field, value: object) -> str:
-    """The kind for the values that were seen before and for this one, or else for this one."""
-    try:
-        found = guess(name, value, "png")
-        united = unite(Guess(field.kind), found)
-    except PackError:
-        return "kind"
-    kind = found.kind if united is None else united.kind
-    return repr(kind) if kind != field.kind else "kind"
 
 
 def _to_array(value: object, kind: ArrayKind) -> Array | None:

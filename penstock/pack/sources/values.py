@@ -38,6 +38,7 @@ __all__ = [
     "is_mask_name",
     "names_image",
     "plain",
+    "suggest_kind",
     "to_json",
     "unite",
 ]
@@ -226,6 +227,15 @@ def _unite_shapes(one: Guess, other: Guess) -> Guess | None:
         return Guess("json") if both_lists else None
     axes = ("*" if x != y or x is None else str(x[0]) for x, y in zip(a.axes, b.axes, strict=True))
     return Guess(f"{prefix}{dtype}[{','.join(axes)}]", both_lists)
+
+
+def suggest_kind(name: str, kind: str, value: object) -> str:
+    """The kind of a field of ``kind`` that holds a value too; empty if there is none."""
+    try:
+        united = unite(Guess(kind, is_list=isinstance(value, list | tuple)), guess(name, value, "png"))
+    except PackError:
+        return ""
+    return "" if united is None or united.kind == kind or not united.is_known else united.kind
 
 
 def is_image(content: bytes) -> bool:

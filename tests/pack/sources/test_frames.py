@@ -246,7 +246,7 @@ def test_arrays_with_masked_values_are_refused(source: Any, folder: Path, tmp_pa
 
 
 def test_a_value_of_another_shape_is_refused_with_the_kind_to_give(tmp_path: Path) -> None:
-    """The kind that holds the values before and this one; the text can be copied."""
+    """The kind that holds the values before and this one, which can be copied; three dots are no kind."""
     rows = [{"keypoints": np.zeros((68, 2)), "points": np.zeros((68, 2)), "n": 1} for _ in range(150)]
     rows[120]["points"] = np.zeros((5, 2))
     rows[121]["keypoints"] = np.zeros((1, 68, 3))
@@ -255,5 +255,5 @@ def test_a_value_of_another_shape_is_refused_with_the_kind_to_give(tmp_path: Pat
         ps.pack(iter(rows), tmp_path / "p.lmdb", schema={"keypoints": "keypoints"})
 
     assert "schema={'points': 'float64[*,2]'}" in str(caught.value)
-    assert "schema={'keypoints': 'float64[1,68,3]'}" in str(caught.value)
+    assert "schema={'keypoints': kind}" in str(caught.value)
     assert "..." not in str(caught.value)
