@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Final
 
 from penstock import stores
@@ -25,6 +26,7 @@ from penstock.pack.conversion.run import Conversion, ConvertProgress
 from penstock.pack.export.exporting import export
 from penstock.pack.on_ray.conversions import convert_on_ray
 from penstock.pack.on_ray.tasks import is_on_ray
+from penstock.pack.sources.store import refuse_annotations
 from penstock.pack.staging import staged
 from penstock.paths import parse_size
 from penstock.progress import make_reporter
@@ -115,6 +117,8 @@ def convert(
     with ExitStack() as stack:
         if isinstance(src, Store) and (layout is not None or options):
             raise ArgumentError("layout and options must be given where the source is opened; it is open already")
+        if isinstance(src, str | os.PathLike) and "classes" not in (options or {}):
+            refuse_annotations(Path(src))
         source = (
             src if isinstance(src, Store) else stack.enter_context(stores.open(src, layout=layout, **options or {}))
         )

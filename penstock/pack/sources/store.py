@@ -5,23 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Self
 
 from penstock import stores
+from penstock.annotation_files import find_annotations
 from penstock.annotations import FORMATS
 from penstock.annotations.source import AnnotationSource
 from penstock.errors import ArgumentError
 from penstock.pack.sources.base import Source, SourceOptions
+from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import DatasetLike, Index, Value
 from penstock.stores.base import Store
 from penstock.stores.fields.image_signatures import refuse_array
 from penstock.stores.fields.record_names import check_classes, describe_class_difference
+from penstock.stores.images.folder_checks import advise_classes
 from penstock.stores.location import Location
 
-__all__ = ["StoreSource"]
-
-_ANNOTATIONS: Final = ("annotations/*.json", "*/_annotations.coco.json", "Annotations/*.xml", "data.yaml", "labels")
-"""What only folders with annotations of COCO, VOC and YOLO have."""
+__all__ = ["StoreSource", "refuse_annotations"]
 
 
 class StoreSource(Source):
@@ -58,7 +58,7 @@ class StoreSource(Source):
         classes = options.classes
         if not isinstance(src, Store):
             if classes is None and isinstance(src, str | os.PathLike):
-                _refuse_annotations(Path(src))
+                refuse_annotations(Path(src))
             return cls(stores.open(src) if classes is None else _open_with_classes(src, classes), is_owned=True)
         held = src.schema["label"].classes if "label" in src.schema else ()
         if classes is not None and check_classes(classes) != held:
@@ -120,7 +120,7 @@ def _open_with_classes(src: DatasetLike, classes: Sequence[str]) -> Store:
         ) from error
 
 
-def _refuse_annotations(folder: Path) -> None:
+def refuse_annotations(folder: Path) -> None:
     """Refuse a folder of images and their masks or annotations, whose sub-folders are no classes."""
     if not folder.is_dir():
         return
@@ -131,13 +131,21 @@ def _refuse_annotations(folder: Path) -> None:
             "mask_folders) to pack each image with its mask, or name the classes: classes=[...] (--classes)",
             store=str(folder),
         )
-    if not any(next(folder.glob(pattern), None) for pattern in _ANNOTATIONS):  # as a rule: then nothing is listed
-        return
-    name = next((name for name in ("coco", "voc", "yolo") if FORMATS.get(name).recognises(source)), None)
-    if name is not None:
+    images: list[str] = []
+    others: list[str] = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        below = Path(parent).relative_to(folder).as_posix()
+        for name in sorted(names):
+            suffix = os.path.splitext(name)[1].lower()  # noqa: PTH122  # of a text
+            if not name.startswith("."):
+                (images if suffix in IMAGE_SUFFIXES else others).append(name if below == "." else f"{below}/{name}")
+    found = find_annotations(folder.absolute(), images, others, "") if images else None
+    if found is not None:
+        classes = sorted({name.partition("/")[0] if "/" in name else folder.resolve().name for name in images})
         raise ArgumentError(
-            f"this folder has annotations of the format {name!r}: give format={name!r} (--format {name}) to pack each "
-            "image with its boxes, or name the classes: classes=[...] (--classes)",
+            f"{found}, which would be lost: {found.advise()}; {advise_classes(classes)} packs the images alone, each "
+            "folder as a class",
             store=str(folder),
         )
 

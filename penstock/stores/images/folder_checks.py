@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
+from penstock.annotation_files import FoundAnnotations
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError
 from penstock.stores.fields.record_names import quote_names
 from penstock.stores.images.trees import FolderTree, LocalTree
@@ -19,13 +20,13 @@ from penstock.stores.writing import Skipped
 
 __all__ = [
     "SOUND_SUFFIXES",
+    "advise_classes",
     "advise_without_images",
     "refuse_empty",
     "refuse_hidden",
     "refuse_unnamed",
     "warn_of_annotations",
     "warn_of_similar",
-    "warn_of_splits",
 ]
 
 SOUND_SUFFIXES: Final = frozenset({".wav", ".flac", ".mp3", ".ogg", ".opus", ".m4a"})
@@ -35,7 +36,6 @@ _VIDEO_SUFFIXES: Final = frozenset({".mp4", ".avi", ".mov", ".mkv", ".webm", ".m
 
 _SPLITS: Final = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
 _ANNOTATION_FOLDERS: Final = frozenset({"annotations", "labels"})
-_ANNOTATION_FILES: Final = ("_annotations.coco.json", "data.yaml")
 _PACKED: Final = (
     'they are packed with their images: penstock.pack(src, dst, format="auto"), or penstock pack SRC DST --format auto'
 )
@@ -45,21 +45,27 @@ _ONE: Final = ("folder", "it")
 _SEVERAL: Final = ("folders", "them")
 
 
-def refuse_empty(empty: dict[str, str], found: Sequence[str], url: str) -> None:
+def refuse_empty(empty: dict[str, str], found: Sequence[str], annotations: FoundAnnotations | None, url: str) -> None:
     """Refuse folders that may be classes and contain no images: leaving one out would renumber the others.
 
     ``empty``: the folders, and why each could not be listed; an empty text where it has no image. ``found``: the
-    folders with images. ``url``: the store, for errors.
+    folders with images. ``annotations``: those that lie there. ``url``: the store, for errors.
     """
     if not empty:
         return
     reasons = "".join(f" ({reason})" for reason in sorted({*empty.values()} - {""}))
     folders, them = _ONE if len(empty) == 1 else _SEVERAL
+    if annotations is not None:
+        raise StoreFormatError(
+            f"there is no image in the {folders} {quote_names(sorted(empty))}{reasons}, and {annotations}: "
+            f"{annotations.advise()}; {advise_classes(found)} opens the images alone, each folder as a class",
+            store=url,
+        )
     has_annotations = any(name.lower() in _ANNOTATION_FOLDERS for name in empty)
     advice = f"If these are annotations, {_PACKED}. " if has_annotations else ""
     raise StoreFormatError(
         f"there is no image in the {folders} {quote_names(sorted(empty))}{reasons}. {advice}In a folder of classes "
-        f"each folder is a class and must contain images. Remove {them}, or name the classes: {_advise_classes(found)} "
+        f"each folder is a class and must contain images. Remove {them}, or name the classes: {advise_classes(found)} "
         f"leaves {them} out; a class in the list keeps its number, with or without images",
         store=url,
     )
@@ -84,7 +90,7 @@ def refuse_hidden(
         names, (folder, them) = quote_names(hidden), _ONE if len(hidden) == 1 else _SEVERAL
         raise StoreFormatError(
             f"there are images in the hidden {folder} {names}, and torchvision counts {them} among the classes. Remove "
-            f"{them}, or name the classes: {_advise_classes(found)} leaves {them} out, and a list with {names} reads "
+            f"{them}, or name the classes: {advise_classes(found)} leaves {them} out, and a list with {names} reads "
             f"{them}",
             store=url,
         )
@@ -103,31 +109,21 @@ def warn_of_similar(classes: Iterable[str]) -> None:
             )
 
 
-def warn_of_splits(classes: Sequence[str]) -> None:
-    """Warn of classes that are all called as the splits of a set: the classes are one folder below."""
-    if len(classes) > 1 and _SPLITS.issuperset(name.lower() for name in classes):
-        warnings.warn(
-            f"the classes are called as splits are, {quote_names(classes)}: if classes are the folders in them, open "
-            f"or pack each alone, such as {classes[0]}/; classes=[...] (--classes) says that these are the classes",
-            stacklevel=5,  # who calls `penstock.open`
+def warn_of_annotations(annotations: FoundAnnotations | None, classes: Sequence[str]) -> None:
+    """Warn of annotations, which are not read; or of classes that are all called as the splits of a set."""
+    if annotations is not None:
+        message = (
+            f"{annotations}, which are not read: the label of an image is the folder that it is in. "
+            f"{annotations.advise()}; {advise_classes(classes)} says that the images alone are meant"
         )
-
-
-def warn_of_annotations(entries: Iterable[Skipped], *, has_xml: bool) -> bool:
-    """Warn of annotations of COCO, VOC or YOLO among other entries, which are not read; whether there are some.
-
-    ``has_xml``: whether so many files are XML that these are annotations.
-    """
-    names = (*_ANNOTATION_FILES, ".xml") if has_xml else _ANNOTATION_FILES
-    found = next((key for key, _ in entries if key.endswith(names)), None)
-    if found is None:
-        return False
-    warnings.warn(
-        f"the folder has annotations, such as {found!r}, which are not read: the label of an image is the folder that "
-        f"it is in. If annotations are meant, {_PACKED}; classes=[...] (--classes) says that the folders are classes",
-        stacklevel=5,  # who calls `penstock.open`
-    )
-    return True
+    elif len(classes) > 1 and _SPLITS.issuperset(name.lower() for name in classes):
+        message = (
+            f"the classes are called as splits are, {quote_names(classes)}: if classes are the folders in them, open "
+            f"or pack each alone, such as {classes[0]}/; classes=[...] (--classes) says that these are the classes"
+        )
+    else:
+        return
+    warnings.warn(message, stacklevel=5)  # who calls `penstock.open`
 
 
 def advise_without_images(tree: FolderTree, entries: Sequence[Skipped], suffixes: Mapping[str, int]) -> str:
@@ -154,7 +150,8 @@ def advise_without_images(tree: FolderTree, entries: Sequence[Skipped], suffixes
     )
 
 
-def _advise_classes(found: Sequence[str]) -> str:
+def advise_classes(found: Sequence[str]) -> str:
+    """How the classes of a folder are named: an argument, and the option of the command line."""
     option = f"--classes {','.join(found)}" if len(found) <= _FEW_CLASSES else "--classes"
     return f"classes=[{quote_names(found)}] ({option})"
 

@@ -27,6 +27,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from penstock.annotation_files import find_annotations, find_annotations_beside
 from penstock.errors import StoreFormatError
 from penstock.paths import IMAGE_SUFFIXES, UNREAD_SUFFIXES
 from penstock.sample import Field, Schema
@@ -39,9 +40,8 @@ from penstock.stores.images.folder_checks import (
     refuse_unnamed,
     warn_of_annotations,
     warn_of_similar,
-    warn_of_splits,
 )
-from penstock.stores.images.trees import FolderEntry, FolderTree, ObjectTree
+from penstock.stores.images.trees import FolderEntry, FolderTree, LocalTree, ObjectTree
 from penstock.stores.writing import Skipped
 from penstock.wording import counted
 
@@ -143,13 +143,17 @@ def list_folder(tree: FolderTree, url: str, classes: tuple[str, ...] | None = No
             store=url,
         )
     if classes is None:
+        root = tree.root if isinstance(tree, LocalTree) else None
+        annotations = find_annotations(root, scan.keys, (key for key, _ in scan.problems), url)
         if not loose:
-            refuse_empty(scan.list_empty(folder for folder, _ in folders if folder not in found), list(found), url)
+            empty = scan.list_empty(folder for folder, _ in folders if folder not in found)
+            refuse_empty(empty, list(found), annotations, url)
             refuse_hidden(tree, scan.hidden, list(found), IMAGE_SUFFIXES, url)
         classes = tuple(found)
         warn_of_similar(classes)
-        if not warn_of_annotations(scan.problems, has_xml=2 * scan.suffixes[".xml"] >= len(scan.keys)):
-            warn_of_splits(classes)
+        if annotations is None and root is not None and loose:
+            annotations = find_annotations_beside(root, scan.keys)
+        warn_of_annotations(annotations, classes)
     refuse_unnamed(found, classes, url)
     versions = tree.pick_versions(scan.times) if isinstance(tree, ObjectTree) else None
     return _make_listing(scan, found, classes, versions)

@@ -246,9 +246,9 @@ def test_folders_called_as_splits_are_a_warning(tmp_path: Path) -> None:
 def test_annotations_that_are_not_read_are_a_warning(tmp_path: Path, name: str) -> None:
     """Its sub-folders would be classes, which is rarely meant. Names that are given are believed."""
     put(tmp_path, "train/1.jpg", "valid/2.jpg")
-    (tmp_path / name).touch()
+    (tmp_path / name).write_text("<annotation></annotation>")
 
-    with pytest.warns(UserWarning, match=f"such as '{name}', which are not read: .* format=\"auto\"") as found:
+    with pytest.warns(UserWarning, match=f"such as '{name}', which are not read: .*dst, format=") as found:
         ps.open(tmp_path).close()
 
     assert [each.filename for each in found] == [__file__]
