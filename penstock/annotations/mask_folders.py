@@ -197,6 +197,7 @@ def _pair_folders(
             mask = next((found for name in names if (found := by_name.get((inner.parent, name))) is not None), None)
             if mask is None:
                 several = next((by_stem[name] for name in names if name in by_stem), [])
+                several = [each for each in several if source.is_of_split(each.parent, source.relative(path.parent))]
                 mask = several[0] if len(several) == 1 else None
             if mask is not None:
                 left.discard(mask)

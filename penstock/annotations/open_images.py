@@ -160,6 +160,7 @@ def _find_image(source: AnnotationSource, key: str, split: str | None) -> Path |
     found = source.image_files.get(key, [])
     if len(found) > 1 and split is not None:
         found = [path for path in found if split in path.parts] or found
+    found = [path for path in found if source.is_of_split(path.parent, split)]
     if not found:
         return source.find_image(key)
     return found[0] if len(found) == 1 else None

@@ -197,7 +197,7 @@ def _begin(source: AnnotationSource, builder: RecordBuilder, row: _PathRow) -> I
     if not row.path:
         builder.note(row.file, f"its line must begin with the path of an image, got {row.rest!r:.100}", row.line)
         return None
-    found = source.find_image(row.path, row.file.parent)
+    found = source.find_image(row.path, row.file.parent, split=row.split)
     return builder.image(row.path, found, file=row.file, line=row.line, split=row.split)
 
 

@@ -151,7 +151,8 @@ def _group_lines(source: AnnotationSource, builder: RecordBuilder, path: Path) -
 
 def _read_group(source: AnnotationSource, builder: RecordBuilder, path: Path, group: _Group, split: str | None) -> None:
     folders = [path.parent / "images", path.parent, path.parent.parent / f"WIDER_{split}" / "images"]
-    found = source.find_image(group.name, *(each for each in folders if each.is_relative_to(source.root)))
+    folders = [each for each in folders if each.is_relative_to(source.root)]
+    found = source.find_image(group.name, *folders, split=split)
     image = builder.image(group.name, found, file=path, line=group.line, split=split)
     if image is None:
         return

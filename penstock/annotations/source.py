@@ -26,7 +26,7 @@ from penstock.paths import IMAGE_SUFFIXES, find_below, find_encoding, refuse_rem
 from penstock.registry import require
 from penstock.sample import Value
 
-__all__ = ["AnnotationSource", "PictureHeader", "open_picture"]
+__all__ = ["AnnotationSource", "PictureHeader", "find_split", "open_picture"]
 
 _ROLES: Final = ("annotations", "images", "classes")
 _MAX_EXAMINED: Final = 8
@@ -36,6 +36,11 @@ _PACKAGES: Final = {
     ".jxl": ("pillow_jxl.JpegXLImagePlugin", "JXLImageFile", "jxl"),
 }
 """Packages that read pictures for Pillow: the module, its class, and the extra that installs it."""
+
+_SPLIT: Final = re.compile(
+    r"(?:\w+[-_])?(?:(train)(?:ing)?|(val)(?:id(?:ation)?)?|(test)(?:ing)?|(dev))(?:[-_]?(?:19|20)\d\d)?", re.IGNORECASE
+)
+"""The name of a split, or of a folder of one: "train", "valid", "val2017", "WIDER_val"; none is "trainval"."""
 
 
 class PictureHeader(NamedTuple):
@@ -236,11 +241,12 @@ class AnnotationSource:
         """A picture whose header has been read, to be closed by the caller; raises what Pillow raises."""
         return open_picture(path)
 
-    def find_image(self, name: str, *folders: Path) -> Path | None:
+    def find_image(self, name: str, *folders: Path, split: str | None = None) -> Path | None:
         """The image that an annotation names: below one of the folders, or anywhere by the end of its path.
 
-        Absolute paths, and paths of other systems, are found by their last parts. A name never leads out of the folders
-        of the source.
+        Absolute paths, and paths of other systems, are found by their last parts, but not in a folder of another split:
+        than ``split``, or that of the name, or that of the first folder. A name never leads out of the folders of the
+        source.
         """
         parts = split_path(name)
         if not parts or "\0" in name:
@@ -252,11 +258,18 @@ class AnnotationSource:
                 if path is not None:
                     return path
         candidates = [path for path in self.image_files.get(Path(parts[-1]).stem, ()) if path.name == parts[-1]]
+        named = "/".join(parts[:-1])
+        own = find_split(split or "") or find_split(named) or find_split(self.relative(folders[0]) if folders else "")
         for count in range(len(parts), 0, -1):  # the longest end of the path that names one file
-            ends: list[Path] = [path for path in candidates if path.parts[-count:] == tuple(parts[-count:])]
+            ends = [path for path in candidates if path.parts[-count:] == tuple(parts[-count:])]
+            ends = [path for path in ends if self.is_of_split(Path(*path.parts[:-count]), own)]
             if ends:
                 return ends[0] if len(ends) == 1 else None
         return None
+
+    def is_of_split(self, folder: Path, split: str | None) -> bool:
+        """Whether a folder of the source is not one of another split than that of a name or path."""
+        return find_split(split or "") in {None, find_split(self.relative(folder)) or find_split(split or "")}
 
     def measure_image(self, path: Path) -> PictureHeader:
         """Size and orientation of an image, by its header.
@@ -273,3 +286,9 @@ class AnnotationSource:
         if isinstance(found, str):
             raise ValueError(f"it is no image: {found:.300}")  # noqa: TRY004  # the file is wrong, not the argument
         return found
+
+
+def find_split(path: str) -> str | None:
+    """The split that the last part of a path names that names one: "train", "val", "test" or "dev"."""
+    found = (_SPLIT.fullmatch(part) for part in reversed(re.split(r"[/\\]", path)))
+    return next((match[match.lastindex or 0].lower() for match in found if match), None)

@@ -121,6 +121,33 @@ def test_folders_beside_each_split_are_found(tmp_path: Path) -> None:
     assert found[0]["boxes"].tolist() == BOXES
 
 
+@pytest.mark.parametrize(
+    ("train", "val"),
+    [
+        ("images", "../valid/images"),
+        ("/home/ann/set/train/images", "/home/ann/set/val/images"),
+        ("images", "C:\\set\\val\\images"),
+        ("/d/set1/images", "/d/set2/images"),
+        ("train.txt", "/home/ann/val/images"),
+        ("train.txt", "val.txt"),
+    ],
+)
+def test_a_split_is_not_found_in_another_one(tmp_path: Path, train: str, val: str) -> None:
+    """A path is found by its end only where the end has what tells it from other splits."""
+    make_one(tmp_path, DETECTIONS, f"train: {train}\nval: {val}\nnames: [cat, dog]\n")
+    put(tmp_path / "train.txt", "images/a.jpg\n")
+    put(tmp_path / "val.txt", "/home/ann/val/images/b.jpg\n")
+
+    if val != "val.txt":
+        with pytest.raises(AnnotationError, match="there is nothing at"):
+            read(tmp_path, "yolo", split="val", on_error="skip")
+        return
+    found = read(tmp_path, "yolo", split="val", on_error="skip")
+
+    assert not found.records
+    assert found.problems[0].file == "val.txt"
+
+
 def test_no_path_leads_out_of_the_source(tmp_path: Path) -> None:
     """A split elsewhere is an error that names `images`; with it, the set is read."""
     make_set(tmp_path / "set")

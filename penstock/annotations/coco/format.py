@@ -250,7 +250,7 @@ class _FileReader:
         except ValueError as error:
             self._builder.note(path, f"{where}{error}", image=name)
             return None
-        found = self._source.find_image(name, *self._folders)
+        found = self._source.find_image(name, *self._folders, split=self._file.split)
         return self._builder.image(
             name, found, file=path, size=(width, height), id=number, split=self._file.split,
             mask=None if mask is None else self._source.relative(mask),
@@ -295,7 +295,7 @@ class _FileReader:
             self._builder.note(self._file.path, reason, image=_find_name(given))
             return
         name, segments = held[0].get("file_name"), held[0].get("segments_info")
-        mask = self._source.find_image(name, *folders) if isinstance(name, str) else None
+        mask = self._source.find_image(name, *folders, split=self._file.split) if isinstance(name, str) else None
         if mask is None or not isinstance(segments, list):
             reason = f"there is no mask {name!r:.300}" if mask is None else "its segments_info must be a list"
             self._builder.note(self._file.path, f"image {number!r:.100}: {reason}", image=_find_name(given))

@@ -162,7 +162,7 @@ def _read_image(
     tags = [each.attributes.get("label", "") for each in element.find_all("tag")] if has_tags else None
     folder = path.parent
     folders = [folder / "images" / split] if split and split not in {".", ".."} and "/" not in split else []
-    found = source.find_image(name, *folders, folder / "images")
+    found = source.find_image(name, *folders, folder / "images", split=split)
     size = width, height
     image = builder.image(name, found, file=path, line=element.line, size=size, id=number, split=split, tags=tags)
     if image is not None:

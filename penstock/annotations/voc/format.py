@@ -158,6 +158,7 @@ def _read_image(
 
 def _find_partner(source: AnnotationSource, path: Path, folders: tuple[Path, ...]) -> Path | None:
     partners = source.image_files.get(path.stem, [])
+    partners = [each for each in partners if source.is_of_split(each.parent, source.relative(path.parent))]
     near = [each for each in partners if each.parent in folders]
     chosen = near or partners
     return chosen[0] if len(chosen) == 1 else None

@@ -14,7 +14,7 @@ from typing import Final
 
 from penstock.annotations.numbers import parse_int
 from penstock.annotations.records import RecordBuilder
-from penstock.annotations.source import AnnotationSource
+from penstock.annotations.source import AnnotationSource, find_split
 from penstock.errors import AnnotationError, ArgumentError
 from penstock.registry import require
 from penstock.sample import Value
@@ -203,19 +203,44 @@ def _read_classes(source: AnnotationSource, path: Path) -> dict[int, str]:
     return {number: name for number, line in lines if (name := line.strip("\x00 \t\v\f\ufeff"))}
 
 
-def find_inside(source: AnnotationSource, name: str, bases: Iterable[Path], *, by_end: bool) -> Path | None:
-    """A path below one of the folders; one that is absolute or begins with ".." is found by its end."""
+def find_inside(
+    source: AnnotationSource,
+    name: str,
+    bases: Iterable[Path],
+    *,
+    by_end: bool,
+    others: Mapping[str, list[str]] | None = None,
+) -> Path | None:
+    """A path below one of the folders; one that is absolute or begins with ".." is found by its end.
+
+    Where the paths of several splits are given (``others``), the end has the part that names its split.
+    """
     if not name or "\0" in name:
         return None
-    parts = [part for part in name.replace("\\", "/").split("/") if part not in {"", "."}]
+    parts = _split_path(name)
     by_end = by_end or ".." in parts or name[0] in "/\\" or name[1:2] == ":"
-    ends = range(len(parts) if by_end else 1)
-    for start in ends:
+    stop = len(parts) if by_end else 1
+    rivals = [_split_path(each) for entries in (others or {}).values() for each in entries if each != name]
+    if by_end and rivals:
+        same = min(_count_same(parts, each) for each in rivals)  # what all begin with names none of them
+        named = next((at + 1 for at in range(len(parts) - 1, same - 1, -1) if find_split(parts[at])), None)
+        stop = named or max(1, len(parts) - max(_count_same(parts[::-1], each[::-1]) for each in rivals))
+    for start in range(stop):
         for base in bases:
             path = Path(os.path.normpath(base.joinpath(*parts[start:])))
             if path.is_relative_to(source.root) and os.path.exists(path):  # noqa: PTH110  # False for names that are too long
                 return path
     return None
+
+
+def _count_same(parts: list[str], others: list[str]) -> int:
+    """The number of parts with which both begin."""
+    differ = (at for at, (first, second) in enumerate(zip(parts, others, strict=False)) if first != second)
+    return next(differ, min(len(parts), len(others)))
+
+
+def _split_path(name: str) -> list[str]:
+    return [part for part in name.replace("\\", "/").split("/") if part not in {"", "."}]
 
 
 def parse_yaml(text: str) -> Value:

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from penstock.annotations.base import AnnotationFormat, refuse_unknown_split
 from penstock.annotations.numbers import parse_int
 from penstock.annotations.records import ImageObjects, RecordBuilder
-from penstock.annotations.source import AnnotationSource
+from penstock.annotations.source import AnnotationSource, find_split
 from penstock.annotations.yolo.description import YoloDescription, find_description, find_inside, read_description
 from penstock.errors import AnnotationError, ArgumentError, check_choice
 from penstock.paths import IMAGE_SUFFIXES
@@ -340,7 +340,7 @@ def _find_described(
     missing = []
     by_end = source.images is not None or file.suffix.lower() == ".data"  # whose paths are of darknet's own folder
     for name, entry in ((each, entry) for each in splits if split in {None, each} for entry in splits[each]):
-        place = find_inside(source, entry, bases, by_end=by_end)
+        place = find_inside(source, entry, bases, by_end=by_end, others=splits)
         if place is None:
             missing.append((name, entry))
         elif place.is_dir():
@@ -348,7 +348,7 @@ def _find_described(
             for path in source.list_files(place, *IMAGE_SUFFIXES):
                 found.setdefault(path, name)
         else:
-            listed = list(_read_image_list(source, builder, place, bases))
+            listed = list(_read_image_list(source, builder, place, bases, name))
             folders += sorted({path.parent for path in listed})
             for path in listed:
                 found.setdefault(path, name)
@@ -381,10 +381,10 @@ def _find_undescribed(source: AnnotationSource, split: str | None) -> tuple[dict
 
 
 def _read_image_list(
-    source: AnnotationSource, builder: RecordBuilder, path: Path, bases: Iterable[Path]
+    source: AnnotationSource, builder: RecordBuilder, path: Path, bases: Iterable[Path], split: str
 ) -> Iterator[Path]:
     for number, line in source.read_lines(path):
-        found = source.find_image(line, path.parent, *bases)
+        found = source.find_image(line, path.parent, *bases, split=None if find_split(line) else split)
         if found is None:
             builder.note(path, f"there is no image {line!r:.300}", number, image=line[:300])
         else:
