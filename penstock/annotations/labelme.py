@@ -6,7 +6,9 @@
     folder/1.jpg
     folder/labels.txt    names of the classes, one a line, where there is one
 
-Shapes with an area are objects: their box bounds them. Points are keypoints of the object that has their ``group_id``.
+Shapes with an area are objects: their box bounds them. Several of one label and one ``group_id`` are the parts of one
+object, as labelme's own converters have it: its box bounds all, its mask is that of all. Points are keypoints of the
+object that has their ``group_id``.
 Lines are objects with the box that bounds them; one that is level or upright has an empty box and is left out.
 """
 
@@ -17,8 +19,9 @@ import binascii
 import io
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -27,10 +30,12 @@ from PIL import Image, UnidentifiedImageError
 
 from penstock.annotations.base import AnnotationFormat
 from penstock.annotations.numbers import parse_int, parse_number
+from penstock.annotations.polygons import MAX_COORDINATE, Polygons
 from penstock.annotations.records import ImageObjects, RecordBuilder
-from penstock.annotations.shapes import bound_ellipse, bound_points, encode_crop
+from penstock.annotations.shapes import Box, bound_ellipse, bound_points, encode_crop
 from penstock.annotations.source import AnnotationSource
 from penstock.errors import AnnotationError, ArgumentError
+from penstock.run_lengths import format_counts, parse_counts
 from penstock.sample import Array, Value
 
 __all__ = ["LabelmeFormat"]
@@ -42,6 +47,8 @@ _IGNORED_CLASS: Final = "__ignore__"
 _MAX_KEYPOINTS: Final = 1000
 _VISIBLE: Final = 2.0
 """The flag of a point: COCO's for a visible one."""
+_PARTS: Final = frozenset({"polygon", "rectangle", "mask"})
+"""Kinds of shapes that may be parts of one object."""
 _FEWEST_POINTS: Final = {
     "polygon": 3,
     "rectangle": 2,
@@ -220,24 +227,27 @@ def _read_points(given: object) -> list[tuple[float, float]]:
 
 def _add_objects(file: _LabelmeFile, names: Sequence[str], points_class: str | None) -> None:
     """Add the shapes of a file to its image, points with the only other shape of their group."""
-    objects = [each for each in file.shapes if each.kind != "point"]
+    joined: dict[object, list[_LabelmeShape]] = {}
+    for number, each in enumerate(file.shapes):
+        if each.kind != "point":
+            is_part = each.group is not None and each.kind in _PARTS
+            joined.setdefault((each.label, each.group) if is_part else number, []).append(each)
+    objects = list(joined.values())
     by_group: dict[int | None, list[_LabelmeShape]] = {}
     for each in file.shapes:
         if each.kind == "point":
             by_group.setdefault(each.group, []).append(each)
-    owners: dict[int, list[_LabelmeShape]] = {}
-    for each in objects:
-        if each.group is not None:
-            owners.setdefault(each.group, []).append(each)
-    for each in objects:
-        held = by_group.pop(each.group, []) if each.group is not None and len(owners[each.group]) == 1 else []
-        _add_object(file.image, each, _join_points(file.image, held, names))
+    owners = Counter(parts[0].group for parts in objects)
+    for parts in objects:
+        group = parts[0].group
+        held = by_group.pop(group, []) if group is not None and owners[group] == 1 else []
+        _add_object(file.image, parts, _join_points(file.image, held, names))
     for group, points in by_group.items():
-        if points_class is not None and (group is None or group not in owners):
+        if points_class is not None and (group is None or not owners[group]):
             box = bound_points([point for each in points for point in each.points])
             _add(file.image, points_class, box, points[0], _join_points(file.image, points, names))
             continue
-        count = 0 if group is None else len(owners.get(group, ()))
+        count = 0 if group is None else owners[group]
         for each in points:
             file.image.note(
                 f"the point {each.label!r:.100} must have one other shape of its group_id {group}, got {count}"
@@ -262,24 +272,55 @@ def _join_points(image: ImageObjects, points: list[_LabelmeShape], names: Sequen
     return joined
 
 
-def _add_object(image: ImageObjects, shape: _LabelmeShape, keypoints: Array | None) -> None:
-    fields: dict[str, Value] = {}
+def _add_object(image: ImageObjects, parts: Sequence[_LabelmeShape], keypoints: Array | None) -> None:
+    try:
+        found = [_read_area(image, part) for part in parts]
+        box = bound_points([corner for (x0, y0, x1, y1), _ in found for corner in ((x0, y0), (x1, y1))])
+        fields = found[0][1] if len(parts) == 1 else _join_parts(image, box, found)
+    except ValueError as error:
+        image.note(str(error))
+        return
+    shape = parts[0]
+    flags = {name: max(part.flags.get(name, 0) for part in parts) for part in parts for name in part.flags}
+    _add(image, shape.label, box, replace(shape, flags=flags), keypoints, **fields)
+
+
+def _read_area(image: ImageObjects, shape: _LabelmeShape) -> tuple[Box, dict[str, Value]]:
+    """The box of a shape, and the fields that it has; ValueError if its mask is damaged."""
     box = bound_points(shape.points)
+    flat = [number for point in shape.points for number in point]
     if shape.kind == "circle":
         (x, y), (edge_x, edge_y) = shape.points[:2]
         radius = math.hypot(edge_x - x, edge_y - y)
-        box = bound_ellipse(x, y, radius, radius)
-    elif shape.kind == "mask":
-        try:
-            box, fields["instance"] = _read_mask(image, shape)
-        except ValueError as error:
-            image.note(str(error))
-            return
-    elif shape.kind == "polygon":
-        fields["polygon"] = [number for point in shape.points for number in point]
-    elif shape.kind in {"line", "linestrip", "points"}:
-        fields["line_points"] = [number for point in shape.points for number in point]
-    _add(image, shape.label, box, shape, keypoints, **fields)
+        return bound_ellipse(x, y, radius, radius), {}
+    if shape.kind == "mask":
+        box, instance = _read_mask(image, shape)
+        return box, {"instance": instance}
+    if shape.kind == "polygon":
+        return box, {"polygon": flat}
+    return box, {"line_points": flat} if shape.kind in {"line", "linestrip", "points"} else {}
+
+
+def _join_parts(image: ImageObjects, box: Box, found: Sequence[tuple[Box, Mapping[str, Value]]]) -> dict[str, Value]:
+    """The mask of the parts of one object; none where all of them are boxes and circles, which have none alone."""
+    if not any(fields for _, fields in found) or not max(map(abs, box)) <= MAX_COORDINATE:  # which is noted
+        return {}
+    counts = [fields["instance"]["counts"] for _, fields in found if "instance" in fields]
+    outlines = [
+        fields.get("polygon") or [x0, y0, x1, y0, x1, y1, x0, y1]
+        for (x0, y0, x1, y1), fields in found
+        if "instance" not in fields
+    ]
+    heights, widths = np.array([[image.height], [image.width]], np.int64)
+    if outlines:
+        rings = [np.array(each, np.float64) for each in outlines]
+        counts += Polygons(rings, np.zeros(len(rings), np.int64), heights, widths).encode()
+    if None in counts:
+        raise ValueError("its polygons have too many and too long edges")
+    runs, _ = parse_counts(counts, np.repeat(heights * widths, len(counts)))
+    united = runs.unite(np.zeros(len(counts), np.int64), heights * widths)
+    instance = {"size": [image.height, image.width], "counts": format_counts(united)[0]}
+    return {"instance": instance, **({"polygons": outlines} if outlines else {})}
 
 
 def _add(
@@ -293,12 +334,11 @@ def _add(
     attributes: dict[str, Value] = {"shape_type": shape.kind, **shape.flags}
     if shape.group is not None:
         attributes["group_id"] = shape.group
-    if "line_points" in fields:
-        attributes["line_points"] = fields.pop("line_points")
+    attributes |= {name: fields.pop(name) for name in ("line_points", "polygons") if name in fields}
     image.add(label, box, keypoints=keypoints, attributes=attributes, **fields)
 
 
-def _read_mask(image: ImageObjects, shape: _LabelmeShape) -> tuple[tuple[float, float, float, float], dict[str, Value]]:
+def _read_mask(image: ImageObjects, shape: _LabelmeShape) -> tuple[Box, dict[str, Value]]:
     """The box and the runs of a mask; its two points are its first and last pixel. ValueError if it is damaged."""
     corners = bound_points(shape.points)
     if not all(number.is_integer() and 0 <= number <= max(image.width, image.height) for number in corners):

@@ -10,7 +10,7 @@ import numpy as np
 from penstock.run_lengths import Runs, format_counts
 from penstock.sample import Array
 
-__all__ = ["bound_ellipse", "bound_points", "encode_crop", "rotate_box"]
+__all__ = ["Box", "bound_ellipse", "bound_points", "encode_crop", "rotate_box"]
 
 Box = tuple[float, float, float, float]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,57 @@ def test_points_are_keypoints_of_the_object_of_their_group(tmp_path: Path) -> No
     assert found[0]["group_id"].tolist() == [1, 2]
 
 
+def test_shapes_of_one_label_and_group_are_one_object(tmp_path: Path) -> None:
+    """Its box bounds all parts and its mask is theirs together; another label, or no group, is another object."""
+    square = [[1, 1], [5, 1], [5, 5], [1, 5]]
+    far = [[x + 10, y + 2] for x, y in square]
+    found = read_shapes(
+        tmp_path,
+        make_shape("cow", square, group_id=1, flags={"hidden": False}),
+        make_shape("post", [[7, 0], [8, 20]], "rectangle", group_id=1),
+        make_shape("cow", far, group_id=1, flags={"hidden": True}),
+        make_shape("cow", [[6, 8], [9, 9]], "rectangle", group_id=1),
+        make_shape("cow", [[3, 14], [4, 15]], "mask", group_id=1, mask=make_mask([[1, 1], [1, 1]])),
+        make_shape("cow", square),
+        make_shape("cow", far),
+        make_shape("tail", [[3, 3]], "point", group_id=1),
+    )
+    record = found[0]
+
+    assert record["boxes"].tolist() == [[1, 1, 15, 16], [7, 0, 8, 20], [1, 1, 5, 5], [11, 3, 15, 7]]
+    joined = decode(record["instances"][0])
+    expected = np.zeros_like(joined)
+    for y, x, height, width in ((1, 1, 4, 4), (3, 11, 4, 4), (8, 6, 1, 3), (14, 3, 2, 2)):
+        expected[y : y + height, x : x + width] = 1
+    assert (joined == expected).all()
+    assert record["polygons"][0] == [[*itertools.chain(*square)], [*itertools.chain(*far)], [6, 8, 9, 8, 9, 9, 6, 9]]
+    assert record["hidden"].tolist()[0] == 1
+    assert [problem.reason for problem in found.problems] == [
+        "the point 'tail' must have one other shape of its group_id 1, got 2"
+    ]
+
+
+def test_boxes_of_one_group_are_one_box(tmp_path: Path) -> None:
+    """It has no mask, as other boxes have none, and the points of the group are its keypoints."""
+    boxes = [make_shape("cow", [[x, 1], [x + 4, 9]], "rectangle", group_id=3) for x in (1, 11)]
+
+    found = read_shapes(tmp_path, *boxes, make_shape("tail", [[3, 3]], "point", group_id=3), on_error="raise")
+
+    assert found[0]["boxes"].tolist() == [[1, 1, 15, 9]]
+    assert "instances" not in found[0]
+    assert found[0]["keypoints"].tolist() == [[[3, 3, 2]]]
+
+
+@pytest.mark.parametrize("corner", [1e9, 2.0**24])
+def test_a_part_far_away_is_a_problem_of_its_object(tmp_path: Path, corner: float) -> None:
+    """A joined object whose parts end far outside is noted as one shape is."""
+    parts: list[list[Any]] = [[[1, 1], [5, 1], [5, 5]], [[1, 1], [corner, 1], [corner, corner]]]
+
+    found = read_shapes(tmp_path, *(make_shape("cow", points, group_id=1) for points in parts))
+
+    assert len(found.problems) == 1
+
+
 def test_order_of_keypoints_may_be_given(tmp_path: Path) -> None:
     """``keypoints=`` has the order; other points are listed and left out, and a second one of a name."""
     found = read_shapes(
@@ -112,8 +164,8 @@ def test_points_alone_are_listed_or_objects(tmp_path: Path) -> None:
 
 
 def test_points_of_a_group_with_two_shapes_are_listed(tmp_path: Path) -> None:
-    """Which of two shapes a point belongs to is not guessed."""
-    shapes = [make_shape("face", [[1, 2], [10, x]], "rectangle", group_id=1) for x in (10, 20)]
+    """Which of two objects a point belongs to is not guessed."""
+    shapes = [make_shape(label, [[1, 2], [10, 20]], "rectangle", group_id=1) for label in ("face", "head")]
 
     found = read_shapes(tmp_path, *shapes, make_shape("nose", [[3, 3]], "point", group_id=1))
 
