@@ -734,3 +734,58 @@ def test_objects_are_those_of_pycocotools(folder: Path, capsys: pytest.CaptureFi
         np.testing.assert_array_equal(record["boxes"], np.hstack([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]]))
         assert record["crowd"].tolist() == [each["iscrowd"] for each in annotations]
         assert [each and each["counts"] for each in record["instances"]] == masks
+
+
+ROOT: Final = {"id": 0, "name": "cells", "supercategory": "none"}
+
+
+def write_root(folder: Path, change: Callable[[dict[str, Any]], object] = lambda content: None) -> Path:
+    """A set whose first category is the parent of the others, as Roboflow writes it."""
+    content = make_content()
+    content["categories"] = [ROOT, *({**each, "supercategory": "cells"} for each in content["categories"])]
+    change(content)
+    for each in content["images"]:
+        write_image(folder / each["file_name"])
+    write(folder / "_annotations.coco.json", content)
+    return folder
+
+
+def test_a_category_that_is_only_the_parent_of_others_is_said(tmp_path: Path) -> None:
+    """It is a class, since the file lists it; the option leaves it out, or says that it is meant."""
+    write_root(tmp_path)
+
+    with pytest.warns(UserWarning, match="'cells' has no object, and all others name it .* drop_empty_parents") as said:
+        kept = read(tmp_path, "coco")
+    dropped = read(tmp_path, "coco", drop_empty_parents=True)
+
+    assert [each.filename for each in said] == [__file__]
+    assert kept.classes == read(tmp_path, "coco", drop_empty_parents=False).classes == ("cells", "cat", "dog")
+    assert dropped.classes == ("cat", "dog")
+    assert dropped.details["category_ids"] == (3, 90)
+    assert [(one["labels"] + 1).tolist() for one in dropped] == [one["labels"].tolist() for one in kept]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content["annotations"][0].update(category_id=0),
+        lambda content: content["categories"][1].update(supercategory="animal"),
+        lambda content: content.update(categories=content["categories"][1:]),
+    ],
+)
+def test_a_category_with_objects_or_other_parents_is_a_class(tmp_path: Path, change: Callable[..., object]) -> None:
+    """Nothing is said, and nothing left out; of one category alone there is no other that names it."""
+    classes = read(write_root(tmp_path, change), "coco", drop_empty_parents=True).classes
+
+    assert read(tmp_path, "coco").classes == classes
+    assert ("cells" in classes) == (len(classes) == 3)
+
+
+def test_a_set_of_crowds_alone_is_said(folder: Path) -> None:
+    """CVAT marks each mask as a crowd, and batches leave crowds out; one crowd among others is none."""
+    read_content(folder, make_content())
+
+    with pytest.warns(UserWarning, match=r"all objects \(4\) have iscrowd=1, .*keep_crowds=True"):
+        found = read_changed(folder, lambda content: [each.update(iscrowd=1) for each in content["annotations"]])
+
+    assert sum(len(each["boxes"]) for each in found) == 4

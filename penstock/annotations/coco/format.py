@@ -12,6 +12,8 @@ Each value of an object is checked, since in JSON it may be of any type.
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,13 +51,16 @@ class CocoFormat(AnnotationFormat):
     ----------
     task : {"instances", "keypoints", "panoptic", "stuff", "captions", "image_info"}, optional
         Which files of a folder to read, by the beginning of their names; by default the first of these that there are.
+    drop_empty_parents : bool, optional
+        Whether a category without objects that all others name as their supercategory is left out, as the first one of
+        Roboflow's exports. By default it is a class, and a warning says so.
     """
 
     name = "coco"
 
-    def __init__(self, *, task: str | None = None) -> None:
+    def __init__(self, *, task: str | None = None, drop_empty_parents: bool | None = None) -> None:
         check_choice("task", task, TASKS, optional=True)
-        self._task = task
+        self._task, self._drops_parents = task, drop_empty_parents
 
     @classmethod
     def recognises(cls, source: AnnotationSource) -> bool:
@@ -84,7 +89,7 @@ class CocoFormat(AnnotationFormat):
                 _FileReader(source, builder, file, known).read(content)
         except RecursionError as error:
             raise AnnotationError("the JSON is nested too deep", source=str(source.root)) from error
-        categories.finish()
+        categories.finish(drops_parents=self._drops_parents)
 
 
 def _check_content(given: object, shown: str) -> dict[str, Value]:
@@ -110,6 +115,9 @@ class _Categories:
         self._held: dict[ObjectId, CocoCategory] = {}
         self._skeletons: dict[str, tuple[tuple[int, int], ...]] = {}
         self._ids: dict[str, ObjectId] = {}
+        self._parents: dict[str, Value] = {}
+        self._used: Counter[Value] = Counter()
+        self._crowds = 0
 
     def read(self, content: Mapping[str, Value], path: Path) -> dict[ObjectId, CocoCategory]:
         """The categories of a file, by id."""
@@ -132,11 +140,30 @@ class _Categories:
                 reason = f"{where}its name {category.name!r:.100} is that of category {self._ids[category.name]!r:.100}"
                 self._builder.note(path, reason, effect="categories joined")
             found[number] = category
+            self._parents[category.name] = given.get("supercategory")
             self._read_skeleton(given, category, path, where)
+        for each in content["annotations"]:
+            segments = each.get("segments_info", [each]) if isinstance(each, dict) else []
+            objects = [one for one in segments if isinstance(one, dict)] if isinstance(segments, list) else []
+            self._used.update(number for one in objects if isinstance(number := one.get("category_id"), int | str))
+            self._crowds += sum(one.get("iscrowd") == 1 for one in objects)
         return found
 
-    def finish(self) -> None:
-        """Set the classes and what is known of them."""
+    def finish(self, *, drops_parents: bool | None = None) -> None:
+        """Set the classes and what is known of them; warn of what a model would learn wrongly."""
+        if (parent := self._find_empty_parent()) is not None and drops_parents:
+            del self._ids[parent]
+        elif parent is not None and drops_parents is None and self._builder.classes is None:
+            _warn(
+                f"the category {parent!r:.100} has no object, and all others name it as their supercategory, as "
+                "Roboflow writes it: it is a class, which shifts the numbers of others; drop_empty_parents=True leaves "
+                "it out, and False keeps it"
+            )
+        if self._crowds and self._crowds == self._used.total():
+            _warn(
+                f"all objects ({self._crowds}) have iscrowd=1, as CVAT writes masks: batch_form= leaves crowds out of "
+                'batches where fields= has "crowd"; penstock.BatchForm(name, keep_crowds=True) keeps them'
+            )
         ids = sorted(self._ids.values(), key=_order)
         self._builder.set_classes([self._held[number].name for number in ids])
         classes = self._builder.classes or ()
@@ -151,11 +178,23 @@ class _Categories:
         if any(each.is_thing is not None for each in self._held.values()):
             details["is_thing"] = tuple(by_name[name].is_thing if name in by_name else None for name in classes)
 
+    def _find_empty_parent(self) -> str | None:
+        """The category without objects that all others name as their supercategory; None if there is none."""
+        for name, number in self._ids.items():
+            others = [parent for each, parent in self._parents.items() if each != name]
+            if others and not self._used[number] and all(parent == name for parent in others):
+                return name
+        return None
+
     def _read_skeleton(self, given: Mapping[str, Value], category: CocoCategory, path: Path, where: str) -> None:
         try:
             self._skeletons[category.name] = parse_skeleton(given, len(category.keypoints))
         except ValueError as error:
             self._builder.note(path, f"{where}{error}", effect="skeleton left out")
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, stacklevel=6)  # who calls `penstock.annotations.read`
 
 
 def _parse_category(given: object) -> tuple[ObjectId, CocoCategory]:
