@@ -145,7 +145,8 @@ class _Categories:
         for each in content["annotations"]:
             segments = each.get("segments_info", [each]) if isinstance(each, dict) else []
             objects = [one for one in segments if isinstance(one, dict)] if isinstance(segments, list) else []
-            self._used.update(number for one in objects if isinstance(number := one.get("category_id"), int | str))
+            numbers = [one.get("category_id") for one in objects]
+            self._used.update(number for number in numbers if isinstance(number, int | str))
             self._crowds += sum(one.get("iscrowd") == 1 for one in objects)
         return found
 
