@@ -22,6 +22,8 @@ class AnnotationFormat(ABC):
 
     name: ClassVar[str]
     """As registered."""
+    lists_images: ClassVar[bool] = True
+    """Whether images are those that annotations name, and others are no part of the records."""
 
     @classmethod
     @abstractmethod

@@ -93,6 +93,7 @@ class MaskFoldersFormat(AnnotationFormat):
     """
 
     name = "mask_folders"
+    lists_images = False
 
     def __init__(self, *, mask_suffix: str | None = None) -> None:
         self._endings = _ENDINGS if mask_suffix is None else (mask_suffix,)

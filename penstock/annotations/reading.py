@@ -84,6 +84,8 @@ def read(
     builder = RecordBuilder(opened, classes, upright=upright)
     kind(**options).read(opened, builder, split)
     result = builder.finish(kind.name)
+    if split is None and kind.lists_images and (unnamed := _list_unnamed(opened, result)):
+        builder.details["images_without_annotations"] = unnamed
     if not result.records and not result.problems:
         raise AnnotationError(
             f"there are no annotations of the format {kind.name!r}; give another format, or the place of its files",
@@ -92,6 +94,20 @@ def read(
     if on_error == "raise" and result.problems:
         raise _make_error(result, opened)
     return result
+
+
+def _list_unnamed(source: AnnotationSource, found: Annotations) -> tuple[str, ...]:
+    """The images that no annotation names, in the folders of those that are named, and below them."""
+    named = {name for record in found.records for name in (record["image"], record.get("mask"))}
+    named.update(problem.image for problem in found.problems)
+    folders = {(source.root / record["image"]).parent for record in found.records}
+    paths = [
+        path
+        for several in (source.image_files.values() if folders else ())
+        for path in several
+        if source.relative(path) not in named and (path.parent in folders or not folders.isdisjoint(path.parents))
+    ]
+    return tuple(map(source.relative, sorted(paths)))
 
 
 def _find(opened: AnnotationSource, source: SourceLike) -> type[AnnotationFormat]:

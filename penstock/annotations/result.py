@@ -67,7 +67,8 @@ class Annotations(Sequence[dict[str, Value]]):
     problems : tuple of AnnotationProblem
         Everything that was wrong. Nothing else was left out or changed.
     details : mapping of str to object
-        What the format says of the whole source, such as ``category_ids`` of COCO, or ``keypoint_names``.
+        What the format says of the whole source, such as ``category_ids`` of COCO, or ``keypoint_names``; and
+        ``images_without_annotations``, paths of images that no annotation names beside those that one does.
     turned : mapping of str to int
         The images that an Exif orientation turns, by their path: the orientation of their mask; 1, as a rule, if it is
         of the upright picture.

@@ -32,6 +32,7 @@ class AnnotationSummary:
     fields: tuple[str, ...]  # the other fields of the records
     problems: tuple[AnnotationProblem, ...]  # everything that is wrong
     turned: int = 0  # how many of the images an Exif orientation turns
+    unnamed: tuple[str, ...] = ()  # images that no annotation names
 
     @classmethod
     def of(cls, found: Annotations) -> AnnotationSummary:
@@ -52,6 +53,7 @@ class AnnotationSummary:
             tuple(name for name in (found.records[0] if found.records else ()) if name not in usual),
             found.problems,
             len(found.turned),
+            tuple(found.details.get("images_without_annotations", ())),
         )
 
     @property
@@ -84,6 +86,7 @@ class AnnotationSummary:
                 {"name": name, "objects": objects, "images": images} for name, (objects, images) in self.classes.items()
             ],
             "fields": list(self.fields),
+            "images_without_annotations": list(self.unnamed),
             "reasons": self.reasons,
             "files": self.files,
             "problems": [asdict(each) for each in self.problems],
@@ -95,6 +98,8 @@ class AnnotationSummary:
         yield f"  images     {self.images:,}, {self.empty:,} of them without objects"
         if self.turned:
             yield f"  turned     {self.turned:,} by an Exif orientation: boxes are those of upright pictures"
+        if self.unnamed:
+            yield f"  unnamed    {len(self.unnamed):,} more that no annotation names, such as {self.unnamed[0]}"
         yield f"  objects    {self.objects:,} of {counted(len(self.classes), 'class')}"
         if self.fields:
             yield f"  fields     {', '.join(self.fields)}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -11,6 +13,14 @@ __all__ = ["XmlElement", "parse_xml"]
 
 _MAX_DEPTH: Final = 64
 _MAX_NBYTES: Final = 1 << 30
+_DECLARED: Final = re.compile(rb"""\s*<\?xml[^>]{0,100}?encoding\s*=\s*["']([\w.:-]{1,40})["']""")
+_WIDE: Final = {
+    **dict.fromkeys(("gb2312", "gbk", "gb18030"), "gb18030"),
+    **dict.fromkeys(("shift_jis", "cp932"), "cp932"),
+    **dict.fromkeys(("euc_kr", "cp949"), "cp949"),
+    **{name: name for name in ("big5", "big5hkscs", "cp950", "euc_jp", "iso2022_jp")},
+}
+"""Encodings of several bytes a character, which expat does not know, and the largest of each family."""
 
 
 @dataclass(slots=True)
@@ -53,7 +63,8 @@ def parse_xml(content: bytes) -> XmlElement:
     """
     if len(content) > _MAX_NBYTES:
         raise ValueError(f"it must have at most {_MAX_NBYTES} bytes, got {len(content)}")
-    parser = expat.ParserCreate()
+    content, encoding = _decode_wide(content)
+    parser = expat.ParserCreate(encoding)
     parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)
     parser.buffer_text = True
     top = XmlElement("", 0, {})
@@ -98,3 +109,19 @@ def parse_xml(content: bytes) -> XmlElement:
     except (LookupError, UnicodeError, RecursionError) as error:  # an encoding that Python does not know
         raise ValueError(f"it is no XML: {error}") from error
     return top.children[0]
+
+
+def _decode_wide(content: bytes) -> tuple[bytes, str | None]:
+    """The document in UTF-8, and this name, if it declares an encoding that expat does not know."""
+    declared = _DECLARED.match(content)
+    name = declared[1].decode() if declared else "utf-8"
+    try:
+        known = _WIDE.get(codecs.lookup(name).name)
+    except LookupError:  # which expat says
+        known = None
+    if known is None:
+        return content, None
+    try:
+        return content.decode(known).encode(), "utf-8"
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it must be text in {name}, which it declares, got other bytes at {error.start}") from error

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -14,8 +15,10 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
+import penstock as ps
 from penstock.annotations import FORMATS, Annotations, read
 from penstock.annotations.source import AnnotationSource
+from penstock.annotations.summary import AnnotationSummary
 from penstock.errors import AnnotationError, ArgumentError, PenstockError
 from tests.annotations.memory import reading_from_memory
 from tests.annotations.sets import FULL_SETS, HEIGHT, MAKERS, OBJECTS, WIDTH, SetMaker
@@ -400,3 +403,26 @@ MUTATIONS: Final[tuple[Callable[[bytes, random.Random], bytes], ...]] = (
     _replace,
     _replace,
 )
+
+
+def test_images_that_no_annotation_names_are_listed(folder: Path, name: str, tmp_path: Path) -> None:
+    """They are no problem, and in nobody's way; what is packed says which they are. YOLO takes each image."""
+    image = min(path for path in folder.rglob("*.jpg"))
+    shutil.copy(image, image.with_name("zz.jpg"))
+    (folder / "elsewhere").mkdir()
+    shutil.copy(image, folder / "elsewhere" / "yy.jpg")
+    is_apart = image.parent != folder
+    expected = [image.with_name("zz.jpg").relative_to(folder).as_posix()]
+    expected = sorted([*expected, *([] if is_apart else ["elsewhere/yy.jpg"])])
+
+    found = read(folder, name, on_error="skip")
+    summary = AnnotationSummary.of(found)
+    report = ps.pack(None, tmp_path / "p.lmdb", annotations=folder, format=name, on_error="skip")
+
+    if name in {"yolo", "mask_folders"}:
+        assert "images_without_annotations" not in found.details
+        return
+    assert list(found.details["images_without_annotations"]) == list(summary.unnamed) == expected
+    assert summary.ok
+    assert f"such as {expected[0]}" in "".join(summary.lines())
+    assert [key for key, reason in report.skipped if reason == "an image that no annotation names"] == expected

@@ -68,6 +68,7 @@ class YoloFormat(AnnotationFormat):
     """
 
     name = "yolo"
+    lists_images = False
 
     def __init__(self, *, task: str = "auto", kpt_shape: tuple[int, int] | None = None) -> None:
         check_choice("task", task, TASKS)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
@@ -32,9 +32,11 @@ from penstock.sample import DatasetLike, Index, Value
 from penstock.stores.common.keys import KeyList
 from penstock.stores.location import Location
 from penstock.stores.writing import Skipped
+from penstock.wording import counted
 
 __all__ = ["AnnotatedImages"]
 
+_MAX_NAMED: Final = 1000
 _TORCHVISION: Final = ("VOCDetection", "CocoDetection")
 
 
@@ -83,6 +85,7 @@ class AnnotationsSource(Source):
         self._records = found.records
         self.problems = tuple(map(_describe, found.problems))
         self.unreadable = self.problems if is_read_here else ()
+        self.problems += tuple(_list_unnamed(found.details.get("images_without_annotations", ())))
         if not found.records and found.problems:
             raise PackError(
                 f"there are no images with annotations to pack; the first of {len(found.problems):,} problems: "
@@ -133,6 +136,13 @@ class AnnotationsSource(Source):
 def _describe(problem: AnnotationProblem) -> Skipped:
     where = problem.file if problem.line is None else f"{problem.file}:{problem.line}"
     return Skipped(where, f"{problem.reason} ({problem.effect})")
+
+
+def _list_unnamed(names: Sequence[str]) -> Iterator[Skipped]:
+    """The images that no annotation names; of very many, some are named and the others counted."""
+    yield from (Skipped(name, "an image that no annotation names") for name in names[:_MAX_NAMED])
+    if len(names) > _MAX_NAMED:
+        yield Skipped("*", f"{counted(len(names) - _MAX_NAMED, 'more image')} that no annotation names")
 
 
 def _stamp(path: Path) -> bytes:

@@ -447,3 +447,14 @@ def test_the_blood_cells_are_packed_as_they_are(data_dir: Path, tmp_path: Path) 
     with ps.open(tmp_path / "p.lmdb") as store:
         assert_equal_records(store, read(folder, "voc", split="train"))
         assert store.schema["labels"].classes == ("Platelets", "RBC", "WBC")
+
+
+def test_of_very_many_images_without_annotations_some_are_named(voc: Path, tmp_path: Path) -> None:
+    """The others are counted, so that a report stays small; without `on_error="skip"` they refuse nothing."""
+    for number in range(1003):
+        (voc / "JPEGImages" / f"x{number}.jpg").write_bytes(b"")
+
+    report = ps.pack(None, tmp_path / "p.lmdb", annotations=voc, format="voc")
+
+    assert (report.records, len(report.skipped)) == (4, 1001)
+    assert report.skipped[-1] == ("*", "3 more images that no annotation names")
