@@ -87,7 +87,8 @@ def print_one_class(schema: Schema) -> None:
         if field.kind == "label" and len(field.classes) == 1:
             name = field.classes[0]
             print_line(
-                f"all records have the class {name!r}: images that are in no sub-folder have their folder's name"
+                f"all records have the class {name!r}: images that are in no sub-folder have their folder's name, "
+                "others that of the first sub-folder"
             )
 
 

@@ -178,7 +178,8 @@ def _print_classes(summary: StoreInfo) -> None:
     least, most = min(counts), max(counts)
     records = f"{least:,} to {counted(most, summary.counted)}" if least < most else counted(most, summary.counted)
     each = " each" if least == most and len(counts) > 1 else ""
-    print_line(f"  {counted(len(counts), 'class')} of {records}{each}")
+    masks = f", in {counted(summary.masks_measured, 'mask')}" if summary.counted == "pixel" else ""
+    print_line(f"  {counted(len(counts), 'class')} of {records}{each}{masks}")
     shown = [(escape_unprintable(name), count) for name, count in list(summary.classes.items())[:_CLASSES_SHOWN]]
     from rich.cells import cell_len, set_cell_size  # other commands need not load it
 

@@ -105,6 +105,8 @@ def find_annotations(sample: Sample, roles: Tree = None) -> Annotated:
     found = Annotated()
     for role, value in _iterate(sample, roles, ""):
         _take(found, role, value)
+    if not found.mask_classes and (found.numbers is None or not len(found.numbers)):
+        found.mask_classes = found.object_classes  # of a set of masks alone
     return found
 
 

@@ -6,6 +6,7 @@ functions that draw.
 
 from __future__ import annotations
 
+import colorsys
 import io
 import os
 from pathlib import Path
@@ -66,12 +67,21 @@ PALETTE: Final[tuple[Color, ...]] = (
 """Colours of classes that people with any colour vision can tell apart: M. Okabe and K. Ito, "Color universal design",
 2008, without black."""
 
+_TURN: Final = 0.6180339887498949
+"""Of a circle of hues from one number to the next: that of the golden ratio keeps any few of them apart."""
+_LIGHTNESS: Final = (0.5, 0.66, 0.36)
+_SATURATION: Final = (1.0, 0.7, 0.85, 0.55)
+
 _FORMATS: Final = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".webp": "WEBP"}
 
 
 def color_of(number: int) -> Color:
-    """The colour of a class, or of a value of a mask; colours repeat after those of :data:`PALETTE`."""
-    return PALETTE[number % len(PALETTE)]
+    """The colour of a class, or of a value of a mask: of :data:`PALETTE`, and behind it another for each number."""
+    if 0 <= number < len(PALETTE):
+        return PALETTE[number]
+    hue, lightness, saturation = number * _TURN % 1, _LIGHTNESS[number % 3], _SATURATION[number // 3 % 4]
+    red, green, blue = (round(255 * part) for part in colorsys.hls_to_rgb(hue, lightness, saturation))
+    return red, green, blue
 
 
 def check_output(path: str | os.PathLike[str]) -> Path:

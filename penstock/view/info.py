@@ -6,6 +6,7 @@ result says on how many.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ from penstock.transforms.decoding import fallback
 __all__ = ["SizeRange", "StoreInfo", "info"]
 
 SAMPLED: Final = 2000
+_MASKS: Final = 200
 _SKIPPED_SHOWN: Final = 5
 _MAX_PIXELS: Final = 1 << 27
 
@@ -56,7 +58,8 @@ class StoreInfo:
         Fields and kinds.
     classes : mapping of str to int
         Number of records of each class, in the order of class numbers; empty without labels. Where records have no
-        label, but a list of classes with names (those of boxes), the number of objects.
+        label, but a list of classes with names (those of boxes), the number of objects; where they have no objects, but
+        masks, the number of pixels of each value.
     width, height : SizeRange or None
         Sizes of the images, in pixels.
     nbytes : SizeRange or None
@@ -64,8 +67,8 @@ class StoreInfo:
     formats : mapping of str to int
         Number of measured images of each format, the most frequent first; ``pixels`` where pixels are stored,
         ``no image`` for records without one.
-    measured, sizes_measured : int
-        Number of images on which ``nbytes`` and ``formats``, and ``width`` and ``height``, are measured.
+    measured, sizes_measured, masks_measured : int
+        Number of images on which ``nbytes`` and ``formats``, and ``width`` and ``height``, are measured, and of masks.
     skipped : int
         Number of entries of the source that were not packed.
     first_skipped : tuple of Skipped
@@ -84,10 +87,11 @@ class StoreInfo:
     formats: Mapping[str, int] = field(default_factory=dict)
     measured: int = 0
     sizes_measured: int = 0
+    masks_measured: int = 0
     skipped: int = 0
     description: str = ""
     counted: str = "record"
-    """What ``classes`` counts: "record" or "object"."""
+    """What ``classes`` counts: "record", "object" or "pixel"."""
     first_skipped: tuple[Skipped, ...] = ()
 
     def to_json(self) -> dict[str, object]:
@@ -123,7 +127,7 @@ def _summarise(store: Store) -> StoreInfo:
     )
     if exact:
         sizes = np.stack([store.column("width"), store.column("height")], axis=1)
-    counted, classes = _count_classes(store)
+    counted, classes, masks = _count_classes(store)
     skipped = store.skipped or store.problems
     return StoreInfo(
         url=store.url,
@@ -137,30 +141,52 @@ def _summarise(store: Store) -> StoreInfo:
         formats=dict(formats.most_common()),
         measured=formats.total(),
         sizes_measured=len(sizes),
+        masks_measured=masks,
         skipped=len(skipped),
         first_skipped=tuple(skipped[:_SKIPPED_SHOWN]),
         description=store.description,
     )
 
 
-def _count_classes(store: Store) -> tuple[str, dict[str, int]]:
-    """What is counted, and how many of each class there are."""
+def _count_classes(store: Store) -> tuple[str, dict[str, int], int]:
+    """What is counted, how many of each class there are, and in how many masks."""
     fields = store.schema.fields.items()
     label = next((name for name, each in fields if each.kind == "label"), None)
     if label is not None:
-        return "record", _count_labels(store.column(label), store.schema[label].classes)
+        return "record", _name_counts(*_count(store.column(label)), store.schema[label].classes), 0
     lists = next((name for name, each in fields if each.kind == "int64[*]" and each.classes), None)
-    if lists is None:
-        return "record", {}
-    return "object", _count_labels(store.ragged_column(lists).values, store.schema[lists].classes)
+    labels = np.zeros(0, np.int64) if lists is None else store.ragged_column(lists).values
+    names = () if lists is None else store.schema[lists].classes
+    mask = next((name for name, each in fields if each.kind == "mask" and (each.classes or names)), None)
+    if mask is None or len(labels):
+        return ("record", {}, 0) if lists is None else ("object", _name_counts(*_count(labels), names), 0)
+    pixels: Counter[int] = Counter()
+    measured, names = 0, store.schema[mask].classes or names
+    for index in _choose(store, _MASKS):
+        with contextlib.suppress(DecodeError):  # one of several channels, whose values are no classes
+            encoded = store.read([index])[0].fields[mask]
+            numbers, counts = _count(fallback.channel_pixels(bytes(encoded or b""), _MAX_PIXELS))
+            pixels.update(dict(zip(numbers, counts, strict=True)))
+            measured += 1
+    return "pixel", _name_counts(sorted(pixels), [pixels[each] for each in sorted(pixels)], names), measured
 
 
-def _count_labels(labels: Array, names: Sequence[str]) -> dict[str, int]:
-    numbers, counts = np.unique(labels, return_counts=True)  # np.bincount allocates memory up to the largest label
-    counted = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
-    counted = {**dict.fromkeys(range(len(names)), 0), **counted}
+def _count(values: Array) -> tuple[list[int], list[int]]:
+    numbers, counts = np.unique(values, return_counts=True)  # np.bincount allocates memory up to the largest label
+    return numbers.tolist(), counts.tolist()
+
+
+def _name_counts(numbers: Sequence[int], counts: Sequence[int], names: Sequence[str]) -> dict[str, int]:
+    counted = {**dict.fromkeys(range(len(names)), 0), **dict(zip(numbers, counts, strict=True))}
     named = {-1: "no value", **dict(enumerate(names))} if names else {}
     return {named.get(number, str(number)): count for number, count in counted.items()}
+
+
+def _choose(store: Store, most: int) -> list[int]:
+    """Evenly spaced records, which are announced."""
+    indices = np.unique(np.linspace(0, len(store) - 1, min(len(store), most)).astype(np.int64))
+    store.prefetch(indices)
+    return [int(index) for index in indices]
 
 
 def _measure(store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64], Counter[str]]:
@@ -171,10 +197,8 @@ def _measure(store: Store) -> tuple[NDArray[np.int64], NDArray[np.int64], Counte
     formats: Counter[str] = Counter()
     if image is not None:
         has_sizes = "width" in store.schema
-        indices = np.unique(np.linspace(0, len(store) - 1, min(len(store), SAMPLED)).astype(np.int64))
-        store.prefetch(indices)
-        for index in indices:
-            encoded = store.read([int(index)])[0].fields[image]
+        for index in _choose(store, SAMPLED):
+            encoded = store.read([index])[0].fields[image]
             if encoded is None:
                 formats["no image"] += 1
                 continue

@@ -114,9 +114,9 @@ def show(
 
     Notes
     -----
-    Classes have the colours of a palette of seven, by their number; the legend names those that are drawn. Pixels of
-    normalised floats are shown as they were before. A record without an image, or whose image cannot be decoded, has a
-    tile that says so.
+    Each class has a colour by its number, the first seven those of a palette; the legend names those that are drawn.
+    Pixels of normalised floats are shown as they were before. A record without an image, or whose image cannot be
+    decoded, has a tile that says so.
     """
     target = None if output is None else check_output(output)
     if target is not None:

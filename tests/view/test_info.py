@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
+from typer.testing import CliRunner
 
 import penstock as ps
+from penstock.cli import app
 from penstock.sample import Field, Schema
 from penstock.stores.pack.writer import LmdbWriter
 from penstock.view import SizeRange, info
@@ -115,3 +120,27 @@ def test_labels_beyond_the_named_classes_are_counted(
     said = info(tmp_path / "p.lmdb")
 
     assert {name: count for name, count in said.classes.items() if count or name == "dog"} == counted
+
+
+@pytest.mark.parametrize("has_names", [True, False])
+def test_of_masks_pixels_are_counted_by_class(tmp_path: Path, has_names: bool) -> None:
+    """They are the objects of a set of masks: a value without a name has its number, a mask of colours is left out."""
+    names = ("ground", "tree", "sky")
+    schema = Schema({
+        "mask": Field("mask", names if has_names else ()), "labels": Field("int64[*]", () if has_names else names)
+    })  # fmt: skip
+    writer = LmdbWriter(str(tmp_path / "p.lmdb"), schema, "source")
+    masks = [np.array([[0, 1, 1], [1, 255, 0]]), np.full((4, 5), 1), np.zeros((2, 2, 3))]
+    for number, mask in enumerate(masks):
+        file = io.BytesIO()
+        Image.fromarray(mask.astype(np.uint8)).save(file, "PNG")
+        labels = np.zeros(0, np.int64)
+        writer.append(writer.prepare(str(number), {"mask": file.getvalue(), "labels": labels}))
+    writer.finish()
+
+    said = info(tmp_path / "p.lmdb")
+
+    assert (said.counted, said.masks_measured) == ("pixel", 2)
+    assert dict(said.classes) == {"ground": 2, "tree": 23, "sky": 0, "255": 1}
+    done = CliRunner().invoke(app, ["info", str(tmp_path / "p.lmdb")])
+    assert "4 classes of 0 to 23 pixels, in 2 masks" in done.output

@@ -20,7 +20,7 @@ from penstock.bfloat16 import to_floats
 from penstock.errors import ArgumentError, PenstockError
 from penstock.ragged import Ragged
 from penstock.sample import Array, Field
-from penstock.view.annotated import Annotated
+from penstock.view.annotated import Annotated, Role, find_annotations
 from penstock.view.canvas import GAP, PALETTE, color_of
 from penstock.view.sheet import contact_sheet, pick_by_objects
 from penstock.view.shown_pixels import PixelForm, to_rgb
@@ -172,6 +172,27 @@ def test_a_mask_tints_what_is_inside_it(tmp_path: Path) -> None:
         assert (tile[inside & (shown == 3)] == mixed).all()
         assert (tile[~inside & (shown == 3)] == color_of(3)).all()
         assert (tile[shown == 0] == GRAY).all()
+
+
+def test_every_class_has_a_color_of_its_own() -> None:
+    """The first are those that people with any colour vision can tell apart; no two of a thousand are the same."""
+    colors = [color_of(number) for number in range(1000)]
+
+    assert tuple(colors[: len(PALETTE)]) == PALETTE
+    assert len(set(colors)) == 1000
+    assert color_of(-1) != color_of(-2)
+
+
+def test_values_of_masks_have_the_names_of_their_set() -> None:
+    """A set of masks alone has them in the field of the classes of its objects, of which there are none."""
+    roles = {"mask": Role("mask", "mask"), "labels": Role("labels", "int64[*]", ("ground", "sky"))}
+    mask = np.ones((2, 2), np.uint8)
+
+    alone = find_annotations({"mask": mask, "labels": np.zeros(0, np.int64)}, roles)
+    beside = find_annotations({"mask": mask, "labels": np.zeros(1, np.int64)}, roles)
+
+    assert alone.mask_classes == ("ground", "sky")
+    assert beside.mask_classes == ()
 
 
 PYCOCOTOOLS: Final = "lo0b1b1" + "0" * 57 + "Yg:S1dWE" + "0" * 17 + "gi3\\MmXL"

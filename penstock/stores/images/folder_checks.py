@@ -25,7 +25,7 @@ __all__ = [
     "refuse_empty",
     "refuse_hidden",
     "refuse_unnamed",
-    "warn_of_annotations",
+    "warn_of_meanings",
     "warn_of_similar",
 ]
 
@@ -109,8 +109,9 @@ def warn_of_similar(classes: Iterable[str]) -> None:
             )
 
 
-def warn_of_annotations(annotations: FoundAnnotations | None, classes: Sequence[str]) -> None:
-    """Warn of annotations, which are not read; or of classes that are all called as the splits of a set."""
+def warn_of_meanings(annotations: FoundAnnotations | None, classes: Sequence[str], images: Sequence[str]) -> None:
+    """Warn of annotations, which are not read; or of folders that are rarely classes: splits, and one of others."""
+    below = {name.split("/")[1] if name.count("/") > 1 else "" for name in images} if len(classes) == 1 else {""}
     if annotations is not None:
         message = (
             f"{annotations}, which are not read: the label of an image is the folder that it is in. "
@@ -120,6 +121,12 @@ def warn_of_annotations(annotations: FoundAnnotations | None, classes: Sequence[
         message = (
             f"the classes are called as splits are, {quote_names(classes)}: if classes are the folders in them, open "
             f"or pack each alone, such as {classes[0]}/; classes=[...] (--classes) says that these are the classes"
+        )
+    elif len(below - {""}) > 1 and "" not in below:
+        message = (
+            f"the only class is the folder {classes[0]!r}, and all images lie in folders in it, such as "
+            f"{quote_names(sorted(below)[:_FEW_CLASSES])}: if these are the classes, open or pack {classes[0]}/; "
+            f"{advise_classes(classes)} says that it is the class"
         )
     else:
         return

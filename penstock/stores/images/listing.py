@@ -38,7 +38,7 @@ from penstock.stores.images.folder_checks import (
     refuse_empty,
     refuse_hidden,
     refuse_unnamed,
-    warn_of_annotations,
+    warn_of_meanings,
     warn_of_similar,
 )
 from penstock.stores.images.trees import FolderEntry, FolderTree, LocalTree, ObjectTree
@@ -153,7 +153,7 @@ def list_folder(tree: FolderTree, url: str, classes: tuple[str, ...] | None = No
         warn_of_similar(classes)
         if annotations is None and root is not None and loose:
             annotations = find_annotations_beside(root, scan.keys)
-        warn_of_annotations(annotations, classes)
+        warn_of_meanings(annotations, classes, scan.keys)
     refuse_unnamed(found, classes, url)
     versions = tree.pick_versions(scan.times) if isinstance(tree, ObjectTree) else None
     return _make_listing(scan, found, classes, versions)

@@ -242,6 +242,18 @@ def test_folders_called_as_splits_are_a_warning(tmp_path: Path) -> None:
     assert numbered(tmp_path / "train") == {"cat/1.jpg": 0, "dog/1.jpg": 1}
 
 
+def test_one_folder_of_folders_is_a_warning(tmp_path: Path) -> None:
+    """The classes are often one folder below, as in an archive that was unpacked into a folder of its name."""
+    put(tmp_path, "photos/cat/1.jpg", "photos/dog/1.jpg", "photos/dog/old/2.jpg")
+
+    with pytest.warns(UserWarning, match=r"only class is the folder 'photos', .* 'cat', 'dog': .* pack photos/; .*"):
+        ps.open(tmp_path).close()
+
+    assert set(numbered(tmp_path, classes=["photos"]).values()) == {0}
+    put(tmp_path, "photos/3.jpg")
+    assert set(numbered(tmp_path).values()) == {0}
+
+
 @pytest.mark.parametrize("name", ["train/_annotations.coco.json", "data.yaml", "train/1.xml"])
 def test_annotations_that_are_not_read_are_a_warning(tmp_path: Path, name: str) -> None:
     """Its sub-folders would be classes, which is rarely meant. Names that are given are believed."""
