@@ -11,6 +11,7 @@ from typing import Final
 
 from penstock.errors import ArgumentError
 from penstock.paths import refuse_remote
+from penstock.stores.fields.record_names import make_natural_key
 
 __all__ = ["expand_braces", "expand_shards", "is_own_file"]
 
@@ -28,7 +29,8 @@ def expand_shards(pattern: str) -> list[str]:
     ----------
     pattern : str
         A path with braces (``train-{000..009}.tar``, ``{a,b}.tar``), whose order they give, or with wildcards
-        (``train-*.tar``), sorted by name. A path without either, or of an existing file, stands for itself.
+        (``train-*.tar``), in natural order, as the files of a folder are. A path without either, or of an existing
+        file, stands for itself.
 
     Raises
     ------
@@ -67,7 +69,7 @@ def _expand_wildcards(path: str) -> list[str]:
     if os.path.lexists(path) or not glob.has_magic(path):
         return [path]
     found = glob.glob(path)  # noqa: PTH207  # the pattern may be absolute
-    return sorted(each for each in found if not is_own_file(each))
+    return sorted((each for each in found if not is_own_file(each)), key=make_natural_key)
 
 
 def _expand_braces(content: str) -> Sequence[str]:

@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 from penstock.errors import ArgumentError, StoreFormatError, StoreNotFoundError
 from penstock.stores.common.mirrors import register_mirror
+from penstock.stores.fields.record_names import make_natural_key
 from penstock.stores.location import Location, make_pattern
 from penstock.stores.patterns import expand_braces, is_own_file
 from penstock.stores.remote.cache import CacheFolder, check_folder, parse_size
@@ -219,7 +220,7 @@ def _expand(url: str, options: StorageOptions, places: dict[str, Place]) -> list
 
 
 def _match(place: Place, root: str, pattern: str) -> list[tuple[str, ObjectInfo]]:
-    """The objects that fit a pattern, sorted by name; a wildcard does not stand for ``/``, as in paths."""
+    """The objects that fit a pattern, in natural order; a wildcard does not stand for ``/``, as in paths."""
     if root.startswith("http"):
         raise ArgumentError(f"a web server lists nothing, so that {pattern!r} gives no URL; name them by {{000..099}}")
     *parents, last = pattern.split("/")
@@ -231,7 +232,8 @@ def _match(place: Place, root: str, pattern: str) -> list[tuple[str, ObjectInfo]
         below = (each for folder in folders for each in place.list_level(folder)[1])
         folders = [each for each in below if _fits(each, part)]
     objects = {name: info for folder in folders for name, info in place.list_level(folder)[0].items()}
-    found = sorted((name, info) for name, info in objects.items() if _fits(name, last) and not is_own_file(name))
+    fitting = [(name, info) for name, info in objects.items() if _fits(name, last) and not is_own_file(name)]
+    found = sorted(fitting, key=lambda each: make_natural_key(each[0]))
     if not found:
         raise StoreNotFoundError("there is no object that fits this pattern", store=f"{root}/{pattern}")
     return found

@@ -9,10 +9,13 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import penstock as ps
 from penstock.errors import ArgumentError, CorruptRecordError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.patterns import expand_shards
 from penstock.stores.tar.stream import TarStream
@@ -36,14 +39,27 @@ def test_braces_are_expanded(pattern: str, paths: list[str]) -> None:
 
 
 def test_wildcards_are_sorted(tmp_path: Path) -> None:
-    """Files that match, by name; a file whose name has brackets is that file."""
+    """Files that match, in natural order; a file whose name has brackets is that file."""
     for name in ("b-1", "a-2", "a-10", "a[1]"):
         (tmp_path / name).touch()
 
-    assert expand_shards(str(tmp_path / "a-*")) == [str(tmp_path / "a-10"), str(tmp_path / "a-2")]
+    assert expand_shards(str(tmp_path / "a-*")) == [str(tmp_path / "a-2"), str(tmp_path / "a-10")]
     assert expand_shards(str(tmp_path / "a[1]")) == [str(tmp_path / "a[1]")]
     with pytest.raises(StoreNotFoundError, match="there is no shard"):
         TarStream(str(tmp_path / "c-*"))
+
+
+def test_a_folder_and_a_pattern_give_files_in_one_order(tmp_path: Path) -> None:
+    """The shards of a folder are in natural order, and so are those that fit a wildcard."""
+    for number in (10, 9, 100):
+        write(tmp_path / "tar" / f"p-{number}.tar", {f"{number}.jpg": b"\xff\xd8\xff"})
+        (tmp_path / "parquet").mkdir(exist_ok=True)
+        pq.write_table(pa.table({"key": [str(number)], "n": [number]}), tmp_path / "parquet" / f"p-{number}.parquet")
+
+    for kind in ("tar", "parquet"):
+        with ps.open(tmp_path / kind) as folder, ps.open(f"{tmp_path}/{kind}/p-*.{kind}") as pattern:
+            assert list(folder.keys()) == list(pattern.keys()) == ["9", "10", "100"]
+    assert [*map(os.path.basename, expand_shards(f"{tmp_path}/tar/*"))] == ["p-9.tar", "p-10.tar", "p-100.tar"]
 
 
 @pytest.mark.parametrize("pattern", ["{0..1000000}", "{0..9999}{0..9999}", "{1..99999999999999}"])
@@ -55,6 +71,7 @@ def test_too_many_shards_are_refused(pattern: str) -> None:
 
 def write(path: Path, files: dict[str, bytes], **attributes: object) -> Path:
     """Write a tar file with these files in this order."""
+    path.parent.mkdir(exist_ok=True)
     with tarfile.open(path, "w") as tar:
         for name, content in files.items():
             member = tarfile.TarInfo(name)
