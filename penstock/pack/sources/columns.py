@@ -23,10 +23,11 @@ from penstock.errors import ArgumentError, PackError
 from penstock.pack.sources.base import KEY
 from penstock.pack.sources.inference import STACKLEVEL, GivenSchema, warn_without_images
 from penstock.pack.sources.point_columns import PointColumns, find_points
-from penstock.pack.sources.values import CLASS_NAMES, MAX_EXACT, Guess, guess, is_mask_name, plain, unite
+from penstock.pack.sources.values import CLASS_NAMES, Guess, guess, is_mask_name, plain, unite
 from penstock.paths import IMAGE_SUFFIXES, UNREAD_SUFFIXES
 from penstock.sample import Field, Schema, Value
 from penstock.stores.common.table_files import MISSING_WORDS, Table
+from penstock.stores.fields.exact_casts import MAX_EXACT
 from penstock.stores.fields.record_names import fold_name
 from penstock.stores.images.folder_checks import SOUND_SUFFIXES
 from penstock.wording import counted

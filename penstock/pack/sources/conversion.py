@@ -16,9 +16,10 @@ from typing import Final
 import numpy as np
 
 from penstock.errors import ArgumentError, PackError
-from penstock.pack.sources.values import MAX_EXACT, describe, plain, suggest_kind, to_json
+from penstock.pack.sources.values import describe, plain, suggest_kind, to_json
 from penstock.paths import find_named_file
 from penstock.sample import Array, ArrayKind, Field, Schema, Value
+from penstock.stores.fields.exact_casts import as_numbers, cast_exactly, to_float, to_whole
 from penstock.transforms.inputs import is_pil
 
 __all__ = ["PictureEncoding", "RecordConverter"]
@@ -80,6 +81,7 @@ class RecordConverter:
     encoding: PictureEncoding  # how pictures are stored
     dropped: frozenset[str] = frozenset()  # names of values that are not stored
     root: Path | None = None  # the folder of relative paths; by default the current one
+    inferred: frozenset[str] = frozenset()  # fields whose kind some samples showed: floats are not rounded to it
     _numbers: dict[str, dict[str, int]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -120,7 +122,7 @@ class RecordConverter:
             elif kind.is_blob:
                 converted = self._to_bytes(value, kind.kind)
             elif kind.array is not None:
-                converted = _to_array(self._name_numbers(name, value), kind.array)
+                converted = _to_array(self._name_numbers(name, value), kind.array, may_round=name not in self.inferred)
             else:
                 converted = self._to_scalar(name, kind.kind, value)
         except OSError as error:
@@ -183,12 +185,10 @@ class RecordConverter:
             return value if isinstance(value, str) else None
         if isinstance(value, str):
             return self._find_class(name, value) if name in self._numbers else None
-        if not isinstance(value, bool | int | float):
+        try:
+            return to_float(value) if kind == "float" else to_whole(value)
+        except ValueError:
             return None
-        if kind == "float":
-            return float(value) if isinstance(value, float) or abs(value) <= MAX_EXACT else None
-        is_integer = not isinstance(value, float) or value.is_integer()
-        return int(value) if is_integer and -(2**63) <= value < 2**63 else None
 
     def _find_class(self, name: str, text: str) -> int:
         numbers = self._numbers[name]
@@ -199,23 +199,17 @@ class RecordConverter:
         return numbers[text]
 
 
-def _to_array(value: object, kind: ArrayKind) -> Array | None:
+def _to_array(value: object, kind: ArrayKind, *, may_round: bool) -> Array | None:
     """The array in the dtype of its field; None if its shape is another one, or a number would change."""
     if not isinstance(value, np.ndarray | list | tuple):
         return None
     try:
-        array = np.asarray(value)
+        array = as_numbers(value, kind.dtype)
+        if array.shape == (0,) and kind.empty_shape is not None:
+            return np.zeros(kind.empty_shape, kind.dtype)
+        return cast_exactly(array, kind.dtype, may_round=may_round) if kind.allows(array.shape) else None
     except ValueError:
         return None
-    if array.shape == (0,) and kind.empty_shape is not None:
-        return np.zeros(kind.empty_shape, kind.dtype)
-    if array.dtype.kind not in "biuf" or not kind.allows(array.shape):
-        return None
-    with np.errstate(invalid="ignore"):
-        converted: Array = array.astype(kind.dtype, copy=False)
-        is_same = np.array_equal(converted, array) and np.array_equal(converted.astype(array.dtype), array)
-    may_round = kind.dtype.kind == array.dtype.kind == "f"
-    return converted if may_round or is_same else None
 
 
 def _to_picture(array: Array, *, is_mask: bool) -> Value:

@@ -127,7 +127,7 @@ def find_schema(
         raise PackError(f"{where}: a sample must have at least one value")
     ordered = given.fields if given.is_complete else {name: merged[name] for name in order if name in merged}
     warn_without_images(where, ordered, named, given.fields)
-    return RecordConverter(Schema(ordered), encoding, given.dropped)
+    return RecordConverter(Schema(ordered), encoding, given.dropped, inferred=frozenset(fields))
 
 
 def warn_without_images(

@@ -24,13 +24,14 @@ import numpy as np
 from penstock.errors import DecodeError, PackError
 from penstock.paths import IMAGE_SUFFIXES, UNREAD_SUFFIXES
 from penstock.sample import Array, Field, Value
+from penstock.stores.fields.exact_casts import is_rounded
+from penstock.stores.fields.small_fields import dump_json
 from penstock.stores.fields.usual_names import IMAGE_NAMES, LABEL_NAMES, MASK_NAMES
 from penstock.transforms.decoding import fallback
 from penstock.transforms.inputs import is_pil
 
 __all__ = [
     "CLASS_NAMES",
-    "MAX_EXACT",
     "Guess",
     "describe",
     "guess",
@@ -46,8 +47,6 @@ __all__ = [
 _IMAGE_NAMES: Final = frozenset({*IMAGE_NAMES, "pixel_values"})
 CLASS_NAMES: Final = frozenset({*LABEL_NAMES, "label_id", "fine_label", "coarse_label"})
 """Names of values that are class numbers if they are ints."""
-MAX_EXACT: Final = 2**53
-"""Up to this integer, float64 holds each one."""
 _NAMED_SUFFIXES: Final = IMAGE_SUFFIXES | UNREAD_SUFFIXES
 _CHANNELS: Final = (1, 3, 4)
 _DTYPES: Final = frozenset(
@@ -73,9 +72,7 @@ class Guess:
 
 def plain(value: object) -> Value:  # noqa: PLR0911  # a return for each type
     """The value without its framework: tensors are arrays on the CPU, array scalars are numbers."""
-    if value is None or type(value) in {str, bytes, int, float, bool, dict}:
-        return value
-    if is_pil(value):
+    if value is None or type(value) in {str, bytes, int, float, bool, dict} or is_pil(value):
         return value
     if hasattr(value, "detach"):
         value = value.detach().cpu()
@@ -101,7 +98,9 @@ def plain(value: object) -> Value:  # noqa: PLR0911  # a return for each type
             array = np.asarray(value)
         except (TypeError, ValueError, RuntimeError) as error:
             raise PackError(f"a {type(value).__name__} cannot be made an array: {error}") from error
-        return array.item() if array.ndim == 0 else array
+        if array.dtype.kind == "M" and array.ndim == 0:  # of nanoseconds, its item is an int
+            return None if np.isnat(array) else str(array)
+        return array.item() if array.ndim == 0 and array.dtype.kind != "m" else array
     if isinstance(value, list | tuple) and any(
         hasattr(each, "detach") or isinstance(each, np.ndarray) for each in value
     ):
@@ -174,15 +173,9 @@ def _guess_list(name: str, values: Sequence[Value]) -> Guess:
         return Guess("json")
     if array.size == 0:
         return Guess(_EMPTY, is_list=True)
-    if array.dtype.kind == "f" and (np.abs(array) >= MAX_EXACT).any() and _has_changed(values, array):
+    if is_rounded(values, array):
         return Guess("json", is_list=True)
     return Guess(f"{array.dtype.name}[{','.join(map(str, array.shape))}]", is_list=True)
-
-
-def _has_changed(values: Sequence[object], array: Array) -> bool:
-    """Whether a list has an integer that its array of floats rounds."""
-    changed = np.array(values, np.object_) != array
-    return bool((changed & (array == array)).any())  # noqa: PLR0124  # not NaN
 
 
 def unite(one: Guess, other: Guess) -> Guess | None:  # noqa: PLR0911  # a return for each pair
@@ -262,7 +255,7 @@ def to_json(value: object) -> Value:
         If it contains something that JSON cannot hold.
     """
     try:
-        text = json.dumps(value, default=_to_builtin, ensure_ascii=False, allow_nan=False)
+        text = dump_json(value, _to_builtin)
     except (TypeError, ValueError, RecursionError) as error:
         raise PackError(f"a list or dict must hold what JSON can hold: {error}") from error
     return json.loads(text)

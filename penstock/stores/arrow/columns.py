@@ -21,6 +21,7 @@ import numpy as np
 
 from penstock.sample import Array, DType
 from penstock.stores.arrow.features import children_of, is_binary, is_list, is_text, make_dtype, storage_type_of
+from penstock.stores.fields.exact_casts import cast_exactly
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -125,9 +126,9 @@ class NumberColumn(_Column):
 
     def to_numpy(self, *, is_float: bool) -> Array:
         """All values as 64-bit floats or integers, a null as NaN or -1: a view where they are stored so."""
-        whole = self._numbers.astype(np.float64 if is_float else np.int64, copy=self._nulls is not None)[:]
+        whole = cast_exactly(self._numbers, np.dtype(np.float64 if is_float else np.int64))[:]
         if self._nulls is not None:
-            whole[self._nulls] = np.nan if is_float else -1
+            whole = np.where(self._nulls, np.nan if is_float else -1, whole)
         whole.flags.writeable = False
         return whole
 

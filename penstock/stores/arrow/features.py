@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from penstock.sample import DType
+from penstock.stores.fields.record_names import share_classes
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,6 +29,7 @@ __all__ = [
     "is_text",
     "make_dtype",
     "read_features",
+    "refuse_other_classes",
     "storage_type_of",
 ]
 
@@ -41,6 +43,31 @@ def read_features(metadata: Mapping[bytes, bytes]) -> dict[str, object]:
     except (KeyError, ValueError, TypeError, RecursionError):
         return {}
     return features if isinstance(features, dict) else {}
+
+
+def refuse_other_classes(metadata: Mapping[bytes, bytes] | None, others: Mapping[bytes, bytes] | None) -> None:
+    """Raise ValueError unless the metadata of two files give the same names to the classes of each column.
+
+    A file may name none.
+    """
+    if metadata != others:
+        found, held = _list_classes(read_features(metadata or {})), _list_classes(read_features(others or {}))
+        for path in found.keys() & held.keys():
+            share_classes((("the first file", held[path]), ("", found[path])))
+
+
+def _list_classes(features: object) -> dict[str, tuple[str, ...]]:
+    """The names of all classes, by where they are."""
+    found: dict[str, tuple[str, ...]] = {}
+    nested = [("", features)]
+    while nested:
+        path, feature = nested.pop()
+        if isinstance(feature, dict):
+            found[path] = class_names(feature)
+            nested += [(f"{path}/{name}", each) for name, each in feature.items()]
+        elif isinstance(feature, list):
+            nested += [(path, each) for each in feature]
+    return found
 
 
 def feature_of_child(feature: object, name: str) -> object:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError
 from penstock.registry import require
 from penstock.stores.arrow.columnar import ColumnarStore, takes_columns
+from penstock.stores.arrow.features import refuse_other_classes
 from penstock.stores.arrow.table import ColumnarReader
 from penstock.stores.base import PathLike
 from penstock.stores.common.regular_file import has_magic, open_regular, read_json
@@ -160,6 +161,10 @@ def _common_schema(tables: Sequence[pa.Table], files: Sequence[Path]) -> pa.Sche
     for table, path in zip(tables, files, strict=True):
         if not table.schema.equals(schema):
             raise StoreFormatError(f"the columns of {path.name} differ from those of {files[0].name}")
+        try:
+            refuse_other_classes(table.schema.metadata, schema.metadata)
+        except ValueError as error:
+            raise StoreFormatError(f"{path.name} cannot be read with the others: {error}") from error
     return schema
 
 

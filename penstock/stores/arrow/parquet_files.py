@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.errors import ArgumentError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.registry import require
+from penstock.stores.arrow.features import refuse_other_classes
 from penstock.stores.arrow.thrift_compact import Struct, get_struct, get_structs, get_whole, read_struct
 from penstock.stores.common.mirrors import MirrorIO, announce_ends, find_mirror
 from penstock.stores.common.regular_file import has_magic, open_file, open_regular
@@ -143,6 +144,8 @@ def read_footers(paths: Sequence[Path]) -> ParquetIndex:
                     index = _begin_index(file)
                 elif not file.schema_arrow.equals(index.schema):
                     raise ValueError("its columns differ from those of the first file")  # noqa: TRY301  # one handler
+                else:
+                    refuse_other_classes(file.schema_arrow.metadata, index.schema.metadata)
                 for group, entry in enumerate(_read_row_groups(path)):
                     _add_row_group(index, entry, number, group)
             except ValueError as error:

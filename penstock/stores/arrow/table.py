@@ -28,6 +28,7 @@ from penstock.stores.arrow.fields import ColumnField
 from penstock.stores.common.keys import LazyKeys
 from penstock.stores.common.regular_file import open_regular
 from penstock.stores.fields.box_corners import to_corners
+from penstock.stores.fields.exact_casts import cast_exactly
 from penstock.stores.fields.pixels import PixelLayout
 
 if TYPE_CHECKING:
@@ -235,6 +236,6 @@ def _to_kind(values: Array, kind: ArrayKind) -> Array:
             values = values.reshape(shape)
     if not kind.allows(values.shape):
         raise ValueError(f"its array must be {kind}, got shape {values.shape}")
-    values = values.astype(kind.dtype, copy=False)
+    values = cast_exactly(values, kind.dtype)
     values.flags.writeable = False
     return values

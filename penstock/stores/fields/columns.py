@@ -10,6 +10,7 @@ import numpy as np
 from penstock.errors import ArgumentError, CorruptRecordError, StoreError
 from penstock.ragged import Ragged
 from penstock.sample import Array, ArrayKind, DType, Field
+from penstock.stores.fields.exact_casts import cast_exactly, to_float, to_whole
 
 __all__ = ["get_column_dtype", "get_missing", "join_values", "make_column", "refuse_fixed"]
 
@@ -53,6 +54,10 @@ def make_column(name: str, values: Sequence[object], field: Field, store: str) -
         if any(value is None for value in values):
             missing = np.full(shape, get_missing(dtype), dtype) if shape else get_missing(dtype)
             values = [missing if value is None else value for value in values]
+        if shape:
+            values = [cast_exactly(np.asarray(value), dtype) for value in values]
+        elif not set(map(type, values)) <= {int, float} - {int if dtype.kind == "f" else float}:
+            values = [to_float(value) if dtype.kind == "f" else to_whole(value) for value in values]
         column = np.array(values, dtype).reshape(len(values), *shape)
     column.flags.writeable = False
     return column

@@ -16,6 +16,7 @@ __all__ = [
     "fold_name",
     "make_natural_key",
     "quote_names",
+    "share_classes",
 ]
 
 _DIGITS = re.compile(r"([0-9]+)")
@@ -68,6 +69,20 @@ def check_classes(classes: object) -> tuple[str, ...]:
         twice = next(name for number, name in enumerate(names) if name in names[:number])
         raise ArgumentError(f"classes must not repeat a name, got {str(twice)!r} twice")
     return tuple(map(str, names))
+
+
+def share_classes(stated: Iterable[tuple[str, Sequence[str]]]) -> tuple[str, ...]:
+    """The names of classes that files state, as pairs of file and names; a file may state none.
+
+    Raises ValueError if two files number them differently: a label of one is then another class in the other.
+    """
+    first, classes = "", tuple[str, ...]()
+    for file, names in stated:
+        if classes and names and tuple(names) != classes:
+            raise ValueError(f"its classes {describe_class_difference(names, classes)}, as in {first}")
+        if not classes:
+            first, classes = file, tuple(names)
+    return classes
 
 
 def describe_class_difference(held: Sequence[str], wanted: Sequence[str]) -> str:

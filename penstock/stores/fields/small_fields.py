@@ -7,15 +7,25 @@ that bytes were not changed, not that they were valid when written. :mod:`.pack.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from penstock.errors import PackError
-from penstock.sample import Array, ArrayKind, Field
+from penstock.sample import Array, ArrayKind, DType, Field
+from penstock.stores.fields.exact_casts import as_numbers, cast_exactly, to_float, to_whole
 
-__all__ = ["SMALL_TYPES", "ArrayReader", "check_pixels", "check_small", "check_text", "pack_small"]
+__all__ = [
+    "SMALL_TYPES",
+    "ArrayReader",
+    "cast_values",
+    "check_pixels",
+    "check_small",
+    "check_text",
+    "dump_json",
+    "pack_small",
+]
 
 SMALL_TYPES: Final[Mapping[str, type]] = {"label": int, "int": int, "float": float, "text": str, "json": str}
 """The type of a stored value, by kind; small arrays are stored as lists."""
@@ -37,7 +47,7 @@ def check_small(name: str, field: Field, value: object) -> Any:
     kind = field.array
     try:
         if field.kind == "json":
-            return check_text(f"field {name!r}", json.dumps(value, ensure_ascii=False, allow_nan=False))
+            return check_text(f"field {name!r}", dump_json(value))
         if value is None:
             if kind is not None and kind.shape is not None and kind.dtype.kind not in "if":
                 raise PackError(
@@ -45,22 +55,54 @@ def check_small(name: str, field: Field, value: object) -> Any:
                 )
             return None
         if kind is None:
-            small = SMALL_TYPES[field.kind](value)
-            if type(small) is int and not -(2**63) <= small < 2**63:
-                raise PackError(f"field {name!r} must be of kind {field.kind}, a number of 64 bits, got {value!r:.200}")
-            return check_text(f"field {name!r}", small) if type(small) is str else small
-        array = np.asarray(value)
+            if field.kind != "text":
+                return to_float(value) if field.kind == "float" else to_whole(value)
+            if not isinstance(value, str):
+                raise TypeError("it is no text")  # noqa: TRY301  # one handler
+            return check_text(f"field {name!r}", str(value))
+        array = as_numbers(value, kind.dtype)
     except (TypeError, ValueError, OverflowError) as error:
         if isinstance(error, PackError):
             raise
         raise PackError(f"field {name!r} must be of kind {field.kind}, got {type(value).__name__}: {error}") from error
     if array.shape == (0,) and kind.empty_shape is not None:
         array = array.reshape(kind.empty_shape)
-    if not np.can_cast(array.dtype, kind.dtype, "same_kind") or not kind.allows(array.shape):
+    if not kind.allows(array.shape):
         raise PackError(
             f"field {name!r} must be of kind {field.kind} ({kind}), got {array.dtype} of shape {array.shape}"
         )
-    return np.ascontiguousarray(array, kind.dtype.newbyteorder("<"))
+    return np.ascontiguousarray(cast_values(name, field, array, kind.dtype), kind.dtype.newbyteorder("<"))
+
+
+def cast_values(name: str, field: Field, values: Array, dtype: DType) -> Array:
+    """Numbers of a field in its dtype: floats may be rounded to it, since the schema says it; nothing else may change.
+
+    Raises PackError if a number would, or is of another kind: a float is no integer, -1 no unsigned one.
+    """
+    try:
+        if not np.can_cast(values.dtype, dtype, "same_kind"):
+            raise ValueError(f"that is not a dtype for {dtype}")  # noqa: TRY301  # one handler
+        return cast_exactly(values, dtype, may_round=True)
+    except ValueError as error:
+        raise PackError(f"field {name!r} must be of kind {field.kind}, got {values.dtype}: {error}") from error
+
+
+def dump_json(value: object, default: Callable[[Any], object] | None = None) -> str:
+    """A value as JSON; ``default`` converts what JSON does not know.
+
+    Raises TypeError or ValueError if JSON cannot hold it: a dict must have texts as keys, which 1 is not.
+    """
+    text = json.dumps(value, default=default, ensure_ascii=False, allow_nan=False)
+    nested: list[Iterable[object]] = [[value]]
+    while nested:
+        for each in nested.pop():
+            if isinstance(each, dict):
+                if other := [key for key in each if not isinstance(key, str)]:
+                    raise TypeError(f"a key of a dict must be text, got {other[0]!r:.80}")
+                nested.append(each.values())
+            elif isinstance(each, list | tuple):
+                nested.append(each)
+    return text
 
 
 def pack_small(name: str, field: Field, value: object) -> object:

@@ -32,6 +32,7 @@ from penstock.stores.common.keys import KeyList
 from penstock.stores.common.mirrors import find_mirror
 from penstock.stores.common.regular_file import has_magic, identify
 from penstock.stores.container import ContainerStore
+from penstock.stores.fields.exact_casts import cast_exactly
 from penstock.stores.fields.pixels import PixelLayout
 from penstock.stores.hdf5.files import Hdf5Files
 from penstock.stores.hdf5.format import LAYOUT, Hdf5Layout, array_kind
@@ -48,7 +49,6 @@ __all__ = ["Hdf5Store"]
 T_read = TypeVar("T_read")
 _SIGNATURE: Final = b"\x89HDF\r\n\x1a\n"
 _USER_BLOCKS: Final = (0, 512, 1024, 2048, 4096)
-_LARGEST: Final = 2**63 - 1
 _ORDERS: Final = {"NCHW": (1, 2, 0), "NCWH": (2, 1, 0), "NWH": (1, 0)}
 
 
@@ -362,11 +362,9 @@ def make_reader(source: FieldSource, files: Hdf5Files, count: int, missing_label
 
 def _make_column(values: Array, missing: Array | None, *, is_float: bool) -> Array:
     """Numbers in 64 bits, those of records without one as NaN or -1."""
-    if not is_float and values.dtype == np.uint64 and len(values) and int(values.max()) > _LARGEST:
-        raise ValueError(f"integers must be at most {_LARGEST}, got {int(values.max())}")
-    column = np.array(values, np.float64 if is_float else np.int64)
+    column = cast_exactly(values, np.dtype(np.float64 if is_float else np.int64))
     if missing is not None:
-        column[missing] = np.nan if is_float else -1
+        column = np.where(missing, np.nan if is_float else -1, column)
     column.flags.writeable = False
     return column
 
@@ -425,7 +423,7 @@ def _view_bytes(value: bytes | memoryview | Array) -> bytes | memoryview:
 
 
 def _to_shape(value: object, kind: ArrayKind, shape: tuple[int, ...]) -> Array:
-    array = np.asarray(value).astype(kind.dtype, copy=False).reshape(shape)
+    array = cast_exactly(np.asarray(value), kind.dtype).reshape(shape)
     array.flags.writeable = False
     return array
 

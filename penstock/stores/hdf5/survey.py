@@ -22,6 +22,7 @@ from penstock.stores.common.mirrors import MirrorIO, find_mirror
 from penstock.stores.common.regular_file import open_regular
 from penstock.stores.container import DAMAGE
 from penstock.stores.fields.image_signatures import looks_like_image
+from penstock.stores.fields.record_names import share_classes
 from penstock.stores.writing import Skipped
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def join_surveys(surveys: Sequence[Survey], names: Sequence[str]) -> Survey:
     if len(surveys) == 1:
         return surveys[0]
     problems = tuple(problem for survey in surveys for problem in survey.problems)
-    classes = next((survey.classes for survey in surveys if survey.classes), ())
+    classes = _share_classes([survey.classes for survey in surveys], names)
     sets = [set(survey.datasets) for survey in surveys]
     if all(names_of == sets[0] for names_of in sets):
         joined = {name: _concatenate([survey.datasets[name] for survey in surveys], names) for name in sets[0]}
@@ -206,8 +207,15 @@ def _concatenate(datasets: Sequence[FoundDataset], names: Sequence[str]) -> Foun
         shape=(sum(dataset.count for dataset in datasets), *first.shape[1:]),
         files=tuple(dataset.files[0] for dataset in datasets),
         counts=tuple(dataset.count for dataset in datasets),
-        classes=next((dataset.classes for dataset in datasets if dataset.classes), ()),
+        classes=_share_classes([dataset.classes for dataset in datasets], names),
     )
+
+
+def _share_classes(stated: Sequence[tuple[str, ...]], names: Sequence[str]) -> tuple[str, ...]:
+    try:
+        return share_classes(zip(names, stated, strict=True))
+    except ValueError as error:
+        raise ArgumentError(f"files must number their classes in one way: of one of them, {error}") from error
 
 
 def _find_form(name: str, found: h5py.Dataset, number: int) -> FoundDataset:

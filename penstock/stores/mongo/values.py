@@ -19,6 +19,7 @@ import numpy as np
 import xxhash
 
 from penstock.sample import Array, ArrayKind, DType, Field
+from penstock.stores.fields.exact_casts import as_numbers, cast_exactly, to_float, to_whole
 from penstock.stores.mongo.fields import Document, DocumentLayout, get_value
 
 __all__ = [
@@ -66,7 +67,7 @@ class DocumentReader:
         if field.is_blob and isinstance(value, bytes):
             return value if type(value) is bytes else bytes(value)  # a Binary of another subtype
         if field.array is not None:
-            return _to_array(name, field.array, value)
+            return _to_array(name, field, field.array, value)
         return self._to_scalar(name, field.kind, value)
 
     def _to_scalar(self, name: str, kind: str, value: object) -> object:
@@ -75,9 +76,9 @@ class DocumentReader:
         if kind == "text" and not isinstance(value, dict | list | bytes):
             return to_text(value)
         if kind == "float" and isinstance(value, int | float):
-            return float(value)
+            return to_float(value)
         if kind in {"label", "int"} and isinstance(value, int):
-            return int(value)
+            return to_whole(value)
         kind = "bytes" if kind in {"image", "mask"} else kind
         raise ValueError(f"its field {name!r} must be {kind}, got {_describe(value)}")
 
@@ -136,14 +137,14 @@ def _to_number(name: str, numbers: Mapping[str, int], value: object) -> int:
     return numbers[value]
 
 
-def _to_array(name: str, kind: ArrayKind, value: object) -> Array:
+def _to_array(name: str, field: Field, kind: ArrayKind, value: object) -> Array:
     shape = None
     if isinstance(value, dict):
         shape, value = _check_shape(name, kind, value.get(SHAPE)), value.get(VALUES)
     if not isinstance(value, list):
         raise ValueError(f"its field {name!r} must be a list of numbers, got {_describe(value)}")  # noqa: TRY004  # damage
     try:
-        array = np.array(value)
+        array = as_numbers(value, kind.dtype)
     except ValueError as error:  # lists of different lengths
         raise ValueError(f"its field {name!r} must be {kind}: {error}") from error
     if shape is not None and math.prod(shape) != array.size:
@@ -154,7 +155,8 @@ def _to_array(name: str, kind: ArrayKind, value: object) -> Array:
         array = array.reshape(shape)
     if not kind.allows(array.shape) or not _is_number_kind(array.dtype, kind.dtype):
         raise ValueError(f"its field {name!r} must be {kind}, got {array.dtype} of shape {array.shape}")
-    array = array.astype(kind.dtype, copy=False)
+    is_named = field.kind in {"boxes", "keypoints"}  # float32 whatever the documents hold
+    array = cast_exactly(array, kind.dtype, may_round=is_named)
     array.flags.writeable = False
     return array
 

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from penstock.errors import PackError
 from penstock.sample import Array, DType, Field, Schema
 from penstock.stores.fields.columns import get_column_dtype, get_missing, make_column
-from penstock.stores.fields.small_fields import check_pixels, check_small
+from penstock.stores.fields.small_fields import cast_values, check_pixels, check_small
 from penstock.stores.pack.blocks import (
     BlockLayout,
     ParsedBlock,
@@ -357,13 +357,11 @@ def _check_array(name: str, field: Field, values: Array) -> Array:
         return values
     kind = field.array
     dtype, shape = _get_dtype(field), () if kind is None else kind.shape
-    if not np.can_cast(values.dtype, dtype, "same_kind") or values.shape[1:] != shape:
+    if values.shape[1:] != shape:
         raise PackError(
             f"field {name!r} must be of kind {field.kind}, got {values.dtype} of shape {values.shape[1:]} a record"
         )
-    if values.dtype == np.uint64 and dtype == np.int64 and len(values) and values.max() >= 1 << 63:
-        raise PackError(f"field {name!r} must be numbers of 64 bits, got {values.max()}")
-    return values
+    return cast_values(name, field, values, dtype)
 
 
 def _as_key(key: str) -> bytes:

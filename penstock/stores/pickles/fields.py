@@ -19,6 +19,7 @@ import numpy as np
 
 from penstock.errors import ArgumentError
 from penstock.sample import Array, Field
+from penstock.stores.fields.exact_casts import as_numbers, cast_exactly, to_float, to_whole
 from penstock.stores.fields.pixels import PIXEL_DTYPES, PixelLayout
 from penstock.stores.fields.usual_names import IMAGE_NAMES, LABEL_NAMES, WEAK_IMAGE_NAMES
 
@@ -145,30 +146,14 @@ def _read_arrays(samples: Sequence[Array]) -> tuple[Field, ValueReader]:
     assert array is not None, "its kind is one of an array"
 
     def read(value: object) -> Array:
-        converted = np.asarray(value)
-        if not np.can_cast(converted.dtype, array.dtype, "same_kind") or not array.allows(converted.shape):
-            raise ValueError(f"an array is {converted.dtype} of shape {converted.shape}; the store's are {array}")
-        converted = np.ascontiguousarray(converted, array.dtype)
+        stored = as_numbers(value, array.dtype)
+        if not array.allows(stored.shape):
+            raise ValueError(f"an array is {stored.dtype} of shape {stored.shape}; the store's are {array}")
+        converted = np.ascontiguousarray(cast_exactly(stored, array.dtype))
         converted.flags.writeable = False
         return converted
 
     return field, read
-
-
-def _read_whole(value: object) -> int:
-    if type(value) is int and -(2**63) <= value < 2**63:  # the usual ones first: these are called for each record
-        return value
-    if isinstance(value, int | np.ndarray) and not getattr(value, "ndim", 0):
-        number = int(value)
-        if -(2**63) <= number < 2**63:
-            return number
-    raise ValueError(f"a number must be a whole number of 64 bits, got {describe_value(value)}")
-
-
-def _read_float(value: object) -> float:
-    if isinstance(value, int | float | np.ndarray) and not getattr(value, "ndim", 0):
-        return float(value)
-    raise ValueError(f"a number must be a float, got {describe_value(value)}")
 
 
 def _read_text(value: object) -> str:
@@ -195,9 +180,9 @@ _BYTES_TYPES: Final = frozenset({bytes, memoryview})
 _READERS: Final[Mapping[str, ValueReader]] = {
     "image": _read_bytes,
     "bytes": _read_bytes,
-    "label": _read_whole,
-    "int": _read_whole,
-    "float": _read_float,
+    "label": to_whole,
+    "int": to_whole,
+    "float": to_float,
     "text": _read_text,
     "json": _read_json,
 }

@@ -19,11 +19,12 @@ import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final
 
 from penstock.errors import ArgumentError
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Array, ArrayKind, Field, Schema, Value, refuse_field_name
+from penstock.stores.fields.exact_casts import to_float, to_whole
 from penstock.stores.fields.npy_arrays import find_array_kind, read_array
 
 __all__ = [
@@ -246,10 +247,7 @@ def _parse_int(content: Content) -> int | None:
     text = bytes(content).strip()
     if not text:
         return None
-    number = int(text)
-    if not -(1 << 63) <= number < 1 << 63:
-        raise ValueError(f"a number must have at most 64 bits, got {bytes(content)[:40]!r}")
-    return number
+    return to_whole(int(text))
 
 
 def _parse_json(content: Content) -> object:
@@ -271,9 +269,9 @@ def _from_json(value: object, field: Field) -> object:
     if value is None or field.kind == "json" or (field.kind == "text" and isinstance(value, str)):
         return value
     if field.kind == "float" and type(value) in {float, int}:
-        return float(cast("float", value))
-    if field.kind in {"label", "int"} and type(value) is int and -(1 << 63) <= value < 1 << 63:
-        return value
+        return to_float(value)
+    if field.kind in {"label", "int"} and type(value) is int:
+        return to_whole(value)
     raise ValueError(f"a value of kind {field.kind} is {value!r:.80}")
 
 

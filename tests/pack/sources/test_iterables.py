@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -157,6 +158,11 @@ def test_values_of_no_common_kind_are_refused(tmp_path: Path) -> None:
         ({"x": 0.5}, "field 'x' must be int by the schema, got float 0.5"),
         ({"x": 2**63}, "field 'x' must be int by the schema"),
         ({"x": 1, "y": 2}, "it has a value 'y', which is no field of the schema"),
+        ({"x": np.float64(0.5)}, "field 'x' must be int by the schema"),
+        ({"x": torch.tensor(0.5)}, "field 'x' must be int by the schema"),
+        ({"x": 1j}, "field 'x' must be int by the schema"),
+        ({"x": np.datetime64("2020-01-01", "ns")}, "field 'x' must be int by the schema, got str '2020-01-01"),
+        ({"x": np.timedelta64(1, "ns")}, "field 'x' must be int by the schema"),
     ],
 )
 def test_a_later_sample_that_does_not_fit_is_named(late: dict[str, Any], reason: str, tmp_path: Path) -> None:
@@ -175,6 +181,66 @@ def test_a_later_sample_that_does_not_fit_is_named(late: dict[str, Any], reason:
     assert (report.records, [entry.key for entry in report.skipped]) == (151, ["150"])
     with ps.open(tmp_path / "p.lmdb") as store:
         assert store[-1].key == "151"
+
+
+@pytest.mark.parametrize(
+    ("usual", "late", "kind"),
+    [
+        (np.zeros(2, np.float32), np.array([0.1, 1 / 3]), "float64[2]"),
+        (np.zeros(2, np.float32), np.array([1e300, 1]), "float64[2]"),
+        (np.zeros(2, np.float16), np.array([70000, 1], np.float32), "float32[2]"),
+        (torch.zeros(2), torch.tensor([0.1, 1], dtype=torch.float64), "float64[2]"),
+        (np.zeros(2, np.int8), np.array([1000, -5]), "int64[2]"),
+        (np.zeros(2, np.uint8), np.array([-1, 0]), "int64[2]"),
+        (np.zeros(2, np.int64), np.array([np.nan, 1]), "float64[2]"),
+        (np.zeros(2, np.bool_), np.array([1, 7]), "int64[2]"),
+        (np.zeros(2, np.float32), np.zeros(3, np.float32), "float32[*]"),
+        ([0.5, 1], [0.5, 2**53 + 1], "json"),
+    ],
+)
+def test_a_kind_that_the_first_samples_showed_rounds_no_later_value(
+    usual: Any, late: Any, kind: str, tmp_path: Path
+) -> None:
+    """A later array that would change is an error that says which schema holds it; with that schema it is stored."""
+
+    def generate() -> Iterator[dict[str, Any]]:
+        yield from ({"x": usual} for _ in range(120))
+        yield {"x": late}
+
+    with pytest.raises(ps.PackError, match=re.escape(f"schema={{'x': {kind!r}}}")):
+        ps.pack(generate(), tmp_path / "p.lmdb")
+    ps.pack(generate(), tmp_path / "p.lmdb", schema={"x": kind})
+
+    with ps.open(tmp_path / "p.lmdb") as store:
+        np.testing.assert_array_equal(store[120].fields["x"], late)
+
+
+def test_floats_are_rounded_to_a_kind_that_is_given_and_never_become_infinite(tmp_path: Path) -> None:
+    """A caller who gives float16 asks for its rounding, and not for infinity where there is a number."""
+    ps.pack([{"x": np.array([1 / 3, 0])}], tmp_path / "p.lmdb", schema={"x": "float16[2]"})
+    with ps.open(tmp_path / "p.lmdb") as store:
+        assert store[0].fields["x"].tolist() == [float(np.float16(1 / 3)), 0]
+
+    with pytest.raises(ps.PackError, match=r"field 'x' must be float16\[2\]"):
+        ps.pack([{"x": np.array([70000.0, 0])}], tmp_path / "q.lmdb", schema={"x": "float16[2]"})
+
+
+@pytest.mark.parametrize("key", [1, 2.5, True, None])
+def test_keys_of_a_dict_that_are_no_text_are_refused(key: object, tmp_path: Path) -> None:
+    """JSON would make text of them, at any depth, and one key of 1 and "1"."""
+    for value in ({key: 1}, {"a": [{key: 1}]}, [{"b": ({key: 1},)}]):
+        with pytest.raises(ps.PackError, match=re.escape(f"a key of a dict must be text, got {key!r}")):
+            ps.pack([{"x": value}], tmp_path / "p.lmdb")
+
+
+def test_times_of_numpy_are_text(tmp_path: Path) -> None:
+    """In nanoseconds, NumPy's own conversion makes an integer of them; a missing one is no value."""
+    times = [np.datetime64("2020-01-01T12:00", "ns"), np.datetime64("NaT", "ns"), np.datetime64("2020-01-02", "D")]
+    ps.pack([{"x": time} for time in times], tmp_path / "p.lmdb")
+
+    with ps.open(tmp_path / "p.lmdb") as store:
+        found = [record.fields["x"] for record in store]
+    assert found == ["2020-01-01T12:00:00.000000000", None, "2020-01-02"]
 
 
 def test_a_given_schema_is_followed(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import json
 import os
 import pickle
 import random
@@ -274,6 +275,45 @@ def test_columns_of_shards_must_agree(tmp_path: Path) -> None:
 
     with pytest.raises(StoreFormatError, match=r"b\.parquet cannot be read with the others"):
         ps.open([tmp_path / "a.parquet", tmp_path / "b.parquet"])
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_classes_of_shards_must_agree(tmp_path: Path, suffix: str) -> None:
+    """A file that numbers the classes otherwise is named; one that names none is read with the others."""
+    paths = []
+    for number, names in enumerate((["cat", "dog"], None, ["dog", "cat"])):
+        feature = {"_type": "ClassLabel", "names": names} if names else {"_type": "Value", "dtype": "int64"}
+        metadata = {"huggingface": json.dumps({"info": {"features": {"label": feature}}})}
+        table = pa.table({"label": [0, 1]}).replace_schema_metadata(metadata)
+        paths.append(tmp_path / f"{number}.{suffix}")
+        if suffix == "parquet":
+            pq.write_table(table, paths[-1])
+        else:
+            with pa.ipc.new_file(str(paths[-1]), table.schema) as file:
+                file.write_table(table)
+
+    with ps.open(paths[:2]) as store:
+        assert store.schema["label"].classes == ("cat", "dog")
+        assert len(store) == 4
+    with pytest.raises(StoreFormatError, match=rf"2\.{suffix} cannot be read .* 'dog', 'cat', not 'cat', 'dog'"):
+        ps.open(paths)
+
+
+def test_a_column_of_unsigned_integers_beyond_int64_is_refused(tmp_path: Path) -> None:
+    """The record has the number; the column, which holds 64 bits with sign, is an error, also that of a batch."""
+    pq.write_table(pa.table({"hash": pa.array([2**63 + 5, 1, None], pa.uint64())}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"hash": pa.array([2**63 - 1, 1, None], pa.uint64())}), tmp_path / "b.parquet")
+
+    with ps.open(tmp_path / "a.parquet") as store:
+        assert store[0].fields["hash"] == 2**63 + 5
+        with pytest.raises(CorruptRecordError, match=r"field 'hash'.*int64 does not hold 9223372036854775813"):
+            store.column("hash")
+        with pytest.raises(CorruptRecordError, match="field 'hash'"):
+            next(iter(ps.DataLoader(ps.StoreDataset(store, "hash"), batch_size=3)))
+        with pytest.raises(ps.PackError, match="field 'hash'"):
+            ps.pack(store, tmp_path / "a.lmdb")
+    with ps.open(tmp_path / "b.parquet") as store:
+        assert store.column("hash").tolist() == [2**63 - 1, 1, -1]
 
 
 def test_folders_of_images_stay_folders_of_images(tmp_path: Path) -> None:

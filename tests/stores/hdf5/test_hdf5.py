@@ -415,6 +415,23 @@ def test_files_of_the_same_datasets_are_shards(tmp_path: Path) -> None:
         ps.open([tmp_path / "part-0.h5", tmp_path / "odd.h5"])
 
 
+def test_files_that_number_their_classes_in_two_ways_are_refused(tmp_path: Path) -> None:
+    """By attributes of the file or of the labels, one file is enough, and all must agree."""
+    for place in ("file", "labels"):
+        paths = []
+        for number, names in enumerate((["cat", "dog"], None, ["dog", "cat"])):
+            paths.append(tmp_path / f"{place}-{number}.h5")
+            with h5py.File(paths[-1], "w") as file:
+                file["label"] = np.arange(2)
+                if names:
+                    (file if place == "file" else file["label"]).attrs["classes"] = names
+
+        with ps.open(paths[:2]) as store:
+            assert store.schema["label"].classes == ("cat", "dog")
+        with pytest.raises(ArgumentError, match=r"one way: .* 'dog', 'cat', not 'cat', 'dog', as in .*-0\.h5"):
+            ps.open(paths)
+
+
 def test_files_without_images_are_stores_of_their_values(path: Path) -> None:
     """Features and targets are a store too."""
     with h5py.File(path, "w") as file:

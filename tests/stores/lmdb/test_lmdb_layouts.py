@@ -170,6 +170,47 @@ def test_other_forms_of_values_are_read(tmp_path: Path) -> None:
         assert caught.value.where["key"] == "20"
 
 
+@pytest.mark.parametrize(
+    ("usual", "other"),
+    [
+        (np.zeros(2, np.int8), np.array([1000, -5])),
+        (np.zeros(2, np.int32), np.array([2**40, 1])),
+        (np.zeros(2, np.uint16), np.array([70000, 1], np.uint64)),
+        (np.zeros(2, np.int64), np.array([2**64 - 1, 1], np.uint64)),
+        (np.zeros(2, np.float16), np.array([70000, 1], np.float32)),
+        (np.zeros(2, np.float32), np.array([0.1, 1])),
+        (np.zeros(2), np.array([2**53 + 1, 1])),
+        (np.zeros(2, np.int64), np.array([np.nan, 1])),
+        ([0.5, 1], [0.5, 2**53 + 1]),
+        (1, 2.5),
+        (1, np.float32(2.5)),
+        (1, np.array(2.5)),
+        (0.5, 2**53 + 1),
+    ],
+)
+def test_a_record_whose_numbers_do_not_fit_is_damaged(tmp_path: Path, usual: Any, other: Any) -> None:
+    """Kinds follow from some records; a number of another one that they cannot hold is an error with its key."""
+    values = [{"image": b"x", "v": other if number == 27 else usual} for number in range(40)]
+    with ps.open(index(tmp_path / "set", values)) as store:
+        for read in (lambda: store.read([27]), lambda: store.column("v")):
+            with pytest.raises(CorruptRecordError, match=r"does not hold|must be a whole number|would be rounded"):
+                read()
+        assert np.array_equal(store[26].fields["v"], usual)
+
+
+def test_numbers_of_another_dtype_that_fit_are_read(tmp_path: Path) -> None:
+    """Arrays that NumPy made on another system, and lists of whole floats."""
+    others: list[Any] = [np.array([5, -5]), np.array([3], ">i2").repeat(2), [1.0, 2.0], np.array([True, False])]
+    values = [{"image": b"x", "v": np.zeros(2, np.int8)} for number in range(40)]
+    for number, other in enumerate(others):
+        values[21 + number]["v"] = other
+    with ps.open(index(tmp_path / "set", values)) as store:
+        for number, other in enumerate(others):
+            found = store[21 + number].fields["v"]
+            assert found.dtype == np.int8
+            np.testing.assert_array_equal(found, other)
+
+
 @pytest.mark.parametrize("label", [3, np.int64(3), "three"])
 @pytest.mark.parametrize("image", [jpeg(), PATCH[:, :, 0]])
 def test_an_image_behind_its_label_is_found(tmp_path: Path, label: Any, image: Any) -> None:

@@ -230,6 +230,8 @@ def test_equal_keys_are_kept(tmp_path: Path) -> None:
         ("label", np.zeros((2, 1), np.int64)), ("label", [1, 1 << 70]), ("score", np.array(["x", "y"])),
         ("box", np.zeros((2, 5), np.float32)), ("box", np.zeros((2, 4), np.complex64)), ("flags", [None, [1, 0, 0]]),
         ("flags", np.zeros((2, 3), np.float32)), ("box", np.zeros((3, 4), np.float32)),
+        ("box", np.full((2, 4), 1e300)), ("box", np.full((2, 4), 2**24 + 1)), ("label", [1, 2.5]),
+        ("score", np.array([2**53 + 1, 0])), ("score", [0.5, 2**53 + 1]), ("score", [0.5, "1.5"]),
     ],
 )  # fmt: skip
 def test_values_of_another_kind_are_refused(tmp_path: Path, field: str, values: Any) -> None:
