@@ -9,11 +9,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-
 from penstock import _native, stores
 from penstock.errors import ArgumentError, DecodeError, PackError, PenstockError, StoreError
-from penstock.pack.conversion.comparison import Unreadable, read_each
+from penstock.pack.conversion.comparison import Unreadable, is_equal, read_each
 from penstock.pack.pipeline.record_checks import to_baseline
 from penstock.pack.resize.fields import FieldResizing
 from penstock.pack.resize.resizing import Resizing
@@ -221,7 +219,7 @@ def _compare_records(
     original = other.fields
     for name in shared:
         if others[name].pixels is not None:
-            if not np.array_equal(record.fields[name], original[name]):
+            if not is_equal(record.fields[name], original[name]):
                 yield Problem(f"the pixels of its {name} are not those of the source", record.key, record.index)
             continue
         if others[name].is_blob:
@@ -232,7 +230,7 @@ def _compare_records(
         classes, names = schema[name].classes, others[name].classes
         if classes and names:
             stored, wanted = _name_class(classes, stored), _name_class(names, wanted)
-        if not np.array_equal(stored, wanted):
+        if not is_equal(stored, wanted):
             yield Problem(f"its {name} is {stored!r}, in the source {wanted!r}", record.key, record.index)
 
 

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from PIL import Image
+from pyarrow import parquet as pq
 from typer.testing import CliRunner
 
 import penstock as ps
@@ -404,6 +406,34 @@ def test_keys_that_are_no_file_names_are_refused(key: str, tmp_path: Path) -> No
     assert not (tmp_path / "up.jpg").exists()
 
 
+@pytest.mark.parametrize("suffix", ["tar", "rec", "h5", "parquet", "lmdb"])
+def test_every_bit_of_an_array_is_kept(suffix: str, tmp_path: Path) -> None:
+    """Payload and sign of a NaN that signals, which a processor may change, and the sign of zero."""
+    signalling = np.array([0x7FA00001, 0xFFC00001, 0x80000000], np.uint32).view(np.float32)
+    values = {"a": signalling, "b": np.stack([signalling] * 2), "c": np.array([0x7D01], np.uint16).view(np.float16)}
+    ps.pack([{"image": make_image(0), **values}] * 2, tmp_path / "source.lmdb")
+
+    ps.convert(tmp_path / "source.lmdb", tmp_path / f"written.{suffix}")
+
+    with ps.open(tmp_path / f"written.{suffix}") as store:
+        for name, value in values.items():
+            assert np.asarray(store[1].fields[name]).tobytes() == value.tobytes()
+
+
+def test_columns_that_are_not_read_are_in_the_report(tmp_path: Path) -> None:
+    """A column of lists of images has no field: the copy lacks it, and the report says so, each time."""
+    pq.write_table(pa.table({"images": [[make_image(0)] * 2] * 3, "text": ["a", "b", "c"]}), tmp_path / "a.parquet")
+
+    for dst, layout in ((tmp_path / "a.lmdb", None), (tmp_path / "a.lmdb", None), (tmp_path / "a.tar", None)):
+        report = ps.convert(tmp_path / "a.parquet", dst, to_layout=layout)
+        assert [entry.key for entry in report.left_out] == ["images"]
+        assert any("images: the column is left out" in line for line in report.lines())
+    shown = CliRunner().invoke(app, ["convert", str(tmp_path / "a.parquet"), str(tmp_path / "b.lmdb")])
+    assert "images: the column is left out" in shown.output
+    packed = ps.pack(tmp_path / "a.parquet", tmp_path / "c.lmdb")
+    assert [entry.key for entry in packed.skipped] == ["images"]
+
+
 def test_a_destination_inside_the_source_is_refused(tmp_path: Path) -> None:
     """Nothing is written over the source, or into it."""
     folder = make_photos(tmp_path / "photos")
@@ -440,6 +470,21 @@ def test_what_exists_is_not_replaced(tmp_path: Path) -> None:
         (np.zeros((0, 4), np.float32), np.zeros(0, np.float32), False),
         (np.array([1.5, np.nan]), np.array([1.5, np.nan], np.float32), True),
         (np.ones((2, 2, 3), np.uint8), np.ones((2, 2, 3), np.uint16), False),
+        (np.array([2**64 - 1], np.uint64), np.array([-1]), False),
+        (np.array([2**63 - 1], np.uint64), np.array([2**63 - 1]), True),
+        (np.array([1], np.uint8), np.array([1], ">i4"), True),
+        (np.array([True]), np.array([1]), False),
+        (np.array([1.0]), np.array([1]), False),
+        (np.array([0.0]), np.array([-0.0]), False),
+        (np.ones((1, 1, 1), np.bool_), np.ones((1, 1, 1), np.uint8), False),
+        (np.array([0x7FA00001], np.uint32).view(np.float32), np.array([0x7FE00001], np.uint32).view(np.float32), False),
+        (np.array([0x7FA00001], np.uint32).view(np.float32), np.array([0x7FA00001], np.uint32).view(np.float32), True),
+        (np.array([-np.nan]), np.array([np.nan]), False),
+        (np.array([np.nan], np.float16), np.array([np.nan]), True),
+        (0.0, -0.0, False),
+        (0, 0.0, True),
+        (True, 2, False),
+        (2**64 - 1, -1, False),
         ({"b": 1, "a": [2]}, {"a": [2], "b": 1}, True),
         ({"a": 1}, {"a": 2}, False),
     ],

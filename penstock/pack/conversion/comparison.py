@@ -26,6 +26,7 @@ __all__ = ["Comparison", "Unreadable", "choose_step", "compare", "hash_fields", 
 _TASK_NBYTES: Final = 4 << 20
 _MAX_TASK_RECORDS: Final = 1024
 _MAX_LISTED: Final = 1000
+_MANTISSA_BITS: Final = {2: 10, 4: 23, 8: 52}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,7 @@ def _compare_classes(source: Schema, written: Schema) -> Iterator[Problem]:
 
 
 def is_equal(one: object, other: object) -> bool:
-    """Whether two values of a field are equal: bytes by content, arrays by shape and values, NaN equals NaN."""
+    """Whether two values of a field are equal, as :func:`hash_value` says it."""
     return hash_value(one) == hash_value(other)
 
 
@@ -174,8 +175,9 @@ def hash_fields(record: Record, names: Sequence[str]) -> bytes:
 def hash_value(value: object) -> bytes:
     """A hash of the value of a field: equal for values that mean the same, whatever kind of store gives them.
 
-    Numbers are equal by value (1 and 1.0), arrays by shape and values as 64-bit floats or integers, pixels and encoded
-    bytes byte by byte.
+    Numbers are equal by value: 1 and 1.0, NaN and NaN, not 0.0 and -0.0. Arrays are equal by shape and values if both
+    hold booleans, integers or floats: floats by all bits, as 64-bit ones. Pixels and encoded bytes are compared byte by
+    byte.
     """
     if value is None:
         return xxhash.xxh3_128_digest(b"n")
@@ -193,19 +195,32 @@ def hash_value(value: object) -> bytes:
 
 def _number_text(value: object) -> bytes:
     number = value.item() if isinstance(value, np.generic) else value
-    if isinstance(number, float) and number.is_integer():
+    if isinstance(number, float) and number.is_integer() and (number or math.copysign(1, number) > 0):
         number = int(number)
     return b"nan" if isinstance(number, float) and math.isnan(number) else repr(number).encode()
 
 
 def _hash_array(value: Array) -> bytes:
-    if value.dtype.kind in "iub" and value.ndim < 3:
-        plain = value.astype("<i8") if value.dtype != np.uint64 else value.astype("<u8")
-    elif value.dtype.kind == "f" and value.ndim < 3:
-        plain = value.astype("<f8")
-        plain[np.isnan(plain)] = np.nan  # one pattern of bits for all of them
-    else:
+    kind = value.dtype.kind
+    if value.ndim >= 3 or kind not in "iuf":
         plain = value.astype(value.dtype.newbyteorder("<"), copy=False)
-    state = xxhash.xxh3_128(repr(value.shape).encode())
+    elif kind == "f":
+        plain = _widen(value.astype(value.dtype.newbyteorder("="), copy=False))
+    else:  # one that int64 does not hold stays unsigned
+        plain = value.astype("<u8" if kind == "u" and (value >= np.uint64(2**63)).any() else "<i8")
+    state = xxhash.xxh3_128(f"{plain.dtype.str}{value.shape}".encode())
     state.update(plain.tobytes())
     return state.digest()
+
+
+def _widen(value: Array) -> Array:
+    """Floats as 64-bit ones, with the sign and the payload of each NaN: a processor changes those that signal."""
+    with np.errstate(invalid="ignore"):
+        wide = value.astype("<f8")
+    is_nan = np.isnan(value)
+    if value.itemsize in _MANTISSA_BITS and is_nan.any():
+        bits = value[is_nan].view(f"u{value.itemsize}").astype(np.uint64)
+        shift = np.uint64(52 - _MANTISSA_BITS[value.itemsize])
+        sign = bits >> np.uint64(8 * value.itemsize - 1) << np.uint64(63)
+        wide.view("<u8")[is_nan] = sign | np.uint64(0x7FF << 52) | bits << shift & np.uint64((1 << 52) - 1)
+    return wide

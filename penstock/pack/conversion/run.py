@@ -288,6 +288,7 @@ class Conversion:
                 if keys[index] != keys_there[number]
             ]
             beside = [name for name in source.schema.fields if alone.schema.fields.get(name) != source.schema[name]]
+        known = frozenset(self._skipped)  # a finished store has kept the problems of its source
         duplicates = [key for key, count in Counter(keys).items() if count > 1]
         return ConvertReport(
             source=source.url,
@@ -298,7 +299,7 @@ class Conversion:
             renamed=tuple(renamed),
             sidecar="" if side is None else str(side.local_path),
             beside=tuple(beside) if side is not None else (),
-            left_out=(*self._skipped, *source.problems),
+            left_out=(*self._skipped, *(each for each in source.problems if each not in known)),
             duplicates=tuple(duplicates),
             problems=tuple(problems),
         )

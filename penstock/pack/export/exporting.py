@@ -242,6 +242,7 @@ def export(
         left_out=(
             *run.left_out,
             *run.list_crowds(),
+            *source.problems,
             *(
                 Skipped(f"field {name}", f"{format} has no place for it, or not for its values")
                 for name in sorted(lost)

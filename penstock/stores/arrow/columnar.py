@@ -103,7 +103,7 @@ class ColumnarStore(ContainerStore[T_opened]):
 
         try:
             self._plan = plan_fields(schema, self._stated, peek)
-            self._schema = self._plan.schema
+            self._schema, self._problems = self._plan.schema, self._plan.left_out
         except PenstockError as error:
             error.locate(store=self.url)
             raise

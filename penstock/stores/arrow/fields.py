@@ -35,6 +35,7 @@ from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.pixels import CHANNELS, check_shape
 from penstock.stores.fields.record_names import quote_names
 from penstock.stores.fields.usual_names import BOX_NAMES, IMAGE_NAMES, KEY_NAMES, LABEL_NAMES, MASK_NAMES
+from penstock.stores.writing import Skipped
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,6 +105,8 @@ class FieldsPlan:
     fields: tuple[ColumnField, ...]
     key: tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
+    left_out: tuple[Skipped, ...] = ()
+    """Columns, or children of them, that are not read although nobody asked to leave them out."""
 
     @property
     def schema(self) -> Schema:
@@ -119,7 +122,7 @@ class FieldsPlan:
             classes = f" of {len(label.field.classes)} classes" if label.field.classes else ""
             parts.append(f"labels{classes} in {_dotted(label)!r}")
         parts.append("no keys" if self.key is None else f"keys in {'.'.join(self.key)!r}")
-        return ", ".join([*parts, *self.notes])
+        return ", ".join([*parts, *self.notes, *(f"{each.key!r}: {each.reason}" for each in self.left_out)])
 
 
 def plan_fields(schema: pa.Schema, options: ColumnOptions, peek: Peek) -> FieldsPlan:
@@ -142,7 +145,7 @@ def plan_fields(schema: pa.Schema, options: ColumnOptions, peek: Peek) -> Fields
         raise ArgumentError(
             f"two columns would become the field {twice!r}; state image= and label=, or leave one out with fields="
         )
-    return FieldsPlan(tuple(found), _find_key(schema, found, options), tuple(planner.notes))
+    return FieldsPlan(tuple(found), _find_key(schema, found, options), tuple(planner.notes), tuple(planner.left_out))
 
 
 def _find_twice(names: Sequence[str]) -> str | None:
@@ -171,6 +174,7 @@ class _Planner:
         self._options, self._features, self._peek = options, features, peek
         self.found: list[ColumnField] = []
         self.notes: list[str] = []
+        self.left_out: list[Skipped] = []
 
     def plan_column(self, name: str, arrow_type: pa.DataType) -> None:
         """Add the fields that a column gives: one as a rule, none if it holds nothing that a record can have."""
@@ -188,7 +192,10 @@ class _Planner:
             elif (kind := str(arrow_type)) != "null" and "binary" not in kind:
                 self.found.append(ColumnField(name, Field("json"), name))
             else:
-                self.notes.append(f"{name!r} ({kind:.40}) is left out")
+                self._leave_out(name, arrow_type)
+
+    def _leave_out(self, name: str, arrow_type: pa.DataType) -> None:
+        self.left_out.append(Skipped(name, f"the column is left out: no field holds values of type {arrow_type!s:.60}"))
 
     def _plan_blob(self, name: str, path: tuple[str, ...], path_child: str, feature: object) -> ColumnField:
         kind = feature.get("_type") if isinstance(feature, dict) else None
@@ -227,7 +234,7 @@ class _Planner:
             if child == box:
                 continue
             if dtype is None or "," in axes:
-                self.notes.append(f"'{name}.{child}' is left out")
+                self._leave_out(f"{name}.{child}", child_type)
             elif child == category and dtype.kind in "iu":
                 field = Field("int64[*]", class_names(feature_of_child(feature, child)))
                 self.found.append(ColumnField("classes", field, name, (child,)))

@@ -22,7 +22,7 @@ import numpy as np
 
 from penstock.errors import PackError, PenstockError, StoreFormatError
 from penstock.registry import require
-from penstock.sample import ArrayKind, Field, Schema
+from penstock.sample import Array, ArrayKind, Field, Schema
 from penstock.stores.arrow.fields import METADATA_KEY
 from penstock.stores.arrow.parquet_files import open_parquet
 from penstock.stores.arrow.thrift_compact import Spans, Struct, add_to_numbers, get_struct, get_structs, read_struct
@@ -278,4 +278,9 @@ def _prepare_value(name: str, field: Field, value: object) -> object:
         assert isinstance(value, bytes | bytearray | memoryview), "so records hold blobs"
         return bytes(value)
     small = check_small(name, field, value)
-    return small.tolist() if isinstance(small, np.ndarray) else small
+    return _split_rows(small) if isinstance(small, np.ndarray) else small
+
+
+def _split_rows(array: Array) -> Array | list[object]:
+    """An array as nested lists of vectors: a float of Python would lose bits of a NaN that signals."""
+    return array if array.ndim == 1 else [_split_rows(row) for row in array]

@@ -243,10 +243,14 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
                 self._written = Hdf5Layout.from_text(survey.layout)
                 self._skipped = self._written.skipped
                 return self._written.assign(survey), survey.problems
-            return assign_roles(survey, stated), survey.problems
+            roles = assign_roles(survey, stated)
         except PenstockError as error:
             error.locate(store=self.url)
             raise
+        unused = () if stated.fields is not None else roles.unused
+        within = f"{stated.group.strip('/')}/" if stated.group else ""
+        unread = [Skipped(name, "this dataset is not read") for name in unused if name.startswith(within)]
+        return roles, (*survey.problems, *unread)
 
     def _check_count(self, count: int) -> int:
         if type(count) is not int or not 0 <= count <= self._roles.count:

@@ -111,7 +111,8 @@ def test_fields_follow_types_and_names(tmp_path: Path) -> None:
     assert (second.fields["label"], second.fields["score"], second.fields["caption"]) == (None, None, None)
     assert labels.tolist() == [4, -1]
     assert np.isnan(scores[1])
-    assert "'nothing' (null) is left out" in store.description
+    assert [problem.key for problem in store.problems] == ["nothing"]
+    assert "'nothing': the column is left out: no field holds values of type null" in store.description
 
 
 def test_columns_may_be_stated(tmp_path: Path) -> None:

@@ -415,6 +415,18 @@ def test_files_of_the_same_datasets_are_shards(tmp_path: Path) -> None:
         ps.open([tmp_path / "part-0.h5", tmp_path / "odd.h5"])
 
 
+def test_datasets_that_are_not_read_are_problems(tmp_path: Path) -> None:
+    """A dataset with another number of records is named, unless fields, or a group, say what is read."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for group in ("train", "test"):
+            file[f"{group}/label"], file[f"{group}/extra"] = np.arange(3), np.arange(2)
+
+    with ps.open(tmp_path / "a.h5", group="train", label="label") as store:
+        assert [problem.key for problem in store.problems] == ["train/extra"]
+    with ps.open(tmp_path / "a.h5", group="train", fields={"label": "label"}) as store:
+        assert store.problems == ()
+
+
 def test_files_that_number_their_classes_in_two_ways_are_refused(tmp_path: Path) -> None:
     """By attributes of the file or of the labels, one file is enough, and all must agree."""
     for place in ("file", "labels"):
