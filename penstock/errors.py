@@ -166,7 +166,7 @@ class StoreFormatError(StoreError, ValueError):
 
 
 class IncompleteStoreError(StoreError):
-    """A pack that is not finished; packing again resumes it."""
+    """A pack, or a conversion, that is not finished; packing or converting again resumes it."""
 
 
 class CorruptRecordError(StoreError, ValueError):

@@ -31,7 +31,7 @@ from penstock.errors import ArgumentError, CorruptRecordError, StoreError, Store
 from penstock.paths import refuse_remote
 from penstock.progress import make_reporter
 from penstock.stores.base import Store
-from penstock.stores.common.journal import open_locked
+from penstock.stores.common.journal import open_locked, writing_at
 from penstock.stores.common.mirrors import PageHashes, find_mirror
 from penstock.stores.joined import JoinedStore
 from penstock.stores.lmdb.pages import FILE, HASHES, fsync_path
@@ -191,6 +191,7 @@ class Copying:
         with ExitStack() as stack:
             bar = make_reporter(not callable(progress) and progress, "copying", stack, unit="MB")
             show = progress if callable(progress) else lambda done, total: bar(done // _MB, total // _MB, done)
+            stack.enter_context(writing_at("the copy cannot be made", target.url))
             stack.enter_context(target.writing())
             target.note(_OF, [self._fingerprint, sorted(self._stale)])
             copied = target.write_all(self.contents, lambda done: show(done, total), replaces=self._overwrite)

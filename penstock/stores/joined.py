@@ -7,19 +7,20 @@
     photos.rec.fields.lmdb     the other fields, the class names and the keys, in the order of the source
 
 ``ps.open`` joins them: it gives the records as they were in the source of the conversion. Other programs read the
-container alone. Written by :mod:`penstock.pack.conversion.run`.
+container alone. Written by :mod:`penstock.pack.conversion.run`: from before the container is in its place until the
+pack is complete, the file says that it is not, and the container cannot be opened.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from penstock.errors import StoreError
+from penstock.errors import IncompleteStoreError, StoreError
 from penstock.sample import Array, Blob, Record, Schema
 from penstock.stores.base import Indices, Store
 from penstock.stores.common.regular_file import read_json, replace_json
@@ -43,9 +44,13 @@ class Sidecar:
 
     def write(self, location: Location) -> None:
         """Write the file beside the container."""
-        path = location.sidecar(SIDECAR)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_json(path, {"fingerprint": self.fingerprint, "fields": list(self.fields)})
+        _write(location, {"fingerprint": self.fingerprint, "fields": list(self.fields)})
+
+    @staticmethod
+    def begin(location: Location) -> None:
+        """Say that the container, which may not be in its place yet, is not complete; remove an older pack."""
+        _write(location, {"unfinished": True})
+        shutil.rmtree(location.sidecar(SIDECAR_PACK), ignore_errors=True)
 
     @classmethod
     def read(cls, location: Location) -> Sidecar | None:
@@ -53,16 +58,26 @@ class Sidecar:
 
         Raises
         ------
+        IncompleteStoreError
+            If the conversion is not finished.
         StoreError
             If it is damaged.
         """
         path = location.sidecar(SIDECAR)
         try:
             entry = read_json(path)
+            if entry.get("unfinished") is True:
+                raise IncompleteStoreError(  # noqa: TRY301  # a StoreError is an OSError
+                    "the conversion that wrote this container was not finished, and fields are missing; convert again "
+                    f"to resume it, or remove {path.name} to read the container alone",
+                    store=str(location),
+                )
             return cls(str(entry["fingerprint"]), tuple(map(str, entry["fields"])))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except IncompleteStoreError:
+            raise
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise StoreError(
                 f"{path.name}, which names its other fields, is damaged: {error}", store=str(location)
             ) from error
@@ -74,6 +89,12 @@ class Sidecar:
         shutil.rmtree(location.sidecar(SIDECAR_PACK), ignore_errors=True)
 
 
+def _write(location: Location, entry: Mapping[str, object]) -> None:
+    path = location.sidecar(SIDECAR)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_json(path, entry)
+
+
 def sidecar_location(location: Location) -> Location:
     """Where the sidecar pack of a container lies."""
     return Location.from_path("lmdb", location.sidecar(SIDECAR_PACK))
@@ -82,9 +103,13 @@ def sidecar_location(location: Location) -> Location:
 def join(store: Store) -> Store:
     """The store itself, or joined with its sidecar pack if there is one.
 
-    Raises StoreError if the sidecar is damaged, or belongs to another container than this one.
+    Raises StoreError if the sidecar is damaged or unfinished, or belongs to another container than this one.
     """
-    sidecar = Sidecar.read(store.location)
+    try:
+        sidecar = Sidecar.read(store.location)
+    except StoreError:
+        store.close()
+        raise
     if sidecar is None:
         return store
     if sidecar.fingerprint != store.fingerprint():

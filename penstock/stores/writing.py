@@ -12,14 +12,25 @@ for each record, by field) calls the batch methods, which some kinds write witho
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from penstock.errors import ArgumentError
 from penstock.sample import Array
+from penstock.stores.location import Location
 
-__all__ = ["MANIFEST", "SIDECAR", "SIDECAR_PACK", "UNFINISHED", "CommittedRecords", "FieldValues", "Skipped", "Writer"]
+__all__ = [
+    "BESIDE",
+    "MANIFEST",
+    "SIDECAR",
+    "SIDECAR_PACK",
+    "UNFINISHED",
+    "CommittedRecords",
+    "FieldValues",
+    "Skipped",
+    "Writer",
+]
 
 UNFINISHED: Final = ".unfinished.json"
 """The journal in a folder that is being written file by file; the folder cannot be opened before it is removed."""
@@ -29,6 +40,8 @@ MANIFEST: Final = "manifest.json"
 SIDECAR: Final = "fields"
 SIDECAR_PACK: Final = f"{SIDECAR}.lmdb"
 """The file, and the pack, that belong to a container which has no place for all fields; see :mod:`.stores.joined`."""
+BESIDE: Final = frozenset({f".{SIDECAR}", f".{SIDECAR}.new", f".{SIDECAR_PACK}", ".convert.json"})
+"""What a conversion writes into the folder of a container, for those who replace the folder."""
 
 T_prepared = TypeVar("T_prepared")
 FieldValues = Mapping[str, Sequence[object] | Array]
@@ -94,6 +107,14 @@ class Writer(ABC, Generic[T_prepared]):
     source's order. ``finish`` makes the records a store. If a writer ends before ``finish``, its records cannot be
     opened, and a new writer for the same source continues after :attr:`committed`.
     """
+
+    before_visible: Callable[[Location], None] | None = None
+    """Called by ``finish`` with the location of the complete store, just before it can be opened there."""
+
+    def announce_visible(self, location: Location) -> None:
+        """Call :attr:`before_visible`."""
+        if self.before_visible is not None:
+            self.before_visible(location)
 
     @property
     @abstractmethod

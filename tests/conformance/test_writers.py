@@ -211,6 +211,9 @@ def test_a_conversion_that_is_killed_at_any_moment_is_resumed(
 
     def run(_: Run) -> int:
         steps = set[str]()
+        with contextlib.suppress(ps.StoreError), ps.open(destination(kind, tmp_path / "world")) as opened:
+            assert [*opened.schema.fields] == [*source.schema.fields]
+            assert list(opened.keys()) == list(source.keys())
         report = ps.convert(
             source, destination(kind, tmp_path / "world"), workers=1, progress=lambda step, *_: steps.add(step)
         )

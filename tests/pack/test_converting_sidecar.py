@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.errors import StoreError
+from penstock.errors import IncompleteStoreError, StoreError
 from penstock.pack.conversion.comparison import is_equal
+from penstock.pack.conversion.run import Conversion
 from penstock.sample import Field, Schema
 from penstock.stores import joined
 from penstock.stores.location import Location
 from penstock.stores.pack.store import LmdbStore
-from tests.pack.test_converting import KEYS, SCHEMA, write_pack
+from tests.pack.test_converting import ENCODED, KEYS, SCHEMA, destination, write_pack
 
 
 def test_a_changed_container_does_not_take_its_sidecar(tmp_path: Path) -> None:
@@ -28,6 +31,41 @@ def test_a_changed_container_does_not_take_its_sidecar(tmp_path: Path) -> None:
         ps.open(written)
     (written / ".fields").unlink()
     assert len(ps.open(written)) == len(KEYS)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        *((kind, {}) for kind in ENCODED if kind not in {"lmdb", "sharded", "mongodb", "gridfs"}),
+        ("tar", {"shard_records": 3}),
+        ("parquet", {"shard_records": 3}),
+    ],
+)
+@pytest.mark.parametrize("is_again", [False, True], ids=["new", "overwritten"])
+def test_a_container_without_its_sidecar_does_not_open(
+    kind: str, options: dict[str, Any], is_again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A conversion that ends behind the container, on a disk that is full, leaves what is refused, and is resumed."""
+    source = write_pack(tmp_path / "source.lmdb", [f"{number:04}.jpg" for number in range(7)])
+    path = destination(kind, tmp_path)
+    if is_again and kind != "files":
+        ps.convert(write_pack(tmp_path / "other.lmdb", ["a.jpg"]), path, to_options=options)
+    opened = path.replace(".tar", "-*.tar") if kind == "tar" and options else path
+
+    def fail(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(Conversion, "_match", fail)
+        with pytest.raises(StoreError, match="cannot be written: No space left"):
+            ps.convert(source, path, to_options=options, overwrite=is_again and kind != "files")
+    with pytest.raises(IncompleteStoreError, match="was not finished, and fields are missing; convert again"):
+        ps.open(opened)
+    assert not ps.verify(opened).ok
+
+    assert ps.convert(source, path, to_options=options).ok
+    with ps.open(opened) as written:
+        assert written.column("label").tolist() == source.column("label").tolist()
 
 
 def test_a_joined_store_gives_what_the_source_gave(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from penstock.paths import parse_size
 from penstock.progress import make_reporter
 from penstock.stores import StoreLike
 from penstock.stores.base import Store
+from penstock.stores.common.journal import writing_at
 from penstock.stores.location import Location
 from penstock.system.control_group import count_usable_cores
 
@@ -140,7 +141,8 @@ def convert(
         conversion = Conversion(source, kind, location, chosen, on_error=on_error, workers=threads, show=show)
         conversion.copy(overwrite=overwrite)
         copied_s = time.monotonic() - start
-        conversion.write_sidecar()
+        with writing_at("the fields beside the container cannot be written", str(location)):
+            conversion.write_sidecar()
         return _finish(conversion.prove(), conversion.written_location, copied_s, start)
 
 
@@ -164,7 +166,8 @@ def _check_arguments(
 def _finish(report: ConvertReport, written: Location, copied_s: float, start: float) -> ConvertReport:
     """Keep the report beside what was written; refuse differences."""
     report = report.with_times(copied_s, time.monotonic() - start)
-    report.write(written)
+    with writing_at("the report of the conversion cannot be written", str(written)):
+        report.write(written)
     if not report.ok:
         differences = describe_problems(report.problems)
         raise CorruptRecordError(

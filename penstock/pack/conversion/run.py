@@ -89,8 +89,6 @@ class Conversion:
         if self._raises and source.unreadable:
             refuse_records(source, source.unreadable)
         origin = Origin(source.digest(), {name: repr(value) for name, value in self._options.items()}).to_text()
-        if overwrite:
-            self._remove_sidecar()
         if not overwrite:
             finished, found = find_finished(self.kind, self.written_location, self._stored, origin)
             if finished is not None:
@@ -98,6 +96,7 @@ class Conversion:
                 self._take_over(finished)
                 return
         writer = self.kind.writer(self.location, self._stored, origin, overwrite=overwrite, **self._options)
+        writer.before_visible = Sidecar.begin  # what has no place there is written behind it
         try:
             self._write_all(writer)
         except BaseException:
@@ -205,7 +204,7 @@ class Conversion:
         origin = Origin(f"{self.source.digest()}+{fingerprint}").to_text()
         target = sidecar_location(location)
         if LmdbStore.finished(target, extra, origin) is None:
-            Sidecar.remove(location)
+            Sidecar.begin(location)
             self._write_sidecar_pack(LmdbStore.writer(target, extra, origin, overwrite=True), extra)
         Sidecar(fingerprint, tuple(self.source.schema.fields)).write(location)
 

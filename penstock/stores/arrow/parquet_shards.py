@@ -24,7 +24,7 @@ from penstock.stores.container import fingerprint_files
 from penstock.stores.fields.record_names import quote_names
 from penstock.stores.location import Location
 from penstock.stores.origin import ORIGIN_FILE, Origin, write_origin
-from penstock.stores.writing import CommittedRecords, Skipped, Writer
+from penstock.stores.writing import BESIDE, CommittedRecords, Skipped, Writer
 
 __all__ = ["ParquetShardsWriter"]
 
@@ -112,7 +112,9 @@ class ParquetShardsWriter(Writer[Prepared]):
             for number in range(count):
                 self._shard_path(number).rename(self._folder / f"{SHARD_PREFIX}-{number:05d}-of-{count:05d}.parquet")
             content = fingerprint_files(list_written(self._folder))
-            write_origin(Location.from_path("parquet", self._folder), content, Origin.from_text(self._source))
+            complete = Location.from_path("parquet", self._folder)  # which gets the name of the store
+            write_origin(complete, content, Origin.from_text(self._source))
+            self.announce_visible(complete)
             if folder.exists():
                 _refuse_other_files(folder)
                 shutil.rmtree(folder)
@@ -166,4 +168,4 @@ def _refuse_other_files(folder: Path) -> None:
 
 
 def _is_shard(path: Path) -> bool:
-    return path.is_file() and (path.suffix == ".parquet" or path.name == ORIGIN_FILE)
+    return path.name in BESIDE or (path.is_file() and (path.suffix == ".parquet" or path.name == ORIGIN_FILE))

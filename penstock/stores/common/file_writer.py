@@ -149,6 +149,7 @@ class FileWriter(JournaledWriter[T_prepared]):
             if (finished := self.finished_location) is not None:  # first: a store in its place has an origin
                 origin = Origin.from_text(self.journal.source)
                 write_origin(finished, self.fingerprint(), origin, self.journal.written)
+                self.announce_visible(finished)
             self.place_files(self._complete, self._finals)
             self.journal.commit()
             for path in (*self._partials, self._journal_path):

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Generic, TypeVar, cast
 
-from penstock.errors import ArgumentError, StoreError
+from penstock.errors import ArgumentError, PenstockError, StoreError
 from penstock.sample import Schema
 from penstock.stores.common.regular_file import open_regular
 from penstock.stores.location import Location
@@ -30,7 +30,7 @@ from penstock.stores.origin import Origin
 from penstock.stores.writing import CommittedRecords, Skipped, Writer
 from penstock.wording import counted
 
-__all__ = ["Journal", "JournaledWriter", "open_locked", "refuse_existing"]
+__all__ = ["Journal", "JournaledWriter", "open_locked", "refuse_existing", "writing_at"]
 
 T_prepared = TypeVar("T_prepared")
 _logger = logging.getLogger(__name__)
@@ -170,6 +170,22 @@ class JournaledWriter(Writer[T_prepared], Generic[T_prepared]):
     def skip(self, skipped: Skipped) -> None:
         """Note a record that is left out; safe with the next commit."""
         self.journal.skipped.append(skipped)
+
+
+@contextlib.contextmanager
+def writing_at(what: str, url: str) -> Iterator[None]:
+    """Raise errors of the operating system as StoreErrors that name the place; those of penstock, and of pipes, pass.
+
+    ``what``: the beginning of the message, such as "the copy cannot be made".
+    """
+    try:
+        yield
+    except (PenstockError, ConnectionError):
+        raise
+    except OSError as error:
+        named = f" ({error.filename})" if error.filename else ""
+        advice = "; free some space and try again" if error.errno in _NO_SPACE else ""
+        raise StoreError(f"{what}: {error.strerror or error}{named}{advice}", store=url) from error
 
 
 def refuse_existing(location: Location, *, overwrite: bool) -> None:

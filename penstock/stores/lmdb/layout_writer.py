@@ -38,7 +38,7 @@ from penstock.stores.lmdb.environment_writer import CommitLimits, EnvironmentWri
 from penstock.stores.lmdb.pages import FILE, HASHES, LOCK, fsync_path, looks_like_lmdb, newest_meta
 from penstock.stores.location import Location
 from penstock.stores.origin import ORIGIN_FILE, Origin, write_origin
-from penstock.stores.writing import Skipped
+from penstock.stores.writing import BESIDE, Skipped
 
 __all__ = ["EncodedEntries", "LmdbLayoutWriter"]
 
@@ -170,7 +170,7 @@ class LmdbLayoutWriter(EnvironmentWriter[EncodedEntries]):
 
     def _refuse_existing(self, *, overwrite: bool) -> None:
         path = self._path
-        names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
+        names = {entry.name for entry in path.iterdir()} - BESIDE if path.is_dir() else set()
         if not os.path.lexists(path) or (path.is_dir() and not path.is_symlink() and names <= self._beside):
             return
         refuse_existing(self.location, overwrite=overwrite)
@@ -224,6 +224,7 @@ class LmdbLayoutWriter(EnvironmentWriter[EncodedEntries]):
         described = self.journal.to_json() | {"content": content, "options": self.describe_reading()}
         replace_json(self.location.sidecar(LAYOUT_FILE), described)
         write_origin(self.location, content, Origin.from_text(self.journal.source))
+        self.announce_visible(self.location)
         (self.folder / FILE).replace(self._path / FILE)
         fsync_path(self._path)
         self._remove_partial()

@@ -99,11 +99,12 @@ class LmdbWriter(EnvironmentWriter[object]):
         self._locked_source = os.pread(self.lock, _MAX_SOURCE_NBYTES, 0).decode(errors="replace")
         try:
             self._begin(overwrite=overwrite)
+            if self._locked_source != source:  # a writer that is killed here must not lose the source of what is there
+                with self.journal.writing():
+                    os.ftruncate(self.lock, os.pwrite(self.lock, source.encode(), 0))
         except BaseException:
             self._undo_opening()
             raise
-        if self._locked_source != source:  # a writer that is killed here must not lose the source of what is there
-            os.ftruncate(self.lock, os.pwrite(self.lock, source.encode(), 0))
 
     @property
     def records(self) -> int:

@@ -68,3 +68,30 @@ def test_others_may_read_a_file_that_is_replaced(tmp_path: Path) -> None:
 
     assert (tmp_path / "index").stat().st_mode == (tmp_path / "plain").stat().st_mode
     assert sorted(each.name for each in tmp_path.iterdir()) == ["index", "plain"]
+
+
+@pytest.mark.parametrize("nbytes", [0, 50, 4096, 100_000])
+def test_a_copy_to_a_full_disk_is_an_error_that_names_it_and_may_be_made_again(
+    photos: Path, tmp_path: Path, nbytes: int
+) -> None:
+    """Of a pack, a file and a folder: nothing half copied opens, and later the copy is made."""
+    ps.pack(photos, tmp_path / "a.lmdb")
+    ps.pack(photos, tmp_path / "a.tar")
+    for source in (tmp_path / "a.lmdb", tmp_path / "a.tar", photos):
+        copy = tmp_path / "copies" / source.name
+        with limited_files(nbytes), pytest.raises(ps.StoreError, match=r"cannot be made: .*free some space") as caught:
+            ps.copy(source, copy)
+        assert str(copy) in str(caught.value)
+        with pytest.raises(ps.StoreError):
+            ps.open(copy)
+
+        assert ps.copy(source, copy).records == 12
+
+
+def test_a_pack_for_which_there_is_no_byte_is_an_error(photos: Path, tmp_path: Path) -> None:
+    """Also where its first file, which locks it, cannot be written; that file does not stay."""
+    with limited_files(0), pytest.raises(ps.StoreError, match=r"cannot be written: .*free some space"):
+        ps.pack(photos, tmp_path / "a.lmdb")
+
+    assert not (tmp_path / "a.lmdb").exists()
+    assert ps.pack(photos, tmp_path / "a.lmdb").records == 12
