@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,11 +41,20 @@ class HasRaggedColumns(HasColumns, Protocol):
         ...
 
 
+@runtime_checkable
+class KnowsMissing(HasColumns, Protocol):
+    """The part of a store that samplers use where a record may have no value."""
+
+    def find_missing(self, field: str) -> NDArray[np.int64]:
+        """The records that have no value in a field."""
+        ...
+
+
 Labels = HasColumns | ArrayLike | Sequence[Collection[int]]
 Unlabelled = Literal["draw", "skip", "raise"]
 
 _MISSING = -1
-"""What :meth:`penstock.Store.column` has for a record without a value."""
+"""What :meth:`penstock.Store.column` has for a record without a value; a class may have this number, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +80,17 @@ def find_memberships(labels: Labels, field: str, unlabelled: Unlabelled = "skip"
     field : str
         The store's field.
     unlabelled : {"draw", "skip", "raise"}
-        What becomes of records of a store whose label is missing: -1 is a class of its own; they have no class, and a
-        warning gives their number; or an error.
+        What becomes of records of a store whose label is missing, as :meth:`penstock.Store.find_missing` says it: they
+        are a class of their own, -1 or the next lower number that is none; they have no class, and a warning gives
+        their number; or an error.
 
     Raises
     ------
     ArgumentError
         If there are no samples, the labels have another form, or a label is missing and ``unlabelled`` is "raise".
     """
+    if isinstance(labels, str | os.PathLike):
+        raise ArgumentError(f"labels should be a store, such as penstock.open({str(labels)!r}), but got a path")
     if unlabelled not in ("draw", "skip", "raise"):
         raise ArgumentError(f"unlabelled must be one of draw, skip, raise, got {unlabelled!r}")
     given = _given(labels, field)
@@ -93,10 +106,13 @@ def find_memberships(labels: Labels, field: str, unlabelled: Unlabelled = "skip"
     length = len(given)
     if not length:
         raise ArgumentError("labels should be those of at least one sample, but got none")
-    missing = np.flatnonzero(flat == _MISSING) if _has_one_each(labels, found) else np.empty(0, np.int64)
+    missing = _find_missing(labels, field, flat) if _has_one_each(labels, found) else np.empty(0, np.int64)
     _report_missing(missing, length, field, unlabelled)
     if unlabelled == "skip":
         samples, flat = np.delete(samples, missing), np.delete(flat, missing)
+    elif len(missing) and (_MISSING in (others := np.delete(flat, missing))):
+        flat = flat.copy()
+        flat[missing] = min(int(others.min()), _MISSING) - 1
     values, classes = np.unique(flat, return_inverse=True)
     pairs = np.unique(samples.astype(np.int64) * max(len(values), 1) + classes)
     skipped = missing if unlabelled == "skip" else missing[:0]
@@ -167,6 +183,13 @@ def _given(labels: Labels, field: str) -> Batch:
 def _has_one_each(labels: Labels, found: Array | None) -> bool:
     """Whether labels are those of a store's records, one each: in an array that a user gives, each value is a class."""
     return isinstance(labels, HasColumns) and found is not None and found.ndim == 1 and found.dtype.kind in "iu"
+
+
+def _find_missing(labels: Labels, field: str, column: Array) -> NDArray[np.int64]:
+    """Records without a label: as a store says it; of what only has columns, those of the label -1."""
+    if not (column == _MISSING).any():
+        return np.empty(0, np.int64)
+    return labels.find_missing(field) if isinstance(labels, KnowsMissing) else np.flatnonzero(column == _MISSING)
 
 
 def _report_missing(missing: NDArray[np.int64], length: int, field: str, unlabelled: Unlabelled) -> None:

@@ -18,6 +18,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, SupportsIndex, overload
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock import system
 from penstock.errors import ArgumentError, PenstockError, RecordIndexError, RecordKeyError, StoreError
 from penstock.sample import Schema
@@ -330,8 +333,32 @@ class Store(WritableKind, ABC):
         """A small field of all records, ``(len(self),)``, without reading images; read-only, shared.
 
         Called when the values are first needed, not when a store or a dataset is opened. Where a record has no value,
-        an integer column has -1, and a column of floats NaN.
+        an integer column has -1, and a column of floats NaN; :meth:`find_missing` tells these from others.
         """
+
+    def find_missing(self, field: str) -> NDArray[np.int64]:
+        """The records that have no value in a field of one number or text, in order.
+
+        Its column has -1, NaN or an empty text there, which may be the values of others: -1 is a class to some.
+        """
+        found = self._find_empty(field)
+        return found[self.lacks_value(field, found)] if len(found) else found
+
+    def _find_empty(self, field: str) -> NDArray[np.int64]:
+        """The records whose value in a column is that of a missing one."""
+        column = self.column(field)
+        if column.ndim != 1:
+            raise ArgumentError(f"field {field!r} must hold one number or text a record, got {self.schema[field].kind}")
+        empty = "" if column.dtype.kind == "U" else -1
+        return np.flatnonzero(np.isnan(column) if column.dtype.kind == "f" else column == empty)
+
+    def lacks_value(self, field: str, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether each of some records has no value in a small field; by default, the records are read."""
+        flags = np.zeros(len(indices), np.bool_)
+        for start in range(0, len(indices), _VALUES_BATCH):
+            records = self.read(indices[start : start + _VALUES_BATCH].tolist())
+            flags[start : start + len(records)] = [record.fields[field] is None for record in records]
+        return flags
 
     def ragged_column(self, field: str) -> Ragged:
         """A field of arrays whose first length varies (``"int64[*]"``, boxes), of all records; new arrays.

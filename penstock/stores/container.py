@@ -23,6 +23,7 @@ from typing import ClassVar, Final, Generic, TypeVar
 
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 from penstock.errors import (
     ArgumentError,
@@ -96,6 +97,8 @@ class ContainerStore(Store, Generic[T_opened]):
             lambda opened: owner.close_files(opened),  # noqa: PLW0108  # bound when it is called
         )
         self._columns: dict[str, Array] = {}
+        self._missing: dict[str, NDArray[np.int64]] = {}
+        """The records without a value in a field of which a column was read, once they are known."""
         self._fingerprint = ""
         if self._announces:
             self.look_ahead = LOOK_AHEAD
@@ -254,10 +257,23 @@ class ContainerStore(Store, Generic[T_opened]):
         """A small field of all records, read at the first call; see :meth:`Store.column`."""
         self._refuse_closed()
         if field not in self._columns:
-            self._columns[field] = load_column(
-                field, self.schema[field], lambda: self.read_column(self.get_opened(), field), self.url
-            )
+            self._columns[field] = load_column(field, self.schema[field], lambda: self._read_column(field), self.url)
         return self._columns[field]
+
+    def _read_column(self, field: str) -> Iterable[object]:
+        values = self.read_column(self.get_opened(), field)
+        if not isinstance(values, np.ndarray):
+            values = list(values)
+            self._missing[field] = np.array([at for at, value in enumerate(values) if value is None], np.int64)
+        return values
+
+    def lacks_value(self, field: str, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """By its column, or by the records that could lack one, read once; see :meth:`Store.lacks_value`."""
+        self.column(field)
+        if field not in self._missing:
+            empty = self._find_empty(field)
+            self._missing[field] = empty[super().lacks_value(field, empty)]
+        return np.isin(indices, self._missing[field])
 
     def _iter_values(self, field: str) -> Iterator[object]:
         """As the kind reads a column."""

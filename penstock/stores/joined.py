@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.errors import IncompleteStoreError, StoreError
 from penstock.sample import Array, Blob, Record, Schema
@@ -199,6 +200,11 @@ class JoinedStore(Store):
         """Small arrays of fixed shape; see :meth:`Store.rows`."""
         store, numbers = self._choose(field, indices)
         return store.rows(field, numbers)
+
+    def lacks_value(self, field: str, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """As the one of the two that has the field says it; see :meth:`Store.lacks_value`."""
+        store, numbers = self._choose(field, indices)
+        return store.lacks_value(field, numbers)
 
     def _choose(self, field: str, indices: Indices) -> tuple[Store, Array]:
         """Which of the two has a field, and the numbers of some records there."""

@@ -153,7 +153,9 @@ def _count_classes(store: Store) -> tuple[str, dict[str, int], int]:
     fields = store.schema.fields.items()
     label = next((name for name, each in fields if each.kind == "label"), None)
     if label is not None:
-        return "record", _name_counts(*_count(store.column(label)), store.schema[label].classes), 0
+        missing = store.find_missing(label)
+        found = _name_counts(*_count(np.delete(store.column(label), missing)), store.schema[label].classes)
+        return "record", ({"no value": len(missing)} if len(missing) else {}) | found, 0
     lists = next((name for name, each in fields if each.kind == "int64[*]" and each.classes), None)
     labels = np.zeros(0, np.int64) if lists is None else store.ragged_column(lists).values
     names = () if lists is None else store.schema[lists].classes
@@ -178,7 +180,7 @@ def _count(values: Array) -> tuple[list[int], list[int]]:
 
 def _name_counts(numbers: Sequence[int], counts: Sequence[int], names: Sequence[str]) -> dict[str, int]:
     counted = {**dict.fromkeys(range(len(names)), 0), **dict(zip(numbers, counts, strict=True))}
-    named = {-1: "no value", **dict(enumerate(names))} if names else {}
+    named = dict(enumerate(names))
     return {named.get(number, str(number)): count for number, count in counted.items()}
 
 

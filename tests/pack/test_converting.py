@@ -406,11 +406,41 @@ def test_keys_that_are_no_file_names_are_refused(key: str, tmp_path: Path) -> No
     assert not (tmp_path / "up.jpg").exists()
 
 
+@pytest.mark.parametrize("kind", [kind for kind in ENCODED if kind != "files"])
+def test_a_record_without_a_value_is_told_from_one_with_minus_one(kind: str, tmp_path: Path) -> None:
+    """Numbers -1, NaN and empty texts are values; each kind of store knows which records have none, in any order."""
+    values: list[tuple[Any, ...]] = [
+        (1, 0.5, "a"),
+        (-1, 0.25 if STORES.get(kind).is_remote else np.nan, ""),  # the server of the tests takes no NaN
+        (None, None, None),
+        (-2, -1.0, "b"),
+        (-1, None, ""),
+    ]
+    rows = [
+        {"image": make_image(number), "label": label, "weight": weight, "caption": caption}
+        for number, (label, weight, caption) in enumerate(values * 3)
+    ]
+    schema = {"label": "label", "weight": "float", "caption": "text"}
+    ps.pack(rows, tmp_path / "source.lmdb", schema=schema)
+    ps.convert(tmp_path / "source.lmdb", destination(kind, tmp_path))
+
+    with ps.open(destination(kind, tmp_path)) as store:
+        for position, name in enumerate(schema):
+            missing = [number for number, row in enumerate(values * 3) if row[position] is None]
+            assert store.find_missing(name).tolist() == missing
+            flags = store.lacks_value(name, np.array([4, 1, 2, 2]))
+            assert flags.tolist() == [number in missing for number in (4, 1, 2, 2)]
+
+
 @pytest.mark.parametrize("suffix", ["tar", "rec", "h5", "parquet", "lmdb"])
 def test_every_bit_of_an_array_is_kept(suffix: str, tmp_path: Path) -> None:
     """Payload and sign of a NaN that signals, which a processor may change, and the sign of zero."""
     signalling = np.array([0x7FA00001, 0xFFC00001, 0x80000000], np.uint32).view(np.float32)
-    values = {"a": signalling, "b": np.stack([signalling] * 2), "c": np.array([0x7D01], np.uint16).view(np.float16)}
+    values: dict[str, Any] = {
+        "a": signalling,
+        "b": np.stack([signalling] * 2),
+        "c": np.array([0x7D01], np.uint16).view(np.float16),
+    }
     ps.pack([{"image": make_image(0), **values}] * 2, tmp_path / "source.lmdb")
 
     ps.convert(tmp_path / "source.lmdb", tmp_path / f"written.{suffix}")

@@ -13,6 +13,7 @@ import pytest
 import penstock as ps
 from penstock.datasets.store import record_arrays
 from penstock.errors import ArgumentError
+from penstock.samplers.labels import class_weights
 from penstock.samplers.repeat_factor import repeat_factors
 
 LABELS = [*range(3)] * 13
@@ -83,6 +84,50 @@ def test_a_store_without_any_label_is_refused(tmp_path: Path) -> None:
     for make in (ps.ClassBalancedSampler, ps.RepeatFactorSampler):
         with pytest.raises(ArgumentError, match="at least one"):
             make(store, seed=0)
+
+
+@pytest.fixture
+def with_class(tmp_path: Path) -> ps.Store:
+    """12 records of the classes 1, 0, -1 and -2, and two that have none."""
+    rows = [{"value": index, "label": label} for index, label in enumerate([*[1, 0, -1, -2] * 3, None, None])]
+    ps.pack(rows, tmp_path / "rows.lmdb", schema={"value": "int", "label": "label"})
+    return ps.open(tmp_path / "rows.lmdb")
+
+
+def test_a_class_of_the_number_minus_one_is_drawn(with_class: ps.Store) -> None:
+    """MTCNN calls parts of faces -1: they are no missing labels, which the store tells apart."""
+    with pytest.warns(UserWarning, match="2 of 14 records have no value in field 'label'.*index 12"):
+        sampler = ps.ClassBalancedSampler(with_class, num_samples=40, seed=0)
+    with pytest.warns(UserWarning, match="2 of 14"):
+        weights = class_weights(with_class, {-1: 5.0})
+    both = ps.ClassBalancedSampler(with_class, num_samples=40, unlabelled="draw", seed=0)
+
+    assert Counter([1, 0, -1, -2][index % 4] for index in sampler) == {1: 10, 0: 10, -1: 10, -2: 10}
+    assert weights.tolist() == [1, 1, 5, 1] * 3 + [0, 0]
+    assert both.classes.tolist() == [-3, -2, -1, 0, 1]
+    assert sum(index >= 12 for index in both) == 8
+
+
+def test_a_batch_with_a_class_of_the_number_minus_one_is_not_reported(
+    with_class: ps.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One warning comes with the first batch that has a record without a label, and none before."""
+    monkeypatch.setattr(record_arrays, "_warned", set())
+    loader = ps.DataLoader(ps.StoreDataset(with_class, fields=("value", "label")), batch_size=4, workers="serial")
+
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        seen = [(batch[1].tolist(), len(said)) for batch in loader]
+
+    assert [labels for labels, _ in seen] == [[1, 0, -1, -2]] * 3 + [[-1, -1]]
+    assert len(said) == 1
+
+
+def test_a_path_is_no_labels(tmp_path: Path) -> None:
+    """The error says what to write."""
+    for path in ("p.lmdb", tmp_path):
+        with pytest.raises(ArgumentError, match=r"labels should be a store, such as penstock\.open\('.*but got a path"):
+            ps.ClassBalancedSampler(path, seed=0)  # type: ignore[arg-type]  # a mistake
 
 
 def test_every_value_of_an_array_is_a_class() -> None:

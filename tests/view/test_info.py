@@ -106,12 +106,15 @@ def test_records_without_an_image_are_counted_as_such(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("labels", "counted"),
-    [([0, 5, 5], {"cat": 1, "dog": 0, "5": 2}), ([-1, 0, -2], {"cat": 1, "dog": 0, "no value": 1, "-2": 1})],
+    [
+        ([0, 5, 5], {"cat": 1, "dog": 0, "5": 2}),
+        ([-1, 0, -2, None, None], {"cat": 1, "dog": 0, "no value": 2, "-1": 1, "-2": 1}),
+    ],
 )
 def test_labels_beyond_the_named_classes_are_counted(
-    tmp_path: Path, labels: list[int], counted: dict[str, int]
+    tmp_path: Path, labels: list[int | None], counted: dict[str, int]
 ) -> None:
-    """Labels without a name, also negative ones, are counted under their number; -1 is a label that is missing."""
+    """Labels without a name, also negative ones, are counted under their number; what is missing is no label."""
     writer = LmdbWriter(str(tmp_path / "p.lmdb"), Schema({"label": Field("label", ("cat", "dog"))}), "source")
     for number, label in enumerate(labels):
         writer.append(writer.prepare(str(number), {"label": label}))

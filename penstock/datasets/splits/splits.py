@@ -369,9 +369,15 @@ def count_values(store: Store, name: str) -> tuple[LabelCounts, tuple[str, ...]]
             f"by must name fields of labels: label, int, text, or a list of ints or bools (int64[*], bool[20]), got "
             f"{name!r}, which is {field.kind}"
         )
-    values, places = np.unique(labels, return_inverse=True)
-    counts = LabelCounts.from_pairs(items, places.astype(np.int64), len(store), len(values))
-    return counts, tuple(_name_value(field, value) for value in values.tolist())
+    missing = store.find_missing(name) if field.array is None else np.empty(0, np.int64)
+    values, inverse = np.unique(np.delete(labels, missing), return_inverse=True)
+    places = np.zeros(len(items), np.int64)  # those without a value come first
+    has_value = np.ones(len(items), np.bool_)
+    has_value[missing] = False
+    first = int(len(missing) > 0)
+    places[has_value] = inverse + first
+    counts = LabelCounts.from_pairs(items, places, len(store), first + len(values))
+    return counts, (*["no value"] * first, *(_name_value(field, value) for value in values.tolist()))
 
 
 def _read_lists(store: Store, name: str, *, is_multi_hot: bool) -> tuple[Indices, Indices]:
@@ -397,7 +403,7 @@ def _read_lists(store: Store, name: str, *, is_multi_hot: bool) -> tuple[Indices
 def _name_value(field: Field, value: object) -> str:
     if isinstance(value, int) and 0 <= value < len(field.classes):
         return field.classes[value]
-    return "no value" if value == "" or (value == -1 and field.classes) else str(value)
+    return "empty" if value == "" else str(value)
 
 
 def join_counts(counts: Sequence[LabelCounts], num_items: int) -> LabelCounts:

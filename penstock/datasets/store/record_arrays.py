@@ -99,11 +99,20 @@ class LazyColumn:
         if found is None:
             if values is None:
                 values = self._values = self._store.column(self._field)
-                self._may_miss = self._is_label and bool((values == _MISSING["label"]).any())
+                self._may_miss = self._is_label and len(self._store.find_missing(self._field)) > 0
             found = values[rows]
-        if self._may_miss and (found == _MISSING["label"]).any():
-            warn_of_missing_label(self._store.url, self._field)
+        if self._may_miss:
+            self._warn(rows, found)
         return found
+
+    def _warn(self, rows: slice | NDArray[np.int64], found: Array) -> None:
+        """Warn if one of some records has no label: -1 may be a class, as the store knows."""
+        empty = np.flatnonzero(found == _MISSING["label"])
+        if not len(empty) or (self._store.url, self._field) in _warned:
+            return
+        indices = np.arange(*rows.indices(len(self._store))) if isinstance(rows, slice) else rows
+        if self._store.lacks_value(self._field, indices[empty]).any():
+            warn_of_missing_label(self._store.url, self._field)
 
     def __reduce__(self) -> tuple[object, ...]:
         return LazyColumn, (self._store, self._field)

@@ -17,6 +17,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock.errors import PenstockError, StoreFormatError
 from penstock.sample import Array, Record
 from penstock.stores.arrow.columns import TextColumn
@@ -145,6 +148,13 @@ class ColumnarStore(ContainerStore[T_opened]):
     def read_column(self, opened: T_opened, field: str) -> Array | list[object]:
         """A column, without an object for each number."""
         return opened.read_column(field, self._count, self._rows)
+
+    def lacks_value(self, field: str, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Without the other columns; see :meth:`Store.lacks_value`."""
+        numbers = indices.tolist()
+        reader, row_of = self.find_rows(self.get_opened(self.files_of(numbers)), numbers, field)
+        get = reader.open_field(field)
+        return np.array([get(row_of(number)) is None for number in numbers], np.bool_)
 
     def read_record(self, opened: T_opened, index: int) -> Record:
         """A record, field by field."""

@@ -24,6 +24,7 @@ from typing import ClassVar, Final, TypeVar
 
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, StoreError
 from penstock.sample import Array, ArrayKind, Record, Schema
@@ -206,6 +207,11 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
         assert column is not None, "the field is a number"
         return column[: self._count]
 
+    def lacks_value(self, field: str, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """As the file, or ``missing_label``, says it; see :meth:`Store.lacks_value`."""
+        self.get_opened()
+        return self._get_reader(field).lacks_value(indices)
+
     def close(self) -> None:
         """Close the files; see :meth:`Store.close`. What was read stays readable."""
         super().close()
@@ -318,6 +324,11 @@ class DatasetReader:
     ) -> None:
         self._read, self.column, self.locate = read, column, locate
         self._is_missing = missing.data if missing is not None and missing.any() else None
+
+    def lacks_value(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether each of some records has none."""
+        missing = self._is_missing
+        return np.zeros(len(rows), np.bool_) if missing is None else np.asarray(missing)[rows]
 
     def read(self, row: int, files: LibraryFiles) -> object:
         """The value of a record; None if it has none."""

@@ -27,6 +27,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock.errors import ArgumentError, IncompleteStoreError, StoreError, StoreNotFoundError
 from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import Indices, PathLike, Store
@@ -181,6 +184,11 @@ class FilesStore(Store):
         if self.schema[field].is_blob:
             raise ArgumentError(f"field {field!r} holds encoded bytes, not a column; the columns are: label")
         return self._labels
+
+    def lacks_value(self, field: str, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Each image lies in the folder of a class; see :meth:`Store.lacks_value`."""
+        del field
+        return np.zeros(len(indices), np.bool_)
 
     def keys(self) -> Sequence[str]:
         """Paths below the folder, with forward slashes."""

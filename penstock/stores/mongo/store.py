@@ -17,7 +17,9 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
+import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 from penstock.errors import CorruptRecordError, StoreError
 from penstock.sample import Array, Record, Schema
@@ -176,6 +178,10 @@ class MongoStore(Store):
         if field not in self._columns:
             self._columns[field] = load_column(field, self.schema[field], lambda: self._read_column(field), self.url)
         return self._columns[field]
+
+    def lacks_value(self, field: str, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Only this field is sent; see :meth:`Store.lacks_value`."""
+        return np.array([value is None for value in self._read_column(field)], np.bool_)[indices]
 
     def _iter_values(self, field: str) -> Iterator[object]:
         """Only this field is sent."""

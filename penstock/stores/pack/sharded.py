@@ -230,6 +230,11 @@ class ShardedPack(Store):
             self._columns[field] = load_column(field, self.schema[field], read, self.url)
         return self._columns[field]
 
+    def lacks_value(self, field: str, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """As each shard says it; see :meth:`Store.lacks_value`."""
+        parts = self._call(indices, lambda shard, numbers, _: shard.lacks_value(field, numbers))
+        return _gather(parts) if parts else np.zeros(0, np.bool_)
+
     def _iter_values(self, field: str) -> Iterator[object]:
         """A small field of each record, shard by shard."""
         for shard in self.shards():

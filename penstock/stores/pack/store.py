@@ -207,6 +207,10 @@ class LmdbStore(ContainerStore[OpenPack]):
             return self._call_blocks([], lambda blocks, _: blocks.column(field))
         return self._iter_unchecked(opened.map, field)
 
+    def lacks_value(self, field: str, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """No record is read where the pack says that all have values; see :meth:`Store.lacks_value`."""
+        return super().lacks_value(field, indices) if self._meta.has_none else np.zeros(len(indices), np.bool_)
+
     def keys(self) -> Sequence[str]:
         """The names of the records. Indexing reads one name, iterating reads all names at once."""
         self._refuse_closed()

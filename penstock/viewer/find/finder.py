@@ -279,7 +279,10 @@ class FieldColumns:
         field, column = self._schema[name], self._read(name)
         if not isinstance(column, Ragged):
             is_class = field.kind == "label"
-            return FilterNumbers(column, None, field.classes, np.asarray(column != -1) if is_class else None, is_class)
+            valid = np.asarray(column != -1)
+            if is_class and name in self._store.schema and not valid.all():  # -1 may be a class
+                valid = np.isin(np.arange(len(column)), self._store.find_missing(name), invert=True)
+            return FilterNumbers(column, None, field.classes, valid if is_class else None, is_class)
         if not _is_list(field):
             return FilterNumbers(np.diff(column.offsets))
         values = column.values.astype(np.uint8) if column.values.dtype.kind == "b" else column.values
