@@ -53,13 +53,14 @@ def make_records() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def finder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Finder]:
-    """A pack of these records."""
+    """A pack of these records; -1 stands for a label that is missing."""
     path = tmp_path_factory.mktemp("find") / "p.lmdb"
     schema = {
         "label": "label", "count": "int", "ratio": "float", "note": "text", "meta": "json", "sizes": "int64[*]",
         "boxes": "boxes",
     }  # fmt: skip
-    ps.pack(make_records(), path, schema=schema, classes=list(CLASSES))
+    records = [{**each, "label": None if each["label"] == -1 else each["label"]} for each in make_records()]
+    ps.pack(records, path, schema=schema, classes=list(CLASSES))
     with ps.open(path) as store:
         yield Finder(Collection(store))
 
