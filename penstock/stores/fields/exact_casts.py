@@ -44,6 +44,10 @@ def cast_exactly(values: Array, dtype: DType, *, may_round: bool = False) -> Arr
         return values.astype(wanted, copy=False)
     if given.kind not in "biuf" or wanted.kind not in "biuf":
         raise ValueError(f"numbers must be of {wanted}, got {given}")
+    if values.size and given.kind in "iu" and wanted.kind in "iu":  # as below, with fewer passes
+        limits = np.iinfo(wanted)
+        if int(values.min()) >= limits.min and int(values.max()) <= limits.max:
+            return values.astype(wanted)
     with np.errstate(all="ignore"):
         cast = values.astype(wanted)
         is_wide = given.kind in "iu" and wanted.kind == "f" and given.itemsize == wanted.itemsize == 8
