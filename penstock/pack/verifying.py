@@ -9,6 +9,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from penstock import _native, stores
 from penstock.errors import ArgumentError, DecodeError, PackError, PenstockError, StoreError
 from penstock.pack.conversion.comparison import Unreadable, is_equal, read_each
