@@ -751,6 +751,26 @@ def test_events_are_read_back(tmp_path: Path) -> None:
     assert not is_any_busy([tmp_path / "0-1-7.events", tmp_path / "none"])
 
 
+def test_events_are_dropped_where_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write to a hole of the map would end the worker with SIGBUS."""
+    path, allocate = tmp_path / "0-0-1.events", os.posix_fallocate
+    row = make_row("read", 0, 0, 1, 2)
+    file = EventFile(path, 0)
+    room = path.stat().st_blocks * 512 // EVENT.itemsize - 10
+    file.add([row] * room)
+
+    def refuse(*_: object) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    file.add([row] * 100)
+    assert (len(read_events(path)[0]), read_events(path)[1]) == (room, 100)
+    monkeypatch.setattr(os, "posix_fallocate", allocate)
+    file.add([row] * 100)
+    assert (len(read_events(path)[0]), read_events(path)[1]) == (room + 100, 100)
+    assert path.stat().st_blocks * 512 >= EVENT.itemsize * (room + 100)
+
+
 def test_a_killed_process_loses_no_event(tmp_path: Path) -> None:
     """The file is mapped: what was written before SIGKILL is there."""
     path = tmp_path / "0-0-1.events"

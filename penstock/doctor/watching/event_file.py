@@ -51,7 +51,9 @@ _ROW: Final = struct.Struct("=Bhiqqqqqi")
 """An EVENT."""
 _NUMBERS: Final = {stage: number for number, stage in enumerate(STAGES)}
 _CAPACITY: Final = 400_000
-"""Most events of a file; what is not written takes no space on the disk."""
+"""Most events of a file."""
+_RESERVED_NBYTES: Final = 1 << 20
+"""The room on the disk that a file gets at a time: on a full one, writing to a hole of a map ends the process."""
 
 
 def make_row(
@@ -101,9 +103,20 @@ def _map_file(path: Path, nbytes: int, flags: int = 0) -> mmap.mmap:
     descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
     try:
         os.ftruncate(descriptor, nbytes)
+        _reserve(descriptor, 0, nbytes)
         return mmap.mmap(descriptor, nbytes)
     finally:
         os.close(descriptor)
+
+
+def _reserve(descriptor: int, begin: int, nbytes: int) -> int:
+    """Have the disk give a map room for its next bytes, or a write to it ends the process with SIGBUS; where they end.
+
+    Raises OSError if the disk is full.
+    """
+    end = min(begin + _RESERVED_NBYTES, nbytes)
+    os.posix_fallocate(descriptor, begin, end - begin)
+    return end
 
 
 class EventFile:
@@ -114,7 +127,9 @@ class EventFile:
     """
 
     def __init__(self, path: Path, worker: int, capacity: int = _CAPACITY) -> None:
+        self._path = path
         self._mapped = _map_file(path, _HEADER.size + capacity * _ROW.size, os.O_EXCL)
+        self._reserved = min(_RESERVED_NBYTES, len(self._mapped))
         _HEADER.pack_into(self._mapped, 0, _MAGIC, 0, 0, 0, os.getpid(), worker)
         self._numbers = memoryview(self._mapped)[: _HEADER.size].cast("q")
         self._count, self._capacity, self._busy, self._lock = 0, capacity, False, threading.Lock()
@@ -131,15 +146,28 @@ class EventFile:
     def add(self, rows: Sequence[EventRow]) -> None:
         """Append events, which stay together; by any thread. Those that the file cannot hold are counted as dropped."""
         with self._lock:
-            if self._count + len(rows) > self._capacity:
+            at = _HEADER.size + self._count * _ROW.size
+            if self._count + len(rows) > self._capacity or not self._has_room(at + len(rows) * _ROW.size):
                 self._numbers[_DROPPED] += len(rows)
                 return
-            at = _HEADER.size + self._count * _ROW.size
             for row in rows:
                 _ROW.pack_into(self._mapped, at, *row)
                 at += _ROW.size
             self._count += len(rows)
             self._numbers[_COUNT] = self._count
+
+    def _has_room(self, end: int) -> bool:
+        """Whether the file may be written up to there; False where the disk is full, or the file was removed."""
+        try:
+            while self._reserved < end:
+                descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    self._reserved = _reserve(descriptor, self._reserved, len(self._mapped))
+                finally:
+                    os.close(descriptor)
+        except OSError:
+            return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)

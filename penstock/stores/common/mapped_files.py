@@ -7,6 +7,7 @@ cache: nothing is copied.
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import sys
@@ -114,16 +115,43 @@ def identify_file(path: Path) -> tuple[int, int]:
     return seen.st_dev, seen.st_ino
 
 
-def map_sized(path: Path, nbytes: int) -> tuple[memoryview, tuple[int, int]]:
-    """Map a file that has a size, or gets it, with its device and inode; other processes may do so at once."""
-    file = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+def map_sized(path: Path, nbytes: int, *, is_reserved: bool = False) -> tuple[memoryview, tuple[int, int]]:
+    """Map a file that has a size, or gets it, with its device and inode; other processes may do so at once.
+
+    A file that is larger is replaced by an empty one, never truncated: a process that has it mapped would be ended by
+    SIGBUS. ``is_reserved``: the whole file gets room on its disk, such that all of it may be read; on a full tmpfs,
+    reading a hole ends a process too.
+
+    Raises OSError if the system refuses, or has no room.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+    file = open_regular(path, flags)
     try:
+        if os.fstat(file).st_size > nbytes:
+            path.unlink(missing_ok=True)
+            larger, file = file, open_regular(path, flags)
+            os.close(larger)
         seen = os.fstat(file)
-        if seen.st_size != nbytes:
+        if seen.st_size < nbytes:
             os.ftruncate(file, nbytes)
+        if is_reserved and nbytes:
+            _reserve(file, nbytes)
         return map_file(file, nbytes, is_writable=False).data, (seen.st_dev, seen.st_ino)
     finally:
         os.close(file)
+
+
+def _reserve(fd: int, nbytes: int) -> None:
+    """Have the disk give a file room for all its bytes; OSError if there is none.
+
+    Not by ``os.posix_fallocate``, which writes to each block where a file system cannot do so.
+    """
+    if (reserve := getattr(_libc, "fallocate", None)) is None:  # not Linux: a hole takes no room when it is read
+        return
+    if reserve(fd, 0, ctypes.c_longlong(0), ctypes.c_longlong(nbytes)):
+        number = ctypes.get_errno()
+        if number in {errno.ENOSPC, errno.EDQUOT}:
+            raise OSError(number, os.strerror(number))
 
 
 class _MappedFile:

@@ -7,11 +7,14 @@
 
 A page counts as there if its hash is in the table and fits: a process that is killed, a disk that loses what was not
 written, a damaged file leave pages that are fetched again. Bytes are written before their hashes. Nothing is locked:
-processes that fetch a page at once write the same bytes. No file stays open: thousands of objects may be.
+processes that fetch a page at once write the same bytes. No file stays open: thousands of objects may be. The table has
+its whole room on the disk from the beginning: on a full tmpfs (``/dev/shm``), a process that reads a hole of a map is
+ended by SIGBUS. Of the file, pages are read that were written.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -68,7 +71,7 @@ class SparseFile:
         pages = -(-nbytes // PAGE_NBYTES)
         try:
             self.window, self._identity = map_sized(path, nbytes)
-            hashes, self._table = map_sized(Path(f"{path}.pages"), 8 * pages)
+            hashes, self._table = self._map_table(8 * pages)
         except OSError as error:
             raise StoreError(
                 f"{path} cannot be written ({error.strerror}); cache= names another folder", store=url
@@ -76,6 +79,16 @@ class SparseFile:
         self._hashes = np.frombuffer(hashes, "<u8")
         self._present = np.zeros(pages, np.bool_)
         self._in_memory: dict[Range, memoryview] = {}
+
+    def _map_table(self, nbytes: int) -> tuple[memoryview, tuple[int, int] | None]:
+        """The table, with device and inode; where the disk has no room for it, an empty one in memory."""
+        try:
+            return map_sized(Path(self._table_path), nbytes, is_reserved=True)
+        except OSError as error:
+            if error.errno not in {errno.ENOSPC, errno.EDQUOT}:
+                raise
+            self._do_without(error)
+            return np.zeros(nbytes, np.uint8).data, None
 
     def lacks(self, offset: int, nbytes: int) -> bool:
         """Whether a page in which some of the bytes are is not there."""
@@ -115,7 +128,8 @@ class SparseFile:
 
     def add(self, parts: Sequence[Pages], *, must_keep: bool = False) -> bool:
         """Write pages, then their hashes; False if there is no room, and not ``must_keep``."""
-        if not self._cache.admit(sum(len(part.content) for part in parts), self._folder) and not must_keep:
+        has_room = self._cache.admit(sum(len(part.content) for part in parts), self._folder) or must_keep
+        if self._table is None or not has_room:
             return False
         try:
             for begin, content, _ in parts:
@@ -123,8 +137,7 @@ class SparseFile:
             for begin, _, hashes in parts:
                 _native.write_at(self._table_path, self._table, begin // PAGE_NBYTES * 8, hashes.data.cast("B"))
         except OSError as error:
-            _logger.warning("%s: it is read without the cache: %s", self._cache.path, error.strerror)
-            self._cache.close()
+            self._do_without(error)
             return False
         for begin, _, hashes in parts:
             self._present[begin // PAGE_NBYTES :][: len(hashes)] = True
@@ -147,7 +160,8 @@ class SparseFile:
         self._in_memory.clear()
         first, last = offset // PAGE_NBYTES, -(-(offset + nbytes) // PAGE_NBYTES)
         try:
-            _native.write_at(self._table_path, self._table, 8 * first, bytes(8 * (last - first)))
+            if self._table is not None:
+                _native.write_at(self._table_path, self._table, 8 * first, bytes(8 * (last - first)))
         except OSError as error:
             raise self._make_deleted_error() from error
         self._present[first:last] = False
@@ -156,6 +170,11 @@ class SparseFile:
         """Raise StoreError if another file is at the path: whoever opens the file next would read that."""
         if identify_file(self._path) != self._identity:
             raise self._make_deleted_error()
+
+    def _do_without(self, error: OSError) -> None:
+        """Write nothing more to the cache in this process."""
+        _logger.warning("%s: it is read without the cache: %s", self._cache.path, error.strerror)
+        self._cache.close()
 
     @property
     def _table_path(self) -> str:
