@@ -14,12 +14,14 @@ same size would find c + (1 - c) ln(1 - c)).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import shutil
 import threading
 import time
+import uuid
 from pathlib import Path
 from typing import Final
 from weakref import WeakValueDictionary
@@ -29,7 +31,7 @@ from penstock.errors import ArgumentError, StoreError
 from penstock.stores.common.regular_file import replacing_file
 from penstock.stores.location import cache_folder
 
-__all__ = ["CacheFolder", "check_folder", "parse_size"]
+__all__ = ["CacheFolder", "check_folder", "delete_copies", "list_copies", "parse_size"]
 
 _COUNT_SECONDS: Final = 5.0
 IN_USE_SECONDS: Final = 24 * 3600
@@ -86,12 +88,13 @@ class CacheFolder:
             raise StoreError(f"{folder} is a symbolic link, and links are not followed to write; remove it", store=url)
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            folder.mkdir(mode=0o700, exist_ok=True)
-            _check_owner(folder, url)
-            if not (folder / "about.json").exists():
-                with replacing_file(folder / "about.json") as file:  # other processes may do so at once
-                    file.write(json.dumps({"url": url, "version": version}).encode())
-            os.utime(folder / "about.json")
+            for last in (False, False, True):
+                try:
+                    _mark_used(folder, url, version)
+                    break
+                except FileNotFoundError:  # another process deletes it at this moment, as one that nobody used
+                    if last:
+                        raise
         except StoreError:
             raise
         except OSError as error:
@@ -125,11 +128,10 @@ class CacheFolder:
 
     def _make_room(self, nbytes: int, folder: Path) -> bool:
         """Delete copies that were not opened for a day, the oldest first. Who still has one open keeps its bytes."""
-        others = [(each.stat().st_mtime, each.parent) for each in self.path.glob("*/about.json")]
-        for changed, each in sorted(others):
-            if each == folder or time.time() - changed < IN_USE_SECONDS:
+        for used_s, each in sorted(list_copies(self.path)):
+            if each == folder or time.time() - used_s < IN_USE_SECONDS:
                 continue
-            shutil.rmtree(each, ignore_errors=True)
+            delete_copies(each)
             self._count()
             if self._nbytes + nbytes <= self._limit:
                 return True
@@ -137,6 +139,36 @@ class CacheFolder:
 
 
 _shared: WeakValueDictionary[tuple[Path, int], CacheFolder] = WeakValueDictionary()
+
+
+def list_copies(folder: Path) -> list[tuple[float, Path]]:
+    """The folders of copies in a cache folder, each with the second (since 1970) in which it was opened last.
+
+    Those that another process deletes meanwhile are left out.
+    """
+    found = []
+    with contextlib.suppress(FileNotFoundError):
+        for about in folder.glob("*/about.json"):
+            with contextlib.suppress(OSError):
+                found.append((about.stat().st_mtime, about.parent))
+    return found
+
+
+def delete_copies(folder: Path) -> None:
+    """Delete a folder of copies: at once for whoever opens the store now, who makes another one."""
+    doomed = folder.with_name(f"{folder.name[:32]}.{uuid.uuid4().hex}.deleted")
+    with contextlib.suppress(OSError):  # another process deletes it, too
+        folder.rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _mark_used(folder: Path, url: str, version: str) -> None:
+    folder.mkdir(mode=0o700, exist_ok=True)
+    _check_owner(folder, url)
+    if not (folder / "about.json").exists():
+        with replacing_file(folder / "about.json") as file:  # other processes may do so at once
+            file.write(json.dumps({"url": url, "version": version}).encode())
+    os.utime(folder / "about.json")
 
 
 def _check_owner(folder: Path, url: str) -> None:

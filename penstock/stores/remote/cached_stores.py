@@ -6,6 +6,7 @@ asks a remote place.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from typing import Final, NamedTuple
 from penstock.stores.base import Store
 from penstock.stores.common.regular_file import read_json
 from penstock.stores.pack.sharded import ShardedPack
-from penstock.stores.remote.cache import FREE_NBYTES, IN_USE_SECONDS, CacheFolder
+from penstock.stores.remote.cache import FREE_NBYTES, IN_USE_SECONDS, CacheFolder, delete_copies, list_copies
 from penstock.stores.writing import MANIFEST
 from penstock.trace import Trace
 
@@ -74,14 +75,11 @@ def list_cached(folder: Path) -> list[CachedStore]:
     A folder that does not exist has none. Other files and folders in it are left out.
     """
     found = []
-    for about in folder.glob("*/about.json"):
-        path = about.parent
-        try:
+    for used_s, path in list_copies(folder):
+        with contextlib.suppress(OSError):  # deleted in between
             if _NAME.fullmatch(path.name) and not path.is_symlink():
-                used_s = about.stat().st_mtime
-                found.append(CachedStore(_read_url(about), path.name[:8], *_count_nbytes(path), used_s, path))
-        except OSError:
-            continue  # deleted in between
+                url = _read_url(path / "about.json")
+                found.append(CachedStore(url, path.name[:8], *_count_nbytes(path), used_s, path))
     return sorted(found, key=lambda each: -each.used_s)
 
 
@@ -138,7 +136,7 @@ def clear(folder: Path, url: str | None = None, *, older_than_s: float = 0.0) ->
     for each in list_cached(folder):
         is_named = wanted is None or each.url == wanted or each.url.startswith(f"{wanted}/")
         if is_named and now - each.used_s >= older_than_s:
-            shutil.rmtree(each.path, ignore_errors=True)
+            delete_copies(each.path)
             if not each.path.exists():
                 deleted.append(each)
     return deleted
@@ -214,7 +212,10 @@ def _count_nbytes(folder: Path) -> tuple[int, int]:
     for root, _, files in os.walk(folder):
         names = set(files)
         for name in names:
-            about = os.stat(os.path.join(root, name))  # noqa: PTH116, PTH118  # thousands of them
+            try:
+                about = os.stat(os.path.join(root, name))  # noqa: PTH116, PTH118  # thousands of them
+            except FileNotFoundError:
+                continue  # it has another name now
             taken += about.st_blocks * 512
             whole += about.st_size if f"{name}.pages" in names else 0  # a sparse file has the size of its object
     return taken, whole

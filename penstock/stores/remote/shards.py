@@ -42,6 +42,11 @@ class Shard:
         """Where it is."""
         return f"{self.root}/{self.name}"
 
+    @property
+    def version(self) -> str:
+        """Differs when it is replaced, also by one of another size in the same second, where only a time is stated."""
+        return f"{self.info.version}\0{self.info.nbytes}"
+
 
 def is_url_pattern(url: str) -> bool:
     """Whether a URL has braces or wildcards."""
@@ -115,7 +120,7 @@ def locate_shards(kind: str, urls: Sequence[str], given: Mapping[str, object]) -
     cache = CacheFolder(check_folder(given.get("cache")), parse_size(given.get("cache_size")))
     located = []
     for shard in _find_shards(urls, options):
-        path = str(cache.locate_folder(shard.url, shard.info.version) / shard.name.rpartition("/")[2])
+        path = str(cache.locate_folder(shard.url, shard.version) / shard.name.rpartition("/")[2])
         source = RemoteShards(shard.url, (shard,), (path,), options, cache.max_nbytes)
         located.append(Location(kind, path, remote=source))
     return located
@@ -176,7 +181,7 @@ class RemoteShards:
         places = {root: Place(root, self.options) for root in dict.fromkeys(shard.root for shard in self.shards)}
         for shard, path in zip(self.shards, map(Path, self.paths), strict=True):
             cache = CacheFolder.share(path.parent.parent, self.cache_nbytes)
-            cache.make_folder(shard.url, shard.info.version)
+            cache.make_folder(shard.url, shard.version)
             mirror = Mirror(places[shard.root], shard.name, shard.info, path, cache)
             register_mirror(path, mirror)
             yield mirror

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
+import io
 import os
 import pickle
 import queue
 import shutil
+import tarfile
 import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -29,6 +32,7 @@ from penstock.stores.remote import request_queue
 from penstock.stores.remote.cache import CacheFolder
 from penstock.stores.remote.mirror import Mirror
 from penstock.stores.remote.object_store import ObjectInfo, Place
+from penstock.stores.remote.sparse_file import SparseFile
 from penstock.stores.remote.storage_client import StorageOptions
 from tests.servers.web import WebServer
 from tests.stores import written
@@ -56,6 +60,129 @@ def test_threads_make_one_folder_at_once(tmp_path: Path) -> None:
             folders = set(pool.map(cache.make_folder, [f"s3://b/{number}"] * 8, ["1"] * 8))
         assert len(folders) == 1
     assert not list(tmp_path.rglob("*.partial"))
+
+
+@pytest.mark.parametrize("moment", ["listing", "deleting"])
+def test_processes_that_make_room_at_once_do_not_disturb_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """A copy that another process deletes, between any two steps, is gone and no error."""
+    for number in range(3):
+        about = tmp_path / f"{number:032x}" / "about.json"
+        about.parent.mkdir()
+        about.write_bytes(bytes(1 << 16))
+        os.utime(about, (number, number))
+    cache = CacheFolder(tmp_path, 1 << 17)
+    own = cache.make_folder("s3://bucket/x", "1")
+    glob, rename = Path.glob, Path.rename
+
+    def find(path: Path, pattern: str) -> Iterator[Path]:
+        for each in glob(path, pattern):
+            if each.parent.name.endswith("1"):
+                shutil.rmtree(each.parent)
+            yield each
+
+    def move(path: Path, target: Path) -> Path:
+        shutil.rmtree(path)
+        return rename(path, target)
+
+    if moment == "listing":
+        monkeypatch.setattr(Path, "glob", find)
+    else:
+        monkeypatch.setattr(Path, "rename", move)
+    assert cache.admit(1 << 16, own)
+    assert own.exists()
+    assert not (tmp_path / f"{0:032x}").exists()
+
+
+def test_a_folder_that_is_deleted_while_it_is_made_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process makes room when this one opens a store that nobody has opened for a day; it ends at some time."""
+    cache, left, exists = CacheFolder(tmp_path, 10**6), [2], Path.exists
+
+    def lose(path: Path) -> bool:
+        if path.name == "about.json" and left[0]:
+            left[0] -= 1
+            path.parent.rmdir()
+        return exists(path)
+
+    monkeypatch.setattr(Path, "exists", lose)
+    folder = cache.make_folder("s3://bucket/x", "1")
+    assert (folder / "about.json").is_file()
+    shutil.rmtree(folder)
+    left[0] = 3
+    with pytest.raises(StoreError, match=f"cache folder {tmp_path} cannot be written"):
+        cache.make_folder("s3://bucket/x", "1")
+
+
+def test_a_copy_that_shrinks_leaves_the_one_that_is_mapped(tmp_path: Path) -> None:
+    """A file that is truncated while it is mapped ends its reader with SIGBUS; one that grows does not."""
+    first, identity = mapped_files.map_sized(tmp_path / "data", 3 * 4096)
+    second, other = mapped_files.map_sized(tmp_path / "data", 4096)
+
+    assert bytes(first) == bytes(3 * 4096)
+    assert len(second) == 4096
+    assert other != identity
+    assert mapped_files.map_sized(tmp_path / "data", 2 * 4096)[1] == other
+
+
+def test_a_shard_is_replaced_by_a_shorter_one_of_the_same_second(server: WebServer) -> None:
+    """Its time of change is the same: the size says that it is another one, and the copy of the old one stays."""
+    urls = [f"{server.url}/{name}.tar" for name in ("a", "b")]
+    write_tar(server.root / "a.tar", 40)
+    write_tar(server.root / "b.tar", 2)
+    old = ps.open(urls, cache=server.root.parent / "cache")
+    expected = content(old)
+    changed = (server.root / "a.tar").stat().st_mtime
+    (server.root / "a.tar").unlink()
+    write_tar(server.root / "a.tar", 3)
+    os.utime(server.root / "a.tar", (changed, changed))
+    new = ps.open(urls, cache=server.root.parent / "cache")
+
+    assert [key for key, _ in content(new)] == ["0000", "0001", "0002", "0000", "0001"]
+    assert content(old) == expected
+    assert old.location.paths[0] != new.location.paths[0]
+
+
+def write_tar(path: Path, count: int) -> None:
+    """A tar file of so many pictures."""
+    with tarfile.open(path, "w") as archive:
+        for number in range(count):
+            member = tarfile.TarInfo(f"{number:04}.jpg")
+            member.size = 20_000
+            archive.addfile(member, io.BytesIO(b"\xff\xd8\xff" + bytes([number]) * (member.size - 3)))
+
+
+def test_a_table_of_pages_has_its_room_from_the_beginning(tmp_path: Path) -> None:
+    """On a full tmpfs, reading a hole of it would end the process."""
+    cache = CacheFolder(tmp_path, 10**9)
+    path = cache.make_folder("s3://bucket/data", "1") / "data"
+    SparseFile(path, 1 << 28, cache, "data")
+
+    assert path.stat().st_blocks == 0
+    table = Path(f"{path}.pages").stat()
+    assert table.st_blocks * 512 >= table.st_size == 1 << 19
+
+
+def test_a_disk_without_room_for_the_table_is_done_without(
+    server: WebServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing is read of what has no room, or written beside it, and what is damaged can be forgotten."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(mapped_files, "_reserve", refuse)
+    mirror = make_mirror(server, 1 << 20)
+    expected = (bytes(range(256)) * 4096)[8192:12288]
+    for keep in (True, False):
+        assert mirror.read(8192, 4096, keep=keep) == expected
+    mirror.forget(8192, 4096)
+    assert mirror.read(8192, 4096) == expected
+    assert "it is read without the cache: No space left on device" in caplog.text
+    (copy,) = (server.root.parent / "cache").rglob("data")
+    assert copy.stat().st_blocks == 0
 
 
 def test_a_store_outlives_another_of_the_same_url(server: WebServer) -> None:
