@@ -56,6 +56,10 @@ class ClientOptions(Protocol):
         """Their values, for a client of the place at ``url``; StoreError if they were not pickled."""
         ...
 
+    def describe(self, error: BaseException) -> str:
+        """What an error says, in one line without secrets."""
+        ...
+
 
 class RemoteSource(Protocol):
     """What the files of a store are copies of."""
@@ -141,6 +145,13 @@ class Location:
         """
         parts = urlsplit(url)
         credentials, _, host = parts.netloc.rpartition("@")
+        database = parts.path.removeprefix("/").partition("/")[0]
+        if not credentials and "@" in url and ("@" in database or re.search(":(?![0-9]+(,|$))", host)):
+            # what is before the "@" is the second half of a password, and the port is the first one
+            raise ArgumentError(
+                f"user and password in the URL of a server ({parts.scheme}://user:password@host/path) must be escaped "
+                "by urllib.parse.quote_plus"
+            )
         location = cls(parts.scheme, parts.path.removeprefix("/"), host, parts.query, credentials)
         if not host:
             raise ArgumentError(f"the URL must name a host ({parts.scheme}://host/path), got {str(location)!r}")

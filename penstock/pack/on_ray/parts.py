@@ -17,7 +17,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
@@ -53,7 +53,7 @@ class Parts:
     """How a source is divided, and where its parts are written."""
 
     folder: str  # the folder or URL of the sharded pack
-    options: Mapping[str, object] | None  # the ``storage_options`` of a URL
+    options: Mapping[str, object] | None = field(repr=False)  # the ``storage_options`` of a URL
     records: int  # number of records of each part but the last
     total: int  # number of records of the source
     marker: bytes | None

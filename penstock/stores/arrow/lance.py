@@ -181,6 +181,8 @@ class LanceStore(ColumnarStore["lance.LanceDataset"]):
             # PanicException is a fault in Lance's own code, such as a damaged file causes
             if not isinstance(error, _LANCE_ERRORS) and type(error).__name__ != "PanicException":
                 raise
+            if self.location.remote is not None:
+                error.args = (self.location.remote.options.describe(error),)  # it may repeat them
             raise CorruptRecordError(f"Lance cannot read the dataset: {error}", store=str(self._folder)) from error
 
     def _open_dataset(self, where: str) -> lance.LanceDataset:

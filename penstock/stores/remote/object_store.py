@@ -202,15 +202,19 @@ class Place:
         self.requests += count
         count_remote(requests=count)
         begins, ends = zip(*ranges, strict=True)
+        contents: list[memoryview] = []
         try:
             get = self._load_library().get_ranges
             found = get(self._client.get(), self._path(name), starts=begins, ends=ends, coalesce=0)
-        except Exception as error:
-            if (known := self._translate(name, error, "read")) is not None:
-                raise known from error
+        except Exception as error:  # noqa: BLE001  # translated
+            known, cause = self._translate(name, error, "read"), self._clean(error)
+        else:
+            known, cause, contents = None, None, [memoryview(content) for content in found]
+        if known is not None:
+            raise known from cause
+        if cause is not None:
             count_remote(retries=count, retry_ns=count * (time.monotonic_ns() - sent))
             return None
-        contents = [memoryview(content) for content in found]
         nbytes, took_ns = sum(map(len, contents)), count * (time.monotonic_ns() - sent)
         first_ns = int(took_ns * self._first_byte_part)
         count_remote(responses=count, nbytes=nbytes, first_byte_ns=first_ns, transfer_ns=took_ns - first_ns)
@@ -324,18 +328,21 @@ class Place:
             sent = time.monotonic_ns()
             try:
                 return call(client.get())
-            except Exception as error:
-                known = self._translate(name, error, what)
-                if known is not None and not (writing is not None and _has_ended(str(error))):
-                    raise known from error
-                is_late = writing is None and time.monotonic() - started + wait > _MAX_SECONDS
-                if attempt == _MAX_ATTEMPTS or is_late:
-                    why = _shorten(error)
-                    if "Range request not supported" in why:
-                        why = "the answer is not the range that was asked for, but a page of a proxy, or the whole file"
-                    raise StoreError(
-                        f"it cannot be {what}, after {attempt} attempts: {why}", store=self.name(name)
-                    ) from error
+            except Exception as error:  # noqa: BLE001  # translated
+                known, cause, why = (
+                    self._translate(name, error, what),
+                    self._clean(error),
+                    self._options.describe(error),
+                )
+                if writing is not None and _has_ended(str(error)):
+                    known = None
+            is_late = writing is None and time.monotonic() - started + wait > _MAX_SECONDS
+            if known is None and (attempt == _MAX_ATTEMPTS or is_late):
+                if "Range request not supported" in why:
+                    why = "the answer is not the range that was asked for, but a page of a proxy, or the whole file"
+                known = StoreError(f"it cannot be {what}, after {attempt} attempts: {why}", store=self.name(name))
+            if known is not None:
+                raise known from cause  # not while the library's own error is handled, which may repeat secrets
             time.sleep(wait * random.uniform(0.5, 1))
             count_remote(retries=1, retry_ns=time.monotonic_ns() - sent)
             wait = min(2 * wait, _WAIT[1])
@@ -349,6 +356,9 @@ class Place:
         is_refused = isinstance(error, PermissionError | errors.PermissionDeniedError | errors.UnauthenticatedError)
         region = re.search(r"expecting '([a-z0-9-]+)'|<Region>([a-z0-9-]+)</Region>", text)
         if isinstance(error, PenstockError):
+            error.message = self._options.strike(error.message)
+            error.args = (error.message,)
+            error.__context__ = None
             return error
         if "NoSuchBucket" in text:
             return StoreNotFoundError(f"there is no bucket {urlsplit(self.url).netloc!r}", store=url)
@@ -363,14 +373,18 @@ class Place:
             why = f"the bucket is in another region; set storage_options={{'region': {where!r}}} or AWS_REGION={where}"
         elif is_refused:
             why = (
-                f"{'writing' if what == 'written' else 'reading'} is not allowed ({_shorten(error)}); the credentials "
-                "are those of the environment, unless storage_options= has others"
+                f"{'writing' if what == 'written' else 'reading'} is not allowed ({self._options.describe(error)}); "
+                "the credentials are those of the environment, unless storage_options= has others"
             )
         elif isinstance(error, errors.GenericError | OSError) and not _is_refusal(text) and "Config error" not in text:
             return None
         else:
-            why = f"it cannot be {what}: {_shorten(error)}"
+            why = f"it cannot be {what}: {self._options.describe(error)}"
         return (RefusedError if is_refused else StoreError)(why, store=url)
+
+    def _clean(self, error: Exception) -> Exception | None:
+        """The cause of the error that :meth:`_translate` makes of an error."""
+        return self._options.clean(error.__cause__ if isinstance(error, PenstockError) else error)
 
     def _load_library(self) -> Any:
         return load_library(by_fsspec=self._by_fsspec)
@@ -393,8 +407,3 @@ def _is_refusal(text: str) -> bool:
     """Whether a server says that the request itself is wrong, which does not pass."""
     found = re.search(r"status(?: code)?:? (\d{3})", text)
     return found is not None and (found[1] == "501" or (found[1][0] == "4" and found[1] not in {"408", "425", "429"}))
-
-
-def _shorten(error: Exception) -> str:
-    """The first line of an error, without what obstore adds for its developers."""
-    return re.sub(r"\s+", " ", str(error).partition("\n\n")[0]).strip()[:300] or type(error).__name__

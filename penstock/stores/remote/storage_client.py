@@ -6,13 +6,17 @@ started by forkserver (:mod:`penstock.system`).
 
 from __future__ import annotations
 
+import functools
+import html
+import json
 import logging
 import os
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from multiprocessing.context import get_spawning_popen
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, quote_plus, urlsplit
 
 from penstock import system
 from penstock.errors import ArgumentError, StoreError
@@ -32,6 +36,25 @@ CLIENT_OPTIONS: Final = (
     "user_agent",
 )  # fmt: skip
 """Options of obstore's connections; all others are those of the kind of place."""
+_SHOWN: Final = re.compile(
+    "(?i)region|endpoint|bucket|container|account_?name|host|port|^user(name)?$|^("
+    f"{'|'.join(each for each in CLIENT_OPTIONS if each not in {'default_headers', 'proxy_url'})})$"
+)
+"""Names of options whose values may stand in messages."""
+_SECRET_VARIABLE: Final = re.compile("(AWS|AZURE|GOOGLE|HF)_.*(SECRET|TOKEN|PASSWORD|KEY|CREDENTIAL)(?!.*_ID$)")
+_LONG: Final = 8
+"""Characters of a secret that is found inside of words, too."""
+_OF_URL: Final = re.compile(
+    r"([a-z][a-z0-9+.-]*://)(?:[^\s/@'\"<>]*:[^\s/@'\"<>]*@)?([^\s?'\"<>]*)(\?[^\s'\"<>)]*)?", re.IGNORECASE
+)
+_BODY: Final = re.compile(r"(status code: \d{3}[^:\n]*|error response):.*", re.DOTALL)
+_ELEMENTS: Final = (
+    re.compile("<Code>([^<]*)</Code>"),
+    re.compile("<Message>([^<]*)</Message>"),
+    re.compile(r'"code"\s*:\s*"?([\w.]+)'),
+    re.compile(r'"message"\s*:\s*"([^"\\]*)'),
+)
+"""What is quoted of the body of an answer, in XML or JSON. The rest may repeat what was sent."""
 
 
 class StorageOptions:
@@ -59,6 +82,53 @@ class StorageOptions:
         if self.dropped:
             raise StoreError("its storage_options= are not in its pickle; open the store again with them", store=url)
         return self.options
+
+    def describe(self, error: BaseException) -> str:
+        """What a library says, in one line: of an answer's body code and message alone, and no secret."""
+        text = str(error)
+        if (body := _BODY.search(text)) is not None:
+            said = [found[1].strip()[:200] for each in _ELEMENTS if (found := each.search(body[0])) is not None]
+            text = text[: body.end(1)] + (f" ({': '.join(said)})" if said else "")
+        text = re.sub(r"\s+", " ", self.strike(text.partition("\n\n")[0])).strip()
+        return text[:300] or type(error).__name__
+
+    def strike(self, text: str) -> str:
+        """A text without the options that are secret, those of the environment, and what signs a URL in it."""
+        text = _OF_URL.sub(r"\1\2", text)
+        for secret in sorted(self._list_secrets(), key=len, reverse=True):
+            parts = (re.escape(secret),) if len(secret) >= _LONG else (r"(?<!\w)", re.escape(secret), r"(?!\w)")
+            text = re.sub("".join(parts), "***", text)
+        return text
+
+    def clean(self, error: BaseException | None) -> Exception | None:
+        """An error that says the same without secrets: the cause of one of ours."""
+        if error is None:
+            return None
+        text = self.describe(error)
+        try:
+            made = type(error)(text)
+        except Exception:  # noqa: BLE001  # its class is made of something else
+            made = OSError(text)
+        return made.with_traceback(error.__traceback__) if isinstance(made, Exception) else OSError(text)
+
+    def _list_secrets(self) -> set[str]:
+        """Secrets, and words of them, in the forms in which servers and libraries repeat them."""
+        given = [value for name, value in self.options.items() if not _SHOWN.search(name)]
+        given += [value for name, value in os.environ.items() if _SECRET_VARIABLE.fullmatch(name)]
+        found: set[str] = set()
+        while given:
+            value = given.pop()
+            if isinstance(value, Mapping):
+                given.extend(value.values())
+            elif isinstance(value, list | tuple):
+                given.extend(value)
+            elif isinstance(value, bytes):
+                given.append(value.decode(errors="replace"))
+            elif isinstance(value, str | int) and not isinstance(value, bool) and not os.path.exists(value):  # noqa: PTH110  # a number, too
+                words = (*str(value).split(), *re.split(r"[\s\"'&=;,{}\\]+", str(value)))
+                found |= {str(value), *(word for word in words if len(word) >= _LONG)}
+        forms = (str, quote, functools.partial(quote, safe=""), quote_plus, html.escape, lambda text: repr(text)[1:-1])
+        return {form(each) for each in found for form in (*forms, lambda text: json.dumps(text)[1:-1])} - {""}
 
     def __repr__(self) -> str:
         return f"StorageOptions({', '.join(self.options)})"
