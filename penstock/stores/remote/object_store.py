@@ -7,6 +7,7 @@ A client (:mod:`penstock.stores.remote.storage_client`) is made when it is first
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 import random
 import re
@@ -32,6 +33,8 @@ __all__ = ["ObjectInfo", "Peeked", "Place", "RefusedError"]
 
 _MAX_ATTEMPTS: Final = 8
 _MAX_SECONDS: Final = 60.0
+_DOWN: Final = re.compile("(?i)connection ?refused")
+"""What is said of a server that restarts: where it has answered before, attempts count only after all seconds."""
 _PAGE_NAMES: Final = 1000
 """Names in one answer of S3 to the request for a list."""
 _WAIT: Final = (0.1, 5.0)
@@ -76,6 +79,8 @@ class Place:
     """
 
     joins_neighbours: ClassVar[bool] = True  # or a request is for one object each
+    clock = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
 
     def __init__(self, url: str, options: StorageOptions) -> None:
         parts = urlsplit(url)
@@ -320,15 +325,17 @@ class Place:
 
     def _repeat(self, name: str, call: Callable[[ObjectStore], T], writing: PerProcess[ObjectStore] | None = None) -> T:
         """What ``call`` returns; it is called again after errors that may pass. ``writing``: a client that writes."""
-        started, wait = time.monotonic(), _WAIT[0]
+        started, wait = self.clock(), _WAIT[0]
         client, what = (self._client, "read") if writing is None else (writing, "written")
-        for attempt in range(1, _MAX_ATTEMPTS + 1):
+        for attempt in itertools.count(1):
             self.requests += 1
             count_remote(requests=1)
             sent = time.monotonic_ns()
+            is_down = False
             try:
-                return call(client.get())
+                found = call(client.get())
             except Exception as error:  # noqa: BLE001  # translated
+                is_down = self._options.has_answered and _DOWN.search(str(error)) is not None
                 known, cause, why = (
                     self._translate(name, error, what),
                     self._clean(error),
@@ -336,14 +343,19 @@ class Place:
                 )
                 if writing is not None and _has_ended(str(error)):
                     known = None
-            is_late = writing is None and time.monotonic() - started + wait > _MAX_SECONDS
-            if known is None and (attempt == _MAX_ATTEMPTS or is_late):
+            else:
+                self._options.has_answered = True
+                return found
+            passed = self.clock() - started
+            is_late = writing is None and passed + wait > _MAX_SECONDS
+            is_last = attempt >= _MAX_ATTEMPTS and (not is_down or passed > _MAX_SECONDS)
+            if known is None and (is_last or is_late):
                 if "Range request not supported" in why:
                     why = "the answer is not the range that was asked for, but a page of a proxy, or the whole file"
                 known = StoreError(f"it cannot be {what}, after {attempt} attempts: {why}", store=self.name(name))
             if known is not None:
                 raise known from cause  # not while the library's own error is handled, which may repeat secrets
-            time.sleep(wait * random.uniform(0.5, 1))
+            self.sleep(wait * random.uniform(0.5, 1))
             count_remote(retries=1, retry_ns=time.monotonic_ns() - sent)
             wait = min(2 * wait, _WAIT[1])
         raise AssertionError("the last attempt returns or raises")

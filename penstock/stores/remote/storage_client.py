@@ -60,11 +60,13 @@ _ELEMENTS: Final = (
 class StorageOptions:
     """Options of a client, such as keys: shown nowhere, and pickled only for a worker that is being started.
 
-    ``dropped``: they were not pickled, so that no client can be made.
+    ``dropped``: they were not pickled, so that no client can be made. ``has_answered``: a place was read with them.
     """
 
-    def __init__(self, options: Mapping[str, object] | None = None, dropped: bool = False) -> None:
-        self.options, self.dropped = dict(options or {}), dropped
+    def __init__(
+        self, options: Mapping[str, object] | None = None, dropped: bool = False, has_answered: bool = False
+    ) -> None:
+        self.options, self.dropped, self.has_answered = dict(options or {}), dropped, has_answered
         self.clients: dict[tuple[object, ...], ObjectStore] = {}
         """Those that were made with them, by process, place and settings."""
 
@@ -142,7 +144,7 @@ class StorageOptions:
     def __reduce__(self) -> tuple[object, ...]:
         # as multiprocessing's own keys: otherwise a file would have them
         kept = self.options if get_spawning_popen() is not None else {}
-        return StorageOptions, (kept, self.dropped or kept != self.options)
+        return StorageOptions, (kept, self.dropped or kept != self.options, self.has_answered)
 
 
 def load_library(*, by_fsspec: bool) -> Any:

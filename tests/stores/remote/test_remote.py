@@ -25,6 +25,8 @@ from penstock.stores.remote import cache as cache_folders
 from penstock.stores.remote import object_store as places
 from penstock.stores.remote import request_queue
 from penstock.stores.remote.cache import CacheFolder, parse_size
+from penstock.stores.remote.object_store import Place
+from penstock.stores.remote.storage_client import StorageOptions
 from tests.photographs import write_photographs
 from tests.servers.web import WebServer, serving
 from tests.stores import written
@@ -320,6 +322,37 @@ def test_a_server_that_is_not_there_is_an_error_in_bounded_time(monkeypatch: pyt
     monkeypatch.setattr(places, "_WAIT", (0.001, 0.002))
     with pytest.raises(StoreError, match="it cannot be read, after 8 attempts"):
         ps.open("http://127.0.0.1:9/photos.lmdb")
+
+
+@pytest.mark.parametrize(("has_answered", "seconds"), [(False, 1), (True, 55), (True, 65)])
+def test_a_server_that_restarts_is_waited_for_a_minute(
+    monkeypatch: pytest.MonkeyPatch, has_answered: bool, seconds: int
+) -> None:
+    """Where it has answered before: a load balancer is gone for longer than eight attempts take."""
+    now, attempts = [0.0], 0
+
+    def pass_time(wait: float) -> None:
+        now[0] += wait
+
+    def call(_: object) -> str:
+        nonlocal attempts
+        attempts += 1
+        if now[0] < seconds or not has_answered:
+            raise ConnectionRefusedError(111, "Connection refused")
+        return "answer"
+
+    monkeypatch.setattr(Place, "clock", staticmethod(lambda: now[0]))
+    monkeypatch.setattr(Place, "sleep", staticmethod(pass_time))
+    options = pickle.loads(pickle.dumps(StorageOptions(has_answered=has_answered)))  # our own, as for a worker
+    place = Place("http://127.0.0.1:9/x", options)
+    if has_answered and seconds < 60:
+        assert place._repeat("", call) == "answer"
+        assert attempts > 8
+    else:
+        with pytest.raises(StoreError, match=r"after \d+ attempts: .*Connection refused"):
+            place._repeat("", call)
+        assert (attempts == 8) is not has_answered
+    assert now[0] < 60
 
 
 def test_options_of_places_are_for_urls(tmp_path: Path) -> None:
