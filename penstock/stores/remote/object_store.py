@@ -60,6 +60,10 @@ class RefusedError(StoreError):
     """What is at one URL must not be read, or cannot be; what is below it may be."""
 
 
+class _UnversionedError(RefusedError):
+    """An answer states no version: that of a server that never does, or the page of a proxy."""
+
+
 class Place:
     """What is at a URL, and below it.
 
@@ -306,7 +310,7 @@ class Place:
         if version is None and not self._root.startswith("http"):
             raise OSError("the answer is not that of an object store, but of a proxy")
         if version is None and not meta["last_modified"].timestamp():
-            raise RefusedError(
+            raise _UnversionedError(
                 "the server states neither ETag nor Last-Modified, by which changes are noticed", store=self.url
             )
         return ObjectInfo(meta["size"], version or meta["last_modified"].isoformat())
@@ -341,6 +345,8 @@ class Place:
                     self._clean(error),
                     self._options.describe(error),
                 )
+                if isinstance(error, _UnversionedError) and attempt == 1:
+                    known = None  # it is asked again before it is believed
                 if writing is not None and _has_ended(str(error)):
                     known = None
             else:

@@ -324,6 +324,23 @@ def test_a_server_that_is_not_there_is_an_error_in_bounded_time(monkeypatch: pyt
         ps.open("http://127.0.0.1:9/photos.lmdb")
 
 
+def test_an_answer_without_a_version_is_asked_for_again(server: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be the page of a proxy; a server that never states one is refused at the second answer."""
+    (server.root / "data").write_bytes(bytes(10_000))
+    place = Place(f"{server.url}/data", StorageOptions())
+    info = place.find()
+    assert info is not None
+    server.has_versions = False
+    monkeypatch.setattr(Place, "sleep", staticmethod(lambda _: setattr(server, "has_versions", True)))
+    assert bytes(place.get("", 0, 10_000, info)) == bytes(10_000)
+    server.has_versions = False
+    monkeypatch.setattr(Place, "sleep", staticmethod(lambda _: None))
+    before = server.ranges
+    with pytest.raises(StoreError, match="neither ETag nor Last-Modified"):
+        place.get("", 0, 10_000, info)
+    assert server.ranges - before == 2
+
+
 @pytest.mark.parametrize(("has_answered", "seconds"), [(False, 1), (True, 55), (True, 65)])
 def test_a_server_that_restarts_is_waited_for_a_minute(
     monkeypatch: pytest.MonkeyPatch, has_answered: bool, seconds: int
