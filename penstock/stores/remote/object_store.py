@@ -35,6 +35,8 @@ _MAX_ATTEMPTS: Final = 8
 _MAX_SECONDS: Final = 60.0
 _DOWN: Final = re.compile("(?i)connection ?refused")
 """What is said of a server that restarts: where it has answered before, attempts count only after all seconds."""
+_ROLE: Final = re.compile(r"//(169\.254\.16[89]\.|169\.254\.170\.|metadata\.google\.internal)")
+"""Servers of clouds that give a machine its credentials, which are asked where nothing else has any."""
 _PAGE_NAMES: Final = 1000
 """Names in one answer of S3 to the request for a list."""
 _WAIT: Final = (0.1, 5.0)
@@ -335,11 +337,12 @@ class Place:
             self.requests += 1
             count_remote(requests=1)
             sent = time.monotonic_ns()
-            is_down = False
+            is_refused = is_down = False
             try:
                 found = call(client.get())
             except Exception as error:  # noqa: BLE001  # translated
-                is_down = self._options.has_answered and _DOWN.search(str(error)) is not None
+                is_refused = _DOWN.search(str(error)) is not None
+                is_down = self._options.has_answered and is_refused
                 known, cause, why = (
                     self._translate(name, error, what),
                     self._clean(error),
@@ -356,6 +359,8 @@ class Place:
             is_late = writing is None and passed + wait > _MAX_SECONDS
             is_last = attempt >= _MAX_ATTEMPTS and (not is_down or passed > _MAX_SECONDS)
             if known is None and (is_last or is_late):
+                if "error sending request" in why and is_refused:
+                    why = f"the connection was refused ({why})"
                 if "Range request not supported" in why:
                     why = "the answer is not the range that was asked for, but a page of a proxy, or the whole file"
                 known = StoreError(f"it cannot be {what}, after {attempt} attempts: {why}", store=self.name(name))
@@ -384,7 +389,13 @@ class Place:
             return StoreNotFoundError("there is no object at this URL", store=url)
         if isinstance(error, errors.NotSupportedError):
             return None  # the page of a proxy, as a rule
-        if "RequestTimeTooSkewed" in text:
+        if not self._options.has_answered and _ROLE.search(text):
+            why = (
+                "no credentials were found: not in storage_options=, in the environment or in profiles (those of AWS "
+                "are read if boto3 is installed), and this machine has no role; a place that all may read needs "
+                "storage_options={'skip_signature': True}"
+            )
+        elif "RequestTimeTooSkewed" in text:
             why = "the clock of this machine is wrong; set it, and open the store again"
         elif region is not None:
             where = region[1] or region[2]

@@ -320,7 +320,7 @@ def test_errors_say_what_to_do(
 def test_a_server_that_is_not_there_is_an_error_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """After some attempts."""
     monkeypatch.setattr(places, "_WAIT", (0.001, 0.002))
-    with pytest.raises(StoreError, match="it cannot be read, after 8 attempts"):
+    with pytest.raises(StoreError, match=r"after 8 attempts: the connection was refused \(.*http://127\.0\.0\.1:9/"):
         ps.open("http://127.0.0.1:9/photos.lmdb")
 
 
@@ -370,6 +370,19 @@ def test_a_server_that_restarts_is_waited_for_a_minute(
             place._repeat("", call)
         assert (attempts == 8) is not has_answered
     assert now[0] < 60
+
+
+@pytest.mark.parametrize("host", ["169.254.169.254", "metadata.google.internal"])
+def test_a_place_without_credentials_is_said_at_the_first_attempt(host: str) -> None:
+    """Where the library finds none it asks the machine's role, whose server does not exist elsewhere."""
+    place = Place("http://127.0.0.1:9/x", StorageOptions())
+
+    def call(_: object) -> None:
+        raise OSError(f"Error performing PUT http://{host}/latest/api/token in 10s - HTTP error: error sending request")
+
+    with pytest.raises(StoreError, match=r"no credentials were found: not in storage_options="):
+        place._repeat("", call)
+    assert place.requests == 1
 
 
 def test_options_of_places_are_for_urls(tmp_path: Path) -> None:
