@@ -8,6 +8,7 @@ A client (:mod:`penstock.stores.remote.storage_client`) is made when it is first
 from __future__ import annotations
 
 import itertools
+import logging
 import posixpath
 import random
 import re
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 __all__ = ["ObjectInfo", "Peeked", "Place", "RefusedError"]
 
+_logger = logging.getLogger(__name__)
 _MAX_ATTEMPTS: Final = 8
+_SAID_AT: Final = 3
+"""The attempt at which the log says that a connection is refused."""
 _MAX_SECONDS: Final = 60.0
 _DOWN: Final = re.compile("(?i)connection ?refused")
 """What is said of a server that restarts: where it has answered before, attempts count only after all seconds."""
@@ -366,6 +370,9 @@ class Place:
                 known = StoreError(f"it cannot be {what}, after {attempt} attempts: {why}", store=self.name(name))
             if known is not None:
                 raise known from cause  # not while the library's own error is handled, which may repeat secrets
+            if is_refused and attempt == _SAID_AT and not self._options.has_warned:
+                self._options.has_warned = True
+                _logger.warning("%s: the connection is refused, and is tried again", self.url)
             self.sleep(wait * random.uniform(0.5, 1))
             count_remote(retries=1, retry_ns=time.monotonic_ns() - sent)
             wait = min(2 * wait, _WAIT[1])

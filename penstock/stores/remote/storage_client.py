@@ -67,6 +67,7 @@ class StorageOptions:
         self, options: Mapping[str, object] | None = None, dropped: bool = False, has_answered: bool = False
     ) -> None:
         self.options, self.dropped, self.has_answered = dict(options or {}), dropped, has_answered
+        self.has_warned = False
         self.clients: dict[tuple[object, ...], ObjectStore] = {}
         """Those that were made with them, by process, place and settings."""
 

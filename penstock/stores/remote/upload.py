@@ -325,6 +325,7 @@ class Upload(FileTarget):
         """Raise StoreError if nothing can be written there: an empty object is, and is removed."""
         name = self.objects.name(".upload")
         try:
+            self.objects.find(".upload")  # reading says at once what is wrong with the place, writing after minutes
             self.objects.place.put(name, list, 0)
         except StoreError as error:
             error.where["store"] = self.url  # which a person gave

@@ -343,7 +343,7 @@ def test_an_answer_without_a_version_is_asked_for_again(server: WebServer, monke
 
 @pytest.mark.parametrize(("has_answered", "seconds"), [(False, 1), (True, 55), (True, 65)])
 def test_a_server_that_restarts_is_waited_for_a_minute(
-    monkeypatch: pytest.MonkeyPatch, has_answered: bool, seconds: int
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, has_answered: bool, seconds: int
 ) -> None:
     """Where it has answered before: a load balancer is gone for longer than eight attempts take."""
     now, attempts = [0.0], 0
@@ -370,6 +370,7 @@ def test_a_server_that_restarts_is_waited_for_a_minute(
             place._repeat("", call)
         assert (attempts == 8) is not has_answered
     assert now[0] < 60
+    assert caplog.messages == ["http://127.0.0.1:9/x: the connection is refused, and is tried again"]
 
 
 @pytest.mark.parametrize("host", ["169.254.169.254", "metadata.google.internal"])
