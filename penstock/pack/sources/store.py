@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Self
 
 from penstock import stores
-from penstock.annotation_files import find_annotations
 from penstock.annotations import FORMATS
 from penstock.annotations.source import AnnotationSource
 from penstock.errors import ArgumentError
@@ -18,6 +17,7 @@ from penstock.sample import DatasetLike, Index, Value
 from penstock.stores.base import Store
 from penstock.stores.fields.image_signatures import refuse_array
 from penstock.stores.fields.record_names import check_classes, describe_class_difference
+from penstock.stores.images.annotation_files import find_annotations
 from penstock.stores.images.folder_checks import advise_classes
 from penstock.stores.location import Location
 

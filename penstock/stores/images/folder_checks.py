@@ -12,9 +12,9 @@ import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from penstock.annotation_files import FoundAnnotations
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError
 from penstock.stores.fields.record_names import quote_names
+from penstock.stores.images.annotation_files import FoundAnnotations
 from penstock.stores.images.trees import FolderTree, LocalTree
 from penstock.stores.writing import Skipped
 

@@ -27,12 +27,12 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock.annotation_files import find_annotations, find_annotations_beside
 from penstock.errors import StoreFormatError
 from penstock.paths import IMAGE_SUFFIXES, UNREAD_SUFFIXES
 from penstock.sample import Field, Schema
 from penstock.stores.common.keys import KeyList
 from penstock.stores.fields.record_names import make_natural_key, quote_names
+from penstock.stores.images.annotation_files import find_annotations, find_annotations_beside
 from penstock.stores.images.folder_checks import (
     advise_without_images,
     refuse_empty,
