@@ -79,3 +79,20 @@ def test_forms_of_issues_are_valid() -> None:
             assert part["attributes"].get("label") or part["type"] == "markdown"
     labels = [part["attributes"].get("label", "") for part in forms["bug"]["body"]]
     assert [name for name in ("penstock env", "penstock doctor") if not any(name in label for label in labels)] == []
+
+
+def test_code_of_pages_fits_the_site() -> None:
+    """No line of Python on a page is longer than 88 columns: the site would cut it."""
+    pages = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "penstock" / "explain").rglob("*.md")]
+    generated = (ROOT / "docs" / "reference" / "api", ROOT / "docs" / "problems")
+
+    long = [
+        f"{page.relative_to(ROOT)}: {line}"
+        for page in pages
+        if not any(page.is_relative_to(folder) for folder in generated)
+        for block in re.findall(r"^```(?:python|py)\b[^\n]*\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+        for line in block.splitlines()
+        if len(line) > 88
+    ]
+
+    assert long == []

@@ -1,4 +1,5 @@
-"""Train on several ranks with DistributedDataParallel: each sample once an epoch, and one state for all ranks.
+"""Train on several ranks with DistributedDataParallel: each sample once an epoch, and
+one state for all ranks.
 
 ::
 
@@ -29,7 +30,9 @@ AUGMENT = [
 
 
 def main() -> None:
-    """Join the other ranks, train, count what all ranks were given, and stop and continue."""
+    """Join the other ranks, train, count what all ranks were given, and stop and
+    continue.
+    """
     dist.init_process_group("gloo")  # "nccl" on GPUs
     world = ps.find_world()
     if world.rank == 0:
@@ -37,11 +40,18 @@ def main() -> None:
         ps.pack(DATA / "train", "train.lmdb")
     dist.barrier()  # the pack is there
     dataset = ps.StoreDataset("train.lmdb", ("image", "label", "index"), AUGMENT)
-    loader = DataLoader(dataset, 16, sampler=ps.DistributedSampler(dataset, seed=0), num_workers=1, seed=0)
+    loader = DataLoader(
+        dataset,
+        16,
+        sampler=ps.DistributedSampler(dataset, seed=0),
+        num_workers=1,
+        seed=0,
+    )
     torch.manual_seed(0)
     network = DistributedDataParallel(
         nn.Sequential(
-            nn.Conv2d(3, 16, 5, 2), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3, 2), nn.BatchNorm2d(32),
+            nn.Conv2d(3, 16, 5, 2), nn.BatchNorm2d(16), nn.ReLU(),
+            nn.Conv2d(16, 32, 3, 2), nn.BatchNorm2d(32),
             nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 11),
         )
     )  # fmt: skip
@@ -57,12 +67,17 @@ def main() -> None:
             seen.index_add_(0, index, torch.ones_like(index))
             total += loss.detach() / len(loader) / world.num_replicas
             if epoch == 4 and step == 3 and world.rank == 0:
-                STATE.write_text(json.dumps(loader.state_dict()))  # one rank's state serves all
+                STATE.write_text(
+                    json.dumps(loader.state_dict())
+                )  # one rank's state serves all
         dist.all_reduce(seen)
         dist.all_reduce(total)
         if world.rank == 0:
             once = int((seen == 1).sum())
-            print(f"epoch {epoch + 1}: {len(loader)} steps, loss {total:.3f}, {once} of {len(seen)} images once")
+            print(
+                f"epoch {epoch + 1}: {len(loader)} steps, loss {total:.3f}, {once} "
+                f"of {len(seen)} images once"
+            )
 
     dist.barrier()
     loader.load_state_dict(json.loads(STATE.read_text()))
@@ -71,7 +86,10 @@ def main() -> None:
         rest.index_add_(0, index, torch.ones_like(index))
     dist.all_reduce(rest)
     if world.rank == 0:
-        print(f"resumed after step 3 of epoch 5: {int(rest.sum())} images remain on {world.num_replicas} ranks")
+        print(
+            f"resumed after step 3 of epoch 5: {int(rest.sum())} images remain on "
+            f"{world.num_replicas} ranks"
+        )
     dist.destroy_process_group()
 
 

@@ -1,4 +1,6 @@
-"""Train a model of timm with timm's augmentation and timm's optimizer, and penstock's store and loader."""
+"""Train a model of timm with timm's augmentation and timm's optimizer, and penstock's
+store and loader.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ import penstock as ps
 from penstock.demo.photographs import write_photographs
 from penstock.torch import DataLoader
 
-DATA = write_photographs(Path("photographs"), train=24, held_out=8, sides=(100, 160))  # yours: Path("your/folder")
+DATA = write_photographs(
+    Path("photographs"), train=24, held_out=8, sides=(100, 160)
+)  # yours: Path("your/folder")
 
 
 def main() -> None:
@@ -26,12 +30,21 @@ def main() -> None:
     classes = train.schema["label"].classes
     model = timm.create_model("test_resnet", num_classes=len(classes))
     config = resolve_data_config({"input_size": (3, 64, 64)}, model=model)
-    augment = create_transform(**config, is_training=True, auto_augment="rand-m5-mstd0.5", scale=(0.3, 1.0))
+    augment = create_transform(
+        **config, is_training=True, auto_augment="rand-m5-mstd0.5", scale=(0.3, 1.0)
+    )
     evaluate = create_transform(**config)
 
     dataset = ps.StoreDataset(train, ("image", "label"), augment)
     print("training:", dataset.why_not_filled() or "native")
-    loader = DataLoader(dataset, batch_size=32, shuffle=True, num_workers=2, seed=0, seed_per_sample=True)
+    loader = DataLoader(
+        dataset,
+        batch_size=32,
+        shuffle=True,
+        num_workers=2,
+        seed=0,
+        seed_per_sample=True,
+    )
     optimizer = create_optimizer_v2(model, opt="adamw", lr=5e-3)
     for epoch in range(6):
         losses: list[float] = []
@@ -43,8 +56,13 @@ def main() -> None:
             losses.append(loss.item())
         print(f"epoch {epoch + 1}: loss {np.mean(losses):.3f}")
 
-    held_out = ps.StoreDataset(ps.open(DATA / "held-out", classes=classes), ("image", "label"), evaluate)
-    print("evaluation:", held_out.why_not_filled() or "native: the native core decodes and resizes")
+    held_out = ps.StoreDataset(
+        ps.open(DATA / "held-out", classes=classes), ("image", "label"), evaluate
+    )
+    print(
+        "evaluation:",
+        held_out.why_not_filled() or "native: the native core decodes and resizes",
+    )
     model.eval()
     correct = 0
     with torch.inference_mode():
