@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,14 @@ from urllib.parse import parse_qs, urlsplit
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
-from penstock.sample import Field, Schema
+from penstock.errors import StoreError
+from penstock.sample import Field, Record, Schema
+from penstock.stores.base import Indices
 from penstock.stores.pack.writer import LmdbWriter
-from tests.browser.conftest import find_box, wait_until
+from tests.browser.conftest import draw_frame, find_box, wait_until
+from tests.browser.many import ManyStore
 
 ViewerUrl = Callable[..., str]
 WIDTH, HEIGHT = 3000, 2000
@@ -132,6 +136,67 @@ def test_keys_and_buttons_go_to_neighbours(page: Page, viewer_url: ViewerUrl, la
     page.keyboard.press("Escape")
 
     expect(page.locator("#cell-2[aria-selected=true].active")).to_be_visible()
+
+
+class DamagedStore(ManyStore):
+    """Record 1 cannot be read."""
+
+    def read(self, indices: Indices) -> list[Record]:
+        """Refuse it."""
+        if 1 in indices:
+            raise StoreError("record 1 is damaged")
+        return super().read(indices)
+
+
+def test_the_copied_key_is_the_one_that_is_shown(page: Page, viewer_url: ViewerUrl) -> None:
+    """Also of a record that cannot be read, reached by a key or by a link; of it nothing else of another is shown."""
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    url = viewer_url(DamagedStore(3))
+    title, copy = page.locator("dialog.record h2"), page.get_by_role("button", name="Copy key")
+
+    def copy_key() -> str:
+        copy.click()
+        expect(page.locator("#status")).to_have_text("The key is copied.")
+        text: str = page.evaluate("navigator.clipboard.readText()")
+        page.evaluate("document.getElementById('status').textContent = ''")
+        return text
+
+    page.goto(f"{url}#index=0")
+    expect(title).to_have_text("0000000.jpg")
+    expect(page.locator(".record-facts")).to_contain_text("class 0")
+    assert copy_key() == "0000000.jpg"
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".record-facts")).to_have_text("record 1 is damaged")
+    expect(title).to_have_text("0000001.jpg")
+    expect(page.locator(".stage")).to_have_attribute("aria-label", "Picture of 0000001.jpg")
+    assert copy_key() == "0000001.jpg"
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".record-facts")).to_contain_text("class 2")
+    assert copy_key() == "0000002.jpg"
+    page.goto("about:blank")
+    page.goto(f"{url}#index=1")
+    expect(page.locator(".record-facts")).to_have_text("record 1 is damaged")
+    assert copy_key() == "0000001.jpg"
+
+
+def test_no_key_is_copied_before_it_is_known(page: Page, viewer_url: ViewerUrl) -> None:
+    """The button is off while the record is loaded."""
+    held: list[Route] = []
+    page.route(re.compile(r"/api/(record|near)/1"), lambda route: held.append(route))  # noqa: PLW0108  # it gets an attribute
+    page.goto(f"{viewer_url(ManyStore(3))}#index=0")
+    copy = page.get_by_role("button", name="Copy key")
+    expect(page.locator("dialog.record h2")).to_have_text("0000000.jpg")
+    expect(copy).to_be_enabled()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("dialog.record h2")).to_have_text("record 1")
+    expect(copy).to_be_disabled()
+    while len(held) < 2:
+        draw_frame(page)
+    for route in held:
+        route.continue_()
+
+    expect(page.locator("dialog.record h2")).to_have_text("0000001.jpg")
+    expect(copy).to_be_enabled()
 
 
 def test_layers_are_drawn_and_turned_off(page: Page, viewer_url: ViewerUrl, large: Path, screenshot: Any) -> None:

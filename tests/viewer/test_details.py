@@ -200,9 +200,11 @@ def test_a_damaged_record_says_so_and_the_others_are_shown(tmp_path: Path) -> No
         (damaged,) = [row["index"] for row in rows if row["key"] == "dogs/1.jpg"]
         statuses = [app.ask(f"api/{what}/{damaged}").status for what in ("record", "thumb", "picture")]
         said = app.ask(f"api/record/{damaged}").json["error"]
+        key = app.ask(f"api/near/{damaged}").json["key"]
         others = [app.ask(f"api/thumb/{row['index']}").status for row in rows if row["index"] != damaged]
         app.close()
 
     assert statuses == [422, 422, 422]
     assert "dogs/1.jpg" in said
+    assert key == "dogs/1.jpg"
     assert others.count(200) > 4  # a page of the pack holds several small pictures

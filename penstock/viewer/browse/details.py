@@ -57,7 +57,7 @@ def describe_record(collection: Collection, index: int) -> JsonObject:
             picture["jpeg"]["seek_table"] = describe_seek_table(image, table)
     return {
         "index": index,
-        "key": shorten_text(record.key)["text"],
+        "key": record.key,
         "fields": [_describe_field(name, field, record.fields.get(name)) for name, field in schema.items()],
         "picture": picture,
         "places": {name: place for name, place in places.items() if place is not None},

@@ -119,13 +119,18 @@ def show_record(request: Request) -> Response:
 
 
 def show_neighbours(request: Request) -> Response:
-    """The records before and after one in an order: ``{position, total, before, after}``; position null: not in it."""
-    index = read_index(request, session_of(request).collection.total)
+    """The records before and after one in an order: ``{key, position, total, before, after}``.
+
+    The position is null where it is not in the order. The key is there also where the record cannot be read.
+    """
+    collection = session_of(request).collection
+    index = read_index(request, collection.total)
     order = _find_order(request)
     at = next(iter(np.flatnonzero(order == index).tolist()), None)
     before = None if at is None or at == 0 else order[at - 1]
     after = None if at is None or at + 1 == len(order) else order[at + 1]
-    return answer({"position": at, "total": len(order), "before": before, "after": after})
+    key = collection.key(index)
+    return answer({"key": key, "position": at, "total": len(order), "before": before, "after": after})
 
 
 def _find_order(request: Request) -> NDArray[np.int64]:

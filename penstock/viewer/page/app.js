@@ -57,6 +57,17 @@ export function say(text, isError = false) {
   status.classList.toggle("error", isError);
 }
 
+/** Copy a text, or select `shown` where the page may not write to the clipboard; whether it was copied. */
+export async function copyText(text, shown) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    getSelection().selectAllChildren(shown);
+    return false;
+  }
+}
+
 /** A number with its thousands apart: 1,000,000. */
 export const count = (number) => number.toLocaleString("en-US");
 

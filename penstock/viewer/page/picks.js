@@ -3,7 +3,7 @@
 //   picks.has(3); picks.toggle(3); picks.set([3, 4, 5], true); picks.range(0, 999, true); picks.size; picks.on(listener)
 //
 // One bit for each record, the lowest of a byte first: 125 kB for a million. Kept while the tab is open, for each store.
-import { action, app, count, el, panel, say } from "./app.js";
+import { action, app, copyText, count, el, panel, say } from "./app.js";
 
 const listeners = new Set();
 let bits = new Uint8Array(0), size = 0;
@@ -127,13 +127,7 @@ async function download(format) {
 async function copy(format, into) {
   const text = await picks.text(format);
   into.replaceChildren(el("pre", { tabindex: 0, "aria-label": "Line to paste" }, text.trimEnd()));
-  try {
-    await navigator.clipboard.writeText(text);
-    say("Copied.");
-  } catch {
-    getSelection().selectAllChildren(into.firstChild);  // a page that may not write to the clipboard
-    say("Selected: press Ctrl+C to copy.");
-  }
+  say(await copyText(text, into.firstChild) ? "Copied." : "Selected: press Ctrl+C to copy.");
 }
 
 function mount(root) {

@@ -1,15 +1,11 @@
 // One record, over the page: its picture at any zoom, everything that is known of it, and its neighbours.
-import { action, api, app, count, el, hasPage, on, plain, say, set } from "./app.js";
+import { action, api, app, copyText, count, el, hasPage, on, plain, say, set } from "./app.js";
 import { layerButtons, reveal } from "./grid.js";
 import { picks } from "./picks.js";
 import { drawFacts } from "./record_facts.js";
 import { RecordPicture } from "./record_picture.js";
 
-const sections = [];
 let open = null;
-
-/** Add a section beside the picture: recordSection({id, title, mount(root, index)}). */
-export function recordSection(made) { sections.push(made); }
 
 /** A button; a sign (←, ✕) is named by its title, and a word names itself. */
 function button(title, text, onclick, more = {}) {
@@ -29,6 +25,7 @@ class RecordDialog {
     this.before = button("The record before (←)", "←", () => this.go("before"));
     this.after = button("The record after (→)", "→", () => this.go("after"));
     this.pick = button("Pick (space)", "Pick", () => picks.toggle(this.index), { "aria-pressed": "false" });
+    this.copy = button("Copy the key", "Copy key", () => this.copyKey());
     this.window = this.makeWindow();
     this.windowing = button("Window and level (w)", "Window", () => this.toggleWindow(), { "aria-expanded": "false" });
     this.pixel = el("span", { class: "pixel" });
@@ -36,7 +33,7 @@ class RecordDialog {
     this.dialog = el("dialog", { class: "record", "aria-labelledby": "record-title" },
       el("header", {}, this.before, this.after, this.title, this.place, this.pick,
         hasPage("model") && button("What the model sees (m)", "Model", () => set({ view: "model" })),
-        button("Copy the key", "Copy key", () => this.copy()),
+        this.copy,
         button("Close (Esc)", "✕", () => set({ index: null }))),
       el("div", { class: "record-body" },
         el("div", { class: "record-picture" }, this.picture.root, this.window,
@@ -67,9 +64,12 @@ class RecordDialog {
   async show(index) {
     this.stop?.abort();
     const { signal } = this.stop = new AbortController();
-    Object.assign(this, { index, near: {}, limits: undefined });
-    this.title.textContent = `record ${count(index)}`;
+    Object.assign(this, { index, near: {}, position: undefined });
+    this.name(undefined);
     this.place.textContent = "";
+    this.setLimits([0, 255]);
+    this.limits = undefined;
+    this.listChannels(0);
     this.facts.replaceChildren(el("p", { class: "quiet" }, "Loading…"));
     this.mark();
     if (app.session.image) this.picture.show(index);
@@ -77,25 +77,26 @@ class RecordDialog {
     await Promise.all([this.showNear(signal), this.showFacts(signal)]);
   }
 
+  /** The key that is shown and copied; undefined: it is not known yet, or at all. */
+  name(key) {
+    const text = key === undefined ? `record ${count(this.index)}` : plain(key);
+    this.key = key;
+    this.title.textContent = text.slice(0, 4000);
+    this.title.title = text.slice(0, 1000);
+    this.picture.root.setAttribute("aria-label", `Picture of ${text.slice(0, 200)}`);
+    this.copy.disabled = key === undefined;
+  }
+
   async showFacts(signal) {
-    const { index } = this;
     try {
-      const found = await api(`record/${index}`, {}, { signal, quiet: true });
-      this.key = found.key;
-      this.title.textContent = plain(found.key);
-      this.picture.root.setAttribute("aria-label", `Picture of ${plain(found.key).slice(0, 200)}`);
-      this.title.title = plain(found.key).slice(0, 1000);
+      const found = await api(`record/${this.index}`, {}, { signal, quiet: true });
+      this.name(found.key);
       this.facts.replaceChildren(...drawFacts(found));
       this.setLimits(found.picture?.range ?? [0, 255]);
       this.listChannels(found.picture?.channels ?? found.picture?.jpeg?.components ?? (found.picture?.format && 3));
     } catch (error) {
       if (signal.aborted) return;
       this.facts.replaceChildren(el("p", { class: "bad" }, error.message));
-    }
-    for (const { title, mount } of sections) {
-      const root = el("section", {}, el("h3", {}, title));
-      this.facts.append(root);
-      mount(root, index);
     }
   }
 
@@ -104,6 +105,7 @@ class RecordDialog {
     try {
       this.near = await api(`near/${this.index}`, { q, sort }, { signal, quiet: true });
     } catch { return; }
+    this.name(this.near.key);
     const { position, total, before, after } = this.near;
     this.position = position;
     this.place.textContent = position === null ? "not in the filter" : `${count(position + 1)} of ${count(total)}`;
@@ -125,9 +127,8 @@ class RecordDialog {
     this.pick.textContent = isPicked ? "✓ Picked" : "Pick";
   }
 
-  async copy() {
-    await navigator.clipboard.writeText(this.key);
-    say("The key is copied.");
+  async copyKey() {
+    say(await copyText(this.key, this.title) ? "The key is copied." : "Selected: press Ctrl+C to copy.");
   }
 
   tell({ zoom, x, y, values }) {

@@ -44,11 +44,12 @@ export class RecordPicture {
     this.stop?.abort();
     this.stop = new AbortController();
     const { signal } = this.stop;
-    Object.assign(this, { index, layers: undefined, width: 0, height: 0, isFit: true, window: {} });
+    Object.assign(this, { index, layers: undefined, region: null, width: 0, height: 0, isFit: true, window: {} });
     this.part.hidden = true;
     this.part.removeAttribute("src");
     this.svg.replaceChildren();
     this.note.textContent = "";
+    this.#tellPixel();
     this.whole.hidden = true;
     this.whole.src = this.#url({ side: WHOLE });
     try {
