@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 import threading
 import webbrowser
@@ -109,6 +110,7 @@ def view(
         try:
             viewer.wait()
         except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # again: ends the process at once, with nothing half closed
             print_line("")
 
 

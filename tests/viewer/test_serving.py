@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 import subprocess
@@ -12,12 +13,14 @@ import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 import penstock as ps
 from penstock.cli import viewer_command
 from penstock.errors import AnnotationError, ArgumentError, OptionalPackageError, StoreNotFoundError
+from penstock.viewer.server import connections
 from tests.pack.images import make_photos
 
 
@@ -129,6 +132,98 @@ def test_the_command_says_its_address_and_ends_by_an_interrupt(photos: Path) -> 
     assert what == f"files://{photos}: 3 records (image, label); Ctrl-C ends it"
     assert child.returncode == 0
     assert said == ""
+
+
+_INTERRUPTED = """
+import signal, sys, threading
+import penstock as ps
+from penstock.viewer.server.serving import Viewer
+
+store = ps.open(sys.argv[1])
+read, begun, ended = type(store).read, threading.Event(), threading.Event()
+
+def read_slowly(self, indices):
+    begun.set()
+    ended.wait()
+    return read(self, indices)
+
+type(store).read = read_slowly
+viewer = ps.view(store)
+print(viewer.url, flush=True)
+begun.wait()
+signal.signal(signal.SIGALRM, signal.default_int_handler)
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+try:
+    viewer.wait()
+except KeyboardInterrupt:
+    threading.Timer(float(sys.argv[2]), ended.set).start()
+    viewer.close()
+    print(ended.is_set(), viewer._ended.is_set(), flush=True)
+"""
+
+
+@pytest.mark.parametrize("longer_s", ["0.3", "2"])
+def test_an_interrupt_waits_for_the_answers(photos: Path, longer_s: str) -> None:
+    """The store is closed when no request reads of it any more, also one that takes longer than clients are waited for.
+
+    A ``join`` that is interrupted takes the thread for ended.
+    """
+    command = [sys.executable, "-c", _INTERRUPTED, str(photos), longer_s]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        address = urlsplit(child.stdout.readline().strip())
+        with socket.create_connection(("127.0.0.1", address.port or 0), timeout=60) as asked:
+            asked.sendall(f"GET {address.path}api/record/0 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
+            said, wrong = child.communicate(timeout=60)
+
+    assert (said, wrong) == ("True True\n", "")
+
+
+def connect_silently(port: int, count: int, said: bytes) -> list[socket.socket]:
+    """Connections that send ``said``, and no more."""
+    made = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(count)]
+    for each in made:
+        each.sendall(said)
+    return made
+
+
+def read_to_end(connection: socket.socket) -> None:
+    """Read until the other side closes; it times out where it does not."""
+    with connection, contextlib.suppress(ConnectionResetError):
+        while connection.recv(1 << 16):
+            pass
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHost: 127", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"])
+def test_connections_without_a_request_are_closed(
+    photos: Path, ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, said: bytes
+) -> None:
+    """After a time: half a request, nothing, and what follows a refusal."""
+    monkeypatch.setattr(connections, "REQUEST_S", 0.3)
+    asker = ask(photos)
+    held = connect_silently(asker.address.port, 3, said)
+    for each in held:
+        read_to_end(each)
+
+    assert asker.request("api/session")[0] == 200
+
+
+def test_more_connections_than_the_limit_keep_no_page_from_its_answer(
+    photos: Path, ask: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The oldest that wait are closed; the others, and what asks, are answered."""
+    monkeypatch.setattr(connections, "MOST_CONNECTIONS", 8)
+    monkeypatch.setattr(connections, "REQUEST_S", 3600.0)
+    asker = ask(photos)
+    held = connect_silently(asker.address.port, 20, b"GET /")
+
+    for each in held[:12]:
+        read_to_end(each)
+    assert asker.request("api/session")[0] == 200
+    held[-1].sendall(b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    assert held[-1].recv(1 << 16).startswith(b"HTTP/1.1 404")
+    for each in held[12:]:
+        each.close()
 
 
 @pytest.mark.parametrize(

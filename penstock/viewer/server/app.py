@@ -117,6 +117,7 @@ class Guard:
             await send(message)
 
         if refusal is not None:
+            refusal.headers["connection"] = "close"  # or requests would be sent whose answers nobody reads
             await refusal(scope, receive, send_with_headers)
             return
         await self._app({**scope, "path": f"/{rest}", "raw_path": b""}, receive, send_with_headers)

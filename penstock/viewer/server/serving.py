@@ -133,6 +133,7 @@ class Viewer:
         import uvicorn
 
         from penstock.viewer.server.app import make_app
+        from penstock.viewer.server.connections import LimitedProtocol
 
         token = secrets.token_urlsafe(24)
         self.session = session
@@ -140,21 +141,28 @@ class Viewer:
         self._socket = _listen(port)
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/{token}/"
         config = uvicorn.Config(  # faults are logged by the application
-            app, log_level="critical", access_log=False, ws="none", server_header=False, timeout_graceful_shutdown=1
+            app, http=LimitedProtocol, log_level="critical", access_log=False, ws="none", server_header=False
         )
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(
-            target=self._server.run, args=([self._socket],), name="penstock-view", daemon=True
-        )
+        self._ended = threading.Event()
+        """Set by the thread: a ``join`` that Ctrl-C interrupts takes a thread that runs for one that has ended."""
+        self._thread = threading.Thread(target=self._serve, name="penstock-view", daemon=True)
         self._thread.start()
+
+    def _serve(self) -> None:
+        try:
+            self._server.run([self._socket])
+        finally:
+            self._ended.set()
 
     def wait(self) -> None:
         """Return when the viewer is closed."""
-        self._thread.join()
+        self._ended.wait()
 
     def close(self) -> None:
         """Stop the server, and close what was opened for it. Closing again does nothing."""
         self._server.should_exit = True
+        self._ended.wait()
         self._thread.join()
         self._socket.close()
         self.session.close()
