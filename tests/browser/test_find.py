@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +14,9 @@ from PIL import Image
 from playwright.sync_api import Page, expect
 
 import penstock as ps
+from penstock.viewer.find.scanning import Facts
 from tests.browser.many import ManyStore
+from tests.viewer.test_find_facts import pack_classes
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202e&\"'"
 
@@ -171,6 +175,76 @@ def test_a_scan_of_a_million_is_stopped(page: Page, viewer_url: Callable[..., st
     expect(page.locator(".find-count")).to_have_text("100,000 of 1,000,000 records")
     page.get_by_role("combobox", name="Filter").fill("brightness > 1")
     expect(page.locator(".find-count")).to_contain_text("scanned")
+
+
+def test_several_classes_of_a_label_are_joined_by_or(page: Page, url: str) -> None:
+    """A record has one of them; with shift a class or a bar is added, and taken out again."""
+    page.goto(url)
+    count, field = page.locator(".find-count"), page.get_by_role("combobox", name="Filter")
+    cat, dog = (page.get_by_role("button", name=f"class {name}:") for name in ("cat", "a dog"))
+    widths = page.locator("[data-name=width] button")
+    expect(widths.first).to_be_visible()
+    cat.click()
+    expect(count).to_have_text("4 of 12 records")
+    dog.click(modifiers=["Shift"])
+    expect(field).to_have_value('(class = cat or class = "a dog")')
+    expect(count).to_have_text("8 of 12 records")
+    expect(cat).to_have_attribute("aria-pressed", "true")
+    expect(dog).to_have_attribute("aria-pressed", "true")
+    page.locator(".find-class", has_text="onerror").click(modifiers=["Shift"])
+    expect(count).to_have_text("12 of 12 records")
+    cat.click()
+    expect(count).to_have_text("8 of 12 records")
+    page.locator(".find-class", has_text="onerror").click()
+    expect(field).to_have_value('class = "a dog"')
+    widths.nth(-1).click()
+    widths.nth(-2).click(modifiers=["Shift"])
+    expect(field).to_have_value(re.compile(r'^class = "a dog" and \(width >= .* and width < .* or width >= .*\)$'))
+    expect(page.locator("[data-name=width] button[aria-pressed=true]")).to_have_count(2)
+    widths.nth(-1).click()
+    widths.nth(-2).click()
+    expect(field).to_have_value('class = "a dog"')
+
+
+def test_a_class_that_fits_is_listed_and_every_class_can_be_reached(
+    page: Page, tmp_path: Path, viewer_url: Callable[..., str]
+) -> None:
+    """Of fifty classes those of the filter are first; the others follow, when they are asked for."""
+    page.goto(f"{viewer_url(pack_classes(tmp_path / 'p.lmdb', 50))}#q=label+%3D+%22class+3%22")
+    rows = page.locator(".find-class")
+    expect(rows).to_have_count(8)
+    expect(rows.first).to_have_attribute("aria-label", "class class 3: 3 records")
+    page.get_by_role("button", name="Show 42 more").click()
+    expect(rows).to_have_count(50)
+    page.get_by_role("button", name="class class 0:").click(modifiers=["Shift"])
+    expect(page.locator(".find-count")).to_have_text("0 of 1,226 records")
+    page.get_by_role("combobox", name="Filter").fill("")
+    expect(page.locator(".find-count")).to_have_text("1,226 records")
+    page.get_by_role("button", name="class class 1:").click()
+    page.get_by_role("button", name="class class 0:").click(modifiers=["Shift"])
+    expect(page.locator(".find-count")).to_have_text("2 of 1,226 records")
+    page.get_by_role("button", name="Show fewer").click()
+    expect(rows).to_have_count(8)
+
+
+def test_a_scan_shows_how_far_it_is_while_counts_are_made(
+    page: Page, viewer_url: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bar moves also where the counts do not come."""
+    allowed, stalled = threading.Semaphore(0), threading.Event()
+    monkeypatch.setattr("penstock.viewer.find.scanning.measure", lambda _: allowed.acquire() and Facts())
+    page.goto(viewer_url(ManyStore(2500)))
+    page.get_by_role("button", name="class class 3: 250 records").wait_for()
+    monkeypatch.setattr("penstock.viewer.find.routes.make_histograms", lambda *_: stalled.wait() and [])
+    page.get_by_role("button", name="Scan 2,500 records").click()
+    try:
+        for share in (0, 20, 40):
+            expect(page.locator(".find-scan span")).to_have_text(f"{share} % scanned")
+            allowed.release(500)
+    finally:
+        stalled.set()
+        allowed.release(2500)
+    expect(page.locator(".find-scan")).to_be_empty()
 
 
 def test_counts_that_take_long_are_made_after_a_filter_needed_them(

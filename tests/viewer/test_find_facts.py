@@ -371,6 +371,29 @@ def test_requests_of_the_panel(ask: Callable[..., Any], tmp_path: Path) -> None:
     assert asker.request("api/rows?q=label+%3D")[0] == 400
 
 
+def pack_classes(path: Path, classes: int) -> Path:
+    """Records without pictures: as many of each class as its number says, and one of the first."""
+    names = [f"class {number}" for number in range(classes)]
+    rows = [{"label": number} for number in range(classes) for _ in range(max(1, number))]
+    ps.pack(rows, path, schema={"label": "label"}, classes=names)
+    return path
+
+
+def test_the_classes_that_fit_are_counted_first(ask: Callable[..., Any], tmp_path: Path) -> None:
+    """Then those with most records; all of them, if they are asked for."""
+    asker = ask(pack_classes(tmp_path / "p.lmdb", 50))
+
+    def ask_bars(query: str) -> tuple[list[str], int]:
+        (chart,) = asker.json(f"api/find/histograms?{query}")["histograms"]
+        return [bar["label"] for bar in chart["bars"]], chart["more"]
+
+    few, more = ask_bars("")
+    assert (few[:2], len(few), more) == (["class 49", "class 48"], 40, 10)
+    assert ask_bars("q=label+%3D+%22class+3%22")[0][:2] == ["class 3", "class 49"]
+    every, more = ask_bars("whole=class&whole=other")
+    assert (every, more) == ([f"class {number}" for number in (*range(49, 1, -1), 0, 1)], 0)
+
+
 def test_the_page_names_what_filters_compare() -> None:
     """Each measured name and each problem is in the how-to."""
     page = (Path(__file__).parents[2] / "docs" / "howto" / "find-records.md").read_text(encoding="utf-8")

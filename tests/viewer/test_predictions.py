@@ -104,6 +104,24 @@ def test_records_of_a_set_are_most_confident_first(detected: Path, tmp_path: Pat
     assert (status, "set must be one of false-positives" in body.decode()) == (400, True)
 
 
+def test_the_panel_counts_the_records_of_a_set(detected: Path, tmp_path: Path, ask: Callable[..., Any]) -> None:
+    """Those that the grid shows, of the set and of the filter."""
+    asker = ask(detected, predictions=write(tmp_path / "r.json", RESULTS))
+    order = quote("set:false-positives@0.5,0.3")
+
+    for query, expected in (("", 2), ("boxes", 1), ("boxes+%3D+1", 0)):
+        found = asker.json(f"api/find/histograms?sort={order}&q={query}")
+        assert found["matched"] == asker.json(f"api/rows?sort={order}&q={query}")["total"] == expected
+    (boxes,) = (
+        each for each in asker.json(f"api/find/histograms?sort={order}")["histograms"] if each["name"] == "boxes"
+    )
+    assert [(bar["label"], bar["matched"], bar["count"]) for bar in boxes["bars"]] == [
+        ("0", 1, 1), ("1", 0, 1), ("2", 1, 1)
+    ]  # fmt: skip
+    status, _, body = asker.request(f"api/find/histograms?sort={quote('set:odd@1,1')}")
+    assert (status, b"set must be one of" in body) == (400, True)
+
+
 def test_predictions_are_layers_beside_the_annotations(detected: Path, tmp_path: Path, ask: Callable[..., Any]) -> None:
     """Those of at least the score that was asked for last, with classes and scores, masks and keypoints."""
     mask = {"size": [20, 30], "counts": [0, 40, 560]}

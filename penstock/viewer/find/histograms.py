@@ -8,6 +8,7 @@ until a filter or the scan has needed them.
 from __future__ import annotations
 
 import math
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -30,6 +31,8 @@ _BY_RATIO: Final = frozenset({"area", "nbytes", "pixels", "sharpness", "aspect"}
 
 _BARS: Final = 16
 _CLASS_BARS: Final = 40
+_ALL_CLASS_BARS: Final = 20_000
+"""Of a name of which all classes are asked for."""
 _MOST_FIELDS: Final = 12
 _LARGEST_CLASS: Final = 100_000
 
@@ -57,18 +60,19 @@ class BarChart:
     more: int = 0
 
 
-def make_histograms(finder: Finder, mask: Mask) -> list[BarChart]:
-    """The histograms of a collection; ``mask``, (n,): the records that fit the filter."""
+def make_histograms(finder: Finder, mask: Mask, whole: AbstractSet[str] = frozenset()) -> list[BarChart]:
+    """The histograms of a collection; ``mask``, (n,): the records that fit the filter; ``whole``: those of all bars."""
     names, own = finder.names(), finder.fields
     counted = [name for name, each in names.items() if each.kind != "text"]
     fields = [name for name in counted if names[name].about == "a field"
               and name not in {*_SHOWN, own.classes, own.boxes, own.scores}]  # fmt: skip
     shown = [*(name for name in _SHOWN if name in counted), *fields[:_MOST_FIELDS]]
-    charts = [_make(finder, name, mask) for name in shown if finder.is_quick(name)]
+    most = dict.fromkeys(whole, _ALL_CLASS_BARS)
+    charts = [_make(finder, name, mask, most.get(name, _CLASS_BARS)) for name in shown if finder.is_quick(name)]
     return [each for each in charts if each.bars]
 
 
-def _make(finder: Finder, name: str, mask: Mask) -> BarChart:
+def _make(finder: Finder, name: str, mask: Mask, most: int) -> BarChart:
     is_problem = name == "problem"
     column = finder.problems(reads_boxes=finder.is_quick("boxes")) if is_problem else finder.column(QueryToken(name))
     assert isinstance(column, FilterNumbers), "texts are not counted"
@@ -83,7 +87,7 @@ def _make(finder: Finder, name: str, mask: Mask) -> BarChart:
         count_numbers(chart, values, fits)
         return chart
     chart.kind = "flags" if is_problem else "class"
-    _count_classes(chart, column.classes, values, fits)
+    _count_classes(chart, column.classes, values, fits, most)
     if is_problem and not finder.scan.is_running:  # or groups would be made again and again
         has = finder.duplicates() >= 0
         more = Bar("near-duplicate", int(has.sum()), int((has & mask).sum()), "duplicate")
@@ -91,12 +95,14 @@ def _make(finder: Finder, name: str, mask: Mask) -> BarChart:
     return chart
 
 
-def _count_classes(chart: BarChart, classes: tuple[str, ...], values: NDArray[np.int64], fits: Mask) -> None:
+def _count_classes(chart: BarChart, classes: tuple[str, ...], values: NDArray[np.int64], fits: Mask, most: int) -> None:
+    """Add bars of at most ``most`` classes, those with most that fit first."""
     is_class = (values >= 0) & (values <= _LARGEST_CLASS)
     counts, matched = _count(values[is_class], fits[is_class], 0)
-    order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
-    chart.more = max(0, len(order) - _CLASS_BARS)
-    for number in order[:_CLASS_BARS].tolist():
+    order = np.lexsort((-counts, -matched))
+    order = order[counts[order] > 0]
+    chart.more = max(0, len(order) - most)
+    for number in order[:most].tolist():
         text = classes[number] if number < len(classes) else str(number)
         query = f"{quote(chart.name)} = {quote(text)}"
         chart.bars.append(Bar(text[:200], int(counts[number]), int(matched[number]), query, number))

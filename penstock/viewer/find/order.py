@@ -34,7 +34,7 @@ def find_order(session: Session, query: str, sort: str) -> NDArray[np.int64] | N
 
 
 def list_order(finder: Finder, query: str, sort: str) -> NDArray[np.int64] | None:
-    """:func:`find_order`, for a finder; ``set:NAME`` is the order as stored."""
+    """:func:`find_order` for a finder, which knows no sets."""
     query, sort = query.strip(), sort.strip()
     node, scans = finder.parse(query)
     scans = check_sort(finder, sort) or scans
@@ -64,7 +64,7 @@ def check_sort(finder: Finder, sort: str) -> bool:
 
 def _sort(finder: Finder, indices: NDArray[np.int64], sort: str) -> NDArray[np.int64]:
     word, _, seed = sort.partition(":")
-    if word in {"", "set"}:
+    if not word:
         return indices
     if word == "random":
         return indices[np.argsort(np.random.default_rng(int(seed)).permutation(finder.total)[indices])]

@@ -13,7 +13,7 @@ from penstock.errors import ArgumentError
 from penstock.viewer.find.finder import finder_of
 from penstock.viewer.find.histograms import make_histograms
 from penstock.viewer.find.language import QueryError
-from penstock.viewer.find.order import check_sort, list_order
+from penstock.viewer.find.order import check_sort, find_order
 from penstock.viewer.find.problems import PROBLEMS
 from penstock.viewer.server.answers import answer, session_of
 
@@ -60,17 +60,18 @@ def control_scan(request: Request) -> Response:
 
 
 def show_histograms(request: Request) -> Response:
-    """Counts of all records and of those that fit ``q``, and the progress: ``{total, matched, histograms, ...}``.
+    """Counts of all records and of those shown for ``q`` and ``sort``: ``{total, matched, histograms, ...progress}``.
 
-    The scan that ``q`` and ``sort`` need is started.
+    The scan that ``q`` and ``sort`` need is started. Of the names of ``whole``, all classes are counted.
     """
-    finder = finder_of(session_of(request))
-    indices = list_order(finder, request.query_params.get("q", ""), request.query_params.get("sort", ""))
+    asked, finder = request.query_params, finder_of(session_of(request))
+    indices = find_order(session_of(request), asked.get("q", ""), asked.get("sort", ""))
     mask = np.full(finder.total, indices is None)
     if indices is not None:
         mask[indices] = True
     return answer({
-        **finder.scan.progress(), "matched": int(mask.sum()), "histograms": make_histograms(finder, mask),
+        **finder.scan.progress(), "matched": int(mask.sum()),  # before the counts, which may miss what comes meanwhile
+        "histograms": make_histograms(finder, mask, set(asked.getlist("whole"))),
     })  # fmt: skip
 
 

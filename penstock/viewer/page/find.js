@@ -3,13 +3,13 @@
 // The filter is `q` in the address and the order `sort`; everything else follows from them. After new facts of the
 // scan the document gets the event "facts", so that what shows filtered records asks again.
 import { action, api, app, count, el, firstPictures, on, panel, set } from "./app.js";
-import { drawCounts } from "./find_counts.js";
+import { drawCounts, whole } from "./find_counts.js";
 import { makeField } from "./find_field.js";
 
-const POLL_MS = 1200;  // or four times as long as the last answer took
+const POLL_MS = 1200;
 const ORDERS = [["", "as stored"], ["key", "key"], ["random", "random"]];
 
-let names = [], parts = {}, asked = null, timer = 0, latest = null, unseen = false, wait = POLL_MS;
+let names = [], parts = {}, asked = null, timer = 0, latest = null, progress = null, unseen = false, due = 0;
 
 function mount(root) {
   const field = makeField({ names: () => names, apply });
@@ -89,7 +89,6 @@ function turn() {
 
 /** Ask for the counts of the filter in the address, and again while the scan goes on. */
 async function refresh() {
-  clearTimeout(timer);
   asked?.abort();
   const request = asked = new AbortController(), began = performance.now();
   const { q = "", sort = "" } = app.state;
@@ -100,46 +99,47 @@ async function refresh() {
       const wrong = isOfSort ? { error: `Sort by ${sort}: ${checked.error}`, at: null } : checked;
       parts.field.fail(checked.ok ? null : wrong);
     }
-    const query = checked.ok ? { q, sort } : {};
+    const query = [...Object.entries(checked.ok ? { q, sort } : {}), ...[...whole].map((name) => ["whole", name])];
     await firstPictures;
-    const found = await api("find/histograms", query, { signal: request.signal, quiet: true });
+    const found = await api(`find/histograms?${new URLSearchParams(query)}`, {}, { signal: request.signal, quiet: true });
     latest = { ...found, scans: checked.scans, ok: checked.ok };
   } catch (error) {
-    if (error.name === "AbortError") return;
+    if (request !== asked) return;
+    asked = null;
     parts.field.fail({ error: error.message, at: null });
     return;
   }
   if (request !== asked) return;
-  wait = Math.max(POLL_MS, 4 * (performance.now() - began));
+  asked = null;
+  due = performance.now() + Math.max(POLL_MS, 4 * (performance.now() - began));
   draw();
   if (latest.running) {
     unseen = true;
-    timer = setTimeout(poll, wait);
+    watch();
   } else if (unseen) {
     unseen = false;
     document.dispatchEvent(new Event("facts"));
   }
 }
 
-/** While the scan goes on: its progress, and new counts where there are new facts. */
+function watch() { timer ||= setTimeout(poll, POLL_MS); }
+
+/** While the scan goes on: how far it is; and new counts, which take longer, at most a fifth of the time. */
 async function poll() {
-  const { measured } = latest;
-  try {
-    const facts = await api("find/facts", {}, { quiet: true });
-    if (facts.measured === measured && facts.running) {
-      timer = setTimeout(poll, wait);
-      return;
-    }
-  } catch {
-    return;
-  }
-  if (latest.scans) document.dispatchEvent(new Event("facts"));
+  const facts = await api("find/facts", {}, { quiet: true }).catch(() => null);
+  timer = 0;
+  if (!facts) return;
+  drawScan(progress = facts);
+  if (facts.running) watch();
+  const isDue = !facts.running || (facts.measured !== latest?.measured && performance.now() >= due);
+  if (asked || !isDue) return;
+  if (latest?.scans) document.dispatchEvent(new Event("facts"));
   refresh();
 }
 
 async function control(what) {
-  const facts = await api("find/scan", { do: what }, { method: "POST" });
-  latest = latest && { ...latest, ...facts };
+  drawScan(progress = await api("find/scan", { do: what }, { method: "POST" }));
+  watch();
   refresh();
 }
 
@@ -147,10 +147,10 @@ function draw() {
   const { total, matched, ok, scans, measured } = latest;
   const partial = ok && scans && measured < total ? `, of ${count(measured)} scanned` : "";
   const noun = total === 1 ? "record" : "records";
-  parts.count.textContent = !ok ? "" : !app.state.q ? `${count(total)} ${noun}`
+  parts.count.textContent = !ok ? "" : !app.state.q && matched === total ? `${count(total)} ${noun}`
     : `${count(matched)} of ${count(total)} ${noun}${partial}`;
-  drawScan(latest);
-  drawCounts(parts.counts, latest, { about: parts.about ?? {}, q: app.state.q ?? "" });
+  drawScan(progress?.measured > latest.measured ? progress : latest);
+  drawCounts(parts.counts, latest, { about: parts.about ?? {}, q: app.state.q ?? "", renew: refresh });
 }
 
 function drawScan({ total, running, measured, known }) {

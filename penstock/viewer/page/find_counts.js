@@ -7,70 +7,80 @@ const OPEN = new Set(["class", "label", "boxes", "width", "format"]);
 const PLAIN = new Set(["format"]);
 const TITLES = { nbytes: "bytes of the picture", boxes: "boxes per picture", area: "area of boxes" };
 
-const opened = new Map(), whole = new Set();
+const opened = new Map();
 let drawn = "";
 
-/** Whether a filter has a condition as one of those that are joined by `and`. */
-export function hasCondition(q, condition) {
-  return findCondition(q, condition) >= 0;
-}
-
-function findCondition(q, condition) {
-  for (let at = q.indexOf(condition); at >= 0; at = q.indexOf(condition, at + 1)) {
-    const before = q.slice(0, at), after = q.slice(at + condition.length);
-    const isOpen = (before.split("(").length !== before.split(")").length) || before.split('"').length % 2 === 0;
-    if (!isOpen && /^$| and $/.test(before.slice(-5)) && /^$|^ and /.test(after)) return at;
+/** The parts of a filter that a word joins, outside of parentheses and quotes. */
+function split(q, word) {
+  const parts = [""];
+  let depth = 0;
+  for (const [token] of q.matchAll(/"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|\s+(?:and|or)\s+(?=\S)|[^]/gi)) {
+    depth += token === "(" ? 1 : token === ")" ? -1 : 0;
+    if (depth || token.trim().toLowerCase() !== word) parts[parts.length - 1] += token;
+    else parts.push("");
   }
-  return -1;
+  return parts;
 }
 
-export function withoutCondition(q, condition) {
-  const at = findCondition(q, condition);
-  if (at < 0) return q;
-  const before = q.slice(0, at).replace(/ and $/, ""), after = q.slice(at + condition.length).replace(/^ and /, "");
-  return before && after ? `${before} and ${after}` : before || after;
+/** What is joined by `and`. */
+function listConditions(q) {
+  return !q || split(q, "or").length > 1 ? [q].filter(Boolean) : split(q, "and");
 }
 
-export function withCondition(q, condition) {
-  if (!q) return condition;
-  return hasLooseOr(q) ? `(${q}) and ${condition}` : `${q} and ${condition}`;
+/** Conditions without those of one condition, which may be several; null: it is none of them. */
+function takeOut(conditions, condition) {
+  const parts = split(condition, "and");
+  const at = conditions.findIndex((_, begin) => parts.every((part, place) => conditions[begin + place] === part));
+  return at < 0 ? null : conditions.toSpliced(at, parts.length);
 }
 
-/** Whether a filter has an `or` outside of parentheses and quotes. */
-function hasLooseOr(q) {
-  let rest = q.replace(/"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'/g, '""'), before;
-  do {
-    before = rest;
-    rest = rest.replace(/\([^()]*\)/g, "");
-  } while (rest !== before);
-  return /(^|[\s"])or($|[\s"])/i.test(rest);
+/** The conditions of a filter that are bars of a histogram, and the others: [chosen, rest]. */
+function findBars(q, { bars }) {
+  const known = new Set(bars.map(({ query }) => query));
+  let chosen = [], rest = listConditions(q);
+  for (const each of rest.filter((condition) => /^\(.*\)$/s.test(condition))) {
+    const any = split(each.slice(1, -1), "or");
+    if (!any.every((part) => known.has(part))) continue;
+    chosen = [...chosen, ...any];
+    rest = rest.filter((other) => other !== each);
+  }
+  for (const query of known) {
+    const left = takeOut(rest, query);
+    if (left) [rest, chosen] = [left, [...chosen, query]];
+  }
+  return [chosen, rest];
 }
 
+/** Records have one value of most names, but any number of objects and problems: those are joined by `and`. */
 function toggle(event, histogram, bar) {
-  const q = app.state.q ?? "";
-  if (hasCondition(q, bar.query)) {
-    set({ q: withoutCondition(q, bar.query), index: null });
-    return;
-  }
-  const isAdded = event.shiftKey || event.ctrlKey || event.metaKey;
-  const others = isAdded ? [] : histogram.bars.filter((each) => hasCondition(q, each.query));
-  const left = others.reduce((rest, each) => withoutCondition(rest, each.query), q);
-  set({ q: withCondition(left, bar.query), index: null });
+  const [before, rest] = findBars(app.state.q ?? "", histogram), isOn = before.includes(bar.query);
+  const others = isOn || event.shiftKey || event.ctrlKey || event.metaKey
+    ? before.filter((query) => query !== bar.query) : [];
+  const chosen = isOn ? others : [...others, bar.query];
+  const isSingle = histogram.counts === "records" && histogram.kind !== "flags" && chosen.length > 1;
+  const added = isSingle ? [`(${chosen.join(" or ")})`] : chosen;
+  const safe = rest.map((each) => (added.length && split(each, "or").length > 1 ? `(${each})` : each));
+  set({ q: [...safe, ...added].join(" and "), index: null });
 }
 
-/** Draw all counts into `root`; the button that has the focus keeps it. */
-export function drawCounts(root, found, { about, q }) {
-  const seen = JSON.stringify([found.histograms, q, [...whole]]);
+/** Names of which all classes are shown: see api/find/histograms. */
+export const whole = new Set();
+
+/** Draw all counts into `root`; the button that has the focus keeps it. `renew` asks for them again. */
+export function drawCounts(root, found, { about, q, renew }) {
+  const seen = JSON.stringify([found.histograms, q]);
   if (seen === drawn && root.firstChild) return;
   drawn = seen;
   const focused = document.activeElement?.dataset?.query;
   const scrolled = root.closest("aside")?.scrollTop;
-  const redraw = () => { drawn = ""; drawCounts(root, found, { about, q }); };
   root.replaceChildren(...found.histograms.map((each) => each.kind === "flags" ? drawChips(each, { about, q })
-    : drawSection(each, each.kind === "class" ? drawRows(each, { q, redraw }) : drawBars(each, { q }))));
+    : drawSection(each, each.kind === "class" ? drawRows(each, { q, renew }) : drawBars(each, { q }))));
   if (scrolled) root.closest("aside").scrollTop = scrolled;
   if (focused) [...root.querySelectorAll("button")].find((each) => each.dataset.query === focused)?.focus();
 }
+
+/** The conditions of the buttons that are pressed. */
+function findPressed(q, histogram) { return new Set(findBars(q, histogram)[0]); }
 
 function drawSection(histogram, content) {
   const isOpen = opened.get(histogram.name) ?? OPEN.has(histogram.name);
@@ -81,12 +91,12 @@ function drawSection(histogram, content) {
   }, el("summary", {}, TITLES[histogram.name] ?? plain(histogram.name), noun), content);
 }
 
-function makeButton(histogram, bar, attributes, q, ...children) {
+function makeButton(histogram, bar, attributes, pressed, ...children) {
   const noun = `${histogram.counts === "objects" ? "object" : "record"}${bar.count === 1 ? "" : "s"}`;
   const counted = bar.matched === bar.count ? count(bar.count)
     : `${count(bar.matched)} of ${count(bar.count)}`;
   return el("button", {
-    type: "button", "data-query": bar.query, "aria-pressed": String(hasCondition(q, bar.query)),
+    type: "button", "data-query": bar.query, "aria-pressed": String(pressed.has(bar.query)),
     "aria-label": `${plain(histogram.name)} ${plain(bar.label)}: ${counted} ${noun}`,
     title: `${plain(bar.label)}: ${counted}`,
     onclick: (event) => toggle(event, histogram, bar), ...attributes,
@@ -94,27 +104,28 @@ function makeButton(histogram, bar, attributes, q, ...children) {
 }
 
 function drawChips(histogram, { about, q }) {
+  const pressed = findPressed(q, histogram);
   const chips = histogram.bars.map((bar) => makeButton(histogram, bar, {
     class: "find-chip", title: about[bar.label] ?? "",
-  }, q, bar.label, el("b", {}, count(bar.matched))));
+  }, pressed, bar.label, el("b", {}, count(bar.matched))));
   return el("div", { class: "find-chips", role: "group", "aria-label": "Problems" }, chips);
 }
 
-function drawRows(histogram, { q, redraw }) {
+function drawRows(histogram, { q, renew }) {
   const most = Math.max(...histogram.bars.map((bar) => bar.count));
   const color = ({ number }) => PLAIN.has(histogram.name) ? "" : `;background:${classColor(number)}`;
-  const isWhole = whole.has(histogram.name);
+  const isWhole = whole.has(histogram.name), pressed = findPressed(q, histogram);
   const shown = isWhole ? histogram.bars
-    : histogram.bars.filter((bar, place) => place < FEW || hasCondition(q, bar.query));
-  const rows = shown.map((bar) => el("li", {}, makeButton(histogram, bar, { class: "find-class" }, q,
+    : histogram.bars.filter((bar, place) => place < FEW || pressed.has(bar.query));
+  const rows = shown.map((bar) => el("li", {}, makeButton(histogram, bar, { class: "find-class" }, pressed,
     el("i", { style: `width:${(100 * bar.count) / most}%` }), el("i", {
       class: "find-matched", style: `width:${(100 * bar.matched) / most}%${color(bar)}`,
     }), el("span", {}, plain(bar.label)), el("b", {}, count(bar.matched)))));
-  const rest = histogram.bars.length - shown.length;
+  const rest = histogram.bars.length + histogram.more - shown.length;
   const more = rest || isWhole ? el("button", {
     type: "button", class: "find-link", "data-query": `more ${histogram.name}`,
-    onclick: () => { if (!whole.delete(histogram.name)) whole.add(histogram.name); redraw(); },
-  }, isWhole ? "Show fewer" : `Show ${rest} more`) : null;
+    onclick: () => { if (!whole.delete(histogram.name)) whole.add(histogram.name); renew(); },
+  }, isWhole ? "Show fewer" : `Show ${count(rest)} more`) : null;
   const hidden = isWhole && histogram.more ? el("p", {}, `${count(histogram.more)} more are not shown`) : null;
   return [el("ul", { class: "find-classes" }, rows), hidden, more];
 }
@@ -122,11 +133,11 @@ function drawRows(histogram, { q, redraw }) {
 /** Bars side by side; one stop for Tab, the arrows go from bar to bar. */
 function drawBars(histogram, { q }) {
   const most = Math.max(...histogram.bars.map((bar) => bar.count));
-  const pressed = histogram.bars.findIndex((bar) => hasCondition(q, bar.query));
+  const pressed = findPressed(q, histogram), first = histogram.bars.findIndex((bar) => pressed.has(bar.query));
   const height = (bars) => bars ? Math.max(3, (100 * bars) / most) : 0;
   const buttons = histogram.bars.map((bar, place) => makeButton(histogram, bar, {
-    class: "find-bar", tabindex: place === Math.max(pressed, 0) ? 0 : -1,
-  }, q, el("i", { style: `height:${height(bar.count)}%` }),
+    class: "find-bar", tabindex: place === Math.max(first, 0) ? 0 : -1,
+  }, pressed, el("i", { style: `height:${height(bar.count)}%` }),
   el("i", { class: "find-matched", style: `height:${height(bar.matched)}%` })));
   const move = (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1, Home: -Infinity, End: Infinity }[event.key];
@@ -137,10 +148,10 @@ function drawBars(histogram, { q }) {
     buttons.forEach((each, place) => each.setAttribute("tabindex", place === at ? 0 : -1));
     buttons[at].focus();
   };
-  const first = histogram.bars[0].label.split(" to ")[0];
-  const last = histogram.bars.at(-1).label.split(" to ").at(-1).replace(" and more", " …");
+  const begin = histogram.bars[0].label.split(" to ")[0];
+  const end = histogram.bars.at(-1).label.split(" to ").at(-1).replace(" and more", " …");
   return [
     el("div", { class: "find-bars", role: "group", "aria-label": histogram.name, onkeydown: move }, buttons),
-    el("div", { class: "find-axis", "aria-hidden": "true" }, el("span", {}, first), el("span", {}, last)),
+    el("div", { class: "find-axis", "aria-hidden": "true" }, el("span", {}, begin), el("span", {}, end)),
   ];
 }
