@@ -31,6 +31,9 @@ class LayerSource(Protocol):
     def layers(self, index: int) -> list[Layer]:
         """Those of a record."""
 
+    def facts(self, index: int) -> list[JsonObject]:
+        """Further fields of a record: see :func:`penstock.viewer.browse.details.describe_record`."""
+
 
 @dataclass
 class Session:

@@ -51,6 +51,36 @@ def test_predictions_beside_annotations(
     expect(page.locator(".grid-cell:not(.outside)")).to_have_count(3)
 
 
+def test_a_record_shows_what_is_wrong_with_it(
+    page: Page, viewer_url: Callable[..., str], detected: Path, tmp_path: Path
+) -> None:
+    """The box that puts it into the set is marked, and said; so is a class of the whole picture."""
+    page.goto(f"{viewer_url(detected, predictions=write(tmp_path / 'r.json', RESULTS))}#view=predictions")
+    page.get_by_role("button", name="dog taken for owl: 1").click()
+    page.get_by_text("0.70 owl, is dog").click()
+    texts = page.locator("dialog.record .stage text")
+    expect(texts).to_have_text(["cat", "dog", "cat 0.90", "cat 0.80, again", "owl 0.70, is dog"])
+    expect(page.locator("dialog.record .stage path.wrong")).to_have_attribute("d", "M1 0H11V10H1ZM20 20H30V30H20Z")
+
+    (tmp_path / "p.csv").write_text("key,label,score\ncats/0.jpg,cats,0.9\ndogs/1.jpg,cats,0.93\n")
+    photos = make_photos(tmp_path / "photos", 2)
+    page.goto(f"{viewer_url(photos, predictions=tmp_path / 'p.csv')}#view=predictions")
+    page.get_by_text("0.93 cats, is dogs").click()
+    expect(page.locator("dialog.record h2")).to_have_text("dogs/1.jpg")
+    expect(page.locator("dialog.record .facts .bad")).to_have_text("0.93 cats, is dogs")
+
+
+def test_the_panel_counts_the_set_that_is_shown(
+    page: Page, viewer_url: Callable[..., str], detected: Path, tmp_path: Path
+) -> None:
+    """As the grid does; its classes are those of the set."""
+    page.goto(f"{viewer_url(detected, predictions=write(tmp_path / 'r.json', RESULTS))}#view=predictions")
+    page.get_by_role("button", name="All in the grid").click()
+    expect(page.locator(".grid-page .found")).to_have_text("2 of 3 records")
+    expect(page.locator(".find-count")).to_have_text("2 of 3 records")
+    expect(page.get_by_role("button", name="class owl: 0 of 1 object")).to_be_visible()
+
+
 def test_picked_records_are_exported(
     page: Page, viewer_url: Callable[..., str], tmp_path: Path, find_barriers: Callable[[Page], list[str]]
 ) -> None:

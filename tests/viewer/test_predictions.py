@@ -141,6 +141,40 @@ def test_predictions_are_layers_beside_the_annotations(detected: Path, tmp_path:
     assert [layer["kind"] for layer in source.layers(2)] == ["boxes", "points"]
 
 
+def test_what_is_wrong_is_said_of_each_object(detected: Path, tmp_path: Path, ask: Callable[..., Any]) -> None:
+    """Of predicted boxes by the last thresholds, also those of a set; objects that were missed are a layer."""
+    asker = ask(detected, predictions=write(tmp_path / "r.json", RESULTS))
+
+    def find_wrong(index: int) -> dict[str, list[tuple[str, str]]]:
+        layers = asker.json(f"api/layers?indices={index}")[str(index)]["layers"]
+        return {
+            layer["id"]: [(each["name"], each["wrong"]) for each in layer["items"]]
+            for layer in layers if layer["source"] == "predictions"
+        }  # fmt: skip
+
+    asker.json("api/predictions/evaluate?iou=0.5&score=0.3")
+    assert find_wrong(0) == {"predicted-boxes": [("cat", ""), ("cat", "again"), ("owl", "is dog")]}
+    assert find_wrong(1) == {"missed": [("owl", "not found")]}
+    assert find_wrong(2) == {"predicted-boxes": [("dog", "not there")]}
+    asker.json(f"api/rows?sort={quote('set:correct@0.5,0.1')}")
+    assert find_wrong(1) == {"predicted-boxes": [("owl", "")]}
+    row = asker.json(f"api/predictions/records?set={quote('wrong-class@0.5,0.85')}")
+    assert row["total"] == 0
+    assert find_wrong(0) == {"predicted-boxes": [("cat", "")], "missed": [("dog", "not found")]}
+    assert asker.json("api/record/0")["fields"][0]["name"] != "predicted"
+
+
+def test_the_class_that_is_predicted_is_a_field(tmp_path: Path, ask: Callable[..., Any]) -> None:
+    """With its score, and the class of the record if that is another one; nothing without a prediction."""
+    (tmp_path / "p.csv").write_text("key,label,score\ncats/0.jpg,cats,0.9\ndogs/1.jpg,cats,0.8\ncats/2.jpg,dogs,0.1\n")
+    asker = ask(make_photos(tmp_path / "photos", 4), predictions=tmp_path / "p.csv")
+    fields = [{each["name"]: each for each in asker.json(f"api/record/{index}")["fields"]} for index in range(4)]
+
+    said = [each["predicted"]["text"] for each in fields if "predicted" in each]
+    assert sorted(said) == ["0.10 dogs", "0.80 cats, is dogs", "0.90 cats"]
+    assert [each["predicted"]["is_bad"] for each in fields if "predicted" in each].count(True) == 1
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

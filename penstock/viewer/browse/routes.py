@@ -114,8 +114,11 @@ def show_layers(request: Request) -> Response:
 
 def show_record(request: Request) -> Response:
     """Everything about one record."""
-    collection = session_of(request).collection
-    return answer(describe_record(collection, read_index(request, collection.total)))
+    session = session_of(request)
+    index = read_index(request, session.collection.total)
+    described = describe_record(session.collection, index)
+    facts = [fact for source in session.layer_sources for fact in source.facts(index)]
+    return answer({**described, "fields": [*facts, *described["fields"]]})
 
 
 def show_neighbours(request: Request) -> Response:

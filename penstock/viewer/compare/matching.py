@@ -65,6 +65,7 @@ class Events:
     truths: Indices  # the class of the object, -1 without one
     predicted: Indices  # the class of the prediction, -1 without one
     scores: Floats  # of the prediction, 0 without one
+    numbers: Indices  # the place of the prediction in its boxes; of an object that was missed, in those of the objects
 
 
 def make_boxes(
@@ -185,6 +186,7 @@ def judge_boxes(
         np.concatenate([truths[chosen], objects.classes[missed]]),
         np.concatenate([predicted.classes[chosen], np.full(len(missed), -1)]),
         np.concatenate([predicted.scores[chosen], np.zeros(len(missed))]),
+        np.concatenate([chosen, missed]),
     )
 
 

@@ -40,7 +40,8 @@ from penstock.stores.common.table_files import TABLE_SUFFIXES, Table
 from penstock.stores.fields.columns import join_values, refuse_fixed
 from penstock.view.annotated import Annotated
 from penstock.viewer.browse.collection import Collection
-from penstock.viewer.browse.layers import make_layers
+from penstock.viewer.browse.details import shorten_text
+from penstock.viewer.browse.layers import JsonObject, make_layers
 from penstock.viewer.browse.pictures import find_size
 from penstock.viewer.compare import matching
 from penstock.viewer.compare.matching import (
@@ -92,6 +93,7 @@ _WHOLE: Final = [0.0, 0.0, 1.0, 1.0]
 """The box of what is said of a whole picture."""
 _CROWDS: Final = ("crowd", "iscrowd", "is_crowd")
 _KEPT: Final = 8
+_WAIT_S: Final = 2.0
 Indices = NDArray[np.int64]
 
 
@@ -119,8 +121,8 @@ class Predictions(Background):
         scores = np.array([row.score for row in known])
         self.boxes = make_boxes(counts, corners, np.array([classes[row.label] for row in known]), scores=scores)
         self._rows = known
-        self.shown_score = 0.3
-        """Predictions with a lower score are not drawn; the last one for which an evaluation was asked."""
+        self._shown = (0.5, 0.3)
+        """The IoU and the score for which an evaluation was asked last. Lower scores are not drawn."""
         self._match = functools.lru_cache(_KEPT)(self._match_boxes)
         self._judge = functools.lru_cache(_KEPT)(self._judge_rows)
 
@@ -136,7 +138,28 @@ class Predictions(Background):
         self.start()
         if self.error:
             raise ArgumentError(self.error)
-        return self._judge(round(iou, 4), round(score, 4))
+        self._shown = (round(iou, 4), round(score, 4))
+        return self._judge(*self._shown)
+
+    def say(self, events: Events, at: int) -> str:
+        """What is wrong with the prediction of an event, or the object that was missed; empty if it is correct."""
+        truth = int(events.truths[at])
+        named = self.names[truth] if 0 <= truth < len(self.names) else f"class {truth}"
+        return ("", f"is {named}", "again", "not there", "not found")[events.kinds[at]]
+
+    def _find_faults(self, index: int, wait_s: float) -> tuple[dict[int, str], list[int]]:
+        """What is wrong with predictions of a record, by their place; and the places of the objects that were missed.
+
+        Nothing while the annotations are read; that is begun, and waited for.
+        """
+        self.start(wait_s)
+        if self.error or not self.is_ready.is_set():
+            return {}, []
+        events = self._judge(*self._shown)
+        own = np.flatnonzero(events.records == index).tolist()
+        missed = [at for at in own if events.kinds[at] == MISSED]
+        faults = {int(events.numbers[at]): self.say(events, at) for at in own if events.kinds[at] != MISSED}
+        return faults, events.numbers[missed].tolist()
 
     def _match_boxes(self, iou: float) -> Indices:
         return matching.match_boxes(self.boxes, self._objects, self._overlaps, iou)
@@ -166,13 +189,23 @@ class Predictions(Background):
         cell = (truth, guess) if kind == "confused" else None
         return events, *matching.select_records(events, SETS[kind], cell)
 
-    def layers(self, index: int) -> list[Layer]:
-        """The predicted objects of a record, of at least the shown score."""
-        first, last = self.boxes.offsets[index : index + 2].tolist()
-        chosen = [at for at in range(first, last) if self.boxes.scores[at] >= self.shown_score]
-        if not chosen or not self.has_boxes or not self._collection.image_field:
+    def facts(self, index: int) -> list[JsonObject]:
+        """The class that is predicted for a whole picture, as a field of its record."""
+        at = int(self.boxes.offsets[index])
+        if self.has_boxes or at == self.boxes.offsets[index + 1]:
             return []
-        size = find_size(self._collection.image(index))
+        wrong = self._find_faults(index, _WAIT_S)[0].get(at, "")
+        text = f"{self._rows[at].score:.2f} {self.names[self.boxes.classes[at]]}{wrong and ', '}{wrong}"
+        return [{"name": "predicted", "kind": "text", **shorten_text(text), "is_bad": bool(wrong)}]
+
+    def layers(self, index: int) -> list[Layer]:
+        """The predicted objects of a record, of at least the shown score, and the objects that they missed."""
+        if not self.has_boxes or not self._collection.image_field:
+            return []
+        first, last = self.boxes.offsets[index : index + 2].tolist()
+        chosen = [at for at in range(first, last) if self.boxes.scores[at] >= self._shown[1]]
+        faults, missed = self._find_faults(index, 0)
+        size = find_size(self._collection.image(index)) if chosen or missed else (0, 0)
         layers: list[Layer] = []
         for name, read in _LAYERS.items():
             values = {at: value for at in chosen if (value := read(self._rows[at])) is not None}
@@ -180,9 +213,19 @@ class Predictions(Background):
                 rows = list(values)
                 found = Annotated(numbers=self.boxes.classes[rows], object_classes=self.names)
                 setattr(found, name, list(values.values()))
-                layers += make_layers(found, {"scores": self.boxes.scores[rows]}, size)
+                made = make_layers(found, {"scores": self.boxes.scores[rows]}, size)
+                for item, at in zip(made[0]["items"] if name == "boxes" and made else (), rows, strict=False):
+                    item["wrong"] = faults.get(at, "")
+                layers += made
         changed = (("id", "predicted-{}"), ("name", "predicted {}"), ("source", "predictions"))
-        return [layer | {key: form.format(layer["name"]) for key, form in changed} for layer in layers]
+        layers = [layer | {key: form.format(layer["name"]) for key, form in changed} for layer in layers]
+        if missed:
+            found = Annotated(numbers=self._objects.classes[missed], object_classes=self.names)
+            found.boxes = self._objects.boxes[missed]
+            for layer in make_layers(found, {}, size):
+                items = [{**item, "wrong": "not found"} for item in layer["items"]]
+                layers.append({**layer, "id": "missed", "name": "missed", "source": "predictions", "items": items})
+        return layers
 
 
 def _find_label(schema: Schema) -> str:

@@ -126,7 +126,6 @@ def show_evaluation(request: Request) -> Response:
     found = _predictions_of(request)
     iou, score = read_float(request, "iou", 0.5, 0.1, 0.95), read_float(request, "score", 0.3, 0.0, 1.0)
     events = found.evaluate(iou, score)
-    found.shown_score = score
     counts = np.bincount(events.kinds, minlength=len(_COUNTS)).tolist()
     cells = sorted(count_cells(events), key=lambda cell: -cell[2])[:_MOST_CELLS]
     classes = list_classes(events, found.names)
@@ -134,14 +133,14 @@ def show_evaluation(request: Request) -> Response:
 
 
 def list_records(request: Request) -> Response:
-    """Records ``start`` to ``stop`` of ``set``: ``{total, rows: [{index, key, kind, truth, predicted, score}]}``."""
+    """Records ``start`` to ``stop`` of ``set``: ``{total, rows: [{index, key, truth, predicted, score, wrong}]}``."""
     found = _predictions_of(request)
     events, records, chosen = found.find_set(request.query_params.get("set", ""))
     some = _read_range(request, len(records))
     collection, names = session_of(request).collection, {-1: None, **dict(enumerate(found.names))}
     rows = [
         {
-            "index": index, "key": collection.key(index), "kind": events.kinds[at], "score": events.scores[at],
+            "index": index, "key": collection.key(index), "wrong": found.say(events, at), "score": events.scores[at],
             "truth": names[int(events.truths[at])], "predicted": names[int(events.predicted[at])],
         }
         for index, at in zip(records[some].tolist(), chosen[some].tolist(), strict=True)

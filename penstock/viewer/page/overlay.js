@@ -26,12 +26,12 @@ function dots({ points }) {
   return points.filter(([, , visible]) => visible > 0).map(([x, y]) => `M${x} ${y}h0`).join("");
 }
 
-/** What a box says: its name, its track, its score. */
-function wording({ name, track, score }) {
+/** What a box says: its name, its track, its score, and what is wrong with a prediction. */
+function wording({ name, track, score, wrong }) {
   const parts = [plain(name ?? "").slice(0, 40)];
   if (track !== null && track !== undefined) parts.push(`#${track}`);
   if (score !== null && score !== undefined) parts.push(Number(score).toFixed(2));
-  return parts.filter(Boolean).join(" ");
+  return [parts.filter(Boolean).join(" "), plain(wrong).slice(0, 60)].filter(Boolean).join(", ");
 }
 
 function joinByColor(items, kind, draw) {
@@ -80,6 +80,8 @@ export function drawLayers(svg, shown, { scale = 1, hidden = new Set(), names = 
     const form = kind === "points" ? "dots" : `edge${guess}`;
     const paths = joinByColor(items, kind, draw);
     svg.append(el("path", { class: `halo ${form}`, d: [...paths.values()].join("") }));
+    const wrong = items.filter((item) => item.wrong).map(draw).join("");
+    if (wrong) svg.append(el("path", { class: "edge wrong", d: wrong }));
     for (const [stroke, d] of paths) svg.append(el("path", { class: form, d, style: `stroke:${stroke}` }));
     if (!names || (kind === "points" && isBoxed)) continue;
     for (const item of items) if (texts++ < MOST_TEXTS) drawText(svg, item, kind, scale, shown.width);

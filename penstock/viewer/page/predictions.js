@@ -147,11 +147,8 @@ function mount(root) {
     const page = await api("predictions/records", { set: name, start, stop: start + PAGE }).catch(() => null);
     if (!page || isEnded || name !== named(chosen() || fallback())) return;
     ({ total } = page);
-    const words = ({ kind, truth, predicted, score: sure }) => {
-      if (predicted === null) return `${plain(truth)}: not found`;
-      const what = kind === 0 ? plain(predicted) : kind === 1 ? `${plain(predicted)}, is ${plain(truth)}` : `${plain(predicted)}, ${kind === 2 ? "again" : "not there"}`;
-      return `${sure.toFixed(2)} ${what}`;
-    };
+    const words = ({ truth, predicted, score: sure, wrong }) =>
+      predicted === null ? `${plain(truth)}: ${wrong}` : `${sure.toFixed(2)} ${plain([predicted, wrong].filter(Boolean).join(", "))}`;
     const items = page.rows.map((row) => {
       const svg = el("svg", { class: "overlay", "aria-hidden": "true" });
       const img = el("img", { src: `api/thumb/${row.index}?side=256`, alt: "", loading: "lazy" });

@@ -34,8 +34,9 @@ function countClasses(classes) {
   return order.map(([name, times]) => `${count(times)} ${name}`).join(", ");
 }
 
-function fieldValue({ kind, text, length, is_cut: isCut, is_absent: isAbsent, class: name, classes }) {
+function fieldValue({ kind, text, length, is_cut: isCut, is_absent: isAbsent, is_bad: isBad, class: name, classes }) {
   if (isAbsent) return el("span", { class: "quiet" }, "none");
+  if (isBad) return el("span", { class: "bad" }, plain(text));
   if (name !== undefined) {
     const dot = el("span", { class: "swatch" });
     dot.style.background = classColor(Number(text));
