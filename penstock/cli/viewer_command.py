@@ -42,7 +42,7 @@ _IN_TERMINALS: Final = frozenset({"lynx", "w3m", "links", "elinks", "links2", "b
 def view(
     store: Annotated[
         str | None,
-        typer.Argument(metavar="[STORE]", help="What `penstock.open` opens; may be left out with `--attach`."),
+        typer.Argument(metavar="STORE", help="What `penstock.open` opens; may be left out with `--attach`."),
     ] = None,
     *,
     attach: Annotated[
@@ -99,14 +99,13 @@ def view(
             attach=which,
         ) as viewer,
     ):
-        address = viewer.url + ("#view=live" if store is None else "")
-        print_line(address)
+        print_line(viewer.url)
         shown = viewer.session.collection
         said = f"{shown.store.url}: {counted(shown.total, 'record')} ({', '.join(shown.schema.fields)}); Ctrl-C ends it"
         print_line(escape_unprintable(said))
         sys.stdout.flush()  # it may be a pipe that is read for the address
         if browser and _has_display():
-            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+            threading.Thread(target=webbrowser.open, args=(viewer.url,), daemon=True).start()
         try:
             viewer.wait()
         except KeyboardInterrupt:

@@ -51,6 +51,8 @@ class Session:
     layer_sources: list[LayerSource] = field(default_factory=list)
     parts: dict[str, object] = field(default_factory=dict)
     """What a folder keeps of this session, by the name of the folder: see :meth:`part`."""
+    start: str = "grid"
+    """The page that an address without one shows."""
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def part(self, name: str, make: Callable[[], _Part]) -> _Part:

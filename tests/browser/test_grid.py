@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import draw_frame, find_box, wait_until
@@ -208,6 +211,58 @@ def test_what_cannot_be_decoded_is_said_in_its_cell(page: Page, viewer_url: View
     expect(page.locator(".stage .note")).not_to_be_empty()
 
     assert page.locator("img[src=x]").count() == 0
+
+
+def test_a_long_error_is_shown_from_its_beginning(page: Page, viewer_url: ViewerUrl) -> None:
+    """In a cell that is too small for it."""
+    page.goto(f"{viewer_url(ManyStore(3, keys=['a', 'b', 'c'], pictures=[b'', b'x' * 9]))}#size=64")
+    page.wait_for_selector("#cell-1.failed")
+    page.evaluate("document.querySelector('#cell-1 .note').textContent = 'A long sentence. '.repeat(40)")
+    top, text = page.evaluate("""() => {
+      const note = document.querySelector("#cell-1 .note"), range = document.createRange();
+      range.selectNodeContents(note);
+      return [note, range].map((each) => each.getBoundingClientRect().top);
+    }""")
+
+    assert text >= top
+
+
+def list_runs(line: Any) -> list[int]:
+    """Lengths of the runs of equal values that are not at an end."""
+    edges = np.flatnonzero(np.diff(line.astype(int)))
+    lengths: list[int] = np.diff(edges).tolist()
+    return lengths
+
+
+@pytest.mark.parametrize("size", [112, 144, 320])
+def test_small_pictures_are_shown_at_whole_multiples(page: Page, viewer_url: ViewerUrl, size: int) -> None:
+    """In the grid, also after its cells were resized, and in a record: each pixel is a square of one colour."""
+    pixels = (np.indices((9, 12)).sum(0) % 2 * 255).astype(np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    open_grid(page, viewer_url(ManyStore(3, pictures=[file.getvalue()] * 3)), "hide=names")
+    page.get_by_label("Size").fill(str(size))
+    wait_until(page, f"() => location.hash.includes('size={size}')")
+    page.wait_for_selector("#cell-2.ready img.sharp")
+
+    def shoot(place: str) -> None:
+        page.mouse.move(1, 1)
+        shown = Image.open(io.BytesIO(page.locator(place).screenshot())).convert("L")
+        box = page.evaluate("place => { const [box, one] = [document.querySelector(place), document.querySelector("
+                            "`${place} img`)].map((each) => each.getBoundingClientRect()); return [one.x - box.x + "
+                            "one.width / 2, one.y - box.y + one.height / 2, one.width]; }", place)  # fmt: skip
+        x, y, width = box
+        scale = round(width / 12)
+        assert scale >= 2
+        part = np.asarray(shown)[int(y - 4 * scale) : int(y + 4 * scale), int(x - 5 * scale) : int(x + 5 * scale)]
+        assert set(np.unique(part).tolist()) == {0, 255}
+        for line in (part[len(part) // 2 + 1], part[:, part.shape[1] // 2 + 1]):
+            assert set(list_runs(line)) == {scale}
+
+    shoot("#cell-2 .shot")
+    page.locator("#cell-2").dblclick()
+    page.wait_for_selector(".stage .part:not([hidden])")
+    shoot(".stage")
 
 
 def test_an_empty_result_says_how_to_go_on(page: Page, viewer_url: ViewerUrl) -> None:

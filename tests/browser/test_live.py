@@ -79,7 +79,7 @@ def test_two_ranks_on_one_page(
 
 def test_a_slow_sample_leads_to_its_record(page: Page, viewer_url: Callable[..., str], training: Any) -> None:
     """Where the viewer shows the store that the loader reads."""
-    page.goto(viewer_url(attach="all") + "#view=live")
+    page.goto(viewer_url(attach="all"))  # without a store it is the first page
 
     # At once: another sample may be the slowest a moment later.
     link = page.locator(".live-slow a").first

@@ -78,7 +78,15 @@ def test_the_panel_counts_the_set_that_is_shown(
     page.get_by_role("button", name="All in the grid").click()
     expect(page.locator(".grid-page .found")).to_have_text("2 of 3 records")
     expect(page.locator(".find-count")).to_have_text("2 of 3 records")
+    panel = page.get_by_role("region", name="Set of records")
+    expect(panel.locator("p")).to_have_text("Only: False positives (IoU from 0.5, score from 0.3)")
+    assert "set:" not in page.inner_text("body")
+    expect(page.get_by_label("Sort by").locator("option:checked")).to_have_text("as in the set")
+    expect(page.locator(".find-direction")).to_be_hidden()
     expect(page.get_by_role("button", name="class owl: 0 of 1 object")).to_be_visible()
+    page.goto(page.url.split("#")[0] + "#sort=set:confused:1>2@0.5,0.3")
+    expect(panel.locator("p")).to_have_text("Only: dog taken for owl (IoU from 0.5, score from 0.3)")
+    expect(page.locator(".grid-page .found")).to_have_text("1 of 3 records")
 
 
 def test_picked_records_are_exported(

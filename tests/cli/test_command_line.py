@@ -64,6 +64,13 @@ def test_the_page_has_every_command_and_option() -> None:
         assert named - {"-o"} == list_options(name), name
 
 
+def test_the_help_shows_optional_arguments_in_one_pair_of_brackets() -> None:
+    """Typer adds them."""
+    for name, command in COMMANDS.items():
+        usage = command.get_usage(click.Context(command, info_name=name))
+        assert "[[" not in usage
+
+
 def test_every_command_with_a_result_has_json() -> None:
     """``--json`` prints it; the commands that run a script write it to a file."""
     for name, command in COMMANDS.items():

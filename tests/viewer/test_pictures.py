@@ -34,6 +34,14 @@ def read(shown: bytes) -> np.ndarray[Any, Any]:
     return np.asarray(Image.open(io.BytesIO(shown)))
 
 
+def test_small_pictures_are_sent_without_loss() -> None:
+    """Their pixels are shown as squares."""
+    small = np.random.default_rng(0).integers(0, 256, (12, 9, 3), np.uint8)
+
+    assert np.array_equal(read(make_picture(small, PictureForm(256))), small)
+    assert np.array_equal(read(make_picture(encode(small, "PNG"), PictureForm(256))), small)
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_a_turned_photograph_is_shown_upright(orientation: int) -> None:
     """Whole, and each region of it, as `decode` with `orient=True` gives it."""

@@ -38,6 +38,8 @@ _MOST_AT_ONCE: Final = 1 << 24
 """Pictures of more pixels are decoded one after another."""
 _SAMPLES: Final = 1.5
 """Decoded pixels for each pixel of a thumbnail, across and down, at least."""
+_SMALL: Final = 128
+"""Pictures of at most this side are sent without loss: a page shows their pixels as squares."""
 _large = threading.Lock()
 
 
@@ -99,7 +101,7 @@ def make_picture(image: Blob, form: PictureForm) -> bytes:
         if mode is None:
             step = max(1, int(min(1 / ratio, 1e6) // 2))
             values = whole[y0:y1:step, x0:x1:step]
-        return _encode(_to_shown(values, form, *_find_range(whole, form)), target, is_exact=form.is_exact)
+        return _encode(_to_shown(values, form, *_find_range(whole, form)), target, form, is_small=max(size) <= _SMALL)
 
 
 def check_picture(image: Blob) -> tuple[str, tuple[float, float] | None]:
@@ -187,14 +189,14 @@ def _to_shown(values: Array, form: PictureForm, low: float, high: float) -> NDAr
     return np.ascontiguousarray(shown)
 
 
-def _encode(pixels: NDArray[np.uint8], target: tuple[int, int], *, is_exact: bool) -> bytes:
+def _encode(pixels: NDArray[np.uint8], target: tuple[int, int], form: PictureForm, *, is_small: bool) -> bytes:
     from PIL import Image
 
     picture, file = Image.fromarray(pixels), io.BytesIO()
     if picture.size != target:
         picture = picture.resize(target, Image.Resampling.BILINEAR, reducing_gap=2.0)
-    if is_exact:
+    if form.is_exact:
         picture.save(file, "PNG", compress_level=1)
     else:
-        picture.save(file, "WEBP", quality=78, method=0)
+        picture.save(file, "WEBP", quality=78, method=0, lossless=is_small)
     return file.getvalue()

@@ -28,7 +28,7 @@ _VALUE_LIMIT: Final = 1e38
 
 
 def show_session(request: Request) -> Response:
-    """What is viewed: ``{name, url, kind, total, fields, image, description, problems, features}``."""
+    """What is viewed: ``{name, url, kind, total, fields, image, description, problems, features, start}``."""
     session = session_of(request)
     collection, store = session.collection, session.collection.store
     fields = [
@@ -37,7 +37,7 @@ def show_session(request: Request) -> Response:
     return answer({
         "name": collection.name, "url": store.url, "kind": store.kind, "total": collection.total, "fields": fields,
         "image": collection.image_field, "description": store.description, "problems": len(store.problems),
-        "features": session.features(),
+        "features": session.features(), "start": session.start,
     })  # fmt: skip
 
 

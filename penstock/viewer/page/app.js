@@ -68,6 +68,19 @@ export async function copyText(text, shown) {
   }
 }
 
+/**
+ * Show a picture that is much smaller than its place, which it fills as far as it fits, at the largest whole multiple
+ * of its size: each pixel is a square. `img.parentElement` is the place, with what is drawn over the picture.
+ */
+export function sharpen(img) {
+  const { parentElement: place, naturalWidth: width, naturalHeight: height } = img;
+  const fill = Math.min(place.clientWidth / width, place.clientHeight / height) * (window.devicePixelRatio || 1);
+  const isSmall = width > 0 && fill >= 2;
+  img.classList.toggle("sharp", isSmall);
+  place.classList.toggle("whole", isSmall);
+  if (isSmall) place.style.setProperty("--whole", Math.floor(fill) / fill);
+}
+
 /** A number with its thousands apart: 1,000,000. */
 export const count = (number) => number.toLocaleString("en-US");
 
@@ -78,7 +91,8 @@ export function plain(text) {
     .replace(/[\u007f-\u009f\u200e\u200f\u2028-\u202e\u2066-\u2069]/g, "\ufffd");
 }
 
-const DEFAULTS = { view: "grid" };
+/** What the address need not say; `view` is that of the session. */
+export const DEFAULTS = { view: "grid" };
 
 export function readState() {
   return { ...DEFAULTS, ...Object.fromEntries(new URLSearchParams(location.hash.slice(1))) };

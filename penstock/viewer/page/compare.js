@@ -10,7 +10,7 @@ const KINDS = {
   unreadable: ["Unreadable", "a record of either store cannot be read"],
   unchanged: ["Unchanged", "all fields are equal"],
 };
-const PAGE = 100, POLL_MS = 700, PREDICTED = new Set(["boxes", "keypoints", "masks"].map((name) => `predicted-${name}`));
+const PAGE = 100, POLL_MS = 700, PREDICTED = new Set(["boxes", "keypoints", "masks"].map((name) => `predicted-${name}`)).add("missed");
 
 function mount(root) {
   const head = el("header", { class: "compare-head" });

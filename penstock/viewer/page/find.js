@@ -65,15 +65,16 @@ async function apply(text, { push }) {
 
 function showOrder() {
   const sort = app.state.sort ?? "", plain = sort.replace(/^-/, "").replace(/^random:.*/, "random");
-  const known = [...parts.order.options].some((option) => option.value === plain);
-  if (!known && parts.order.options.length) parts.order.append(el("option", { value: plain }, plain));
+  const isSet = plain.startsWith("set:"), known = [...parts.order.options].some((option) => option.value === plain);
+  const text = isSet ? "as in the set" : plain;
+  if (!known && parts.order.options.length) parts.order.append(el("option", { value: plain }, text));
   parts.order.value = plain;
   const isRandom = plain === "random", isDescending = sort.startsWith("-");
-  parts.direction.hidden = !plain;
+  parts.direction.hidden = !plain || isSet;
   parts.direction.textContent = isRandom ? "⟳" : isDescending ? "↓" : "↑";
-  const text = isRandom ? "Another random order" : isDescending ? "Largest first" : "Smallest first";
-  parts.direction.setAttribute("aria-label", text);
-  parts.direction.title = text;
+  const title = isRandom ? "Another random order" : isDescending ? "Largest first" : "Smallest first";
+  parts.direction.setAttribute("aria-label", title);
+  parts.direction.title = title;
 }
 
 function chooseOrder() {

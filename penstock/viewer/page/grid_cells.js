@@ -1,5 +1,5 @@
 // What a cell of the grid shows: a thumbnail, its annotations, its key and its class.
-import { api, app, classColor, count, el, explain, hiddenLayers, noteLayers, plain } from "./app.js";
+import { api, app, classColor, count, el, explain, hiddenLayers, noteLayers, plain, sharpen } from "./app.js";
 import { drawLayers } from "./overlay.js";
 import { picks } from "./picks.js";
 
@@ -57,6 +57,7 @@ export class Thumbnails {
   ended(cell, isThere) {
     if (!this.#loading.delete(cell)) return;
     cell.classList.toggle("ready", isThere);
+    sharpen(cell.parts.img);
     if (!isThere) this.#explain(cell);
     this.#schedule();
   }
@@ -136,8 +137,10 @@ export function fillCell(cell, position, row, { thumbnails, layers, side, active
   markCell(cell, row?.index, active);
   const pixels = side * (window.devicePixelRatio || 1);
   const asked = SIDES.find((each) => each >= pixels) ?? SIDES.at(-1);
-  if (row && cell.index === row.index && cell.asked === asked && cell.row === row) return;
   const { parts } = cell;
+  if (cell.side !== side) sharpen(parts.img);
+  cell.side = side;
+  if (row && cell.index === row.index && cell.asked === asked && cell.row === row) return;
   const url = row && app.session.image ? `api/thumb/${row.index}?side=${asked}` : "";
   const isNew = cell.index !== row?.index || parts.url !== url;
   Object.assign(cell, { index: row?.index, asked, row });

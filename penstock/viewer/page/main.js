@@ -1,5 +1,5 @@
 // Starts the page: asks for the session, shows the page of the state, sends keys to actions.
-import { action, api, app, count, el, hasPage, on, plain, say, set, update } from "./app.js";
+import { action, api, app, count, DEFAULTS, el, hasPage, on, plain, say, set, update } from "./app.js";
 import "./grid.js";
 import "./picks.js";
 import "./compare.js";
@@ -91,7 +91,8 @@ async function start() {
     document.getElementById("page").append(el("p", { class: "empty" }, `The viewer does not answer: ${error.message}`));
     return;
   }
-  const { name, url, total } = app.session;
+  const { name, url, total, start: first } = app.session;
+  DEFAULTS.view = first;
   document.title = `${plain(name)} · penstock view`;
   document.getElementById("name").textContent = plain(name);
   document.getElementById("name").title = plain(url);

@@ -1,5 +1,5 @@
 // Pictures of samples with their annotations and outlines, and values in words, for the page "Model".
-import { el, hiddenLayers, noteLayers, plain } from "./app.js";
+import { el, hiddenLayers, noteLayers, plain, sharpen } from "./app.js";
 import { drawLayers } from "./overlay.js";
 
 /** What a sample has, in words: "3 boxes, 1 masks". */
@@ -24,7 +24,7 @@ export function picture(step, { alt, outline = null, isGuess = false, isLarge = 
   const hidden = hiddenLayers();
   drawLayers(svg, step, { hidden, names: isLarge && !hidden.has("names"), scale: Math.max(width / 320, height / 480) });
   if (outline) drawOutline(svg, step, outline, isGuess);
-  const image = el("img", { src: step.picture, alt: plain(alt), width, height, class: width < 128 ? "pixels" : null });
+  const image = el("img", { src: step.picture, alt: plain(alt), width, height, onload: () => sharpen(image) });
   return el("div", { class: "model-picture", style: `--ratio: ${width / height}` }, image, svg);
 }
 

@@ -1,5 +1,5 @@
 // Predictions beside annotations: counts, the confusion of classes, precision and recall, the records of each set.
-import { action, api, app, count, el, on, panel, plain, register, set } from "./app.js";
+import { action, api, app, count, el, on, panel, plain, register, set, sharpen } from "./app.js";
 import { drawLayers } from "./overlay.js";
 
 const SETS = {
@@ -20,7 +20,7 @@ const chosen = () => app.state["predictions-set"] ?? "";
 
 function titleOf(name, names) {
   const [kind, cell] = name.split("@")[0].split(":");
-  if (!cell) return SETS[kind] ?? kind;
+  if (!cell) return SETS[kind] ?? plain(kind);
   const [truth, guess] = cell.split(">").map((number) => plain(names[number] ?? ""));
   return !guess ? `${truth} missed` : !truth ? `${guess} where none is` : truth === guess ? `${truth} found` : `${truth} taken for ${guess}`;
 }
@@ -152,6 +152,7 @@ function mount(root) {
     const items = page.rows.map((row) => {
       const svg = el("svg", { class: "overlay", "aria-hidden": "true" });
       const img = el("img", { src: `api/thumb/${row.index}?side=256`, alt: "", loading: "lazy" });
+      img.addEventListener("load", () => sharpen(img));
       img.addEventListener("error", () => img.replaceWith(el("span", { class: "quiet" }, "no picture")));
       return { row, svg, item: el("li", {}, el("a", {
         href: `#view=grid&index=${row.index}`, onclick: (event) => { event.preventDefault(); set({ view: "grid", sort: `set:${name}`, index: row.index }); },
@@ -206,15 +207,24 @@ action({ id: "predictions-back", key: ",", title: "Previous records", run: () =>
 panel({
   id: "set", side: "left", mount(root) {
     const section = el("section", { class: "predictions-set", "aria-label": "Set of records" });
+    let classes = [];
     const show = ({ sort = "" }) => {
-      const name = sort.startsWith("set:") ? sort.slice(4) : "";
+      const name = sort.startsWith("set:") ? sort.slice(4) : "", at = name.split("@")[1]?.split(",");
+      const limits = at ? ` (IoU from ${plain(at[0])}, score from ${plain(at[1])})` : "";
       section.hidden = !name;
-      section.replaceChildren(el("p", {}, `Only: ${plain(name).replace("@", " at IoU, score ")}`),
+      section.replaceChildren(el("p", {}, `Only: ${titleOf(name, classes)}${limits}`),
         el("button", { type: "button", onclick: () => set({ sort: null }) }, "Show all"));
     };
-    if (!app.session.features.some((name) => name === "predictions" || name === "compare")) return;
+    const { features } = app.session;
+    if (!features.includes("predictions") && !features.includes("compare")) return;
     root.append(section);
     on(show);
     show(app.state);
+    if (features.includes("predictions")) {
+      api("predictions/summary", {}, { quiet: true }).then((summary) => {
+        ({ classes } = summary);
+        show(app.state);
+      }, () => {});
+    }
   },
 });

@@ -74,9 +74,11 @@ export class RecordPicture {
     this.isFit = true;
     const { clientWidth, clientHeight } = this.root;
     if (!this.width || !clientWidth) return;
-    this.zoom = Math.min(clientWidth / this.width, clientHeight / this.height, 8);
-    this.x = (clientWidth - this.width * this.zoom) / 2;
-    this.y = (clientHeight - this.height * this.zoom) / 2;
+    const ratio = devicePixelRatio || 1;
+    const most = Math.min(clientWidth / this.width, clientHeight / this.height, LARGEST_ZOOM) * ratio;
+    this.zoom = (most < SHARP ? most : Math.floor(most)) / ratio;
+    this.x = Math.round((clientWidth - this.width * this.zoom) / 2);
+    this.y = Math.round((clientHeight - this.height * this.zoom) / 2);
     this.draw();
   }
 
@@ -110,7 +112,7 @@ export class RecordPicture {
     this.y = Math.min(Math.max(this.y, 40 - this.height * this.zoom), clientHeight - 40);
     this.#put(this.whole, 0, 0, this.width, this.height);
     if (this.region) this.#put(this.part, ...this.region);
-    this.root.classList.toggle("sharp", this.zoom >= SHARP);
+    this.root.classList.toggle("sharp", this.zoom * (devicePixelRatio || 1) >= SHARP);
     const seen = [-this.x, -this.y, clientWidth, clientHeight];
     this.svg.setAttribute("viewBox", seen.map((each) => each / this.zoom).join(" "));
     drawLayers(this.svg, this.layers, {

@@ -111,6 +111,7 @@ def view(
         beside = None if annotations is None else read_beside(opened, annotations, format)
         collection = Collection(opened, owns_store=opened is not given, annotations=beside)
         session = Session(collection, parts={} if source is None else {"model": source})
+        session.start = "live" if store is None else "grid" if source is None else "model"
         stack.callback(session.close)
         if attach is not None:
             session.parts["live"] = LiveSources(attach, collection)
