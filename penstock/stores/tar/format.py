@@ -161,15 +161,18 @@ def is_header(block: bytes) -> bool:
     return len(block) == BLOCK_NBYTES and any(block)
 
 
-def split_name(name: bytes) -> tuple[bytes, bytes] | None:
+def split_name(name: bytes, *, dotted_keys: bool = False) -> tuple[bytes, bytes] | None:
     """Key and suffix of a name: it is split at the first dot of its last part; None if there is none.
 
     The rule is that of webdataset's pattern ``^((?:.*/|)[^.]+)[.]([^/]*)$``, for every name, in linear time.
+    ``dotted_keys``: such a name is split at its last dot instead.
 
     Examples
     --------
     >>> split_name(b"train.v1/cat.2.seg.png"), split_name(b"train/README"), split_name(b"a/.x")
     ((b'train.v1/cat', b'2.seg.png'), None, (b'a/', b'x'))
+    >>> split_name(b"2024.05.01.jpg", dotted_keys=True)
+    (b'2024.05.01', b'jpg')
     """
     newline = name.find(b"\n")  # the dot of the pattern does not match it
     begin = (name.rfind(b"/") if newline < 0 else name.rfind(b"/", 0, newline)) + 1
@@ -179,6 +182,8 @@ def split_name(name: bytes) -> tuple[bytes, bytes] | None:
             return None
     elif dot < 0:
         return None
+    if dotted_keys:
+        dot = max(dot, name.rfind(b".", dot))
     suffix = name[dot + 1 :]
     return None if b"/" in suffix else (name[:dot], suffix)
 

@@ -5,8 +5,8 @@
     shard 0    a.jpg  a.cls │ b.jpg  b.cls │ c.jpg          records 0, 1, 2     groups (jpg, cls), (jpg, cls), (jpg,)
     shard 1    c.jpg  c.cls                                 record 3: the same key in another shard is another record
 
-The files of a record follow one another, and have one key. Called by the store of tar shards; the stream groups its
-files by :func:`group_members`, too.
+The files of a record have one key. Those that do not follow one another are joined, at the place of the first one.
+Called by the store of tar shards; the stream groups its files by :func:`group_members`, too.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import re
+import warnings
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -23,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import CorruptRecordError, StoreError
+from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Array
 from penstock.stores.common.keys import KeyList
 from penstock.stores.tar.fields import (
@@ -36,13 +40,18 @@ from penstock.stores.tar.fields import (
 from penstock.stores.tar.format import Member, MemberScan, is_metadata, split_name
 from penstock.stores.writing import Skipped
 
-__all__ = ["RecordFiles", "TarIndex", "TarScan", "group_members", "scan_shards"]
+__all__ = ["RecordFiles", "TarIndex", "TarScan", "group_members", "is_apart", "scan_shards", "warn_of_dots"]
 
 _MAX_SUFFIXES: Final = 1000
+_ADVICE: Final = (
+    "a key ends at the first dot of a file's name; dotted_keys=True (--option dotted_keys=true) ends it at the last one"
+)
 _MAX_PROBLEMS: Final = 1000
 _RESERVED: Final = frozenset({"__key__", "__url__", "__local_path__"})  # what webdataset calls its own values
 _MAX_DECLARATION_NBYTES: Final = 1 << 24
 _TRAILING_NBYTES: Final = 1 << 20
+_MANY: Final = 8
+_NUMBERS: Final = re.compile(r"[0-9][0-9._-]*")
 
 
 class RecordFiles(NamedTuple):
@@ -68,10 +77,13 @@ class TarScan:
             self.unreadable.append(Skipped(name, reason))
 
 
-def group_members(members: Iterable[Member], found: TarScan, first: int = 0) -> Iterator[RecordFiles]:
-    """Group the files of a shard into records, as webdataset does; ``first``: the number of its first record.
+def group_members(
+    members: Iterable[Member], found: TarScan, first: int = 0, *, dotted_keys: bool = False
+) -> Iterator[RecordFiles]:
+    """Group the files of a shard that follow one another into records, as webdataset does.
 
-    Raises CorruptRecordError if a record has two files of one suffix.
+    ``first``: the number of its first record. ``dotted_keys``: as for :func:`split_name`. Raises CorruptRecordError if
+    a record has two files of one suffix, or more than a thousand files.
     """
     key: bytes | None = None
     index = first - 1
@@ -85,7 +97,7 @@ def group_members(members: Iterable[Member], found: TarScan, first: int = 0) -> 
         if name == DECLARATION:
             found.declaration = found.declaration or member
             continue
-        split = split_name(name)
+        split = split_name(name, dotted_keys=dotted_keys)
         if split is None or (name[:2] == b"__" and is_metadata(name)):
             if split is None and not is_metadata(name):
                 found.note(_show(name), "its name has no suffix")
@@ -100,6 +112,12 @@ def group_members(members: Iterable[Member], found: TarScan, first: int = 0) -> 
         if suffix in files or suffix in _RESERVED:
             raise CorruptRecordError(
                 f"a record must have one file of each suffix, got {suffix!r} twice", key=_show(split[0]), index=index
+            )
+        if len(files) >= _MAX_SUFFIXES:
+            raise CorruptRecordError(
+                f"a record must have at most {_MAX_SUFFIXES} files, such as {suffix!r:.100}; {_ADVICE}",
+                key=_show(split[0]),
+                index=index,
             )
         files[suffix] = member
     if key is not None:
@@ -166,13 +184,16 @@ class TarIndex:
         return index
 
 
-def scan_shards(names: Sequence[str], get_content: Callable[[int], memoryview]) -> TarIndex:
+def scan_shards(
+    names: Sequence[str], get_content: Callable[[int], memoryview], *, dotted_keys: bool = False
+) -> TarIndex:
     """Scan some shards.
 
-    ``names``: names of the shards, for messages. ``get_content``: returns the bytes of a shard by its number. Raises
-    ValueError if a shard is damaged, or the shards declare different fields.
+    ``names``: names of the shards, for messages. ``get_content``: returns the bytes of a shard by its number.
+    ``dotted_keys``: as for :func:`split_name`. Raises ValueError if a shard is damaged, or the shards declare different
+    fields.
     """
-    builder = _IndexBuilder()
+    builder = _IndexBuilder(dotted_keys=dotted_keys)
     for number, name in enumerate(names):
         try:
             builder.add_shard(number, name, get_content(number))
@@ -186,8 +207,10 @@ def scan_shards(names: Sequence[str], get_content: Callable[[int], memoryview]) 
 class _IndexBuilder:
     """Collects the records of shards."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, dotted_keys: bool) -> None:
+        self._dotted_keys = dotted_keys
         self._files, self._records = array("q"), array("I")  # offset, nbytes, ...; group, shard, ...
+        self._hashes = array("q")  # of shard and key of each record, by which keys that come again are found
         self._keys = bytearray()
         self._known: dict[tuple[str, ...], int] = {}
         self._suffixes: set[str] = set()
@@ -200,7 +223,8 @@ class _IndexBuilder:
         found = self._found
         found.declaration = None
         known, keys, files, records = self._known, self._keys, self._files, self._records
-        for key, members in group_members(scan, found, len(records) // 2):
+        groups = group_members(scan, found, len(records) // 2, dotted_keys=self._dotted_keys)
+        for key, members in groups:
             keys += (key if key.isascii() else _encode_key(key)) + b"\0"
             suffixes = tuple(members)
             group = known.get(suffixes)
@@ -208,6 +232,7 @@ class _IndexBuilder:
                 group = self._add_group(suffixes)
             records.append(group)
             records.append(number)
+            self._hashes.append(hash((number, key)))
             for member in members.values():
                 files.append(member.offset)
                 files.append(member.nbytes)
@@ -217,10 +242,7 @@ class _IndexBuilder:
     def _add_group(self, suffixes: tuple[str, ...]) -> int:
         self._suffixes.update(suffixes)
         if len(self._suffixes) > _MAX_SUFFIXES:
-            raise ValueError(
-                f"there are more than {_MAX_SUFFIXES} suffixes, such as {suffixes[-1]!r:.100}; a key ends at the first "
-                "dot of a file's name: names with dots make no records of their own"
-            )
+            raise ValueError(f"there are more than {_MAX_SUFFIXES} suffixes, such as {suffixes[-1]!r:.100}; {_ADVICE}")
         for suffix in suffixes:
             if not is_valid_suffix(suffix):
                 shown = suffix.encode(errors="backslashreplace").decode()
@@ -249,10 +271,11 @@ class _IndexBuilder:
     def build(self, get_content: Callable[[int], memoryview]) -> TarIndex:
         """The index of all shards."""
         kinds: dict[str, str] = {}
+        files, records, keys = self._join_parts()
         index = TarIndex(
-            np.frombuffer(self._files, FILE),
-            np.frombuffer(self._records, RECORD),
-            KeyList(bytes(self._keys)),
+            files,
+            records,
+            keys,
             tuple(self._known),
             kinds,
             self._declared or "",
@@ -263,6 +286,69 @@ class _IndexBuilder:
             for suffix in self._suffixes:
                 kinds[suffix] = find_kind_by_contents(suffix, _contents(index, suffix, get_content))
         return index
+
+    def _join_parts(self) -> tuple[Array, Array, KeyList]:
+        """Files, records and keys, where files that do not follow the others of their record are joined to them.
+
+        A key that comes again otherwise is another record, as in webdataset.
+        """
+        files, records = np.frombuffer(self._files, FILE), np.frombuffer(self._records, RECORD)
+        keys, groups, hashes = KeyList(bytes(self._keys)), list(self._known), np.frombuffer(self._hashes, np.int64)
+        if len(np.unique(hashes)) == len(records):
+            return files, records, keys
+        _, numbers, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+        owners, parts = np.arange(len(records)), {}
+        last: dict[tuple[int, str], tuple[int, list[str]]] = {}  # the last record of a key, and its suffixes
+        for row in np.flatnonzero(counts[numbers] > 1).tolist():
+            group, name = list(groups[records["group"][row]]), (int(records["shard"][row]), keys[row])
+            owner, held = last.get(name, (row, group))
+            if owner == row or not is_apart(held, group, declared=bool(self._declared)):
+                last[name] = row, group
+                continue
+            held += group
+            owners[row], parts[owner] = owner, held
+        sizes = np.array(list(map(len, groups)))[records["group"]]
+        order = np.argsort(owners, kind="stable")
+        begins, moved = np.cumsum(sizes) - sizes, sizes[order]
+        places = np.repeat(begins[order] - (np.cumsum(moved) - moved), moved) + np.arange(len(files))
+        records = records.copy()
+        for owner, held in parts.items():
+            records["group"][owner] = self._add_group(tuple(held))
+        first = np.flatnonzero(owners == np.arange(len(owners)))
+        return files[places], records[first], KeyList.from_names(map(keys.get, first.tolist()))
+
+
+def warn_of_dots(key: str, group: Sequence[str], usual: Collection[str], stacklevel: int) -> bool:
+    """Warn of a record that looks like several files whose names have dots; whether it does.
+
+    It has files of one ending behind numbers (``05.01.jpg``, ``05.02.jpg``), or many of one ending; or images under
+    suffixes that are not ``usual``, those of the records that have an image.
+    """
+    parts = [suffix.rpartition(".") for suffix in group]
+    counts = Counter(ending for _, _, ending in parts)
+    for (head, dot, ending), suffix in zip(parts, group, strict=True):
+        is_number = _NUMBERS.fullmatch(head) and counts[ending] > 1
+        is_unusual = usual and suffix not in usual and f".{ending}" in IMAGE_SUFFIXES
+        if dot and (is_number or is_unusual or counts[ending] > _MANY):
+            warnings.warn(
+                f"the file {key}.{suffix} is one of {counts.total()} of the record {key!r}: a key ends at the first "
+                "dot of a file's name. dotted_keys=True (--option dotted_keys=true) ends keys at the last dot, "
+                "dotted_keys=False says that these files are one record",
+                stacklevel=stacklevel + 1,
+            )
+            return True
+    return False
+
+
+def is_apart(held: Iterable[str], suffixes: Iterable[str], *, declared: bool) -> bool:
+    """Whether files with these suffixes belong to the record of their key that holds others, before other records.
+
+    They do unless a suffix comes again; where shards declare their fields, unless another image comes.
+    """
+    both = [
+        {"image" if declared and f".{each}" in IMAGE_SUFFIXES else each for each in some} for some in (held, suffixes)
+    ]
+    return both[0].isdisjoint(both[1])
 
 
 def _contents(index: TarIndex, suffix: str, get_content: Callable[[int], memoryview]) -> Iterator[memoryview]:

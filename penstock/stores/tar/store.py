@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar, Final
 
+import numpy as np
+
 from penstock.errors import StoreFormatError
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Record, Schema
@@ -31,14 +33,14 @@ from penstock.stores.container import ContainerStore, select_given
 from penstock.stores.fields.record_names import make_natural_key
 from penstock.stores.location import Location
 from penstock.stores.tar.format import BLOCK_NBYTES, is_header
-from penstock.stores.tar.index import TarIndex, scan_shards
+from penstock.stores.tar.index import TarIndex, scan_shards, warn_of_dots
 from penstock.stores.tar.shards_writer import ShardedTarWriter, list_written_shards
 from penstock.stores.tar.writer import TarWriter
 from penstock.wording import counted
 
 __all__ = ["TarStore"]
 
-_VERSION: Final = "tar-3"
+_VERSION: Final = "tar-4"
 _SHARD_SUFFIXES: Final = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz")
 
 
@@ -55,6 +57,9 @@ class TarStore(ContainerStore[MappedFiles]):
         The most bytes of these copies. See :class:`~penstock.stores.common.decompressed.DecompressedCopies`.
     shard_keys : bool
         True: a key begins with the name of its shard (``train-000/0001``), for shards that have the same keys.
+    dotted_keys : bool, optional
+        True: a key ends at the last dot of a file's name (``2024.05.01.jpg``), not at the first one. None: as False,
+        and records that look like several such files are warned of.
 
     Raises
     ------
@@ -64,7 +69,8 @@ class TarStore(ContainerStore[MappedFiles]):
     Notes
     -----
     A key ends at the first dot of the last part of a file's name; the rest, in lower case, is the suffix. The files of
-    a record follow one another. The image is the field ``image`` whatever its suffix, ``cls`` is ``label``; the other
+    a record are in one shard; those that do not follow one another are joined, unless a suffix comes again: that is
+    another record. The image is the field ``image`` whatever its suffix, ``cls`` is ``label``; the other
     fields are named by their suffix. A record that lacks a file has None. Entries that are not files of records (links,
     names without a suffix) are in :attr:`problems`.
     """
@@ -81,8 +87,10 @@ class TarStore(ContainerStore[MappedFiles]):
         cache: str | os.PathLike[str] | None = None,
         cache_nbytes: int | None = None,
         shard_keys: bool = False,
+        dotted_keys: bool | None = None,
     ) -> None:
-        options = select_given(type(self), shard_keys=shard_keys) | select_cache_options(cache, cache_nbytes)
+        options = select_given(type(self), shard_keys=shard_keys, dotted_keys=dotted_keys)
+        options |= select_cache_options(cache, cache_nbytes)
         location = self.locate(path)
         shards = tuple(shard for each in location.paths for shard in _list_shards(each))
         super().__init__(location, files=shards, **options)
@@ -96,7 +104,7 @@ class TarStore(ContainerStore[MappedFiles]):
                 location,
                 f"{_VERSION}:{self.digest()}",
                 lambda: f"{_VERSION}:{self.fingerprint()}",
-                lambda: scan_shards(names, mapped.whole).to_arrays(),
+                lambda: scan_shards(names, mapped.whole, dotted_keys=bool(dotted_keys)).to_arrays(),
                 lambda arrays: TarIndex.from_arrays(arrays, len(shards)),
             )
             if not len(index.records):
@@ -106,6 +114,13 @@ class TarStore(ContainerStore[MappedFiles]):
                 stems = [name.partition(".")[0] for name in names]
                 pairs = zip(index.records["shard"].tolist(), index.keys, strict=True)
                 self._keys = KeyList.from_names(f"{stems[shard]}/{key}" for shard, key in pairs)
+        if dotted_keys is None and not index.declared:
+            images = set(self._plan.images)
+            usual = {suffix for group in index.suffixes if not images.isdisjoint(group) for suffix in group}
+            for number, group in enumerate(index.suffixes):
+                row = int(np.argmax(index.records["group"] == number))
+                if warn_of_dots(index.keys[row], group, usual, 3):  # who calls `penstock.open`
+                    break
 
     def _set_index(self, index: TarIndex) -> None:
         self._index, self._plan, self._keys = index, index.make_plan(), index.keys

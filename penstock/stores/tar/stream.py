@@ -12,8 +12,10 @@ Nothing is extracted to disk or unpickled. :class:`~penstock.stores.tar.store.Ta
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Generator, Iterator, Mapping
+import os
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import ClassVar, Final
@@ -33,7 +35,7 @@ from penstock.stores.tar.fields import (
     plan_fields,
 )
 from penstock.stores.tar.format import BLOCK_NBYTES, Member, MemberScan
-from penstock.stores.tar.index import TarScan, group_members
+from penstock.stores.tar.index import TarScan, group_members, is_apart, warn_of_dots
 
 __all__ = ["TarStream"]
 
@@ -50,6 +52,8 @@ class TarStream(ShardStream):
     shards : str, path, Location, or sequence of these
         The tar files, or a pattern such as ``"train-{000..009}.tar"``, or URLs of these. They may be compressed with
         gzip, bzip2 or xz.
+    dotted_keys : bool, optional
+        As for :class:`~penstock.stores.tar.store.TarStore`.
     storage_options, cache, cache_size
         For URLs; see :class:`~penstock.stores.streams.ShardStream`.
 
@@ -58,12 +62,32 @@ class TarStream(ShardStream):
     Fields are named as in :class:`~penstock.stores.tar.store.TarStore`: by their suffix in lower case (``json``,
     ``seg.png``), the image ``image``, and ``cls`` ``label``. Numbers, texts, JSON and arrays of ``.npy`` files are
     parsed; all other fields are bytes. The first record of the first shard gives the schema, and every record must have
-    its files. Links, sparse files, and files whose names have no suffix are ignored.
+    its files. Links, sparse files, and files whose names have no suffix are ignored. The files of a record must follow
+    one another.
     """
 
     kind: ClassVar[str] = "tar"
     _plan: FieldPlan | None = None
     _suffixes: tuple[str, ...] | None = ()  # of the first record; None: the shards declare fields that may be missing
+
+    def __init__(
+        self,
+        shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        dotted_keys: bool | None = None,
+        storage_options: Mapping[str, object] | None = None,
+        cache: str | os.PathLike[str] | None = None,
+        cache_size: int | str | None = None,
+    ) -> None:
+        super().__init__(shards, storage_options=storage_options, cache=cache, cache_size=cache_size)
+        self.dotted_keys = dotted_keys
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return functools.partial(type(self), dotted_keys=self.dotted_keys), (self.shards,)
+
+    def fingerprint(self) -> str:
+        """As :meth:`ShardStream.fingerprint`; another one where keys end at the last dot."""
+        return super().fingerprint() + ("-dotted" if self.dotted_keys else "")
 
     @property
     def schema(self) -> Schema:
@@ -80,7 +104,7 @@ class TarStream(ShardStream):
         """The records of one shard; see :meth:`ShardStream.read_shard`. Records before ``first`` are skipped."""
         plan = self._get_plan()
         expected = set(self._suffixes or ())
-        for index, key, files in _read_records(shard, TarScan(), first):
+        for index, key, files in _read_records(shard, TarScan(), first, dotted_keys=bool(self.dotted_keys)):
             try:
                 if files.keys() != expected:
                     files = self._choose_files(files, plan)  # noqa: PLW2901  # with the name that the plan knows
@@ -100,7 +124,7 @@ class TarStream(ShardStream):
         plan = self._plan
         if plan is None:
             shard, found = self.shards[0], TarScan()
-            with closing(_read_records(shard, found)) as records:
+            with closing(_read_records(shard, found, dotted_keys=bool(self.dotted_keys))) as records:
                 first = next(records, None)
             if first is None:
                 raise StoreFormatError("this shard has no records", store=str(shard))
@@ -110,6 +134,8 @@ class TarStream(ShardStream):
                 raise StoreFormatError(f"the shard has no usable fields: {error}", store=str(shard)) from error
             self._suffixes = None if found.declaration is not None else tuple(filter(is_valid_suffix, first[2]))
             self._plan = plan
+            if self.dotted_keys is None and found.declaration is None:
+                warn_of_dots(first[1], tuple(first[2]), (), 3)  # who asks for the schema
         return plan
 
     @staticmethod
@@ -181,14 +207,27 @@ class _ShardFile:
 
 
 def _read_records(
-    shard: Location, found: TarScan, first: int = 0
+    shard: Location, found: TarScan, first: int = 0, *, dotted_keys: bool = False
 ) -> Generator[tuple[int, str, Mapping[str, bytes]], None, None]:
     """Number, key and files (by suffix) of each record of a shard from number ``first`` on."""
+    known: dict[frozenset[str], frozenset[str]] = {}
+    seen: dict[int, frozenset[str]] = {}  # by the hash of a key, the suffixes of its record
     index, own = -1, shard.renew()  # copies of remote shards are let go of when they are read
     try:
         with closing(_ShardFile(own.local_path)) as file:
             scan = MemberScan(file.read, file.nbytes)
-            for index, (key, files) in enumerate(group_members(file.read_members(scan), found)):
+            members = file.read_members(scan)
+            for index, (key, files) in enumerate(group_members(members, found, dotted_keys=dotted_keys)):
+                suffixes = frozenset(files)
+                before = seen.setdefault(hash(key), known.setdefault(suffixes, suffixes))
+                if before is not suffixes and is_apart(before, suffixes, declared=found.declaration is not None):
+                    name = next(iter(files.values())).name.decode(errors="backslashreplace")
+                    raise CorruptRecordError(
+                        f"the file {name!r} must follow the other files of its record, which come before other records "
+                        "of this shard; penstock.open joins them",
+                        key=key.decode(errors="backslashreplace"),
+                        index=index,
+                    )
                 if index >= first:
                     contents = {suffix: member.content for suffix, member in files.items()}
                     yield index, key.decode(errors="backslashreplace"), contents

@@ -15,13 +15,16 @@ The same records give the same bytes. Called through
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 import numpy as np
+import xxhash
 
 from penstock.errors import PackError
 from penstock.paths import IMAGE_SUFFIXES
@@ -31,9 +34,10 @@ from penstock.stores.fields.image_signatures import find_image_suffix
 from penstock.stores.fields.small_fields import check_pixels, check_small
 from penstock.stores.location import Location
 from penstock.stores.tar.fields import DECLARATION, FieldPlan, StoredField, plan_fields
-from penstock.stores.tar.format import BLOCK_NBYTES, encode_header
+from penstock.stores.tar.format import BLOCK_NBYTES, MemberScan, encode_header
+from penstock.stores.tar.index import TarScan, group_members
 
-__all__ = ["PreparedFiles", "TarWriter", "find_free_key", "store_fields"]
+__all__ = ["PreparedFiles", "TarWriter", "find_free_key", "hash_key", "store_fields"]
 
 _ARCHIVE_NBYTES: Final = 20 * BLOCK_NBYTES  # archives are padded to a multiple of this, as tar pads them
 _PLAIN_SUFFIX: Final = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
@@ -105,14 +109,15 @@ class TarWriter(FileWriter[PreparedFiles]):
     Notes
     -----
     The last part of a key is stored without the ending of an image, and its dots become ``_``, because a key ends at
-    the first dot: ``cats/2.jpg`` is read back as ``cats/2``, and ``a.b.jpg`` as ``a_b``. If a key would be that of the
-    record before it (``2.jpg``, ``2.png``), a number is added.
+    the first dot: ``cats/2.jpg`` is read back as ``cats/2``, and ``a.b.jpg`` as ``a_b``. If a key would be that of a
+    record before it (``2.jpg``, ``2.png``), a number is added. Hashes of all keys of a file are in memory.
     """
 
     def __init__(
         self, location: Location, schema: Schema, source: str, *, overwrite: bool = False, **options: object
     ) -> None:
         self._fields = store_fields(schema)
+        self._used: set[bytes] = set()
         self._declaration = b"" if _is_plain(self._fields) else FieldPlan(self._fields).to_declaration()
         super().__init__(location, schema, source, overwrite=overwrite, options=options)
 
@@ -142,13 +147,17 @@ class TarWriter(FileWriter[PreparedFiles]):
     def write_record(self, prepared: PreparedFiles) -> int:
         """Append the files of a record; before the first one, what declares the fields."""
         archive = self.files[0]
-        if not archive.tell() and self._declaration:
-            _write_member(archive, DECLARATION, self._declaration)
-        key = find_free_key(prepared.key, self.state.get("key", ""))
+        if not archive.tell():
+            self._used = set()
+            if self._declaration:
+                _write_member(archive, DECLARATION, self._declaration)
+        elif not self._used:  # it was resumed
+            self._used = _list_used(self._partials[0])
+        key = find_free_key(prepared.key, self._used)
+        self._used.add(hash_key(key))
         name = key.encode(errors="surrogateescape")
         for suffix, content in prepared.files:
             _write_member(archive, name + b"." + suffix, content)
-        self.state["key"] = key
         return prepared.nbytes
 
     def write_end(self) -> None:
@@ -158,12 +167,14 @@ class TarWriter(FileWriter[PreparedFiles]):
         archive.write(bytes(-archive.tell() % _ARCHIVE_NBYTES))
 
 
-def find_free_key(key: str, previous: str) -> str:
-    """The key under which a record is stored: one that is read back, and is not that of the record before it.
+def find_free_key(key: str, used: Collection[bytes]) -> str:
+    """The key under which a record is stored: one that is read back, and is not that of a record before it.
+
+    ``used``: hashes of the keys before it, as :func:`hash_key` gives them.
 
     Examples
     --------
-    >>> find_free_key("cats/2.jpg", ""), find_free_key("cats/2.png", "cats/2"), find_free_key("a.b/c.d", "")
+    >>> find_free_key("cats/2.jpg", ()), find_free_key("cats/2.png", {hash_key("cats/2")}), find_free_key("a.b/c.d", ())
     ('cats/2', 'cats/2_2', 'a.b/c_d')
     """
     folder, slash, last = _UNUSABLE.sub("_", key).rpartition("/")
@@ -171,9 +182,25 @@ def find_free_key(key: str, previous: str) -> str:
     if dot and f".{ending.lower()}" in IMAGE_SUFFIXES:
         last = stem
     stored = f"{folder}{slash}{last.replace('.', '_') or '_'}"
-    if _protect(stored) == previous:
-        stored += "_2"
-    return _protect(stored)
+    numbered = (f"{stored}_{number}" for number in itertools.chain([2], itertools.count(len(used) + 1)))
+    return next(each for each in map(_protect, itertools.chain([stored], numbered)) if hash_key(each) not in used)
+
+
+def hash_key(key: str) -> bytes:
+    """Eight bytes of a key."""
+    return xxhash.xxh3_64_digest(key.encode(errors="surrogateescape"))
+
+
+def _list_used(path: Path) -> set[bytes]:
+    """Hashes of the keys of a file that a writer has begun."""
+    with path.open("rb") as file:
+
+        def read(at: int, nbytes: int) -> bytes:
+            file.seek(at)
+            return file.read(nbytes)
+
+        members = group_members(MemberScan(read), TarScan())
+        return {xxhash.xxh3_64_digest(key) for key, _ in members}
 
 
 def _protect(key: str) -> str:

@@ -29,6 +29,7 @@ import penstock as ps
 from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, StoreError, StoreFormatError
 from penstock.sample import Field
 from penstock.stores import open as open_store
+from penstock.stores.tar.fields import FieldPlan, StoredField
 from penstock.stores.tar.format import MemberScan, encode_header, is_metadata, split_name
 from penstock.stores.tar.index import scan_shards
 from penstock.stores.tar.store import TarStore
@@ -70,13 +71,26 @@ def read_webdataset(*contents: bytes) -> list[dict[str, Any]] | None:
     return [{name: value for name, value in sample.items() if name != "__url__"} for sample in samples]
 
 
+def join_parts(samples: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The samples of a shard, where one without a suffix of the last sample of its key is added to that."""
+    last: dict[str, dict[str, Any]] = {}
+    joined = []
+    for sample in samples:
+        before = last.get(sample["__key__"])
+        if before is None or len(before.keys() & sample.keys()) > 1:
+            before = last[sample["__key__"]] = {}
+            joined.append(before)
+        before.update(sample)
+    return joined
+
+
 def read_index(*contents: bytes) -> list[dict[str, Any]] | None:
     """What our index finds, in the same form; None where it is refused."""
     try:
         index = scan_shards([""] * len(contents), lambda number: memoryview(contents[number]))
     except ValueError:
         return None
-    samples = []
+    samples: list[dict[str, Any]] = []
     for row, key in enumerate(index.keys):
         sample: dict[str, Any] = {"__key__": key}
         group, shard = index.records[row]
@@ -126,11 +140,15 @@ def test_a_name_of_slashes_is_split_in_bounded_time() -> None:
     shards=st.lists(st.lists(st.tuples(PATHS, st.binary(max_size=3)), max_size=7), min_size=1, max_size=2),
     form=st.sampled_from([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
 )
+@example(shards=[[("0.jpg", b"a"), ("1.jpg", b"b"), ("0.cls", b"0"), ("1.cls", b"1")]], form=tarfile.PAX_FORMAT)
+@example(shards=[[("0.jpg", b"a"), ("1.jpg", b"b")], [("0.cls", b"0")]], form=tarfile.PAX_FORMAT)
 def test_records_are_those_of_webdataset(shards: list[list[tuple[str, bytes]]], form: int) -> None:
-    """Keys, suffixes, bytes, order, and what is refused: all as the package has it."""
+    """Keys, suffixes, bytes, order, and what is refused: as the package has it, but files that lie apart are joined."""
     contents = [make_tar(files, form) for files in shards]
+    expected = [read_webdataset(content) for content in contents]
 
-    assert read_index(*contents) == read_webdataset(*contents)
+    joined = None if None in expected else [sample for shard in expected for sample in join_parts(shard or [])]
+    assert read_index(*contents) == joined
 
 
 LONG = "d" * 60 + "/" + "é" * 40 + "/"
@@ -407,11 +425,111 @@ def test_two_files_of_a_suffix_are_an_error(tmp_path: Path) -> None:
 
 
 def test_names_with_dots_are_told(tmp_path: Path) -> None:
-    """Thousands of suffixes are file names with dots: they are no records, and refused with the reason."""
+    """Thousands of suffixes are file names with dots: they are no records, and refused with the option that helps."""
     path = write(tmp_path / "a.tar", [(f"photo.{number}.jpg", b"1") for number in range(1100)])
+    other = write(tmp_path / "b.tar", [(f"{number}.{number}.jpg", b"1") for number in range(1100)])
 
-    with pytest.raises(StoreFormatError, match="more than 1000 suffixes"):
-        open_store(path)
+    for shards in (path, other):
+        with pytest.raises(StoreError, match=r"1000 (files|suffixes), .* dotted_keys=True"):
+            open_store(shards)
+    with pytest.raises(StoreError, match=r"1000 files, .* dotted_keys=True"):
+        TarStream(path).schema  # noqa: B018
+    with open_store(path, dotted_keys=True) as store:
+        assert (len(store), store[7].key) == (1100, "photo.7")
+
+
+DAYS = [(f"2024.05.{day:02}.{suffix}", b"%d" % day) for day in range(1, 29) for suffix in ("jpg", "cls")]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        DAYS,
+        DAYS[::2],
+        [("1.jpg", b"1"), ("1.2.jpg", b"1")],
+        [("a.jpg", b"1"), ("a.cls", b"1"), ("b.v2.jpg", b"1"), ("b.v2.cls", b"1")],
+        [(f"trip.{name}.jpg", b"1") for name in "abcdefghi"],
+        [(f"{name}.{name}.jpg", b"1") for name in "abcdefghi"],
+    ],
+)
+def test_a_record_of_several_names_with_dots_is_warned_of(tmp_path: Path, files: list[tuple[str, bytes]]) -> None:
+    """What looks like several files whose names have dots is said, with the options that settle it."""
+    path = write(tmp_path / "a.tar", files)
+
+    with pytest.warns(UserWarning, match="dotted_keys=True") as caught:
+        count = len(open_store(path))
+    assert caught[0].filename == __file__
+    with open_store(path, dotted_keys=False) as store:
+        assert len(store) == count
+    with open_store(path, dotted_keys=True) as store:
+        names = [name.rpartition(".")[0] for name, _ in files]
+        assert list(store.keys()) == list(dict.fromkeys(names))
+        assert [record.key for record, _ in TarStream(path, dotted_keys=True).records()] == list(store.keys())
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        ["1.left.jpg", "1.right.jpg", "2.left.jpg", "2.right.jpg"],
+        ["1.jpg", "1.seg.png", "2.seg.png", "2.boxes.npy"],
+        ["1.jpg", "1.2", "2.jpg"],
+    ],
+)
+def test_usual_suffixes_with_dots_are_not_warned_of(tmp_path: Path, files: list[str]) -> None:
+    """Several views, masks and arrays of a sample are what such suffixes are for."""
+    with open_store(write(tmp_path / "a.tar", [(name, b"1") for name in files])) as store:
+        assert len(store) == 2
+
+
+def test_a_stream_of_names_with_dots_is_the_same_in_workers(tmp_path: Path) -> None:
+    """The option goes to other processes, and tells a stream from one without it; without it, it is warned of."""
+    path = write(tmp_path / "a.tar", DAYS)
+    stream = TarStream(path, dotted_keys=True)
+    copy = pickle.loads(pickle.dumps(stream))
+
+    assert [record.fields["label"] for record, _ in copy.records()] == list(range(1, 29))
+    assert copy.fingerprint() == stream.fingerprint() != TarStream(path).fingerprint()
+    with pytest.warns(UserWarning, match="dotted_keys=True"):
+        assert len(TarStream(path).schema.fields) == 56
+
+
+APART = [("0.jpg", b"a"), ("1.jpg", b"b"), ("2.jpg", b"c"), ("0.cls", b"0"), ("2.cls", b"2"), ("1.cls", b"1")]
+
+
+def test_files_of_a_record_that_lie_apart_are_joined(tmp_path: Path) -> None:
+    """A record is where its first file is, in each shard; columns, images and a kept index are the same."""
+    for number in range(2):
+        write(tmp_path / f"s-{number}.tar", [(name, content + b"%d" % number) for name, content in APART])
+
+    for _ in range(2):
+        with open_store(tmp_path) as store:
+            assert list(store.keys()) == ["0", "1", "2"] * 2
+            assert store.column("label").tolist() == [0, 10, 20, 1, 11, 21]
+            assert [bytes(image) for image in store.blobs("image", range(6))] == [
+                b"a0",
+                b"b0",
+                b"c0",
+                b"a1",
+                b"b1",
+                b"c1",
+            ]
+            assert store[4].fields == {"image": b"b1", "label": 11}
+
+
+def test_a_stream_refuses_files_that_lie_apart(tmp_path: Path) -> None:
+    """The file is named, also where reading begins behind the other files, or where fields are declared."""
+    declaration = FieldPlan(
+        [StoredField("image", Field("image"), ""), StoredField("label", Field("label"), "cls")]
+    ).to_declaration()
+    declared = write(tmp_path / "b.tar", [("__penstock__", declaration), *APART])
+    stream = TarStream([write(tmp_path / "a.tar", APART), declared])
+
+    for shard, first in itertools.product((0, 1), (0, 3)):
+        with pytest.raises(CorruptRecordError, match=r"'0\.cls' must follow .*penstock\.open joins them") as caught:
+            list(TarStream(stream.shards[shard]).read_shard(stream.shards[shard], first))
+        assert caught.value.where == {"key": "0", "index": 3, "store": str(stream.shards[shard])}
+    with open_store(declared) as store:
+        assert store.column("label").tolist() == [0, 1, 2]
 
 
 def test_what_is_left_out_is_listed(tmp_path: Path) -> None:
