@@ -63,8 +63,8 @@ LayoutOption = Annotated[
     typer.Option(
         "--layout",
         metavar="NAME",
-        help="The layout of an LMDB environment of another program: `pickle-index`, `pairs`, `names` or `datum`. By "
-        "default it is detected.",
+        help="The layout of an LMDB environment of another program: `pickle-index`, `pairs`, `names`, `words` or "
+        "`datum`. By default it is detected.",
     ),
 ]
 

@@ -56,6 +56,7 @@ def _register(name: str, target: str, may_be: Callable[[str], bool] | None = Non
 _register("lmdb-pickle-index", "penstock.stores.lmdb.pickle_index:LmdbPickleIndexStore", recognition.may_be_layout)
 _register("lmdb-pairs", "penstock.stores.lmdb.pairs:LmdbPairsStore", recognition.may_be_layout)
 _register("lmdb-names", "penstock.stores.lmdb.names:LmdbNamesStore", recognition.may_be_layout)
+_register("lmdb-words", "penstock.stores.lmdb.word_images:LmdbWordsStore", recognition.may_be_layout)
 _register("lmdb-datum", "penstock.stores.lmdb.datum:LmdbDatumStore", recognition.may_be_layout)
 _register("sharded", "penstock.stores.pack.sharded:ShardedPack", recognition.may_be_sharded)
 _register("lmdb", "penstock.stores.pack.store:LmdbStore", recognition.may_be_pack)

@@ -20,6 +20,8 @@ KEYS: Final = ("cats/2.jpg", "cats/10.jpg", "dogs/1.jpg", "dogs/2.jpg", "dogs/3.
 LABELS: Final = (0, 0, 1, 1, 1)
 NAME_KEYS: Final = tuple(f"{number}_{key}" for number, key in enumerate(KEYS))
 PAIRS: Final = {"shape": (8, 9, 3), "channels": "BGR"}
+WORDS: Final = {"classes": ("cats", "dogs")}
+WORD_KEYS: Final = tuple(f"{number:09d}" for number in range(1, len(KEYS) + 1))
 NAMES: Final = {"shape": (), "dtype": "int64"}
 
 
@@ -63,6 +65,15 @@ def make_pairs(folder: Path) -> str:
         entries.append((b"%d" % row, crop(content)[:, :, ::-1].tobytes()))
         entries.append((b"%d_" % row, f"{LABELS[number]},0.5 -0.25 0.1 {row}.5,".encode()))
     return write(folder / "pairs.lmdb", entries)
+
+
+def make_words(folder: Path) -> str:
+    """Images of words with their texts, as text recognition has them."""
+    entries = [(b"num-samples", b"%d" % len(read_photos(folder)))]
+    for row, (number, content) in enumerate(read_photos(folder), 1):
+        entries.append((b"image-%09d" % row, content))
+        entries.append((b"label-%09d" % row, WORDS["classes"][LABELS[number]].encode()))
+    return write(folder / "words.lmdb", entries)
 
 
 def make_names(folder: Path) -> str:

@@ -348,6 +348,7 @@ MAKERS: Final[dict[str, Maker]] = {
     ),
     "lmdb-pairs": Maker(lmdb_layouts.make_pairs, lmdb_layouts.PAIRS, keys=None, classes=(), decoded=lmdb_layouts.crop),
     "lmdb-names": Maker(lmdb_layouts.make_names, lmdb_layouts.NAMES, keys=lmdb_layouts.NAME_KEYS, classes=()),
+    "lmdb-words": Maker(lmdb_layouts.make_words, lmdb_layouts.WORDS, keys=lmdb_layouts.WORD_KEYS),
     "lmdb-datum": Maker(lmdb_layouts.make_datum, keys=lmdb_layouts.NAME_KEYS, classes=()),
     "recordio": Maker(make_recordio, keys=None, classes=(), many=many_of("recordio", ".rec")),
     "hdf5": Maker(make_hdf5, needs="h5py", extra="hdf5", many=many_of("hdf5", ".h5")),

@@ -94,20 +94,20 @@ class LmdbEntries:
         at = self.key_offsets + self.key_sizes - 1
         return np.where(self.key_sizes > 0, whole[at], 0).astype(np.uint8)
 
-    def parse_numbers(self, endings: int | NDArray[np.int64] = 0) -> tuple[Rows, Rows]:
+    def parse_numbers(self, endings: int | NDArray[np.int64] = 0, begins: int = 0) -> tuple[Rows, Rows]:
         """The number that each key is in decimal, and its count of digits.
 
-        ``endings``: how many bytes at the end of each key are left out. Returns (n,) int64: number and
-        count of digits, leading zeros included; -1 and 0 where a key is no number of 1 to 18 digits.
+        ``endings``, ``begins``: how many bytes at the end and at the beginning of each key are left out. Returns (n,)
+        int64: number and count of digits, leading zeros included; -1 and 0 where a key is no number of 1 to 18 digits.
         """
         whole = np.frombuffer(self.whole, np.uint8)
-        digits = self.key_sizes.astype(np.int64) - endings
+        digits, firsts = self.key_sizes.astype(np.int64) - endings - begins, self.key_offsets + begins
         numbers = np.zeros(len(self), np.int64)
         valid = (digits >= 1) & (digits <= 18)
         longest = int(digits[valid].max(initial=0))
         for position in range(longest):
             has = valid & (position < digits)
-            characters = whole[np.where(has, self.key_offsets + position, 0)].astype(np.int64) - ord("0")
+            characters = whole[np.where(has, firsts + position, 0)].astype(np.int64) - ord("0")
             valid &= ~has | ((characters >= 0) & (characters <= 9))
             numbers = np.where(has, numbers * 10 + characters, numbers)
         return np.where(valid, numbers, -1), np.where(valid, digits, 0)

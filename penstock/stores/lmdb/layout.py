@@ -53,7 +53,7 @@ _WRITTEN_OPTIONS: Final = frozenset(
 _SAMPLED: Final = 16
 _LAYOUTS: Final = (
     "pickle-index: __keys__ or __len__, and pickled values; pairs: keys i (pixels) and i_ (text); names: keys NAME.jpg "
-    "and NAME.txt, or images alone; datum: messages of Caffe"
+    "and NAME.txt, or images alone; words: keys image-000000001, label-000000001, num-samples; datum: messages of Caffe"
 )
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "parse_labels",
     "parse_numbers",
     "parse_text",
+    "plan_classes",
     "plan_text_labels",
     "quote_text",
 ]
@@ -104,6 +105,11 @@ def plan_text_labels(texts: Sequence[bytes], classes: Sequence[str]) -> tuple[st
         except ValueError:
             continue
         return kind, read
+    return plan_classes(classes)
+
+
+def plan_classes(classes: Sequence[str]) -> tuple[str, Callable[[bytes], object]]:
+    """The kind of labels that are names of classes, or without classes texts, and what reads one."""
     if not classes:
         return "text", lambda text: str(text, "utf-8")
     numbers = {name.encode(): number for number, name in enumerate(classes)}
