@@ -90,7 +90,7 @@ class ContainerStore(Store, Generic[T_opened]):
         super().__init__(path, **options)
         self._files = tuple(self.location.paths if files is None else files)
         self._file_names = tuple(map(os.fspath, self._files))
-        self._identities = self._identify_all()
+        self._identities = self._identify_all(self._files)
         owner = weakref.proxy(self)  # its methods, once bound, would make a circle that keeps a dropped store
         self._opened: PerProcess[T_opened] = PerProcess(
             lambda: owner._open_again(),  # noqa: PLW0108, SLF001  # bound when it is called; of the store itself
@@ -340,9 +340,15 @@ class ContainerStore(Store, Generic[T_opened]):
         self._refuse_changed()
         return self.open_files()
 
-    def _identify_all(self) -> tuple[FileIdentity, ...]:
+    def _watch(self, files: Sequence[Path]) -> None:
+        """Notice changes of other files, too, which this store reads through its own."""
+        self._files += tuple(files)
+        self._file_names = tuple(map(os.fspath, self._files))
+        self._identities += self._identify_all(files)
+
+    def _identify_all(self, files: Sequence[Path]) -> tuple[FileIdentity, ...]:
         identities = []
-        for path in self._files:
+        for path in files:
             try:
                 identities.append(identify(path))
             except FileNotFoundError as error:

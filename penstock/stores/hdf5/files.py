@@ -20,6 +20,7 @@ from penstock.sample import Array
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.hdf5.rows import LocateRow, ReadRow, open_rows, read_by_library, read_shards
 from penstock.stores.hdf5.survey import LIBRARY_ERRORS, FoundDataset, Survey, open_library_file, survey_file
+from penstock.stores.hdf5.virtual_sources import VirtualSources
 
 if TYPE_CHECKING:
     import h5py
@@ -88,11 +89,15 @@ class Hdf5Files:
     def _survey(self, number: int, layout: str) -> Survey:
         with self._opened(number) as file:
             try:
-                return survey_file(file, number, layout)
+                sources = VirtualSources(self._paths[number].parent, self._open_file, LIBRARY_ERRORS)
+                return survey_file(file, number, layout, sources)
             except PenstockError:
                 raise
             except LIBRARY_ERRORS as error:
                 raise StoreFormatError(f"{self._paths[number].name} is damaged: {error}", store=self._url) from error
 
     def _opened(self, number: int) -> contextlib.closing[h5py.File]:
-        return contextlib.closing(open_library_file(self._paths[number], self._url, swmr=self.is_swmr))
+        return contextlib.closing(self._open_file(self._paths[number]))
+
+    def _open_file(self, path: Path) -> h5py.File:
+        return open_library_file(path, self._url, swmr=self.is_swmr)

@@ -26,7 +26,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, StoreError
+from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, StoreError, StoreFormatError
 from penstock.sample import Array, ArrayKind, Record, Schema
 from penstock.stores.base import Indices, PathLike
 from penstock.stores.common.keys import KeyList
@@ -242,6 +242,7 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
 
     def _find_roles(self, stated: Options) -> tuple[Roles, tuple[Skipped, ...]]:
         survey = join_surveys(self._hdf5.survey(LAYOUT), [path.name for path in self._files])
+        self._watch(survey.sources)
         if self._hdf5.is_swmr:
             survey = cut_growing(survey)
         try:
@@ -250,13 +251,16 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
                 self._skipped = self._written.skipped
                 return self._written.assign(survey), survey.problems
             roles = assign_roles(survey, stated)
+            _refuse_missing(roles)
         except PenstockError as error:
             error.locate(store=self.url)
             raise
         unused = () if stated.fields is not None else roles.unused
         within = f"{stated.group.strip('/')}/" if stated.group else ""
-        unread = [Skipped(name, "this dataset is not read") for name in unused if name.startswith(within)]
-        return roles, (*survey.problems, *unread)
+        missing = {name: found.missing for name, found in survey.datasets.items() if found.missing}
+        gone = [Skipped(name, f"it is a view of {what}") for name, what in missing.items()]
+        others = [name for name in unused if name.startswith(within) and name not in missing]
+        return roles, (*survey.problems, *gone, *(Skipped(name, "this dataset is not read") for name in others))
 
     def _check_count(self, count: int) -> int:
         if type(count) is not int or not 0 <= count <= self._roles.count:
@@ -298,6 +302,17 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
                 now = None
             if now is None or (now.device, now.inode) != (opened.device, opened.inode) or now.nbytes < opened.nbytes:
                 raise StoreError(f"{path.name} was replaced while this store was open; open it again", store=self.url)
+
+
+def _refuse_missing(roles: Roles) -> None:
+    """Refuse a dataset that is used and is a view of files of which one is missing: HDF5 reads its fill value."""
+    keys = [] if roles.key is None else [roles.key]
+    for dataset in (*(source.dataset for source in roles.fields.values()), *keys):
+        if dataset.missing:
+            raise StoreFormatError(
+                f"dataset {dataset.name!r} is a view of {dataset.missing}; HDF5 would give its fill value. Put the "
+                "file beside this one, or name the datasets to use in fields={...}"
+            )
 
 
 class DatasetReader:

@@ -6,6 +6,7 @@ not followed: a container of unknown origin must not name the files that are rea
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from penstock.stores.common.regular_file import open_regular
 from penstock.stores.container import DAMAGE
 from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.record_names import share_classes
+from penstock.stores.hdf5.virtual_sources import VirtualSources
 from penstock.stores.writing import Skipped
 
 if TYPE_CHECKING:
@@ -70,6 +72,7 @@ class FoundDataset:
     is_matlab: bool = False
     """Whether MATLAB wrote it: the axes are in reverse order, and a column of numbers is one row."""
     file: str = ""  # the name of its file, where the files of a store have different datasets
+    missing: str = ""  # of a view of other files: what of them is missing, which would be read as the fill value
 
     @property
     def count(self) -> int:
@@ -91,6 +94,8 @@ class Survey:
     problems: tuple[Skipped, ...] = ()
     classes: tuple[str, ...] = ()
     layout: str = ""
+    sources: tuple[Path, ...] = ()
+    """Other files that are read through virtual datasets."""
 
 
 def open_library_file(path: Path, url: str, *, swmr: bool, kept_nbytes: int = 1 << 20) -> h5py.File:
@@ -121,8 +126,11 @@ def open_library_file(path: Path, url: str, *, swmr: bool, kept_nbytes: int = 1 
         raise StoreFormatError(f"{path.name} is damaged, or no HDF5 file: {error}", store=url) from error
 
 
-def survey_file(file: h5py.File, number: int, layout_name: str) -> Survey:
-    """The datasets of an open file; raises one of :data:`LIBRARY_ERRORS` for wrong bytes."""
+def survey_file(file: h5py.File, number: int, layout_name: str, sources: VirtualSources) -> Survey:
+    """The datasets of an open file; raises one of :data:`LIBRARY_ERRORS` for wrong bytes.
+
+    ``sources``: of virtual datasets, to which their files are added.
+    """
     library = require("h5py")
     datasets: dict[str, FoundDataset] = {}
     problems: list[Skipped] = []
@@ -145,13 +153,23 @@ def survey_file(file: h5py.File, number: int, layout_name: str) -> Survey:
             elif dataset.form == "text" and name.rpartition("/")[2].lower() in _CLASS_NAMES:
                 classes.append(_class_texts(found[:_MAX_CLASSES]))
             else:
-                datasets[name] = dataset
+                missing = sources.find_missing(found) if found.is_virtual else ""
+                datasets[name] = replace(dataset, missing=missing) if missing else dataset
         return True if seen >= _MAX_OBJECTS else None
+
+    links = itertools.count(1)
+
+    def visit_link(name: str | bytes, link: object) -> bool | None:
+        if isinstance(link, library.ExternalLink):
+            problems.append(Skipped(str(name), f"it is a link to another file, {link.filename!r}, which is not read"))
+        return True if next(links) >= _MAX_OBJECTS else None
 
     if file.visititems(visit):
         problems.append(Skipped("/", f"it has more than {_MAX_OBJECTS} groups and datasets; only those are looked at"))
+    file.visititems_links(visit_link)
     stated = _stated_classes(file.attrs)
-    return Survey(datasets, tuple(problems), stated or (classes[0] if classes else ()), layout[0] if layout else "")
+    names = stated or (classes[0] if classes else ())
+    return Survey(datasets, tuple(problems), names, layout[0] if layout else "", tuple(sources.files))
 
 
 def join_surveys(surveys: Sequence[Survey], names: Sequence[str]) -> Survey:
@@ -163,11 +181,12 @@ def join_surveys(surveys: Sequence[Survey], names: Sequence[str]) -> Survey:
         return surveys[0]
     problems = tuple(problem for survey in surveys for problem in survey.problems)
     classes = _share_classes([survey.classes for survey in surveys], names)
+    sources = tuple(dict.fromkeys(source for survey in surveys for source in survey.sources))
     sets = [set(survey.datasets) for survey in surveys]
     if all(names_of == sets[0] for names_of in sets):
         joined = {name: _concatenate([survey.datasets[name] for survey in surveys], names) for name in sets[0]}
         ordered = {name: joined[name] for name in surveys[0].datasets}
-        return Survey(ordered, problems, classes, surveys[0].layout)
+        return Survey(ordered, problems, classes, surveys[0].layout, sources)
     union: dict[str, FoundDataset] = {}
     for survey, file in zip(surveys, names, strict=True):
         if shared := sorted(union.keys() & survey.datasets.keys()):
@@ -176,7 +195,7 @@ def join_surveys(surveys: Sequence[Survey], names: Sequence[str]) -> Survey:
                 f"side by side), got some of both in {', '.join(names)}: {', '.join(shared[:5])} are in several"
             )
         union.update({name: replace(found, file=file) for name, found in survey.datasets.items()})
-    return Survey(union, problems, classes)
+    return Survey(union, problems, classes, sources=sources)
 
 
 def cut_growing(survey: Survey) -> Survey:
@@ -208,6 +227,7 @@ def _concatenate(datasets: Sequence[FoundDataset], names: Sequence[str]) -> Foun
         files=tuple(dataset.files[0] for dataset in datasets),
         counts=tuple(dataset.count for dataset in datasets),
         classes=_share_classes([dataset.classes for dataset in datasets], names),
+        missing=next((dataset.missing for dataset in datasets if dataset.missing), ""),
     )
 
 
@@ -268,7 +288,8 @@ def _why_unreadable(found: h5py.Dataset, dataset: FoundDataset) -> str:
         return f"its type {dataset.dtype} is not read"
     if found.external:
         return "its values are in other files (external storage), which are not read"
-    if found.is_virtual and any(Path(source.file_name).name != source.file_name for source in found.virtual_sources()):
+    files = [source.file_name for source in found.virtual_sources()] if found.is_virtual else []
+    if any(file not in {".", Path(file).name} for file in files):
         return "it is a view of files in other folders, which are not read"
     declared = int(np.prod(dataset.shape, dtype=object)) * found.dtype.itemsize
     if declared > _SPARSE_NBYTES and not found.is_virtual and declared > _MAX_RATIO * found.id.get_storage_size():

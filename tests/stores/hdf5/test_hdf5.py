@@ -473,7 +473,7 @@ def test_datasets_that_cannot_be_read_are_listed(path: Path, tmp_path: Path) -> 
 
     with ps.open(path) as store:
         assert list(store.schema.fields) == ["image"]
-        assert [problem.key for problem in store.problems] == ["huge", "outside", "table", "virtual"]
+        assert [problem.key for problem in store.problems] == ["huge", "outside", "table", "virtual", "linked"]
 
 
 def test_what_is_no_container_of_records_is_refused(tmp_path: Path) -> None:
