@@ -90,6 +90,7 @@ class ContainerStore(Store, Generic[T_opened]):
         super().__init__(path, **options)
         self._files = tuple(self.location.paths if files is None else files)
         self._file_names = tuple(map(os.fspath, self._files))
+        self._damaged: dict[str, str] = {}  # what was found damaged, and how
         self._identities = self._identify_all(self._files)
         owner = weakref.proxy(self)  # its methods, once bound, would make a circle that keeps a dropped store
         self._opened: PerProcess[T_opened] = PerProcess(
@@ -246,10 +247,10 @@ class ContainerStore(Store, Generic[T_opened]):
         return RowKeys(len(self))
 
     def keys(self) -> Sequence[str]:
-        """The keys, read at the first call; see :meth:`Store.keys`."""
+        """The keys, read at the first call, damaged or not; see :meth:`Store.keys`."""
         self._refuse_closed()
         if self._keys is None:
-            with naming_damage("the list of keys", self.url, self.damage):
+            with self._refusing_again("the list of keys"), naming_damage("the list of keys", self.url, self.damage):
                 self._keys = self.read_keys()
         return self._keys
 
@@ -335,6 +336,17 @@ class ContainerStore(Store, Generic[T_opened]):
             raise StoreFormatError(f"this is no {what}, or it is damaged: {error}", store=self.url) from error
         except OSError as error:
             raise StoreError(f"a {what} cannot be read: {error.strerror or error}", store=self.url) from error
+
+    @contextlib.contextmanager
+    def _refusing_again(self, what: str) -> Iterator[None]:
+        """Remember damage, which a library may search for long: each error of a record asks for its key."""
+        if what in self._damaged:
+            raise CorruptRecordError(self._damaged[what], store=self.url)
+        try:
+            yield
+        except CorruptRecordError as error:
+            self._damaged[what] = error.message
+            raise
 
     def _open_again(self) -> T_opened:
         self._refuse_changed()

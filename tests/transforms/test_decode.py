@@ -25,6 +25,7 @@ from penstock import transforms as T
 from penstock.errors import ArgumentError, DecodeError, ImageTooLargeError, UnsupportedImageError
 from penstock.sample import SampleKeys
 from penstock.transforms import Decode, decode, sizes
+from penstock.transforms.decoding import fallback
 from tests.native import png_writer
 
 
@@ -431,6 +432,21 @@ def test_many_profiles_are_not_all_inflated() -> None:
     for orient in (False, True):
         with pytest.raises(DecodeError, match="at most 32 profiles"):
             decode(many, orient=orient)
+
+
+def test_many_small_parts_are_refused_before_pillow_parses_them() -> None:
+    """A PNG of empty chunks, and a JPEG of empty segments, are an error; a few thousand of them are read."""
+    empty = png_writer.chunk(b"teSt", b"")
+    few, many = (
+        png_writer.png(png_writer.samples(61, 45, 2, 8), 2, 8, before=[empty * count]) for count in (3000, 51_000)
+    )
+    jpeg = encoded(picture(61, 45, "RGB"))
+    segments = jpeg[:2] + b"\xff\xfe\0\x02" * 51_000 + jpeg[2:]
+
+    assert fallback.read_pixels(few, 1 << 20).shape == (45, 61, 3)
+    for file in (many, segments):
+        with pytest.raises(DecodeError, match=r"at most 50\d+ parts, got more"):
+            fallback.read_pixels(file, 1 << 20)
 
 
 def test_a_mask_has_the_same_cap() -> None:

@@ -444,3 +444,16 @@ def test_a_bad_profile_is_refused_by_name(content: bytes | None) -> None:
     with pytest.raises(DecodeError, match="ICC profile of"):
         ps.decode(file, to_srgb=True)
     assert ps.decode(file).shape == (22, 31, 3)
+
+
+def test_one_transparent_colour_of_16_bits() -> None:
+    """It is compared with all 16 bits: another colour of the same upper ones stays opaque, in each mode with alpha."""
+    samples = deep(3)
+    samples[0, 1] = samples[0, 0] ^ 1
+    file = png(samples, 2, key=samples[0, 0].astype(">u2").tobytes())
+
+    for mode in ("RGBA", "unchanged"):
+        alpha = ps.decode(file, mode=mode)[:, :, 3]
+        assert alpha[0, 0] == 0
+        assert (alpha.ravel()[1:] == np.iinfo(alpha.dtype).max).all()
+    np.testing.assert_array_equal(ps.decode(file, mode="RGBA")[:, :, :3], ps.decode(file))

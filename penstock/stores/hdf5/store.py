@@ -271,12 +271,13 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
         reader = self._readers.get(name)
         if reader is None:  # two threads may make it twice
             missing_label = self._missing_label if name == "label" else None
-            try:
-                reader = make_reader(self._roles.fields[name], self._hdf5, self._roles.count, missing_label)
-            except PenstockError:
-                raise
-            except LIBRARY_ERRORS as error:
-                raise CorruptRecordError(f"field {name!r} cannot be read: {error}", store=self.url) from error
+            with self._refusing_again(f"field {name!r}"):
+                try:
+                    reader = make_reader(self._roles.fields[name], self._hdf5, self._roles.count, missing_label)
+                except PenstockError:
+                    raise
+                except LIBRARY_ERRORS as error:
+                    raise CorruptRecordError(f"field {name!r} cannot be read: {error}", store=self.url) from error
             self._readers[name] = reader
         return reader
 

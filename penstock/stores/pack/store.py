@@ -12,6 +12,7 @@ verifies.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 import numpy as np
@@ -117,9 +118,9 @@ class LmdbStore(ContainerStore[OpenPack]):
         layout = find_layout(source.meta, self.url)
         return OpenPack(source, None if layout is None else BlockReader(source, layout, check=self._check))
 
-    def _identify_all(self) -> tuple[FileIdentity, ...]:
+    def _identify_all(self, files: Sequence[Path]) -> tuple[FileIdentity, ...]:
         try:
-            return super()._identify_all()
+            return super()._identify_all(files)
         except StoreError:
             PackMap.open(self.location.local_path, self.url)  # says what is missing of a pack
             raise

@@ -22,6 +22,8 @@ Called by :mod:`penstock.transforms.decoding.decode` and the fused fill; thread-
 from __future__ import annotations
 
 import io
+import itertools
+import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -48,6 +50,7 @@ __all__ = [
     "FRAME_BUDGET",
     "FRAME_LIMIT",
     "MAX_NBYTES",
+    "PART_LIMIT",
     "PROFILE_LIMIT",
     "SCAN_BUDGET",
     "SCAN_LIMIT",
@@ -71,6 +74,9 @@ SCAN_BUDGET: Final = 1 << 28
 PROFILE_LIMIT: Final = 32
 """Profiles that a PNG may have; one is valid."""
 
+PART_LIMIT: Final = 50_000
+"""Chunks of a PNG, or segments of a JPEG, in a file of few bytes; Pillow needs some 10 microseconds for each."""
+
 FRAME_LIMIT: Final = 100
 """Frames before the one that is asked for, in an image of any size."""
 
@@ -80,6 +86,9 @@ FRAME_BUDGET: Final = 1 << 30
 MAX_NBYTES: Final = 5 << 28
 """Default cap on the bytes that decoding a picture may take: its pixels, and what the decoder holds of it."""
 
+_PPM_NBYTES: Final = 1 << 16
+_PPM_COMMENTS: Final = 1000
+_COMMENT: Final = re.compile(rb"#[^\r\n]*")
 _RGB: Final = DecodedForm()
 T_found = TypeVar("T_found")
 _LOSSLESS, _JPEG_LS = 0xC3, 0xF7
@@ -188,7 +197,9 @@ def _load_picture(encoded: bytes, max_pixels: int, scale: int, max_nbytes: int, 
         _check_jpeg(encoded, image)
         _seek_frame(image, form.frame, max_pixels)
         check_nbytes(_picture_nbytes(encoded, image, form.mode), max_nbytes)
-        if form.mode in KEEPING_DEPTH and form.frame == 0 and is_deep_png(image):
+        is_deep = form.frame == 0 and is_deep_png(image)
+        # Pillow compares a transparent colour of 16 bits with pixels that it has reduced to 8.
+        if is_deep and (form.mode in KEEPING_DEPTH or (form.mode == "RGBA" and "transparency" in image.info)):
             return from_stored(read_deep_png(image, encoded), form.mode), scale
         if form.mode in KEEPING_DEPTH and loses_bits(image):
             if image.format == "TIFF":
@@ -281,6 +292,7 @@ def _open(encoded: bytes, max_pixels: int, max_nbytes: int | None = None) -> Ite
             f"a PNG must have at most {PROFILE_LIMIT} profiles (iCCP chunks), got more: it is refused as a "
             "decompression bomb"
         )
+    _check_parts(name, encoded)
     parser = find_parser(name)
     try:
         with quiet(), parser(io.BytesIO(encoded), "") as image:
@@ -292,6 +304,31 @@ def _open(encoded: bytes, max_pixels: int, max_nbytes: int | None = None) -> Ite
         raise
     except Exception as error:  # Pillow's parsers raise exceptions of any type on hostile bytes
         raise _refusal(name, encoded, error) from error
+
+
+def _check_parts(name: str, encoded: bytes) -> None:
+    """Refuse a file of so many parts, or with so long a header, that Pillow would parse it for minutes."""
+    if name == "PPM":
+        head = _COMMENT.sub(b" ", encoded[:_PPM_NBYTES])
+        if len(encoded) > _PPM_NBYTES and len(head.split(maxsplit=4)) < 4:
+            raise DecodeError(f"the header of a PPM must have at most {_PPM_NBYTES} bytes, got more")
+        if encoded[1:2] in b"123" and encoded.count(b"#") > _PPM_COMMENTS:
+            raise DecodeError(f"a PPM of numbers must have at most {_PPM_COMMENTS} comments, got more")
+        return
+    least, walk = {"PNG": (12, _iterate_chunks), "JPEG": (4, jpeg_markers.iterate_segments)}.get(name, (0, None))
+    allowed = PART_LIMIT + len(encoded) // 4096  # of large images, 8 KiB of pixels a chunk
+    if walk is None or len(encoded) < least * allowed:
+        return
+    if next(itertools.islice(walk(encoded), allowed, None), None) is not None:
+        raise DecodeError(f"a {name} of {len(encoded)} bytes must have at most {allowed} parts, got more")
+
+
+def _iterate_chunks(png: bytes) -> Iterator[int]:
+    """Where each chunk begins."""
+    at = 8
+    while at + 8 <= len(png):
+        yield at
+        at += 12 + int.from_bytes(png[at : at + 4], "big")
 
 
 def _check_scans(jpeg: bytes, size: tuple[int, int]) -> None:

@@ -685,3 +685,22 @@ def test_forked_children_read_while_a_thread_of_the_parent_does(path: Path) -> N
     )
 
     assert json.loads(answer.stdout) == [0] * 5
+
+
+def test_a_list_of_keys_that_is_damaged_is_read_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A library may search long for what is damaged: later errors repeat what was found, and do not search again."""
+    with h5py.File(path, "w") as file:
+        write_blobs(file)
+    store = ps.open(path)
+    calls = []
+
+    def fail() -> list[str]:
+        calls.append(1)
+        raise CorruptRecordError("the heap is damaged", store=store.url)
+
+    monkeypatch.setattr(store, "read_keys", fail)
+    for _ in range(3):
+        with pytest.raises(CorruptRecordError, match="the heap is damaged"):
+            store.keys()
+
+    assert len(calls) == 1
