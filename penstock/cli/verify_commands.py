@@ -113,7 +113,11 @@ def _verify_annotations(
     from penstock.annotations import read
     from penstock.annotations.summary import AnnotationSummary
 
-    found = read(annotations, format or "auto", images, "skip", classes=classes, split=split, **parse_options(option))
+    options = parse_options(option)
+    found = read(
+        annotations, format or "auto", images, "skip", classes=classes, split=split,
+        **options,  # type: ignore[arg-type]  # `read` checks them, also `upright`
+    )  # fmt: skip
     summary = AnnotationSummary.of(found)
     if as_json:
         print_json(summary)
