@@ -39,7 +39,8 @@ from penstock.transforms import HorizontalFlip
 from penstock.transforms.targets.field_kinds import infer_kinds
 from penstock.viewer.compare.predictions import read_predictions
 from tests.foreign.golden_cases import CASES, Case, encode
-from tests.foreign.golden_kinds import KINDS, CannotHold, Kind, Unstored, flatten, name_pictures
+from tests.foreign.golden_containers import CannotHold, Unstored, flatten
+from tests.foreign.golden_kinds import KINDS, Kind, name_pictures
 from tests.foreign.test_foreign import FOLDERS, container_of, options_of
 
 __all__ = ["ANSWERS", "FOREIGN", "SUMMARY", "ask_foreign", "ask_kind", "dump", "load", "main", "render"]
@@ -65,6 +66,9 @@ def find_answer(kind: Kind, case: Case, folder: Path) -> str:
         warnings.simplefilter("always")
         try:
             source = kind.write(folder, case.columns)
+        except CannotHold as refusal:
+            return f"{NOT_HELD}{refusal}"
+        try:
             with contextlib.chdir(folder):  # relative paths of pictures
                 answer = _WAYS[kind.way](source, case, folder)
         except CannotHold as refusal:
