@@ -150,6 +150,7 @@ KINDS: Final = {
     "pack tuples": Kind(make_tuples, "pack"),
     "pack huggingface": Kind(lambda folder, columns: make_dataset(columns), "pack", needs="datasets"),
     "pack pandas": Kind(make_frame, "pack", needs="pandas"),
+    "pack parquet": Kind(lambda folder, columns: write_parquet(folder, name_pictures(columns)), "pack"),
     "pack jsonl": Kind(write_jsonl, "pack"),
     "pack csv": Kind(write_csv, "pack"),
     "transforms": Kind(make_rows, "move"),
