@@ -185,3 +185,29 @@ def test_a_class_name_occurs_once(found: Found) -> None:
 def test_stacks_are_read_by_one_function(found: Found) -> None:
     """Elsewhere a call of ``sys._current_frames`` may wait for ever: see :mod:`penstock.workers.stack_frames`."""
     assert found.readers == ["penstock/workers/stack_frames.py"]
+
+
+def test_each_module_is_of_the_core_or_a_plug_in() -> None:
+    """The contract of import-linter names all of them; folders with plug-ins inside import none in their `__init__`."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    contract = next(each for each in contracts if each["type"] == "forbidden")
+    plugins = contract["forbidden_modules"]
+    divided = {name.rpartition(".")[0] for name in plugins}
+    files = [file for name in divided for file in (ROOT / name.replace(".", "/")).glob("*")]
+    names = {".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files if _is_module(file)}
+
+    imported = {
+        node.module
+        for name in divided - {"penstock"}
+        for node in ast.walk(ast.parse((ROOT / name.replace(".", "/") / "__init__.py").read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module
+    }
+
+    assert divided == {"penstock", "penstock.datasets", "penstock.stores"}
+    assert sorted([*contract["source_modules"], *plugins]) == sorted(names - divided)
+    assert [name for name in imported if name.startswith(tuple(plugins))] == []
+
+
+def _is_module(file: Path) -> bool:
+    is_python = file.suffix == ".py" and not file.name.startswith("__")
+    return is_python or (file / "__init__.py").exists()
