@@ -32,9 +32,9 @@ from penstock.paths import refuse_remote
 from penstock.progress import make_reporter
 from penstock.stores.base import Store
 from penstock.stores.common.journal import open_locked, writing_at
+from penstock.stores.common.lmdb.pages import FILE, HASHES, fsync_path
 from penstock.stores.common.mirrors import PageHashes, find_mirror
 from penstock.stores.joined import JoinedStore
-from penstock.stores.lmdb.pages import FILE, HASHES, fsync_path
 from penstock.stores.location import Location, is_remote_url
 from penstock.stores.origin import ORIGIN_FILE
 from penstock.stores.pack.sharded import ShardedPack

@@ -34,9 +34,9 @@ from penstock.pack.staging import find_finished, staged
 from penstock.sample import Field, Index, Schema, Value
 from penstock.stores.base import Skipped, Store
 from penstock.stores.common.keys import KeyList
+from penstock.stores.common.lmdb.pages import LOCK
 from penstock.stores.common.seek_table_file import SeekTableFile, seek_table_path
 from penstock.stores.fields.record_names import check_classes, describe_class_difference
-from penstock.stores.lmdb.pages import LOCK
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin
 from penstock.stores.pack.manifest import PackManifest, ShardColumns

@@ -25,7 +25,7 @@ from penstock.errors import ArgumentError, StoreFormatError, StoreNotFoundError
 from penstock.sample import Schema
 from penstock.stores import StoreLike
 from penstock.stores.base import Store
-from penstock.stores.lmdb.pages import FILE
+from penstock.stores.common.lmdb.pages import FILE
 from penstock.stores.location import Location, is_remote_url
 from penstock.stores.writing import MANIFEST, CommittedRecords
 

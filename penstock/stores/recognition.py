@@ -10,8 +10,8 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
+from penstock.stores.common.lmdb.pages import FILE, HASHES, LOCK, looks_like_lmdb
 from penstock.stores.common.regular_file import has_magic
-from penstock.stores.lmdb.pages import FILE, HASHES, LOCK, looks_like_lmdb
 from penstock.stores.shards.shard_index import INDEX, SPLITS
 from penstock.stores.writing import MANIFEST, UNFINISHED
 

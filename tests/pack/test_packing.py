@@ -15,8 +15,8 @@ from penstock.errors import ArgumentError, IncompleteStoreError, PackError, Stor
 from penstock.pack import PackProgress
 from penstock.sample import Record
 from penstock.stores.base import Indices
+from penstock.stores.common.lmdb.environment_writer import CommitLimits
 from penstock.stores.images.store import FilesStore
-from penstock.stores.lmdb.environment_writer import CommitLimits
 from penstock.stores.origin import ORIGIN_FILE
 from penstock.stores.pack.writer import LmdbWriter
 from tests.pack.images import make_photos, picture

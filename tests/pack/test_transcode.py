@@ -16,7 +16,7 @@ from penstock import _native
 from penstock.cli import app
 from penstock.errors import ArgumentError, StoreError
 from penstock.pack import PackProgress
-from penstock.stores.lmdb.environment_writer import CommitLimits
+from penstock.stores.common.lmdb.environment_writer import CommitLimits
 from penstock.stores.pack.writer import LmdbWriter
 from tests.native.progressive_writer import Picture
 from tests.native.sequential_writer import write_sequential

@@ -20,7 +20,7 @@ from penstock import stores
 from penstock.errors import StoreError
 from penstock.sample import Field, Schema
 from penstock.stores.common import file_writer
-from penstock.stores.lmdb.environment_writer import CommitLimits
+from penstock.stores.common.lmdb.environment_writer import CommitLimits
 from penstock.stores.lmdb.written_entries import NamesWriter
 from penstock.stores.location import Location
 from penstock.stores.mongo.descriptor import Descriptor, read_descriptor

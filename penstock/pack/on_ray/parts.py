@@ -30,7 +30,7 @@ from penstock.pack.on_ray.tasks import connected, find_node, is_seen, list_blind
 from penstock.pack.staging import Staging, staged
 from penstock.stores import StoreLike
 from penstock.stores.common.journal import open_locked
-from penstock.stores.lmdb.pages import LOCK
+from penstock.stores.common.lmdb.pages import LOCK
 from penstock.stores.location import Location
 from penstock.stores.pack.manifest import ShardColumns
 from penstock.stores.pack.sharded_writer import ShardedWriter, name_shard

@@ -7,7 +7,7 @@
 
 LMDB's library trusts the file that it maps, and a damaged or truncated file kills the process. This module visits every
 leaf page once, when an environment is opened; afterwards records are ranges of bytes. It uses the file's main database
-alone, and nothing here knows what is in the values. :mod:`.lmdb.nodes` parses the pages.
+alone, and nothing here knows what is in the values. :mod:`.common.lmdb.nodes` parses the pages.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import StoreFormatError
+from penstock.stores.common.lmdb.nodes import OVERFLOW_HEAD_NBYTES, LeafEntries, PageBlock, count_pages, is_value_page
+from penstock.stores.common.lmdb.pages import FILE, PageFile, looks_like_lmdb
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.mirrors import ByteRanges
-from penstock.stores.lmdb.nodes import OVERFLOW_HEAD_NBYTES, LeafEntries, PageBlock, count_pages, is_value_page
-from penstock.stores.lmdb.pages import FILE, PageFile, looks_like_lmdb
 from penstock.wording import counted
 
 __all__ = ["MAX_KEY_NBYTES", "LmdbEntries", "ValuePlaces", "find_environment_file", "peek_entries", "scan_entries"]

@@ -28,14 +28,14 @@ import lmdb
 from penstock.errors import PackError, StoreFormatError
 from penstock.sample import Schema
 from penstock.stores.common.journal import Journal, open_locked, refuse_existing
+from penstock.stores.common.lmdb.environment_writer import CommitLimits, EnvironmentWriter
+from penstock.stores.common.lmdb.pages import FILE, HASHES, LOCK, fsync_path, looks_like_lmdb, newest_meta
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.regular_file import read_json, replace_json
 from penstock.stores.common.seek_table_file import seek_table_path
 from penstock.stores.container import fingerprint_files
 from penstock.stores.lmdb.entries import scan_entries
 from penstock.stores.lmdb.entry_keys import LAYOUT_FILE
-from penstock.stores.lmdb.environment_writer import CommitLimits, EnvironmentWriter
-from penstock.stores.lmdb.pages import FILE, HASHES, LOCK, fsync_path, looks_like_lmdb, newest_meta
 from penstock.stores.location import Location
 from penstock.stores.origin import ORIGIN_FILE, Origin, write_origin
 from penstock.stores.writing import BESIDE, Skipped

@@ -19,12 +19,12 @@ import numpy as np
 
 from penstock.errors import ArgumentError, PackError, check_choice
 from penstock.sample import Blob, Field, Schema
+from penstock.stores.common.lmdb.environment_writer import CommitLimits
 from penstock.stores.fields.box_corners import find_image_size
 from penstock.stores.fields.pixels import CHANNELS
 from penstock.stores.fields.small_fields import check_pixels
 from penstock.stores.lmdb.entries import MAX_KEY_NBYTES
 from penstock.stores.lmdb.entry_keys import ARRAY_SUFFIX, COUNT, IMAGE_KEY_SUFFIXES, KEYS, split_suffix
-from penstock.stores.lmdb.environment_writer import CommitLimits
 from penstock.stores.lmdb.layout_writer import EncodedEntries, LmdbLayoutWriter
 from penstock.stores.location import Location
 

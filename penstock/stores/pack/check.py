@@ -25,10 +25,10 @@ import xxhash
 from penstock import _native
 from penstock.errors import IncompleteStoreError, StoreError, StoreFormatError
 from penstock.sample import Array
+from penstock.stores.common.lmdb.pages import FILE, HASHES, LOCK, BTree, Node, PageFile
 from penstock.stores.common.mirrors import find_mirror
 from penstock.stores.common.regular_file import open_regular
 from penstock.stores.fields.columns import get_missing
-from penstock.stores.lmdb.pages import FILE, HASHES, LOCK, BTree, Node, PageFile
 from penstock.stores.pack.blocks import BlockLayout, ParsedBlock, find_block_problems, find_layout
 from penstock.stores.pack.format import COLUMNS, KEYS, RECORDS, RecordCodec, decode_column, make_record_key
 from penstock.stores.pack.mapping import PackMap, load_page_hashes, make_missing_error, read_meta

@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from penstock import _native
 from penstock.errors import CorruptRecordError, IncompleteStoreError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.pixel_rows import EncodedRows
+from penstock.stores.common.lmdb.pages import FILE, HASHES, LOCK, BTree, PageFile
 from penstock.stores.common.mirrors import MirrorFile
 from penstock.stores.common.regular_file import FileIdentity, identify
-from penstock.stores.lmdb.pages import FILE, HASHES, LOCK, BTree, PageFile
 from penstock.stores.pack.format import COLUMNS, KEYS, RECORDS
 from penstock.stores.pack.meta import DAMAGED_META, META, META_ENTRY, META_HASH, PackMeta
 from penstock.stores.pack.page_hashes import PageHashFile

@@ -5,8 +5,8 @@
     pages.xxh3   ┌ header ┬ xxh3_64 of page 0, 1, 2, ...
                  └─ page size, count, hash of the hashes
 
-The file is written once, when a pack is finished. :class:`~penstock.stores.lmdb.pages.PageFile` compares each page of a
-tree that it reads with its hash; verification compares all pages. See docs/decisions/0002-page-seals.md.
+The file is written once, when a pack is finished. :class:`~penstock.stores.common.lmdb.pages.PageFile` compares each
+page of a tree that it reads with its hash; verification compares all pages. See docs/decisions/0002-page-seals.md.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ import xxhash
 from numpy.typing import NDArray
 
 from penstock import _native
+from penstock.stores.common.lmdb.pages import HASHES, PageFile, is_page_size
 from penstock.stores.common.mapped_files import map_whole
 from penstock.stores.common.mirrors import find_mirror
 from penstock.stores.common.regular_file import open_regular
-from penstock.stores.lmdb.pages import HASHES, PageFile, is_page_size
 
 __all__ = ["PageHashFile"]
 

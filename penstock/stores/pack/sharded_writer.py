@@ -21,8 +21,8 @@ from typing import Final
 from penstock.errors import ArgumentError, StoreFormatError
 from penstock.sample import Schema
 from penstock.stores.common.journal import Journal, open_locked
+from penstock.stores.common.lmdb.pages import LOCK, fsync_path
 from penstock.stores.common.regular_file import read_json, replace_json
-from penstock.stores.lmdb.pages import LOCK, fsync_path
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin
 from penstock.stores.pack.entries import make_entries

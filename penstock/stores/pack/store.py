@@ -23,12 +23,12 @@ from penstock.errors import ArgumentError, CorruptRecordError, StoreError
 from penstock.sample import Array, Blob, Record, Schema
 from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.common.keys import LazyKeys
+from penstock.stores.common.lmdb.pages import FILE
 from penstock.stores.common.regular_file import FileIdentity
 from penstock.stores.container import ContainerStore, naming_damage
 from penstock.stores.fields.columns import get_column_dtype
 from penstock.stores.fields.record_names import check_classes, describe_class_difference
 from penstock.stores.indices import check_indices
-from penstock.stores.lmdb.pages import FILE
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_origin
 from penstock.stores.pack.block_reader import BlockReader, DamagedRecordError

@@ -5,7 +5,7 @@
     append, append, ... ──due──> commit: records, description     one transaction, one sync (none for the first few)
     finish ──────────────────> commit: last records, columns, keys, "complete"  ──> page hashes, origin ──> unlock
 
-Commits are made at fixed counts of records and bytes; :mod:`.lmdb.environment_writer` makes them.
+Commits are made at fixed counts of records and bytes; :mod:`.common.lmdb.environment_writer` makes them.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import xxhash
 from penstock.errors import ArgumentError, StoreError, StoreFormatError
 from penstock.sample import Schema
 from penstock.stores.common.journal import Journal, open_locked
+from penstock.stores.common.lmdb.environment_writer import CommitLimits, EnvironmentWriter
+from penstock.stores.common.lmdb.pages import FILE, HASHES, LOCK, PageFile, fsync_path, newest_meta
 from penstock.stores.common.seek_table_file import seek_table_path
-from penstock.stores.lmdb.environment_writer import CommitLimits, EnvironmentWriter
-from penstock.stores.lmdb.pages import FILE, HASHES, LOCK, PageFile, fsync_path, newest_meta
 from penstock.stores.location import Location
 from penstock.stores.origin import ORIGIN_FILE, Origin, read_origin, write_origin
 from penstock.stores.pack.entries import make_entries

@@ -17,11 +17,11 @@ from typing import ClassVar, Final, Protocol, TypeVar
 from urllib.parse import quote
 
 from penstock.errors import CorruptRecordError, StoreError, StoreFormatError, StoreNotFoundError
+from penstock.stores.common.lmdb.pages import FILE, HASHES
 from penstock.stores.common.mirrors import register_mirror
 from penstock.stores.common.record_index import INDEX_FILE
 from penstock.stores.images.trees import ObjectTree
 from penstock.stores.lmdb.entry_keys import LAYOUT_FILE
-from penstock.stores.lmdb.pages import FILE, HASHES
 from penstock.stores.location import Location
 from penstock.stores.pack.page_hashes import PageHashFile
 from penstock.stores.recognition import MANIFEST_MAGIC

@@ -32,9 +32,9 @@ import xxhash
 
 from penstock import _native
 from penstock.errors import ArgumentError, CorruptRecordError, StoreError
+from penstock.stores.common.lmdb.pages import FILE, LOCK
 from penstock.stores.common.mirrors import PageHashes
 from penstock.stores.common.regular_file import identify, open_regular
-from penstock.stores.lmdb.pages import FILE, LOCK
 from penstock.stores.location import cache_folder
 from penstock.stores.remote.object_store import ObjectInfo, Place, RefusedError
 from penstock.stores.remote.request_queue import get_fetcher

@@ -15,7 +15,7 @@ import penstock as ps
 from penstock.errors import ArgumentError, PackError, StoreError, StoreFormatError
 from penstock.sample import Field, Schema
 from penstock.stores import STORES
-from penstock.stores.lmdb.environment_writer import CommitLimits
+from penstock.stores.common.lmdb.environment_writer import CommitLimits
 from penstock.stores.lmdb.layout_writer import LmdbLayoutWriter
 from penstock.stores.lmdb.written_entries import NamesWriter, PairsWriter, PickleIndexWriter
 from penstock.stores.location import Location

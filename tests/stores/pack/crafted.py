@@ -22,8 +22,8 @@ import xxhash
 import penstock as ps
 from penstock.errors import ArgumentError, PenstockError
 from penstock.sample import SampleKeys, Schema
+from penstock.stores.common.lmdb.pages import HASHES
 from penstock.stores.fields.columns import get_column_dtype
-from penstock.stores.lmdb.pages import HASHES
 from penstock.stores.pack.format import (
     COLUMNS,
     KEYS,

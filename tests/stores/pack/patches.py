@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock.sample import Field, Schema
-from penstock.stores.lmdb.environment_writer import CommitLimits
+from penstock.stores.common.lmdb.environment_writer import CommitLimits
 from penstock.stores.pack.writer import LmdbWriter
 
 SCHEMA = Schema(

@@ -25,7 +25,7 @@ from penstock.errors import (
 from penstock.sample import Field, Schema
 from penstock.stores import find
 from penstock.stores import open as open_store
-from penstock.stores.lmdb.pages import PageFile
+from penstock.stores.common.lmdb.pages import PageFile
 from penstock.stores.location import Location
 from penstock.stores.pack.meta import PackMeta
 from penstock.stores.pack.store import LmdbStore

@@ -30,7 +30,7 @@ from penstock.errors import (
 from penstock.pixel_rows import PixelRows
 from penstock.sample import Field, Schema
 from penstock.stores.base import Skipped
-from penstock.stores.lmdb.pages import HASHES
+from penstock.stores.common.lmdb.pages import HASHES
 from penstock.stores.origin import ORIGIN_FILE
 from penstock.stores.pack.blocks import MAX_ROW_NBYTES, BlockLayout, ParsedBlock, pack_block
 from penstock.stores.pack.meta import PackMeta

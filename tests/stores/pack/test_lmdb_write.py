@@ -25,7 +25,7 @@ from penstock.pack.conversion.comparison import is_equal
 from penstock.sample import Field, Schema
 from penstock.stores import open as open_store
 from penstock.stores.base import Skipped
-from penstock.stores.lmdb.environment_writer import CommitLimits
+from penstock.stores.common.lmdb.environment_writer import CommitLimits
 from penstock.stores.origin import ORIGIN_FILE
 from penstock.stores.pack.format import RecordCodec
 from penstock.stores.pack.store import LmdbStore

@@ -31,9 +31,9 @@ from typing import BinaryIO, Final, NamedTuple, Self
 import numpy as np
 
 from penstock.errors import StoreError, StoreFormatError, StoreNotFoundError
+from penstock.stores.common.lmdb.nodes import PageBlock, count_pages
 from penstock.stores.common.mirrors import find_mirror
 from penstock.stores.common.regular_file import has_magic, identify, open_regular
-from penstock.stores.lmdb.nodes import PageBlock, count_pages
 
 __all__ = [
     "FILE",

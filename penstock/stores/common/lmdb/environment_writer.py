@@ -21,7 +21,7 @@ import lmdb
 
 from penstock.errors import StoreError
 from penstock.stores.common.journal import Journal, JournaledWriter
-from penstock.stores.lmdb.pages import FILE, newest_meta
+from penstock.stores.common.lmdb.pages import FILE, newest_meta
 from penstock.wording import counted
 
 __all__ = ["CommitLimits", "EnvironmentWriter"]
