@@ -17,7 +17,6 @@ __all__ = [
     "COUNT",
     "IMAGE_KEY_SUFFIXES",
     "KEYS",
-    "LAYOUT_FILE",
     "decode_key",
     "list_entry_keys",
     "name_numbers",
@@ -27,8 +26,6 @@ __all__ = [
 ARRAY_SUFFIX: Final = b".txt"
 """Ending of the key of an array, in the layout ``names``."""
 IMAGE_KEY_SUFFIXES: Final = frozenset(suffix.encode() for suffix in IMAGE_SUFFIXES)
-LAYOUT_FILE: Final = "layout"
-"""Purpose of the file beside an environment that says how it was written; see :meth:`Location.sidecar`."""
 KEYS: Final = b"__keys__"
 COUNT: Final = b"__len__"
 """The entries of the layout ``pickle-index`` that are no records."""

@@ -33,10 +33,10 @@ from penstock.stores.lmdb.entries import (
     peek_entries,
     scan_entries,
 )
-from penstock.stores.lmdb.entry_keys import LAYOUT_FILE, decode_key
+from penstock.stores.lmdb.entry_keys import decode_key
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_origin
-from penstock.stores.writing import CommittedRecords, Writer
+from penstock.stores.writing import LAYOUT_FILE, CommittedRecords, Writer
 
 if TYPE_CHECKING:
     from penstock.stores.lmdb.layout_writer import EncodedEntries, LmdbLayoutWriter

@@ -35,10 +35,9 @@ from penstock.stores.common.regular_file import read_json, replace_json
 from penstock.stores.common.seek_table_file import seek_table_path
 from penstock.stores.container import fingerprint_files
 from penstock.stores.lmdb.entries import scan_entries
-from penstock.stores.lmdb.entry_keys import LAYOUT_FILE
 from penstock.stores.location import Location
 from penstock.stores.origin import ORIGIN_FILE, Origin, write_origin
-from penstock.stores.writing import BESIDE, Skipped
+from penstock.stores.writing import BESIDE, LAYOUT_FILE, Skipped
 
 __all__ = ["EncodedEntries", "LmdbLayoutWriter"]
 

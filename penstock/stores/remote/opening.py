@@ -21,7 +21,6 @@ from penstock.stores.common.lmdb.pages import FILE, HASHES
 from penstock.stores.common.mirrors import register_mirror
 from penstock.stores.common.record_index import INDEX_FILE
 from penstock.stores.images.trees import ObjectTree
-from penstock.stores.lmdb.entry_keys import LAYOUT_FILE
 from penstock.stores.location import Location
 from penstock.stores.pack.page_hashes import PageHashFile
 from penstock.stores.recognition import MANIFEST_MAGIC
@@ -31,7 +30,7 @@ from penstock.stores.remote.mirror import Mirror
 from penstock.stores.remote.object_store import ObjectInfo, Peeked, Place, RefusedError
 from penstock.stores.remote.request_queue import get_fetcher
 from penstock.stores.remote.storage_client import StorageOptions
-from penstock.stores.writing import MANIFEST, SIDECAR, SIDECAR_PACK
+from penstock.stores.writing import LAYOUT_FILE, MANIFEST, SIDECAR, SIDECAR_PACK
 
 __all__ = ["K", "RemoteObjects", "fetch_ends", "find_below", "find_remote"]
 
