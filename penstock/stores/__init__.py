@@ -2,10 +2,10 @@
 
 A new store is one file or folder here with a subclass of :class:`~penstock.stores.base.Store`, and one registration
 line below, which also enrols it in ``tests/conformance/test_stores.py``. The first store that recognises a path opens
-it: the most specific are registered first. A function beside the kind, from :mod:`penstock.stores.recognition`, says
-by a few bytes where it cannot be; then it is not imported. A container without random access is a
-:class:`~penstock.stores.streams.ShardStream`, registered in :data:`STREAMS`. A store over an object of another library
-in memory is registered in :data:`OBJECTS`, and says by the class method ``wraps(value)`` what it takes.
+it: the most specific are registered first. A function beside the kind, from :mod:`penstock.stores.recognition` or a
+light module of its folder, says by a few bytes where it cannot be; then it is not imported. A container without random
+access is a :class:`~penstock.stores.streams.ShardStream`, registered in :data:`STREAMS`. A store over an object of
+another library in memory is registered in :data:`OBJECTS`, and says by the class method ``wraps(value)`` what it takes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError, StoreNotFoundError
 from penstock.paths import refuse_remote
 from penstock.registry import Registry
-from penstock.stores import recognition
 from penstock.stores.location import Location, is_remote_url, read_file_url
 from penstock.stores.patterns import expand_shards
 
@@ -43,37 +42,39 @@ StoreLike = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """What names a store: a path, a URL, a pattern or a list of paths."""
 
 STORES = Registry("store")
-MAY_BE: Final[dict[str, Callable[[str], bool]]] = {}
+MAY_BE = Registry("recogniser")
 """For a kind, whether it may be at a path, which exists; a kind that is absent here is imported and asked."""
 
 
-def _register(name: str, target: str, may_be: Callable[[str], bool] | None = None) -> None:
+def _register(name: str, target: str, may_be: str = "") -> None:
     STORES.register(name, target)
     if may_be:
-        MAY_BE[name] = may_be
+        MAY_BE.register(name, f"penstock.stores.{may_be}")
 
 
-_register("lmdb-pickle-index", "penstock.stores.lmdb.pickle_index:LmdbPickleIndexStore", recognition.may_be_layout)
-_register("lmdb-pairs", "penstock.stores.lmdb.pairs:LmdbPairsStore", recognition.may_be_layout)
-_register("lmdb-names", "penstock.stores.lmdb.names:LmdbNamesStore", recognition.may_be_layout)
-_register("lmdb-words", "penstock.stores.lmdb.word_images:LmdbWordsStore", recognition.may_be_layout)
-_register("lmdb-datum", "penstock.stores.lmdb.datum:LmdbDatumStore", recognition.may_be_layout)
-_register("sharded", "penstock.stores.pack.sharded:ShardedPack", recognition.may_be_sharded)
-_register("lmdb", "penstock.stores.pack.store:LmdbStore", recognition.may_be_pack)
-_register("recordio", "penstock.stores.recordio.store:RecordioStore", recognition.may_be_recordio)
-_register("hdf5", "penstock.stores.hdf5.store:Hdf5Store", os.path.isfile)
+_register("lmdb-pickle-index", "penstock.stores.lmdb.pickle_index:LmdbPickleIndexStore", "recognition:may_be_layout")
+_register("lmdb-pairs", "penstock.stores.lmdb.pairs:LmdbPairsStore", "recognition:may_be_layout")
+_register("lmdb-names", "penstock.stores.lmdb.names:LmdbNamesStore", "recognition:may_be_layout")
+_register("lmdb-words", "penstock.stores.lmdb.word_images:LmdbWordsStore", "recognition:may_be_layout")
+_register("lmdb-datum", "penstock.stores.lmdb.datum:LmdbDatumStore", "recognition:may_be_layout")
+_register("sharded", "penstock.stores.pack.sharded:ShardedPack", "recognition:may_be_sharded")
+_register("lmdb", "penstock.stores.pack.store:LmdbStore", "recognition:may_be_pack")
+_register("recordio", "penstock.stores.recordio.store:RecordioStore", "recognition:may_be_recordio")
+_register("hdf5", "penstock.stores.hdf5.store:Hdf5Store", "recognition:may_be_file")
 _register("tar", "penstock.stores.tar.store:TarStore")
-_register("mongodb", "penstock.stores.mongo.store:MongoStore", lambda _: False)
-_register("gridfs", "penstock.stores.mongo.gridfs:GridFsStore", lambda _: False)
+_register("mongodb", "penstock.stores.mongo.store:MongoStore", "recognition:may_be_server")
+_register("gridfs", "penstock.stores.mongo.gridfs:GridFsStore", "recognition:may_be_server")
 _register("tfrecord", "penstock.stores.tfrecord.store:TFRecordStore")
-_register("beton", "penstock.stores.shards.beton:BetonStore", os.path.isfile)
-_register("mds", "penstock.stores.shards.mds:MdsStore", recognition.has_shard_index)
-_register("litdata-arrow", "penstock.stores.shards.litdata_arrow:LitDataArrowStore", recognition.has_shard_index)
-_register("litdata", "penstock.stores.shards.litdata:LitDataStore", recognition.has_shard_index)
+_register("beton", "penstock.stores.shards.beton:BetonStore", "recognition:may_be_file")
+_register("mds", "penstock.stores.shards.mds:MdsStore", "shards.shard_index:has_shard_index")
+_register(
+    "litdata-arrow", "penstock.stores.shards.litdata_arrow:LitDataArrowStore", "shards.shard_index:has_shard_index"
+)
+_register("litdata", "penstock.stores.shards.litdata:LitDataStore", "shards.shard_index:has_shard_index")
 _register("parquet", "penstock.stores.arrow.parquet:ParquetStore")
-_register("arrow", "penstock.stores.arrow.files:ArrowStore", recognition.may_be_arrow)
-_register("lance", "penstock.stores.arrow.lance:LanceStore", recognition.may_be_lance)
-_register("files", "penstock.stores.images.store:FilesStore", os.path.isdir)
+_register("arrow", "penstock.stores.arrow.files:ArrowStore", "recognition:may_be_arrow")
+_register("lance", "penstock.stores.arrow.lance:LanceStore", "recognition:may_be_lance")
+_register("files", "penstock.stores.images.store:FilesStore", "recognition:may_be_folder")
 
 ALIASES: Final = {"mongodb+srv": "mongodb", "gridfs+srv": "gridfs"}
 """Schemes of URLs that name a kind in another way: the servers are found by DNS."""
@@ -325,7 +326,7 @@ def _make_unwritten_error(name: str) -> ArgumentError:
 def _candidates(path: str) -> Iterator[type[Store]]:
     """The kinds that may be at a path, each imported when it is reached."""
     for name in STORES:
-        if name not in MAY_BE or MAY_BE[name](path):
+        if name not in MAY_BE or MAY_BE.get(name)(path):
             yield STORES.get(name)
 
 

@@ -12,17 +12,18 @@ from typing import Final
 
 from penstock.stores.common.lmdb.pages import FILE, HASHES, LOCK, looks_like_lmdb
 from penstock.stores.common.regular_file import has_magic
-from penstock.stores.shards.shard_index import INDEX, SPLITS
 from penstock.stores.writing import MANIFEST, UNFINISHED
 
 __all__ = [
     "MANIFEST_MAGIC",
-    "has_shard_index",
     "may_be_arrow",
+    "may_be_file",
+    "may_be_folder",
     "may_be_lance",
     "may_be_layout",
     "may_be_pack",
     "may_be_recordio",
+    "may_be_server",
     "may_be_sharded",
 ]
 
@@ -31,8 +32,10 @@ MANIFEST_MAGIC: Final = b'{"format": "penstock sharded pack"'
 _ARROW_NAMES: Final = ("state.json", "dataset_dict.json")
 _LANCE_NAMES: Final = ("_versions",)
 _PACK_NAMES: Final = (FILE, LOCK, HASHES)
-_INDEX_NAMES: Final = (INDEX, *(f"{part}/{INDEX}" for part in SPLITS))
 _RECORDIO_MAGIC: Final = bytes.fromhex("0a23d7ce")
+
+
+may_be_file, may_be_folder = os.path.isfile, os.path.isdir
 
 
 def _has_any(path: str, names: Sequence[str]) -> bool:
@@ -62,11 +65,6 @@ def may_be_recordio(path: str) -> bool:
     return path.endswith(".idx") or has_magic(path, _RECORDIO_MAGIC)
 
 
-def has_shard_index(path: str) -> bool:
-    """Whether it is a folder of shards with an index, or of splits that have one."""
-    return _has_any(path, _INDEX_NAMES)
-
-
 def may_be_arrow(path: str) -> bool:
     """Whether it is a file, or a folder of ``datasets``."""
     return os.path.isfile(path) or _has_any(path, _ARROW_NAMES)  # noqa: PTH113  # of a text
@@ -75,3 +73,8 @@ def may_be_arrow(path: str) -> bool:
 def may_be_lance(path: str) -> bool:
     """Whether it has the folder of a Lance dataset's versions."""
     return _has_any(path, _LANCE_NAMES)
+
+
+def may_be_server(path: str) -> bool:  # noqa: ARG001  # as the others are called
+    """False: no path is a database on a server."""
+    return False

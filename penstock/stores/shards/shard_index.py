@@ -19,6 +19,7 @@ __all__ = [
     "SPLITS",
     "check_extent",
     "find_splits",
+    "has_shard_index",
     "join_inside",
     "read_index_head",
     "read_index_json",
@@ -31,6 +32,11 @@ SPLITS: Final = ("train", "training", "val", "valid", "validation", "test", "tes
 """Usual names of the folders of a data set in parts; each has an index of its own."""
 
 _HEAD_NBYTES: Final = 1 << 16
+
+
+def has_shard_index(path: str) -> bool:
+    """Whether it is a folder of shards with an index, or of splits that have one; no file is read."""
+    return any(os.path.lexists(os.path.join(path, part, INDEX)) for part in ("", *SPLITS))  # noqa: PTH118  # texts
 
 
 def read_index_json(location: Location) -> dict[str, Any]:
