@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from penstock import _native
 from penstock.errors import CorruptRecordError, IncompleteStoreError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.pixel_rows import EncodedRows
+from penstock.registry import Registry
 from penstock.stores.common.lmdb.pages import FILE, HASHES, LOCK, BTree, PageFile
 from penstock.stores.common.mirrors import MirrorFile
 from penstock.stores.common.regular_file import FileIdentity, identify
@@ -37,8 +38,10 @@ from penstock.stores.pack.meta import DAMAGED_META, META, META_ENTRY, META_HASH,
 from penstock.stores.pack.page_hashes import PageHashFile
 from penstock.wording import counted
 
-__all__ = ["READ_AHEAD_NBYTES", "PackMap", "load_page_hashes", "make_missing_error", "read_meta"]
+__all__ = ["DESCRIBERS", "READ_AHEAD_NBYTES", "PackMap", "load_page_hashes", "make_missing_error", "read_meta"]
 
+DESCRIBERS = Registry("description of what is no pack")
+DESCRIBERS.register("lmdb", "penstock.stores.lmdb.layout:describe_environment")
 READ_AHEAD_NBYTES: Final = 256 << 20
 """Bytes of a batch that are read ahead, at most: they are in memory until the batch is built."""
 
@@ -92,7 +95,8 @@ class PackMap:
             raise make_missing_error(folder, url) from error
         except NotADirectoryError as error:
             raise StoreFormatError(
-                f"a pack must be a folder with data.mdb in it, got an LMDB file; {_describe_other(folder)}", store=url
+                f"a pack must be a folder with data.mdb in it, got an LMDB file; {DESCRIBERS.get('lmdb')(folder)}",
+                store=url,
             ) from error
         except OSError as error:
             raise StoreError(f"{folder / FILE} cannot be read: {error.strerror}", store=url) from error
@@ -233,7 +237,9 @@ def read_meta(pages: PageFile, url: str, *, unfinished_ok: bool = False) -> Pack
     if META_ENTRY not in entries:
         if META in trees and RECORDS in trees:
             raise StoreFormatError(DAMAGED_META, store=url)
-        raise StoreFormatError(f"this LMDB environment is not a pack, and {_describe_other(pages.path)}", store=url)
+        raise StoreFormatError(
+            f"this LMDB environment is not a pack, and {DESCRIBERS.get('lmdb')(pages.path)}", store=url
+        )
     try:
         meta = PackMeta.from_bytes(entries[META_ENTRY], entries.get(META_HASH))
     except StoreFormatError as error:
@@ -275,12 +281,6 @@ def load_page_hashes(folder: Path, url: str) -> PageHashFile | None:
             store=url,
         )
     return hashes
-
-
-def _describe_other(path: Path) -> str:
-    from penstock.stores.lmdb.layout import describe_environment  # packs do not need it
-
-    return describe_environment(path)
 
 
 _maps: weakref.WeakValueDictionary[FileIdentity, PackMap] = weakref.WeakValueDictionary()
