@@ -6,7 +6,8 @@ deprecated DataPipes are not included. No package in a lower layer imports torch
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import importlib
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.registry import require
 from penstock.wording import list_public_names
@@ -90,16 +91,17 @@ __all__ = [
     "random_split",
 ]
 
+_ELSEWHERE: Final = {
+    "ImageFolder": "penstock.torch.vision",  # torchvision is optional, and slow to import
+    "check": "penstock.doctor",
+    "compile": "penstock.torch.vision",
+}
+"""Where public names are that are imported when they are asked for."""
+
 
 def __getattr__(name: str) -> Any:
-    if name == "check":
-        from penstock import doctor  # in a layer above this package, which re-exports its function
-
-        return doctor.check
-    if name in {"ImageFolder", "compile"}:
-        from penstock.torch import vision  # torchvision is optional, and slow to import
-
-        return getattr(vision, name)
+    if name in _ELSEWHERE:
+        return getattr(importlib.import_module(_ELSEWHERE[name]), name)
     raise AttributeError(f"module 'penstock.torch' has no attribute {name!r}")
 
 
