@@ -1,27 +1,70 @@
-"""The application to which the modules of this package add their commands, and its entry point."""
+"""The application, its entry point, and the table of commands.
+
+A command is registered by the text ``"module:function"``, so that ``--help`` imports none of them, and none imports the
+others. The module adds the function to :data:`app` when it is imported: when the command runs.
+"""
 
 from __future__ import annotations
 
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
 
 from penstock.cli.printing import print_error, print_line, shorten_warnings
 from penstock.errors import ArgumentError, PenstockError, StoreError, name_page
+from penstock.registry import Registry
 
-__all__ = ["FAILED", "INTERRUPTED", "USAGE", "app", "group_commands", "main", "resumable"]
+__all__ = ["ABOUT", "COMMANDS", "FAILED", "INTERRUPTED", "USAGE", "app", "main", "register_commands", "resumable"]
 
 FAILED: Final = 1
 USAGE: Final = 2
 INTERRUPTED: Final = 130
 
+COMMANDS = Registry("command")
+ABOUT: Final[dict[str, tuple[str, str]]] = {}
+"""The task of each command, and what it does: the first paragraph of its help."""
+
+
+def register_commands(tasks: Mapping[str, Mapping[str, str]]) -> None:
+    """Register commands, ``"module:function"`` and what each does, by their tasks."""
+    for task, commands in tasks.items():
+        for target, about in commands.items():
+            name = target.partition(":")[2]
+            COMMANDS.register(name, target)
+            ABOUT[name] = task, about
+
+
+class CommandTable(TyperGroup):
+    """All registered commands; one that is not imported has nothing but its help."""
+
+    def __init__(self, *, commands: Mapping[str, Any], **settings: Any) -> None:
+        table = {name: TyperCommand(name, help=about) for name, (_, about) in ABOUT.items()} | dict(commands)
+        for name, (task, _) in ABOUT.items():
+            table[name].rich_help_panel = task
+        super().__init__(commands=table, **settings)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """The command that ``args`` begin with, which is imported."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, find_command(name) if name and command else None, rest
+
+
+def find_command(name: str) -> Any:
+    """Import a command of the table."""
+    COMMANDS.get(name)
+    return get_group(app).commands[name]
+
+
 app = typer.Typer(
+    cls=CommandTable,
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -71,17 +114,6 @@ def _import_module(name: str) -> None:
         raise ArgumentError(
             f"--import: the module {name!r} cannot be imported: {type(error).__name__}: {error}"
         ) from error
-
-
-def group_commands(groups: Mapping[str, Sequence[str]]) -> None:
-    """Put the commands in this order, and show each under its task in ``--help``."""
-    tasks = {name: task for task, names in groups.items() for name in names}
-    known = {info.name or info.callback.__name__: info for info in app.registered_commands if info.callback}
-    for name, info in known.items():
-        info.rich_help_panel = tasks[name]
-    app.registered_commands = [known[name] for name in tasks if name in known]
-    for group in app.registered_groups:
-        group.rich_help_panel = tasks[str(group.name)]
 
 
 def main() -> None:

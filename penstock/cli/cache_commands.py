@@ -19,15 +19,15 @@ from penstock.wording import counted, format_bytes
 if TYPE_CHECKING:
     from penstock.stores.remote.cached_stores import CachedStore
 
-__all__ = ["cache_app", "clear", "info", "warm"]
+__all__ = ["cache", "clear", "info", "warm"]
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 
-cache_app = typer.Typer(
+cache = typer.Typer(
     no_args_is_help=True,
     help="Show, delete and fetch the copies of remote stores on this machine.",
 )
-app.add_typer(cache_app, name="cache")
+app.add_typer(cache, name="cache")
 
 CacheOption = Annotated[
     str | None,
@@ -35,7 +35,7 @@ CacheOption = Annotated[
 ]
 
 
-@cache_app.command()
+@cache.command()
 def info(
     folder: Annotated[
         str | None, typer.Argument(metavar="FOLDER", help="The cache folder; by default `~/.cache/penstock/remote`.")
@@ -66,7 +66,7 @@ def info(
     print_list(map(_describe, stores), len(stores))
 
 
-@cache_app.command()
+@cache.command()
 def clear(
     url: Annotated[
         str | None, typer.Argument(metavar="URL", help="The store whose copies are deleted, or a URL above stores.")
@@ -97,7 +97,7 @@ def clear(
     print_list(map(_describe, deleted), len(deleted))
 
 
-@cache_app.command()
+@cache.command()
 def warm(
     url: Annotated[str, typer.Argument(metavar="URL", help="The store, such as `s3://bucket/photos.lmdb`.")],
     *,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +16,7 @@ from typing import Any
 
 from penstock.errors import ArgumentError, PenstockError, SampleError
 
-__all__ = ["describe_error", "load_object", "name_user_errors"]
+__all__ = ["describe_error", "load_object", "make_object", "name_user_errors"]
 
 
 def load_object(value: str, option: str) -> Any:
@@ -38,6 +38,26 @@ def load_object(value: str, option: str) -> Any:
         raise ArgumentError(
             f"{option}: {path} must define {name!r}, but has only: {', '.join(names) or 'no names'}"
         ) from None
+
+
+def make_object(value: str, option: str, fits: Callable[[object], bool], wanted: str) -> Any:
+    """The object that ``FILE.py:NAME`` names, or what it returns, if it is a function and the object does not fit.
+
+    Raises ArgumentError if neither fits, or the function raises an error.
+    """
+    found = load_object(value, option)
+    if not fits(found) and callable(found) and not isinstance(found, type):
+        try:
+            found = found()
+        except PenstockError:
+            raise
+        except Exception as error:
+            raise ArgumentError(f"{value} failed: {describe_error(error, Path(value.rpartition(':')[0]))}") from error
+    if not fits(found):
+        raise ArgumentError(
+            f"{value} must be {wanted}, or a function without arguments that returns one, got {type(found).__name__}"
+        )
+    return found
 
 
 def _run(file: Path, option: str) -> ModuleType:

@@ -1,4 +1,4 @@
-"""The commands that show something: ``info``, ``split`` and ``demo``."""
+"""The commands that show what a store contains, ``info``, and how it is divided, ``split``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from penstock.wording import counted, escape_unprintable, format_bytes
 if TYPE_CHECKING:
     from penstock.view import SizeRange, StoreInfo
 
-__all__ = ["demo", "info", "split"]
+__all__ = ["info", "split"]
 
 _CLASSES_SHOWN: Final = 20
 _NAME_WIDTH: Final = 60
@@ -112,26 +112,6 @@ def split(
     if output is not None:
         found.write(output)
         print_line(f"{output}: written", file=sys.stderr)
-
-
-@app.command()
-def demo(
-    *,
-    images: Annotated[
-        Path | None,
-        typer.Option(help="Your photographs, one sub-folder per class; by default crops of those in scikit-image."),
-    ] = None,
-    output: Annotated[Path, typer.Option(help="The folder for packs, pictures and the saved state.")] = Path(
-        "demo-output"
-    ),
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Take seconds instead of minutes; the measured speeds are then inaccurate.")
-    ] = False,
-) -> None:
-    """Pack photographs, compare loading speed with torch's loader, train on them, stop and resume."""
-    from penstock.demo import run
-
-    run(images, output, quick=quick)
 
 
 def _parse_part(text: str) -> float:

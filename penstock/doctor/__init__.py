@@ -2,7 +2,7 @@
 
 ::
 
-    penstock doctor TRAIN.py     command.py ──exec──> run.py: the script as __main__, its loaders watched ─┐
+    penstock doctor TRAIN.py     commands.py ─exec──> run.py: the script as __main__, its loaders watched ─┐
     penstock.doctor.watch()      watching.py ──────────────────────────────────────────────────────────────┤
                                                                                                            v
     text, JSON, HTML  <── reports <── Diagnosis <── analysis: verdict, model, trials <────────────── Recording

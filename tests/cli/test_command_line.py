@@ -20,6 +20,8 @@ from typer.testing import CliRunner
 
 import penstock as ps
 from penstock.cli import app
+from penstock.cli.app import ABOUT
+from penstock.cli.app import COMMANDS as TABLE
 from tests.pack.images import make_photos
 from tests.test_cli import run
 
@@ -27,6 +29,13 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "command-line.md").read_text()
 TO_A_FILE = {"penstock doctor", "penstock tune"}
 WITHOUT_A_RESULT = {"penstock demo", "penstock view"}
+
+
+def app_with_all_commands() -> Any:
+    """The command ``penstock``, as it is when every command was imported."""
+    for name in TABLE:
+        TABLE.get(name)
+    return get_command(app)
 
 
 def list_commands(command: Any, name: str = "penstock") -> Iterator[tuple[str, Any]]:
@@ -38,7 +47,7 @@ def list_commands(command: Any, name: str = "penstock") -> Iterator[tuple[str, A
         yield name, command
 
 
-COMMANDS = dict(list_commands(get_command(app)))
+COMMANDS = dict(list_commands(app_with_all_commands()))
 
 
 def list_options(name: str) -> set[str]:
@@ -62,6 +71,22 @@ def test_the_page_has_every_command_and_option() -> None:
         rows = [row for row in text.splitlines() if row.startswith(("| `-", "Also ", "Options: "))]
         named = {option for row in rows for option in re.findall(r"`(--?[a-z-]+)`", row.split(" | ")[0])}
         assert named - {"-o"} == list_options(name), name
+
+
+def test_the_table_says_of_each_command_what_its_help_says() -> None:
+    """It has the first paragraph of each help, so that ``penstock --help`` imports no command."""
+    program = (
+        "import sys; sys.argv = ['penstock', '--help']\n"
+        "from penstock.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: print(*(name for name in sys.modules if name.startswith('penstock.')))"
+    )
+    helps = {name: command.help.partition("\n\n")[0] for name, command in app_with_all_commands().commands.items()}
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert {name: " ".join(text.split()) for name, text in helps.items()} == {name: ABOUT[name][1] for name in TABLE}
+    assert not {name for name in done.stdout.splitlines()[-1].split() if "command" in name}
 
 
 def test_the_help_shows_optional_arguments_in_one_pair_of_brackets() -> None:

@@ -11,9 +11,9 @@ import pytest
 
 import penstock as ps
 from penstock import transforms as T
-from penstock.cli.viewer_command import open_viewed
 from penstock.errors import ArgumentError
 from penstock.sample import Field
+from penstock.viewer.command import open_viewed
 from penstock.viewer.model.source import open_source
 from penstock.viewer.model.steps import trace_sample
 from tests.pack.images import make_photos

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import penstock as ps
-from penstock.cli import viewer_command
+from penstock.cli.browser import has_display
 from penstock.errors import AnnotationError, ArgumentError, OptionalPackageError, StoreNotFoundError
 from penstock.viewer.server import connections
 from tests.pack.images import make_photos
@@ -247,7 +247,7 @@ def test_no_browser_takes_the_terminal(
         monkeypatch.setenv(each, value)
     monkeypatch.setattr(webbrowser, "get", lambda: webbrowser.GenericBrowser(name))
 
-    assert viewer_command._has_display() is opens
+    assert has_display() is opens
 
 
 def test_several_threads_ask_at_once(photos: Path, ask: Callable[..., Any]) -> None:

@@ -1,10 +1,14 @@
-"""The commands that run a training script under watch: ``doctor`` says what is slow, ``tune`` finds its workers."""
+"""The commands that run a training script under watch: ``doctor`` says what is slow, ``tune`` finds its workers.
+
+And ``env``, which prints what a report of a fault needs.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,15 +16,17 @@ import typer
 from typer.core import TyperCommand
 
 from penstock.cli.app import FAILED, app
-from penstock.cli.printing import print_line
+from penstock.cli.arguments import JsonOption
+from penstock.cli.printing import print_json, print_line
 from penstock.errors import ArgumentError
 from penstock.paths import parse_size
 from penstock.registry import require
+from penstock.wording import counted, format_bytes
 
 if TYPE_CHECKING:
     from penstock.doctor.trials.run_options import RunOptions
 
-__all__ = ["doctor", "tune"]
+__all__ = ["doctor", "env", "tune"]
 
 
 class ScriptCommand(TyperCommand):
@@ -119,8 +125,27 @@ def tune(
     """
     from penstock.doctor.trials.run_options import RunOptions
 
-    options = RunOptions(steps=steps, budget_s=budget, tune=True, memory_bytes=_parse_size(memory), json=_name(json))
+    nbytes = None if memory is None else parse_size(memory, "--memory")
+    options = RunOptions(steps=steps, budget_s=budget, tune=True, memory_bytes=nbytes, json=_name(json))
     _run(options, script, module, "tune needs a script or -m MODULE")
+
+
+@app.command()
+def env(*, as_json: JsonOption = False) -> None:
+    """Print versions, processor, memory and limits as one block, to paste into a report of a fault.
+
+    It has no paths, no names of users or hosts, and no values of variables. torch is not imported.
+    """
+    from penstock.doctor.machine.environment import describe_environment
+
+    found = describe_environment()
+    if as_json:
+        print_json(found)
+        return
+    rows = [(name, text) for name, text in _list_rows(found) if text]
+    widest = max(len(name) for name, _ in rows)
+    for name, text in rows:
+        print_line(f"{name:<{widest}}  {text}")
 
 
 def _run(options: RunOptions, script: list[str] | None, module: str | None, missing: str) -> None:
@@ -134,10 +159,6 @@ def _run(options: RunOptions, script: list[str] | None, module: str | None, miss
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(command[0], command)  # noqa: S606  # the script that the user wants to run
-
-
-def _parse_size(text: str | None) -> int | None:
-    return None if text is None else parse_size(text, "--memory")
 
 
 def _name(path: Path | None) -> str | None:
@@ -159,3 +180,32 @@ def _compare(a: Path, b: Path) -> None:
             raise typer.Exit(FAILED) from error
     for line in compare(*results):
         print_line(line)
+
+
+def _list_rows(found: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    versions, python, system = dict(found["versions"]), found["python"], found["system"]
+    processor, memory = found["processor"], found["memory"]
+    yield "penstock", versions.pop("penstock")
+    threads = "with a GIL" if python["has_gil"] else "free-threaded"
+    method = f"starts processes by {python['start_method']}"
+    yield "Python", f"{versions.pop('python')}, {python['implementation']}, {threads}, {method}"
+    yield "system", ", ".join(str(system[name]) for name in ("name", "kernel", "libc") if system[name])
+    yield "processor", f"{processor['model'] or 'unknown'}, {processor['architecture']}"
+    yield "native", " ".join(processor["features"]) or "portable code"
+    quota = processor["quota_cores"]
+    limits = "no quota" if quota is None else f"a quota of {quota:g}"
+    online, affinity = counted(processor["online"] or 0, "core"), processor["affinity"] or 0
+    yield "cores", f"{online}, {affinity} for this process, {limits}"
+    limit = memory["limit_bytes"]
+    group = "no limit" if limit is None else f"a limit of {_size(limit)}"
+    yield "memory", f"{_size(memory['total_bytes'])}, {_size(memory['available_bytes'])} available, {group}"
+    yield "shm", f"{_size(memory['shm_bytes'])}, {_size(memory['shm_free_bytes'])} free"
+    cuda = [f"torch is built for {system['cuda']}"] if system["cuda"] else []
+    cuda += [f"driver {system['nvidia_driver']}"] if system["nvidia_driver"] else []
+    yield "CUDA", ", ".join(cuda)
+    yield from versions.items()
+    yield "absent", ", ".join(found["absent"]["packages"])
+
+
+def _size(nbytes: int | None) -> str:
+    return "unknown" if nbytes is None else format_bytes(nbytes)

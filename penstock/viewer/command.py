@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import sys
-import threading
-import webbrowser
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -23,19 +20,20 @@ from penstock.cli.arguments import (
     StoreOptions,
     open_store,
 )
+from penstock.cli.browser import open_browser
 from penstock.cli.printing import print_line
-from penstock.cli.user_files import describe_error, load_object
-from penstock.errors import ArgumentError, PenstockError
+from penstock.cli.user_files import make_object
+from penstock.errors import ArgumentError
 from penstock.sample import DatasetLike
 from penstock.stores.base import Store
-from penstock.wording import counted, escape_unprintable
+from penstock.viewer.live.sources import describe_running, parse_which
+from penstock.viewer.model.source import is_viewable
+from penstock.viewer.server.serving import view as start
+from penstock.wording import counted
 
 __all__ = ["open_viewed", "view"]
 
 _SCRIPT: Final = re.compile(r".+\.py:\w+", re.DOTALL)
-
-_IN_TERMINALS: Final = frozenset({"lynx", "w3m", "links", "elinks", "links2", "browsh", "www-browser"})
-"""Browsers that would take the terminal, and do not run the page."""
 
 
 @app.command()
@@ -77,9 +75,6 @@ def view(
 
     The server can be reached from this machine only; Ctrl-C ends it.
     """
-    from penstock.viewer.live.sources import describe_running, parse_which
-    from penstock.viewer.server.serving import view as start
-
     if attach == "list":
         for line in describe_running():
             print_line(line)
@@ -102,10 +97,10 @@ def view(
         print_line(viewer.url)
         shown = viewer.session.collection
         said = f"{shown.store.url}: {counted(shown.total, 'record')} ({', '.join(shown.schema.fields)}); Ctrl-C ends it"
-        print_line(escape_unprintable(said))
+        print_line(said)
         sys.stdout.flush()  # it may be a pipe that is read for the address
-        if browser and _has_display():
-            threading.Thread(target=webbrowser.open, args=(viewer.url,), daemon=True).start()
+        if browser:
+            open_browser(viewer.url)
         try:
             viewer.wait()
         except KeyboardInterrupt:
@@ -124,31 +119,4 @@ def open_viewed(
         return
     if classes or layout or option:
         raise ArgumentError(f"--classes, --layout and --option are for stores, got them with {given!r}")
-    from penstock.viewer.model.source import is_viewable
-
-    found = load_object(given, "STORE")
-    if not is_viewable(found) and callable(found) and not isinstance(found, type):
-        try:
-            found = found()
-        except PenstockError:
-            raise
-        except Exception as error:
-            file = Path(given.rpartition(":")[0])
-            raise ArgumentError(f"{given} failed: {describe_error(error, file)}") from error
-    if not is_viewable(found):
-        raise ArgumentError(
-            f"{given} must be a loader, a dataset, or a function without arguments that returns one, got "
-            f"{type(found).__name__}"
-        )
-    yield found
-
-
-def _has_display() -> bool:
-    """Whether the browser that would be opened has a window of its own."""
-    if sys.platform.startswith("linux") and not any(map(os.environ.get, ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))):
-        return False
-    try:
-        found = webbrowser.get()
-    except webbrowser.Error:
-        return False
-    return PurePath(getattr(found, "name", "")).name not in _IN_TERMINALS
+    yield make_object(given, "STORE", is_viewable, "a loader, a dataset")
