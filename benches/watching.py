@@ -26,7 +26,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from penstock.doctor.watching.block import install_all
+from penstock.doctor.block import install_all
 from penstock.doctor.watching.watcher import Limits, Watcher
 
 

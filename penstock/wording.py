@@ -17,8 +17,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 __all__ = [
-    "NotebookView", "ShortRepr", "counted", "describe_value", "escape_unprintable", "format_bytes", "generalise",
-    "list_problems", "list_public_names", "to_plain",
+    "NotebookView", "ShortRepr", "counted", "describe_value", "escape_unprintable", "format_bytes",
+    "format_time_us", "generalise", "list_problems", "list_public_names", "to_plain",
 ]  # fmt: skip
 
 _MOST_TEXT = 60
@@ -78,6 +78,20 @@ def format_bytes(count: float) -> str:
             return counted(round(count), "byte") if unit == "bytes" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
+
+
+def format_time_us(time_us: float) -> str:
+    """A time in the unit that leaves three digits.
+
+    Examples
+    --------
+    >>> format_time_us(0.42), format_time_us(1234.0), format_time_us(2_500_000.0)
+    ('0.42 us', '1.23 ms', '2.5 s')
+    """
+    for unit, size in (("s", 1e6), ("ms", 1e3)):
+        if time_us >= 0.9995 * size:
+            return f"{_round(time_us / size)} {unit}"
+    return f"{_round(time_us)} us"
 
 
 def escape_unprintable(text: str) -> str:
@@ -167,3 +181,8 @@ def _describe_entries(value: list[object] | tuple[object, ...] | dict[object, ob
 def list_public_names(names: Mapping[str, object], public: list[str]) -> list[str]:
     """What ``dir(module)`` lists: its public names, and those that Python gives to every module."""
     return sorted({*(name for name in names if name.startswith("__")), *public})
+
+
+def _round(value: float) -> str:
+    """At most three digits, without an exponent."""
+    return f"{value:.0f}" if value >= 99.95 else f"{value:.3g}"

@@ -24,8 +24,8 @@ from penstock.demo import rivals
 from penstock.demo.learn import Learner, count_correct, digest, digest_all
 from penstock.demo.photographs import write_photographs
 from penstock.doctor import watch
+from penstock.doctor.block import WatchReport
 from penstock.doctor.reports.html_report import write_html
-from penstock.doctor.watching.block import WatchReport
 from penstock.errors import ArgumentError, StoreError
 from penstock.sample import Batch, Sample
 from penstock.torch import DataLoader

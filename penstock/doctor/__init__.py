@@ -3,7 +3,7 @@
 ::
 
     penstock doctor TRAIN.py     commands.py ─exec──> run.py: the script as __main__, its loaders watched ─┐
-    penstock.doctor.watch()      watching.py ──────────────────────────────────────────────────────────────┤
+    penstock.doctor.watch()      block.py ─────────────────────────────────────────────────────────────────┤
                                                                                                            v
     text, JSON, HTML  <── reports <── Diagnosis <── analysis: verdict, model, trials <────────────── Recording
 
@@ -21,24 +21,24 @@ from typing import TYPE_CHECKING, Final
 from penstock.wording import list_public_names
 
 if TYPE_CHECKING:
+    from penstock.doctor.block import WatchReport, watch
     from penstock.doctor.checks.checking import RULES, check
     from penstock.doctor.checks.findings import Finding, Report
-    from penstock.doctor.reports.text_report import Diagnosis
-    from penstock.doctor.trials.tuning import Tuning, tune
-    from penstock.doctor.watching.block import WatchReport, watch
+    from penstock.doctor.judge.text_report import Diagnosis
+    from penstock.doctor.judge.tuning import Tuning, tune
 
 __all__ = ["RULES", "Diagnosis", "Finding", "Report", "Tuning", "WatchReport", "check", "tune", "watch"]
 
 _HOMES: Final = {
     "RULES": "checks.checking",
     "check": "checks.checking",
-    "tune": "trials.tuning",
-    "Diagnosis": "reports.text_report",
+    "tune": "judge.tuning",
+    "Diagnosis": "judge.text_report",
     "Finding": "checks.findings",
     "Report": "checks.findings",
-    "Tuning": "trials.tuning",
-    "WatchReport": "watching.block",
-    "watch": "watching.block",
+    "Tuning": "judge.tuning",
+    "WatchReport": "block",
+    "watch": "block",
 }
 
 

@@ -8,18 +8,11 @@ from typing import Any
 import numpy as np
 
 from penstock.doctor.checks.findings import Finding
-from penstock.doctor.judge.diagnosis import Advice, Measured, SlowSample, StageCost, Verdict
-from penstock.doctor.reports.text_report import Diagnosis
-from penstock.doctor.watching.recording import (
-    BATCH,
-    EVENT,
-    SAMPLE,
-    STAGES,
-    LoaderSettings,
-    ProcessUsage,
-    Recording,
-    StepTimes,
-)
+from penstock.doctor.judge.diagnosis import Advice, SlowSample, StageCost, Verdict
+from penstock.doctor.judge.text_report import Diagnosis
+from penstock.doctor.machine.usage import ProcessUsage
+from penstock.doctor.trials.turns import Measured
+from penstock.doctor.watching.recording import BATCH, EVENT, SAMPLE, STAGES, LoaderSettings, Recording, StepTimes
 
 HOSTILE = [
     "</script><script>window.broken = 1</script>",

@@ -11,16 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.doctor.watching.recording import (
-    BATCH,
-    EVENT,
-    SAMPLE,
-    STAGES,
-    LoaderSettings,
-    ProcessUsage,
-    Recording,
-    StepTimes,
-)
+from penstock.doctor.machine.usage import ProcessUsage
+from penstock.doctor.watching.recording import BATCH, EVENT, SAMPLE, STAGES, LoaderSettings, Recording, StepTimes
 
 
 @dataclass

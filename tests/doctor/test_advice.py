@@ -16,12 +16,13 @@ from penstock.doctor.judge import analysis
 from penstock.doctor.judge.advice import CANDIDATES, num_workers
 from penstock.doctor.judge.advice.loader_arguments import find_persistent_workers
 from penstock.doctor.judge.analysis import _is_faster, diagnose
-from penstock.doctor.judge.diagnosis import ONE_THREAD, Advice, Measured
+from penstock.doctor.judge.diagnosis import ONE_THREAD, Advice
 from penstock.doctor.judge.situation import examine
 from penstock.doctor.judge.verdict import decide, find_limit
 from penstock.doctor.trials.changed_loader import Change
 from penstock.doctor.trials.trial_child import StepShape, TrialOrder
 from penstock.doctor.trials.trials import Trial
+from penstock.doctor.trials.turns import Measured
 from penstock.doctor.watching.recording import Recording, ThreadGain
 from tests.doctor.simulator import Script, simulate
 

@@ -9,8 +9,8 @@ import pytest
 import torch.utils.data
 
 from penstock import doctor
+from penstock.doctor import block as watching
 from penstock.doctor.judge.stage_costs import cost_batches, cost_stages
-from penstock.doctor.watching import block as watching
 from penstock.doctor.watching import work_recorder
 from penstock.doctor.watching.loaders.loader_watch import ScriptStep, step_times
 from penstock.doctor.watching.recording import BATCH, SAMPLE, STAGES

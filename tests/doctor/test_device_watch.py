@@ -12,8 +12,8 @@ import torch
 import torch.utils.data
 
 from penstock import doctor
-from penstock.doctor.reports.text_report import format_report
-from penstock.doctor.watching import block as watching
+from penstock.doctor import block as watching
+from penstock.doctor.judge.text_report import format_report
 from tests.doctor.diagnoses import make_diagnosis
 from tests.doctor.test_gpu import FakeNvml
 

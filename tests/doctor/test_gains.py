@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.doctor.judge.diagnosis import Advice, Measured
+from penstock.doctor.judge.diagnosis import Advice
+from penstock.doctor.trials.turns import Measured
 
 
 def estimate_gain(predicted: float, measured: Measured | None, doubt: float = 0.2) -> float:

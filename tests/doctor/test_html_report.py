@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from penstock.doctor.judge.text_report import Diagnosis
 from penstock.doctor.reports.html_report import format_html, write_html
-from penstock.doctor.reports.text_report import Diagnosis
 from tests.doctor.diagnoses import HOSTILE, make_diagnosis, make_healthy
 
 

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.doctor.machine.usage import ProcessUsage
 from penstock.doctor.watching.ranks import compare_ranks, merge_ranks, summarize_rank
 from penstock.doctor.watching.recording import (
     BATCH,
     EVENT,
     SAMPLE,
     LoaderSettings,
-    ProcessUsage,
     Recording,
     StepTimes,
     load_recording,

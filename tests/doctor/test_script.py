@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.doctor.trials.rerunning import parse_change
+from penstock.doctor.judge.rerunning import parse_change
 from penstock.doctor.trials.run_options import RunOptions
 from penstock.registry import when_imported
 

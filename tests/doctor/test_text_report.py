@@ -7,14 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from penstock.doctor.judge.diagnosis import Measured, Verdict
-from penstock.doctor.reports.text_report import (
+from penstock.doctor.judge.diagnosis import Verdict
+from penstock.doctor.judge.text_report import (
     describe_ending,
     format_gain,
     format_measured,
     format_report,
-    format_time_us,
 )
+from penstock.doctor.trials.turns import Measured
+from penstock.wording import format_time_us
 from tests.doctor.diagnoses import HOSTILE, make_diagnosis, make_healthy, make_recording
 
 

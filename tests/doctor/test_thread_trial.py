@@ -11,7 +11,8 @@ torch = pytest.importorskip("torch")
 
 from torch.utils import data as td  # noqa: E402  # it needs torch
 
-from penstock.doctor.watching import block, thread_trial  # noqa: E402  # as above
+from penstock.doctor import block  # noqa: E402  # as above
+from penstock.doctor.watching import thread_trial  # noqa: E402  # as above
 from penstock.doctor.watching.loaders.loader_watch import ScriptStep  # noqa: E402  # as above
 from penstock.doctor.watching.recording import ThreadGain  # noqa: E402  # as above
 from penstock.doctor.watching.thread_trial import ThreadTrial  # noqa: E402  # as above

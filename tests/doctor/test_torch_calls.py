@@ -17,8 +17,8 @@ torch = pytest.importorskip("torch")
 
 from torch.overrides import TorchFunctionMode  # noqa: E402  # it needs torch
 
-from penstock.doctor.checks.script.events import EventKind  # noqa: E402  # as above
-from penstock.doctor.checks.script.torch_calls import ObservedSteps, note_batch  # noqa: E402  # as above
+from penstock.doctor.watching.steps.events import EventKind  # noqa: E402  # as above
+from penstock.doctor.watching.steps.torch_calls import ObservedSteps, note_batch  # noqa: E402  # as above
 
 
 @pytest.fixture

@@ -21,14 +21,14 @@ from torch.utils import data as td  # noqa: E402  # it needs torch
 
 from penstock.doctor import watch  # noqa: E402  # it needs torch
 from penstock.doctor.checks.findings import Finding, Severity  # noqa: E402  # as above
-from penstock.doctor.checks.script.batch_places import BatchPlaces  # noqa: E402  # as above
 from penstock.doctor.checks.script_rules.tensor_copies import measure_tensor_copies  # noqa: E402  # as above
-from penstock.doctor.checks.traps import name_in_verdict  # noqa: E402  # as above
 from penstock.doctor.judge.diagnosis import Verdict, VerdictStage  # noqa: E402  # as above
+from penstock.doctor.judge.text_report import format_report  # noqa: E402  # as above
+from penstock.doctor.judge.traps import name_in_verdict  # noqa: E402  # as above
 from penstock.doctor.reports.github_report import list_annotations  # noqa: E402  # as above
-from penstock.doctor.reports.text_report import format_report  # noqa: E402  # as above
 from penstock.doctor.trials.forked_child import run_in_child  # noqa: E402  # as above
 from penstock.doctor.watching.batch_layout import describe_batch  # noqa: E402  # as above
+from penstock.doctor.watching.steps.batch_places import BatchPlaces  # noqa: E402  # as above
 from tests.doctor.diagnoses import make_diagnosis  # noqa: E402  # as above
 from tests.doctor.stranger_scripts import COMMON, SCRIPTS  # noqa: E402  # as above
 from tests.doctor.test_script import environment  # noqa: E402  # as above

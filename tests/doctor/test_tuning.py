@@ -17,9 +17,9 @@ torch = pytest.importorskip("torch")
 from torch.utils import data as td  # noqa: E402  # it needs torch
 
 from penstock import doctor  # noqa: E402  # as above
+from penstock.doctor.judge.tuning import TunedSetting, Tuning, _Tuner  # noqa: E402  # as above
 from penstock.doctor.trials.trial_child import StepShape, TrialOrder  # noqa: E402  # as above
 from penstock.doctor.trials.trials import Trial, run_trial  # noqa: E402  # as above
-from penstock.doctor.trials.tuning import TunedSetting, Tuning, _Tuner  # noqa: E402  # as above
 from penstock.errors import ArgumentError  # noqa: E402  # as above
 
 

@@ -11,9 +11,10 @@ from penstock.doctor.judge.analysis import diagnose
 from penstock.doctor.judge.diagnosis import VERDICTS
 from penstock.doctor.judge.situation import examine, limiting_shares, rename_copies
 from penstock.doctor.judge.stage_costs import cost_batches, summarize_steps
+from penstock.doctor.judge.text_report import Diagnosis
 from penstock.doctor.judge.verdict import find_limit
-from penstock.doctor.reports.text_report import Diagnosis
-from penstock.doctor.watching.recording import BATCH, SAMPLE, STAGES, ProcessUsage
+from penstock.doctor.machine.usage import ProcessUsage
+from penstock.doctor.watching.recording import BATCH, SAMPLE, STAGES
 from tests.doctor.recordings import make_recording, make_steps
 from tests.doctor.simulator import Script, simulate
 

@@ -23,7 +23,7 @@ import penstock
 import penstock.torch
 from penstock import doctor
 from penstock.datasets.sample_names import name_sample
-from penstock.doctor.watching import block as watching
+from penstock.doctor import block as watching
 from penstock.doctor.watching.batch_copies import ReplayedBatch
 from penstock.doctor.watching.event_file import Control, EventFile, is_any_busy, make_row, read_events, read_state
 from penstock.doctor.watching.loaders.loader_watch import EpochWatch, LoaderWatch, ScriptStep, step_times

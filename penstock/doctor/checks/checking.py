@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from penstock.doctor.checks.findings import Finding, Report
-from penstock.doctor.checks.script.batch_places import BatchPlaces
-from penstock.doctor.checks.script.subject import ScriptSubject
+from penstock.doctor.checks.script_subject import ScriptSubject
 from penstock.doctor.checks.subject import Subject
 from penstock.doctor.watching.recording import Recording
+from penstock.doctor.watching.steps.batch_places import BatchPlaces
 from penstock.registry import Registry
 from penstock.samplers.base import check_count
 

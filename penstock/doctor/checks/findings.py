@@ -5,10 +5,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Literal, Self, overload
 
-__all__ = ["Finding", "Report", "Severity", "name_lines"]
+from penstock.doctor.watching.steps.source import name_lines
+
+__all__ = ["Finding", "Report", "Severity"]
 
 Severity = Literal["error", "warning", "note"]
 _ORDER: Final[tuple[Severity, ...]] = ("error", "warning", "note")
@@ -69,12 +70,6 @@ class Finding:
                 text, 100, initial_indent=mark, subsequent_indent=" " * len(mark), break_on_hyphens=False
             )
         return "\n".join([*lines, f"  More: penstock explain {self.rule}"])
-
-
-def name_lines(function: str, file: str, lines: Iterable[int]) -> str:
-    """Lines of a file, in a function, as findings name them."""
-    place = f"{Path(file).name}, line {', '.join(map(str, lines))}"
-    return f"{function} ({place})" if function else place
 
 
 class Report(Sequence[Finding]):

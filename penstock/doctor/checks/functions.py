@@ -24,7 +24,7 @@ import torch
 
 from penstock.datasets.user_code import is_user_code, unwrap_function
 from penstock.doctor.checks.findings import Finding, Severity
-from penstock.doctor.checks.script.source import read_source
+from penstock.doctor.watching.steps.source import read_source
 
 __all__ = ["FunctionCall", "UserFunction", "UserFunctions"]
 

@@ -18,19 +18,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from penstock.doctor.checks.script.batch_places import BatchPlaces
-from penstock.doctor.checks.traps import find_traps, name_in_verdict
 from penstock.doctor.judge.advice import CANDIDATES
-from penstock.doctor.judge.diagnosis import Advice, Measured
+from penstock.doctor.judge.diagnosis import Advice
 from penstock.doctor.judge.situation import Situation, count_threads, examine, rename_copies
 from penstock.doctor.judge.stage_costs import find_slow_samples
+from penstock.doctor.judge.text_report import Diagnosis
+from penstock.doctor.judge.traps import find_traps, name_in_verdict
 from penstock.doctor.judge.verdict import decide, find_limit
-from penstock.doctor.reports.text_report import Diagnosis
 from penstock.doctor.trials.changed_loader import Change, NotApplicableError
 from penstock.doctor.trials.trial_child import StepShape, TrialOrder
 from penstock.doctor.trials.trials import Trial, run_trial
-from penstock.doctor.trials.turns import Turns
+from penstock.doctor.trials.turns import Measured, Turns
 from penstock.doctor.watching.recording import Recording
+from penstock.doctor.watching.steps.batch_places import BatchPlaces
 
 __all__ = ["diagnose"]
 

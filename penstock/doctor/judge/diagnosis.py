@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from penstock.doctor.trials.changed_loader import Change
+from penstock.doctor.trials.turns import Measured
 
-__all__ = ["ONE_THREAD", "VERDICTS", "Advice", "Measured", "SlowSample", "StageCost", "Verdict", "VerdictStage"]
+__all__ = ["ONE_THREAD", "VERDICTS", "Advice", "SlowSample", "StageCost", "Verdict", "VerdictStage"]
 
 VerdictStage = Literal[
     "read", "decode", "augment", "collate", "transport", "copy", "step", "workers", "threads", "none"
@@ -16,36 +17,6 @@ VerdictStage = Literal[
 VERDICTS: Final[tuple[VerdictStage, ...]] = get_args(VerdictStage)
 ONE_THREAD: Final = "one thread of torch's in the main process"
 """A change, alone or behind another one and ``, with``."""
-_LEAST_DOUBT: Final = 0.02
-_ONE_RUN: Final = 0.25
-"""Standard errors in logarithms: the least of several runs, and that of one."""
-_RANGES: Final = (1.0, 1.0, 1.13, 1.69, 2.06, 2.33, 2.53, 2.70, 2.85, 2.97, 3.08)
-"""Range of n normal values, in standard deviations."""
-_MEDIAN: Final = 1.25
-"""Standard error of a median, divided by that of a mean."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A value that was measured several times."""
-
-    median: float
-    lowest: float
-    highest: float
-    """``median``, ``lowest`` and ``highest``: of the repetitions."""
-    count: int  # how many there were
-
-    def scaled(self, factor: float) -> Measured:
-        """The value times ``factor``."""
-        return Measured(self.median * factor, self.lowest * factor, self.highest * factor, self.count)
-
-    @property
-    def error(self) -> float:
-        """Standard error of the median of positive values, in logarithms."""
-        if self.count < 2:
-            return _ONE_RUN
-        deviation = math.log(self.highest / self.lowest) / _RANGES[min(self.count, len(_RANGES) - 1)]
-        return max(_MEDIAN * deviation / math.sqrt(self.count), _LEAST_DOUBT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,15 +23,34 @@ from penstock.doctor.machine.disks import measure_space
 from penstock.doctor.machine.process_counters import MOST, TICK_NS, list_children, read_counters, read_pss
 from penstock.doctor.machine.sampling_thread import SamplingThread
 from penstock.doctor.machine.system_counters import SystemCounters
-from penstock.doctor.watching.recording import ProcessUsage
 from penstock.system.control_group import find_control_group
 from penstock.system.system_files import SystemFiles
 
-__all__ = ["UsageSampler"]
+__all__ = ["ProcessUsage", "UsageSampler"]
 
 _SHARE: Final = 0.0015
 _MEMORY_SHARE: Final = 0.0005
 """Most processor time of samples, and of reading sizes of memory, as parts of a core."""
+
+
+@dataclass(slots=True)
+class ProcessUsage:
+    """What one process used while it was watched."""
+
+    role: str  # "main", "worker 0" ..., "other" for child processes of the script that are no workers
+    pid: int  # number of the process
+    cpu_ns: int  # processor time of all threads
+    wall_ns: int  # for how long the process was watched
+    threads: int = 1  # most threads at one time
+    pss_bytes: int = -1
+    """The part of the memory that the process uses, shared pages divided; the largest value seen; -1: not measured."""
+    major_faults: int = 0
+    minor_faults: int = 0
+    """``major_faults`` and ``minor_faults``: page faults."""
+    read_bytes: int = 0  # read from block devices; ``read_calls_bytes`` also from the page cache
+    read_calls_bytes: int = 0  # passed to read calls
+    descriptors: int = 0  # most open files at one time
+    waiting_for_cpu_ns: int = -1  # runnable, but not running (/proc/PID/schedstat); -1: not measured
 
 
 @dataclass(slots=True)

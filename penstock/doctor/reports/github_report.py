@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from penstock.doctor.checks.findings import Finding
-from penstock.doctor.reports.text_report import Diagnosis, format_gain, format_report
+from penstock.doctor.judge.text_report import Diagnosis, format_gain, format_report
 from penstock.wording import escape_unprintable
 
 __all__ = ["list_annotations", "print_annotations"]

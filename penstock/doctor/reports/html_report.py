@@ -9,8 +9,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from penstock.doctor.reports.json_report import open_new
-from penstock.doctor.reports.text_report import (
+from penstock.doctor.judge.text_report import (
     ESTIMATED,
     STAGE_COLUMNS,
     Diagnosis,
@@ -19,6 +18,7 @@ from penstock.doctor.reports.text_report import (
     format_measured,
     format_stage,
 )
+from penstock.doctor.reports.json_report import open_new
 
 __all__ = ["format_html", "write_html"]
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.doctor.judge.diagnosis import VERDICTS, Advice
-from penstock.doctor.reports.text_report import Diagnosis
+from penstock.doctor.judge.text_report import Diagnosis
 from penstock.doctor.watching.recording import Recording
 from penstock.errors import ArgumentError
 from penstock.stores.common.regular_file import replacing_file

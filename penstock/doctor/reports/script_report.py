@@ -17,15 +17,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from penstock.doctor.judge.analysis import diagnose
+from penstock.doctor.judge.rerunning import rerun_with_advice
 from penstock.doctor.judge.situation import examine
+from penstock.doctor.judge.text_report import Diagnosis, format_report
+from penstock.doctor.judge.tuning import tune
 from penstock.doctor.reports.github_report import print_annotations
 from penstock.doctor.reports.html_report import write_html
 from penstock.doctor.reports.json_report import write_json
-from penstock.doctor.reports.text_report import Diagnosis, format_report
 from penstock.doctor.reports.trace_file import write_trace
-from penstock.doctor.trials.rerunning import rerun_with_advice
 from penstock.doctor.trials.run_options import RunOptions
-from penstock.doctor.trials.tuning import tune
 from penstock.doctor.watching.loaders.loader_watch import LoaderWatch
 from penstock.doctor.watching.ranks import merge_ranks, summarize_rank
 from penstock.doctor.watching.recording import Recording

@@ -7,9 +7,8 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from penstock.doctor.judge.diagnosis import Measured
 from penstock.doctor.trials.changed_loader import Change
 from penstock.doctor.trials.trial_child import StepShape, TrialOrder
 from penstock.doctor.trials.trials import Trial, run_trial
@@ -17,7 +16,38 @@ from penstock.doctor.trials.trials import Trial, run_trial
 if TYPE_CHECKING:
     from penstock.doctor.watching.loaders.loader_settings import WatchedLoader
 
-__all__ = ["Turns"]
+__all__ = ["Measured", "Turns"]
+
+_LEAST_DOUBT: Final = 0.02
+_ONE_RUN: Final = 0.25
+"""Standard errors in logarithms: the least of several runs, and that of one."""
+_RANGES: Final = (1.0, 1.0, 1.13, 1.69, 2.06, 2.33, 2.53, 2.70, 2.85, 2.97, 3.08)
+"""Range of n normal values, in standard deviations."""
+_MEDIAN: Final = 1.25
+"""Standard error of a median, divided by that of a mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A value that was measured several times."""
+
+    median: float
+    lowest: float
+    highest: float
+    """``median``, ``lowest`` and ``highest``: of the repetitions."""
+    count: int  # how many there were
+
+    def scaled(self, factor: float) -> Measured:
+        """The value times ``factor``."""
+        return Measured(self.median * factor, self.lowest * factor, self.highest * factor, self.count)
+
+    @property
+    def error(self) -> float:
+        """Standard error of the median of positive values, in logarithms."""
+        if self.count < 2:
+            return _ONE_RUN
+        deviation = math.log(self.highest / self.lowest) / _RANGES[min(self.count, len(_RANGES) - 1)]
+        return max(_MEDIAN * deviation / math.sqrt(self.count), _LEAST_DOUBT)
 
 
 @dataclass(slots=True)

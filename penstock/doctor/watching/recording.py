@@ -21,6 +21,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from penstock.doctor.machine.usage import ProcessUsage
+
 __all__ = [
     "BATCH",
     "EVENT",
@@ -29,7 +31,6 @@ __all__ = [
     "WORK_STAGES",
     "Events",
     "LoaderSettings",
-    "ProcessUsage",
     "Recording",
     "StepTimes",
     "ThreadGain",
@@ -123,26 +124,6 @@ class StepTimes:
     epoch: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     """(n,): number of the epoch, from 0; the first wait of an epoch includes the start of its workers. Empty if
     unknown."""
-
-
-@dataclass(slots=True)
-class ProcessUsage:
-    """What one process used while it was watched."""
-
-    role: str  # "main", "worker 0" ..., "other" for child processes of the script that are no workers
-    pid: int  # number of the process
-    cpu_ns: int  # processor time of all threads
-    wall_ns: int  # for how long the process was watched
-    threads: int = 1  # most threads at one time
-    pss_bytes: int = -1
-    """The part of the memory that the process uses, shared pages divided; the largest value seen; -1: not measured."""
-    major_faults: int = 0
-    minor_faults: int = 0
-    """``major_faults`` and ``minor_faults``: page faults."""
-    read_bytes: int = 0  # read from block devices; ``read_calls_bytes`` also from the page cache
-    read_calls_bytes: int = 0  # passed to read calls
-    descriptors: int = 0  # most open files at one time
-    waiting_for_cpu_ns: int = -1  # runnable, but not running (/proc/PID/schedstat); -1: not measured
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 
 from penstock.doctor.machine.machine import describe_machine
+from penstock.doctor.machine.usage import ProcessUsage
 from penstock.doctor.watching.event_file import read_events, read_state
 from penstock.doctor.watching.loaders.loader_settings import (
     WatchedLoader,
@@ -28,7 +29,7 @@ from penstock.doctor.watching.loaders.loader_settings import (
 )
 from penstock.doctor.watching.loaders.loader_watch import LoaderWatch, ScriptStep, step_events, step_times
 from penstock.doctor.watching.loaders.made_loaders import MadeLoaders
-from penstock.doctor.watching.recording import Events, ProcessUsage, Recording
+from penstock.doctor.watching.recording import Events, Recording
 from penstock.doctor.watching.sample_events import fill_cpu, name_slowest, unpack_samples
 from penstock.doctor.watching.watched_process import WatchedProcess
 

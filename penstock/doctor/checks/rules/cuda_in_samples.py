@@ -10,7 +10,7 @@ import torch
 
 from penstock.doctor.checks.findings import Finding
 from penstock.doctor.checks.functions import FunctionCall, UserFunction
-from penstock.doctor.checks.script.subject import NO_DEVICE, ScriptSubject
+from penstock.doctor.checks.script_subject import NO_DEVICE, ScriptSubject
 from penstock.doctor.checks.subject import Subject
 
 __all__ = ["find_copies_of_samples", "find_cuda_in_workers"]

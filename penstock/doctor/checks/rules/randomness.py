@@ -17,9 +17,10 @@ import torch
 from penstock.datasets.object_graph import find_objects
 from penstock.datasets.seeded_libraries import LIBRARIES, known_types
 from penstock.datasets.user_code import is_user_code
-from penstock.doctor.checks.findings import Finding, Severity, name_lines
+from penstock.doctor.checks.findings import Finding, Severity
 from penstock.doctor.checks.functions import FunctionCall, UserFunction
 from penstock.doctor.checks.subject import Subject
+from penstock.doctor.watching.steps.source import name_lines
 
 __all__ = ["find_global_randomness", "find_shared_generators"]
 

@@ -13,12 +13,11 @@ import numpy as np
 import torch
 
 from penstock.doctor.checks.findings import Finding
-from penstock.doctor.checks.script.events import ScriptEvent
-from penstock.doctor.checks.script.source import read_source
-from penstock.doctor.checks.script.subject import NO_DEVICE, ScriptSubject, describe_events, quote_events
-from penstock.doctor.reports.text_report import format_time_us
+from penstock.doctor.checks.script_subject import NO_DEVICE, ScriptSubject, describe_events, quote_events
 from penstock.doctor.watching.batch_layout import BatchParts
-from penstock.wording import format_bytes
+from penstock.doctor.watching.steps.events import ScriptEvent
+from penstock.doctor.watching.steps.source import read_source
+from penstock.wording import format_bytes, format_time_us
 
 __all__ = ["find_blocking_copies", "find_casts_before_copies", "find_cleanups", "find_collation", "find_waits"]
 

@@ -8,8 +8,8 @@ from typing import Final
 import torch.utils.data
 
 from penstock.doctor.checks.findings import Finding
-from penstock.doctor.checks.script.events import SourceLine
-from penstock.doctor.checks.script.subject import ScriptSubject
+from penstock.doctor.checks.script_subject import ScriptSubject
+from penstock.doctor.watching.steps.events import SourceLine
 from penstock.wording import counted
 
 __all__ = ["find_held_batches", "find_iterator_each_step", "find_loader_each_epoch"]

@@ -23,11 +23,11 @@ import torch
 from penstock.datasets.object_graph import find_objects
 from penstock.datasets.user_code import is_user_file
 from penstock.doctor.checks.findings import Finding, Severity
-from penstock.doctor.checks.script.known_tensors import find_copied_arrays
-from penstock.doctor.checks.script.subject import ScriptSubject, describe_events, quote_events
+from penstock.doctor.checks.script_subject import ScriptSubject, describe_events, quote_events
 from penstock.doctor.checks.subject import Loader
 from penstock.doctor.trials.changed_loader import Change, apply_change
 from penstock.doctor.trials.forked_child import run_in_child
+from penstock.doctor.watching.steps.known_tensors import find_copied_arrays
 
 __all__ = ["TensorCopy", "find", "measure_tensor_copies"]
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from penstock.doctor.judge.diagnosis import ONE_THREAD, Advice, Measured
+from penstock.doctor.judge.diagnosis import ONE_THREAD, Advice
 from penstock.doctor.judge.situation import Situation
 from penstock.doctor.trials.changed_loader import Change
+from penstock.doctor.trials.turns import Measured
 
 __all__ = ["find", "find_main_threads"]
 

@@ -21,13 +21,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from penstock.doctor.checks.script.batch_places import BatchPlaces
 from penstock.doctor.machine.step_events import StepEvents
 from penstock.doctor.watching.batch_copies import ReplayedBatch
 from penstock.doctor.watching.event_file import Control, EventList, EventRow, make_row
 from penstock.doctor.watching.loaders.loader_settings import WatchedLoader
 from penstock.doctor.watching.recording import EVENT, Events, StepTimes
 from penstock.doctor.watching.stack_sampling import Activity
+from penstock.doctor.watching.steps.batch_places import BatchPlaces
 from penstock.doctor.watching.thread_trial import ThreadTrial
 from penstock.doctor.watching.watched_process import WatchedProcess
 from penstock.doctor.watching.work_recorder import DetailChoice

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from penstock.doctor.checks.findings import Finding
-from penstock.doctor.judge.diagnosis import Advice, Measured, SlowSample, StageCost, Verdict
+from penstock.doctor.judge.diagnosis import Advice, SlowSample, StageCost, Verdict
+from penstock.doctor.trials.turns import Measured
 from penstock.doctor.watching.recording import Recording
-from penstock.wording import counted, escape_unprintable
+from penstock.wording import counted, escape_unprintable, format_time_us
 
 __all__ = [
     "ESTIMATED",
@@ -27,7 +28,6 @@ __all__ = [
     "format_measured",
     "format_report",
     "format_stage",
-    "format_time_us",
 ]
 
 STAGE_COLUMNS = ("stage", "per sample", "half below", "99% below", "share")
@@ -105,20 +105,6 @@ def format_report(diagnosis: Diagnosis, *, width: int = 80) -> str:
         [f"More: penstock explain limit-{diagnosis.verdict.stage}"],
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines)
-
-
-def format_time_us(time_us: float) -> str:
-    """A time in the unit that leaves three digits.
-
-    Examples
-    --------
-    >>> format_time_us(0.42), format_time_us(1234.0), format_time_us(2_500_000.0)
-    ('0.42 us', '1.23 ms', '2.5 s')
-    """
-    for unit, size in (("s", 1e6), ("ms", 1e3)):
-        if time_us >= 0.9995 * size:
-            return f"{_round(time_us / size)} {unit}"
-    return f"{_round(time_us)} us"
 
 
 def format_stage(cost: StageCost) -> tuple[str, ...]:
@@ -261,8 +247,3 @@ def _wrap(text: str, width: int, first: str = "", further: str | None = None) ->
 
 def _count(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.3g}"
-
-
-def _round(value: float) -> str:
-    """At most three digits, without an exponent."""
-    return f"{value:.0f}" if value >= 99.95 else f"{value:.3g}"

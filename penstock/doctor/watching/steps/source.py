@@ -6,16 +6,32 @@ import ast
 import itertools
 import linecache
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Final
 
-__all__ = ["COMPREHENSIONS", "LOOPS", "Position", "SourceFile", "find_position", "read_source", "read_text"]
+__all__ = [
+    "COMPREHENSIONS",
+    "LOOPS",
+    "Position",
+    "SourceFile",
+    "find_position",
+    "name_lines",
+    "read_source",
+    "read_text",
+]
 
 Position = tuple[int, int, int, int]
 """First line, last line, first column, last column; -1 where unknown."""
 LOOPS: Final = (ast.For, ast.While, ast.AsyncFor)
 COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def name_lines(function: str, file: str, lines: Iterable[int]) -> str:
+    """Lines of a file, in a function, as findings name them."""
+    place = f"{Path(file).name}, line {', '.join(map(str, lines))}"
+    return f"{function} ({place})" if function else place
 
 
 class SourceFile:

@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.doctor.checks.script.events import SourceLine
-from penstock.doctor.checks.script.source import COMPREHENSIONS, SourceFile, find_position, read_source
+from penstock.doctor.watching.steps.events import SourceLine
+from penstock.doctor.watching.steps.source import COMPREHENSIONS, SourceFile, find_position, read_source
 
 __all__ = ["Taking", "describe_taking"]
 

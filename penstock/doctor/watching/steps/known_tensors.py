@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from penstock.doctor.checks.script.events import Cast, find_caller, line_of, text_of
+from penstock.doctor.watching.steps.events import Cast, find_caller, line_of, text_of
 from penstock.sample import Array
 
 __all__ = ["KnownTensor", "KnownTensors", "find_cast", "find_copied_arrays", "list_tensors"]

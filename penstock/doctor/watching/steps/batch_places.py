@@ -22,8 +22,8 @@ from penstock.datasets.user_code import is_user_file
 from penstock.doctor.watching.batch_layout import BatchParts, describe_batch
 
 if TYPE_CHECKING:
-    from penstock.doctor.checks.script.taking import Taking
-    from penstock.doctor.checks.script.torch_calls import ObservedSteps
+    from penstock.doctor.watching.steps.taking import Taking
+    from penstock.doctor.watching.steps.torch_calls import ObservedSteps
 
 __all__ = ["BatchPlaces"]
 
@@ -97,7 +97,7 @@ class BatchPlaces:
         """The script gets ``batch``, the ``number``th of ``loader``, from 1."""
         if "torch" not in sys.modules:
             return
-        from penstock.doctor.checks.script.torch_calls import ObservedSteps, note_batch
+        from penstock.doctor.watching.steps.torch_calls import ObservedSteps, note_batch
 
         try:
             self.steps = self.steps or ObservedSteps()
@@ -120,7 +120,7 @@ class BatchPlaces:
             self.steps.end()
 
     def _look(self, loader: object, frames: list[types.FrameType]) -> None:
-        from penstock.doctor.checks.script.taking import describe_taking
+        from penstock.doctor.watching.steps.taking import describe_taking
 
         users = [frame for frame in frames if is_user_file(frame.f_code.co_filename)][:_MOST_PLACES]
         if not users or (users[0].f_code, users[0].f_lasti) in self._seen or len(self._seen) >= _MOST_PLACES:

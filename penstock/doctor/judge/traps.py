@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.doctor.checks.findings import Finding, Report
-from penstock.doctor.checks.script.batch_places import BatchPlaces
 from penstock.doctor.judge.diagnosis import Verdict
 from penstock.doctor.watching.recording import Recording
+from penstock.doctor.watching.steps.batch_places import BatchPlaces
 
 __all__ = ["find_traps", "name_in_verdict"]
 

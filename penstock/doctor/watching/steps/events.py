@@ -12,15 +12,14 @@ import numpy as np
 import torch
 
 from penstock.datasets.user_code import is_user_file
-from penstock.doctor.checks.findings import name_lines
-from penstock.doctor.checks.script.source import find_position, read_text
+from penstock.doctor.watching.steps.source import find_position, name_lines, read_text
 
 __all__ = ["Cast", "EventKind", "ScriptEvent", "SourceLine", "find_caller", "line_of", "text_of"]
 
 EventKind = Literal["copy", "cast", "wait", "cleanup", "tensor", "join"]
 _LOADERS: Final = "penstock.doctor.watching.loaders.watched_iterators"
 _PASSED: Final = (
-    "penstock.doctor.checks.script.", "torch._tensor", "torch.overrides", "torch.functional", "torch.utils.data.",
+    "penstock.doctor.watching.steps.", "torch._tensor", "torch.overrides", "torch.functional", "torch.utils.data.",
     "torch.nn.utils.rnn", "torch.utils.tensorboard", "tensorboardX", "tqdm", "logging", "numpy",
 )  # fmt: skip
 """Modules between the user's line and torch that do what the line says."""

@@ -8,8 +8,8 @@
                               and more workers, or fewer, while the best is the last one on that side
 
 A full grid measures every setting; the model says which of them are worth it. It knows nothing of other programs, so
-what was measured decides where to look further. Runs are trials (:mod:`.trials`): nothing is trained,
-and the loader is not changed.
+what was measured decides where to look further. Runs are trials (:mod:`penstock.doctor.trials.trials`): nothing is
+trained, and the loader is not changed.
 """
 
 from __future__ import annotations

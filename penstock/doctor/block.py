@@ -24,7 +24,7 @@ from penstock.registry import when_imported
 from penstock.samplers.base import check_count
 
 if TYPE_CHECKING:
-    from penstock.doctor.reports.text_report import Diagnosis
+    from penstock.doctor.judge.text_report import Diagnosis
 
 __all__ = ["WatchReport", "install_all", "watch"]
 
@@ -116,7 +116,7 @@ class WatchReport:
     def __str__(self) -> str:
         if self.diagnosis is None:
             return "nothing was watched: the block has not ended, or took no batch from a loader"
-        from penstock.doctor.reports.text_report import format_report
+        from penstock.doctor.judge.text_report import format_report
 
         return str(format_report(self.diagnosis))
 

@@ -16,10 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from penstock.doctor.judge.diagnosis import ONE_THREAD, Measured
+from penstock.doctor.judge.diagnosis import ONE_THREAD
+from penstock.doctor.trials.turns import Measured
 
 if TYPE_CHECKING:
-    from penstock.doctor.reports.text_report import Diagnosis
+    from penstock.doctor.judge.text_report import Diagnosis
     from penstock.doctor.trials.run_options import RunOptions
 
 __all__ = ["parse_change", "rerun_with_advice"]

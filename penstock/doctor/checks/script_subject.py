@@ -10,11 +10,11 @@ from typing import Final
 import torch
 
 from penstock.doctor.checks.findings import Finding, Severity
-from penstock.doctor.checks.script.batch_places import BatchPlaces
-from penstock.doctor.checks.script.events import EventKind, ScriptEvent
-from penstock.doctor.checks.script.source import read_source
 from penstock.doctor.checks.subject import Subject
 from penstock.doctor.watching.recording import Recording
+from penstock.doctor.watching.steps.batch_places import BatchPlaces
+from penstock.doctor.watching.steps.events import EventKind, ScriptEvent
+from penstock.doctor.watching.steps.source import read_source
 
 __all__ = ["NO_DEVICE", "ScriptSubject", "describe_events", "quote_events"]
 
