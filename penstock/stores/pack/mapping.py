@@ -38,10 +38,10 @@ from penstock.stores.pack.meta import DAMAGED_META, META, META_ENTRY, META_HASH,
 from penstock.stores.pack.page_hashes import PageHashFile
 from penstock.wording import counted
 
-__all__ = ["DESCRIBERS", "READ_AHEAD_NBYTES", "PackMap", "load_page_hashes", "make_missing_error", "read_meta"]
+__all__ = ["READ_AHEAD_NBYTES", "PackMap", "load_page_hashes", "make_missing_error", "read_meta"]
 
-DESCRIBERS = Registry("description of what is no pack")
-DESCRIBERS.register("lmdb", "penstock.stores.lmdb.layout:describe_environment")
+_DESCRIBERS = Registry("description of what is no pack")
+_DESCRIBERS.register("lmdb", "penstock.stores.lmdb.layout:describe_environment")
 READ_AHEAD_NBYTES: Final = 256 << 20
 """Bytes of a batch that are read ahead, at most: they are in memory until the batch is built."""
 
@@ -95,7 +95,7 @@ class PackMap:
             raise make_missing_error(folder, url) from error
         except NotADirectoryError as error:
             raise StoreFormatError(
-                f"a pack must be a folder with data.mdb in it, got an LMDB file; {DESCRIBERS.get('lmdb')(folder)}",
+                f"a pack must be a folder with data.mdb in it, got an LMDB file; {_DESCRIBERS.get('lmdb')(folder)}",
                 store=url,
             ) from error
         except OSError as error:
@@ -238,7 +238,7 @@ def read_meta(pages: PageFile, url: str, *, unfinished_ok: bool = False) -> Pack
         if META in trees and RECORDS in trees:
             raise StoreFormatError(DAMAGED_META, store=url)
         raise StoreFormatError(
-            f"this LMDB environment is not a pack, and {DESCRIBERS.get('lmdb')(pages.path)}", store=url
+            f"this LMDB environment is not a pack, and {_DESCRIBERS.get('lmdb')(pages.path)}", store=url
         )
     try:
         meta = PackMeta.from_bytes(entries[META_ENTRY], entries.get(META_HASH))

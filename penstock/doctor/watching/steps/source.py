@@ -12,15 +12,8 @@ from pathlib import Path
 from typing import Final
 
 __all__ = [
-    "COMPREHENSIONS",
-    "LOOPS",
-    "Position",
-    "SourceFile",
-    "find_position",
-    "name_lines",
-    "read_source",
-    "read_text",
-]
+    "COMPREHENSIONS", "LOOPS", "Position", "SourceFile", "find_position", "name_lines", "read_source", "read_text",
+]  # fmt: skip
 
 Position = tuple[int, int, int, int]
 """First line, last line, first column, last column; -1 where unknown."""
