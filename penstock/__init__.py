@@ -92,7 +92,7 @@ if TYPE_CHECKING:
     from penstock.transforms.decoding.decode import decode
     from penstock.transforms.decoding.encode import encode
     from penstock.view.showing import show
-    from penstock.viewer import Viewer, view
+    from penstock.viewer.server.serving import Viewer, view
     from penstock.workers.info import get_worker_info
     from penstock.workers.ray.options import RayWorkers
 
@@ -209,7 +209,7 @@ _MODULES: Final = {
     "penstock.transforms.decoding.decode": "decode",
     "penstock.transforms.decoding.encode": "encode",
     "penstock.view.showing": "show",
-    "penstock.viewer": "Viewer view",
+    "penstock.viewer.server.serving": "Viewer view",
     "penstock.workers.info": "get_worker_info",
     "penstock.workers.ray.options": "RayWorkers",
 }

@@ -10,9 +10,3 @@
 Each folder with a module ``routes`` adds its requests by one line in :mod:`penstock.viewer.server.app`. Starlette and
 uvicorn are imported when a viewer is started (extra ``view``). Nothing is written to a store.
 """
-
-from __future__ import annotations
-
-from penstock.viewer.server.serving import Viewer, view
-
-__all__ = ["Viewer", "view"]

@@ -26,9 +26,6 @@ from penstock.cli.user_files import make_object
 from penstock.errors import ArgumentError
 from penstock.sample import DatasetLike
 from penstock.stores.base import Store
-from penstock.viewer.live.sources import describe_running, parse_which
-from penstock.viewer.model.source import is_viewable
-from penstock.viewer.server.serving import view as start
 from penstock.wording import counted
 
 __all__ = ["open_viewed", "view"]
@@ -75,6 +72,9 @@ def view(
 
     The server can be reached from this machine only; Ctrl-C ends it.
     """
+    from penstock.viewer.live.sources import describe_running, parse_which
+    from penstock.viewer.server.serving import view as start
+
     if attach == "list":
         for line in describe_running():
             print_line(line)
@@ -119,4 +119,6 @@ def open_viewed(
         return
     if classes or layout or option:
         raise ArgumentError(f"--classes, --layout and --option are for stores, got them with {given!r}")
+    from penstock.viewer.model.source import is_viewable
+
     yield make_object(given, "STORE", is_viewable, "a loader, a dataset")

@@ -15,7 +15,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Error, Locator, Page, Request
 
 import penstock as ps
-from penstock.viewer import Viewer
+from penstock.viewer.server.serving import Viewer
 from tests.chromium import PATIENCE_S, open_chromium
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent

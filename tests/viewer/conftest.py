@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import penstock as ps
-from penstock.viewer import Viewer
+from penstock.viewer.server.serving import Viewer
 
 
 class Asker:
