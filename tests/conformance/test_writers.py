@@ -25,9 +25,9 @@ from penstock.sample import Field, Schema
 from penstock.stores import STORES
 from penstock.stores.base import Store
 from penstock.stores.common import file_writer
+from penstock.stores.common.lmdb import environment_writer
 from penstock.stores.common.lmdb.environment_writer import CommitLimits
 from penstock.stores.common.lmdb.pages import LOCK
-from penstock.stores.lmdb import environment_writer
 from penstock.stores.mongo.writer import DocumentWriter
 from penstock.stores.pack import blocks
 from penstock.stores.pack.store import LmdbStore
