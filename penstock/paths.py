@@ -15,6 +15,7 @@ from penstock.errors import ArgumentError
 
 __all__ = [
     "IMAGE_SUFFIXES",
+    "MAX_PATH",
     "UNREAD_SUFFIXES",
     "find_below",
     "find_encoding",
@@ -22,6 +23,7 @@ __all__ = [
     "is_file",
     "parse_size",
     "refuse_remote",
+    "spell_endings",
     "split_path",
 ]
 
@@ -43,8 +45,11 @@ _REMOTE: Final = re.compile(
 )
 """Those that :func:`penstock.open` reads, and others; here neither are."""
 
+MAX_PATH: Final = 4096
+"""Characters of the longest path of a file that is looked for: that of Linux."""
+
 _MARKS: Final = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
-_MAX_PATH: Final = 4096
+_MAX_PARTS: Final = 256
 _DRIVE: Final = re.compile(r"[A-Za-z]:(?=[\\/])")
 
 _UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -104,12 +109,16 @@ def split_path(text: str) -> list[str]:
 
 def find_below(folder: Path, parts: Sequence[str]) -> Path | None:
     """The file at a path below a folder, also where its ending is written in the other case; None if there is none."""
-    path = folder.joinpath(*parts)
-    if is_file(path):
-        return path
-    stem, suffix = os.path.splitext(path)  # noqa: PTH122  # a text
-    ends = (suffix.lower(), suffix.upper())
-    return next((each for end in ends if end != suffix and is_file(each := Path(stem + end))), None)
+    *_, name = parts
+    base = os.path.join(folder, *parts[:-1])  # noqa: PTH118  # texts, since a table may name a million files
+    found = (each for each in spell_endings(name) if os.path.isfile(os.path.join(base, each)))  # noqa: PTH113, PTH118
+    return next((Path(base, each) for each in found), None)
+
+
+def spell_endings(name: str) -> tuple[str, ...]:
+    """A name, and the same with its ending in small and in capital letters."""
+    stem, suffix = os.path.splitext(name)  # noqa: PTH122  # a text
+    return tuple(dict.fromkeys((name, stem + suffix.lower(), stem + suffix.upper())))
 
 
 def find_named_file(folder: Path, text: str) -> Path | None:
@@ -119,7 +128,8 @@ def find_named_file(folder: Path, text: str) -> Path | None:
     is that of another machine, the longest end that is a file is taken.
     """
     text = text.strip()
-    parts = split_path(text) if len(text) <= _MAX_PATH else []
+    parts = split_path(text) if len(text) <= MAX_PATH else []
     is_absolute = text.startswith(("/", "\\")) or _DRIVE.match(text) is not None
-    ends = (parts[begin:] for begin in range(len(parts) if is_absolute else min(len(parts), 1)))
+    begins = range(max(0, len(parts) - _MAX_PARTS), len(parts)) if is_absolute else range(min(len(parts), 1))
+    ends = (parts[begin:] for begin in begins)
     return next((found for end in ends if (found := find_below(folder, end)) is not None), None)

@@ -261,10 +261,11 @@ def _join_points(image: ImageObjects, points: list[_LabelmeShape], names: Sequen
     if not points:
         return None
     joined = np.zeros((len(names), 3), np.float32)
+    places = {name: place for place, name in enumerate(names)}
     for each in points:
-        if each.label not in names:
+        if each.label not in places:
             image.note(f"the point {each.label!r:.100} is not one of the keypoints", effect="point left out")
-        elif joined[row := names.index(each.label), 2]:
+        elif joined[row := places[each.label], 2]:
             image.note(f"the group has the point {each.label!r:.100} twice", effect="point left out")
         else:
             with np.errstate(over="ignore"):

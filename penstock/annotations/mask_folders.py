@@ -16,6 +16,7 @@ lists names; those of Cityscapes and VOC are known.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -310,7 +311,7 @@ def _read_file(source: AnnotationSource, path: Path) -> MaskClasses:
         raise AnnotationError(f"{source.relative(path)}:{error}", source=str(source.root)) from None
     names = found.names or ()
     if len(set(names)) != len(names):
-        twice = next(name for position, name in enumerate(names) if name in names[:position])
+        (twice, _), *_ = Counter(names).most_common(1)
         raise AnnotationError(
             f"{source.relative(path)}: classes must have different names, got {twice!r:.100} twice",
             source=str(source.root),

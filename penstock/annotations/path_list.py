@@ -32,9 +32,10 @@ __all__ = ["PathListFormat"]
 
 LAYOUTS: Final = ("auto", "label", "labels", "boxes")
 _SUFFIXES: Final = (".txt", ".csv", ".tsv", ".lst")
-_DELIMITERS: Final = ("\t", ",", ";", " ")
 _COLUMN: Final = re.compile(r'#|#?"?[A-Za-z_][\w ]*"?')
 """The name of a column in a header."""
+_IMAGE_END: Final = re.compile(rf"(?ia)(?:{'|'.join(map(re.escape, sorted(IMAGE_SUFFIXES)))})(?=[\t,; ]|\Z)")
+"""The suffix of an image that a delimiter or the end of the line follows."""
 _BOX_LENGTH: Final = 5
 _MAX_CLASS: Final = 1 << 16
 
@@ -118,11 +119,10 @@ def _split_line(line: str) -> tuple[str, tuple[str, ...], str] | None:
         except ValueError:
             return None
         return (path, _strip_end(values), ",".join(values)) if path.lower().endswith(tuple(IMAGE_SUFFIXES)) else None
-    lowered = line.lower()
-    ends = [place + len(suffix) for suffix in IMAGE_SUFFIXES if (place := _find_end(lowered, suffix)) >= 0]
-    if not ends:
+    found = _IMAGE_END.search(line, 1)
+    if found is None:
         return None
-    end = min(ends)
+    end = found.end()
     rest = line[end:].strip()
     delimiter = line[end : end + 1]
     if delimiter in {",", ";", "\t"}:
@@ -139,14 +139,6 @@ def _strip_end(values: list[str]) -> tuple[str, ...]:
     """The values without empty ones at the end."""
     count = max((place for place, value in enumerate(values, 1) if value), default=0)
     return tuple(values[:count])
-
-
-def _find_end(line: str, suffix: str) -> int:
-    """Where a suffix stands that a delimiter or the end of the line follows; -1 if nowhere."""
-    place = line.find(suffix, 1)
-    while place >= 0 and line[place + len(suffix) : place + len(suffix) + 1] not in {"", *_DELIMITERS}:
-        place = line.find(suffix, place + 1)
-    return place
 
 
 def _read_rows(source: AnnotationSource, path: Path, split: str | None) -> Iterator[_PathRow]:

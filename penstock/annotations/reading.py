@@ -84,7 +84,8 @@ def read(
     builder = RecordBuilder(opened, classes, upright=upright)
     kind(**options).read(opened, builder, split)
     result = builder.finish(kind.name)
-    if split is None and kind.lists_images and (unnamed := _list_unnamed(opened, result)):
+    is_whole = "problems_not_listed" not in result.details  # else images of other problems would be named here
+    if split is None and kind.lists_images and is_whole and (unnamed := _list_unnamed(opened, result)):
         builder.details["images_without_annotations"] = unnamed
     if not result.records and not result.problems:
         raise AnnotationError(
@@ -125,9 +126,12 @@ def _find(opened: AnnotationSource, source: SourceLike) -> type[AnnotationFormat
 
 def _make_error(result: Annotations, source: AnnotationSource) -> AnnotationError:
     listed = "\n".join(f"  {problem}" for problem in result.problems[:_MAX_LISTED])
-    more = len(result.problems) - _MAX_LISTED
+    count = len(result.problems)
+    if unlisted := result.details.get("problems_not_listed"):
+        count += unlisted - 1  # the last one says how many
+    more = count - _MAX_LISTED
     return AnnotationError(
-        f'{len(result.problems):,} problems in the annotations; read with on_error="skip" to leave out what is named '
+        f'{count:,} problems in the annotations; read with on_error="skip" to leave out what is named '
         f"here:\n{listed}" + (f"\n  ... and {more:,} more" if more > 0 else ""),
         source=str(source.root),
     )

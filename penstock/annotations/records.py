@@ -40,6 +40,11 @@ _MAX_COORDINATE: Final = float(1 << 24)
 _MAX_AREA: Final = _MAX_COORDINATE**2
 _MAX_KEYPOINTS: Final = 1 << 28
 """Of all objects together: 3 GiB."""
+_MAX_PROBLEMS: Final = 500_000
+"""Problems that are listed; others are counted."""
+_MAX_FIELDS: Final = 1024
+_MAX_VALUES: Final = 1 << 27
+"""Of all fields of all objects: 1 GiB."""
 _MAX_WAITING: Final = 1 << 12
 """Objects whose polygons wait to become masks together."""
 
@@ -205,6 +210,8 @@ class RecordBuilder:
         self._names: set[str] = set()
         self._turned: dict[str, int] = {}
         self._problems: list[AnnotationProblem] = []
+        self._unlisted = 0
+        self._noted: tuple[Path | None, str] = None, ""
         self._waiting: list[tuple[ImageObjects, _Object, Sequence[float]]] = []
         self.details: dict[str, Value] = {}
 
@@ -232,9 +239,19 @@ class RecordBuilder:
         image: str | None = None,
         effect: str = "image left out",
     ) -> None:
-        """Note a problem."""
-        name = self._source.relative(file) if isinstance(file, Path) else file
-        self._problems.append(AnnotationProblem(name, line, reason, image, effect))
+        """Note a problem; of very many, the last one that is kept says how many more there are."""
+        if len(self._problems) >= _MAX_PROBLEMS:
+            self._unlisted += 1
+            return
+        self._problems.append(AnnotationProblem(self._name_file(file), line, reason, image, effect))
+
+    def _name_file(self, file: str | Path) -> str:
+        """The name of a file in problems; one text for all of a file."""
+        if isinstance(file, str):
+            return file
+        if file is not self._noted[0]:
+            self._noted = file, self._source.relative(file)
+        return self._noted[1]
 
     def image(
         self,
@@ -282,9 +299,8 @@ class RecordBuilder:
         if picture.orientation != 1:
             self._turned[shown] = orientation
         self._names.add(shown)
-        held = self._source.relative(file) if isinstance(file, Path) else file
         given = {each: value for each, value in fields.items() if value is not None}
-        made = ImageObjects(self, shown, held, width, height, orientation, given)
+        made = ImageObjects(self, shown, self._name_file(file), width, height, orientation, given)
         self._images.append(made)
         return made
 
@@ -326,7 +342,8 @@ class RecordBuilder:
     def finish(self, name: str) -> Annotations:
         """The records, all with the same fields.
 
-        Raises AnnotationError if one object has so many keypoints that rows for all objects would not fit into memory.
+        Raises AnnotationError if one object has so many keypoints, or objects so many different fields, that values for
+        all objects would not fit into memory.
         """
         self._draw_waiting()
         for image in self._images:
@@ -342,6 +359,18 @@ class RecordBuilder:
                 f"{layout.points:,}, which all have rows for",
                 source=str(self._source.root),
             )
+        fields = len(layout.object_fields)
+        if fields > _MAX_FIELDS or fields * count > _MAX_VALUES:
+            raise AnnotationError(
+                f"objects must have at most {_MAX_FIELDS:,} different fields, and {_MAX_VALUES:,} values together, got "
+                f"{count:,} objects with {fields:,} fields, such as {next(reversed(layout.object_fields))!r:.100}, of "
+                "which each object has a value",
+                source=str(self._source.root),
+            )
+        if self._unlisted:
+            self.details["problems_not_listed"] = self._unlisted
+            reason = f"there are {self._unlisted:,} more problems, which are counted and not listed"
+            self._problems.append(AnnotationProblem(self._problems[-1].file, None, reason, None, "not listed"))
         records = [layout.make_record(image, labels) for image in self._images]
         return Annotations(
             name, self._source.root, records, self._classes, tuple(self._problems), self.details, self._turned

@@ -65,7 +65,8 @@ class Annotations(Sequence[dict[str, Value]]):
     classes : tuple of str
         Names of the classes, by label.
     problems : tuple of AnnotationProblem
-        Everything that was wrong. Nothing else was left out or changed.
+        Everything that was wrong. Nothing else was left out or changed. Above 500,000, others are counted: the last
+        problem, and ``problems_not_listed`` of ``details``, say how many.
     details : mapping of str to object
         What the format says of the whole source, such as ``category_ids`` of COCO, or ``keypoint_names``; and
         ``images_without_annotations``, paths of images that no annotation names beside those that one does.

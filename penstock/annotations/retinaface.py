@@ -14,6 +14,7 @@ Landmarks keep the flag of the file; a row that has none, or -1, has -1 in all o
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -36,6 +37,7 @@ __all__ = ["RetinaFaceFormat"]
 _WIDER_NAME: Final = re.compile(r"wider_face_(\w+?)_bbx_gt\.txt", re.IGNORECASE)
 _LIST_NAME: Final = "label.txt"
 _ATTRIBUTES: Final = ("blur", "expression", "illumination", "invalid", "occlusion", "pose")
+_SUFFIXES: Final = tuple(IMAGE_SUFFIXES)
 _POINTS: Final = 5
 _CLASS: Final = "face"
 _MAX_LOOKED_AT: Final = 200
@@ -53,7 +55,7 @@ class RetinaFaceFormat(AnnotationFormat):
         if path is None or path.suffix.lower() != ".txt":
             return False
         try:
-            lines = [line for _, line in source.read_lines(path)][:_MAX_LOOKED_AT]
+            lines = [line for _, line in itertools.islice(source.read_lines(path), _MAX_LOOKED_AT)]
         except AnnotationError:
             return False
         if not lines or not _has_image_suffix(lines[0]):
@@ -74,11 +76,13 @@ class RetinaFaceFormat(AnnotationFormat):
         refuse_unknown_split(split, (part for _, part in files if part is not None))
         for path, part in files:
             if split in {None, part}:
-                groups = list(_group_lines(source, builder, path))
-                if not groups:
+                folders = [path.parent / "images", path.parent, path.parent.parent / f"WIDER_{part}" / "images"]
+                folders = [each for each in folders if each.is_relative_to(source.root)]
+                group = None
+                for group in _group_lines(source, builder, path):
+                    _read_group(source, builder, path, group, part, folders)
+                if group is None:
                     builder.note(path, "it names no image")
-                for group in groups:
-                    _read_group(source, builder, path, group, part)
 
 
 @dataclass(slots=True)
@@ -115,7 +119,7 @@ def _is_row(line: str) -> bool:
 
 
 def _has_image_suffix(line: str) -> bool:
-    return line.lower().endswith(tuple(IMAGE_SUFFIXES))
+    return line.lower().endswith(_SUFFIXES)
 
 
 def _has_number(line: str) -> bool:
@@ -126,11 +130,11 @@ def _group_lines(source: AnnotationSource, builder: RecordBuilder, path: Path) -
     """The images of a file; a line that may be the damaged name of an image ends the image before it."""
     group: _Group | None = None
     lost: _Group | None = None
-    lines = list(source.read_lines(path))
-    for place, (number, line) in enumerate(lines):
-        following = lines[place + 1][1] if place + 1 < len(lines) else ""
-        is_wider = not _is_row(line) and following.isdecimal()
-        if line.startswith("#") or is_wider or (_has_image_suffix(line) and not _is_row(line)):
+    pairs = itertools.pairwise(itertools.chain(source.read_lines(path), [(0, "")]))
+    for (number, line), (_, following) in pairs:
+        is_name = line.startswith("#") or ((following.isdecimal() or _has_image_suffix(line)) and not _is_row(line))
+        if is_name:
+            is_wider = following.isdecimal() and not _is_row(line)
             if group is not None:
                 yield group
             group, lost = _Group(line.removeprefix("#").strip(), number, is_wider), None
@@ -149,9 +153,14 @@ def _group_lines(source: AnnotationSource, builder: RecordBuilder, path: Path) -
         yield group
 
 
-def _read_group(source: AnnotationSource, builder: RecordBuilder, path: Path, group: _Group, split: str | None) -> None:
-    folders = [path.parent / "images", path.parent, path.parent.parent / f"WIDER_{split}" / "images"]
-    folders = [each for each in folders if each.is_relative_to(source.root)]
+def _read_group(
+    source: AnnotationSource,
+    builder: RecordBuilder,
+    path: Path,
+    group: _Group,
+    split: str | None,
+    folders: Sequence[Path],
+) -> None:
     found = source.find_image(group.name, *folders, split=split)
     image = builder.image(group.name, found, file=path, line=group.line, split=split)
     if image is None:

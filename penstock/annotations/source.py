@@ -9,11 +9,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -22,7 +23,15 @@ from PIL import Image, UnidentifiedImageError
 
 from penstock.errors import AnnotationError, ArgumentError
 from penstock.orientation import TURNED_BY_DECODING, get_upright_size, read_tag
-from penstock.paths import IMAGE_SUFFIXES, find_below, find_encoding, refuse_remote, split_path
+from penstock.paths import (
+    IMAGE_SUFFIXES,
+    MAX_PATH,
+    find_below,
+    find_encoding,
+    refuse_remote,
+    spell_endings,
+    split_path,
+)
 from penstock.registry import require
 from penstock.sample import Value
 
@@ -30,6 +39,8 @@ __all__ = ["AnnotationSource", "PictureHeader", "find_split", "open_picture"]
 
 _ROLES: Final = ("annotations", "images", "classes")
 _MAX_EXAMINED: Final = 8
+_REMEMBERED: Final = 1024
+"""Names whose images are remembered: lists name one image several times in a row."""
 _MAX_TEXT_NBYTES: Final = 1 << 31
 _PACKAGES: Final = {
     **dict.fromkeys((".heic", ".heif", ".hif"), ("pillow_heif", "HeifImageFile", "heif")),
@@ -41,6 +52,7 @@ _SPLIT: Final = re.compile(
     r"(?:\w+[-_])?(?:(train)(?:ing)?|(val)(?:id(?:ation)?)?|(test)(?:ing)?|(dev))(?:[-_]?(?:19|20)\d\d)?", re.IGNORECASE
 )
 """The name of a split, or of a folder of one: "train", "valid", "val2017", "WIDER_val"; none is "trainval"."""
+_MAY_NAME_SPLIT: Final = re.compile(r"train|val|test|dev", re.IGNORECASE)
 
 
 class PictureHeader(NamedTuple):
@@ -98,6 +110,8 @@ class AnnotationSource:
         self.root, self.path, self.images, self.classes = root, path, images, classes
         self._below = os.path.join(root, "")  # noqa: PTH118  # ends with a separator
         self._pictures: dict[Path, PictureHeader | str] = {}
+        self._listings: dict[str, dict[str, bool | None] | None] = {}
+        self._find_once = functools.lru_cache(_REMEMBERED)(self._find_image)
 
     @classmethod
     def open(cls, given: object, images: str | os.PathLike[str] | None) -> AnnotationSource:
@@ -133,7 +147,7 @@ class AnnotationSource:
         root = Path(os.path.commonpath(folders))
         return cls(root, main, roles.get("images"), roles.get("classes"))
 
-    @property
+    @cached_property
     def folder(self) -> Path:
         """The folder that was given, or that of the file that was given."""
         return self.path if self.path.is_dir() else self.path.parent
@@ -193,10 +207,15 @@ class AnnotationSource:
 
     def read_lines(self, path: Path) -> Iterator[tuple[int, str]]:
         """The lines of a text file that are not empty, with their numbers from 1, without spaces around them."""
-        for number, line in enumerate(self.read_text(path).split("\n"), 1):
-            stripped = line.strip("\x00 \t\v\f\ufeff")
+        text = self.read_text(path)
+        begin, number = 0, 1
+        while begin < len(text):  # not `split`: a list of short lines takes thirty times as much memory as the text
+            end = text.find("\n", begin)
+            end = len(text) if end < 0 else end
+            stripped = text[begin:end].strip("\x00 \t\v\f\ufeff")
             if stripped and not stripped.isspace():  # as separators are, by which words are split
                 yield number, stripped
+            begin, number = end + 1, number + 1
 
     def read_json(self, path: Path) -> Value:
         """The content of a JSON file.
@@ -246,26 +265,66 @@ class AnnotationSource:
 
         Absolute paths, and paths of other systems, are found by their last parts, but not in a folder of another split:
         than ``split``, or that of the name, or that of the first folder. A name never leads out of the folders of the
-        source.
+        source, and has at most 4,096 characters.
         """
+        return self._find_once(name, folders, split) if len(name) <= MAX_PATH and "\0" not in name else None
+
+    def _find_image(self, name: str, folders: tuple[Path, ...], split: str | None) -> Path | None:
         parts = split_path(name)
-        if not parts or "\0" in name:
+        if not parts:
             return None
         if ".." not in parts:
             held = [self.folder, self.root] if self.images is None else [self.images, self.folder, self.root]
-            for folder in [*folders, *held]:
-                path = find_below(folder, parts)
+            endings = spell_endings(parts[-1])
+            for folder in dict.fromkeys(map(os.fspath, [*folders, *held])):
+                path = self._find_listed(folder, parts[:-1], endings)
                 if path is not None:
                     return path
-        candidates = [path for path in self.image_files.get(Path(parts[-1]).stem, ()) if path.name == parts[-1]]
+        stem = os.path.splitext(parts[-1])[0]  # noqa: PTH122  # a text
+        candidates = [path for path in self.image_files.get(stem, ()) if path.name == parts[-1]]
+        if not candidates:
+            return None
         named = "/".join(parts[:-1])
         own = find_split(split or "") or find_split(named) or find_split(self.relative(folders[0]) if folders else "")
-        for count in range(len(parts), 0, -1):  # the longest end of the path that names one file
-            ends = [path for path in candidates if path.parts[-count:] == tuple(parts[-count:])]
+        most = min(len(parts), max(len(path.parts) for path in candidates))
+        for count in range(most, 0, -1):  # the longest end of the path that names one file
+            end = tuple(parts[-count:])
+            ends = [path for path in candidates if path.parts[-count:] == end]
             ends = [path for path in ends if self.is_of_split(Path(*path.parts[:-count]), own)]
             if ends:
                 return ends[0] if len(ends) == 1 else None
         return None
+
+    def _find_listed(self, folder: str, below: list[str], names: Sequence[str]) -> Path | None:
+        """As :func:`find_below`, but each folder is asked once, however many images of it are missing."""
+        for part in below:
+            kind = (entries := self._list_folder(folder)) and entries.get(part, False)
+            folder = os.path.join(folder, part)  # noqa: PTH118  # texts, since names may be a million
+            if entries is not None and not (kind or (kind is None and os.path.isdir(folder))):  # noqa: PTH112
+                return None
+        if (entries := self._list_folder(folder)) is None:
+            return find_below(Path(folder), names[:1])
+        for each in names:
+            kind = entries.get(each, True)
+            if kind is False or (kind is None and os.path.isfile(os.path.join(folder, each))):  # noqa: PTH113, PTH118
+                return Path(folder, each)
+        return None
+
+    def _list_folder(self, folder: str) -> dict[str, bool | None] | None:
+        """What lies in a folder: whether it is a folder, by name; None for a link. None if it must not be listed."""
+        if folder not in self._listings:
+            try:
+                with os.scandir(folder) as entries:
+                    self._listings[folder] = {
+                        each.name: None if each.is_symlink() else each.is_dir()
+                        for each in entries
+                        if each.is_symlink() or each.is_dir() or each.is_file()
+                    }
+            except PermissionError:
+                self._listings[folder] = None
+            except OSError:
+                self._listings[folder] = {}
+        return self._listings[folder]
 
     def is_of_split(self, folder: Path, split: str | None) -> bool:
         """Whether a folder of the source is not one of another split than that of a name or path."""
@@ -290,5 +349,7 @@ class AnnotationSource:
 
 def find_split(path: str) -> str | None:
     """The split that the last part of a path names that names one: "train", "val", "test" or "dev"."""
+    if _MAY_NAME_SPLIT.search(path) is None:  # as a rule
+        return None
     found = (_SPLIT.fullmatch(part) for part in reversed(re.split(r"[/\\]", path)))
     return next((match[match.lastindex or 0].lower() for match in found if match), None)

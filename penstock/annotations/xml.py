@@ -13,6 +13,8 @@ __all__ = ["XmlElement", "parse_xml"]
 
 _MAX_DEPTH: Final = 64
 _MAX_NBYTES: Final = 1 << 30
+_MAX_ELEMENTS: Final = 5_000_000
+"""Some 2 GiB."""
 _DECLARED: Final = re.compile(rb"""\s*<\?xml[^>]{0,100}?encoding\s*=\s*["']([\w.:-]{1,40})["']""")
 _WIDE: Final = {
     **dict.fromkeys(("gb2312", "gbk", "gb18030"), "gb18030"),
@@ -69,19 +71,26 @@ def parse_xml(content: bytes) -> XmlElement:
     parser.buffer_text = True
     top = XmlElement("", 0, {})
     open_elements = [top]
+    texts: list[list[str]] = [[]]
+    count = 0
 
     def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal count
+        count += 1
+        if count > _MAX_ELEMENTS:
+            raise _Refused(f"it must have at most {_MAX_ELEMENTS:,} elements")
         if len(open_elements) > _MAX_DEPTH:
             raise _Refused(f"elements must be nested at most {_MAX_DEPTH} deep")
         element = XmlElement(tag, parser.CurrentLineNumber, attributes)
         open_elements[-1].children.append(element)
         open_elements.append(element)
+        texts.append([])
 
     def end(_tag: str) -> None:
-        open_elements.pop()
+        open_elements.pop().text = "".join(texts.pop())
 
     def characters(text: str) -> None:
-        open_elements[-1].text += text
+        texts[-1].append(text)
 
     def refuse(*_what: object) -> None:
         raise _Refused("it must not declare entities, nor anything else of its own")

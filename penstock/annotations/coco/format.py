@@ -142,12 +142,10 @@ class _Categories:
             found[number] = category
             self._parents[category.name] = given.get("supercategory")
             self._read_skeleton(given, category, path, where)
-        for each in content["annotations"]:
-            segments = each.get("segments_info", [each]) if isinstance(each, dict) else []
-            objects = [one for one in segments if isinstance(one, dict)] if isinstance(segments, list) else []
-            numbers = [one.get("category_id") for one in objects]
-            self._used.update(number for number in numbers if isinstance(number, int | str))
-            self._crowds += sum(one.get("iscrowd") == 1 for one in objects)
+        for one in _list_objects(content["annotations"]):
+            if isinstance(one.get("category_id"), int | str):
+                self._used[one["category_id"]] += 1
+            self._crowds += one.get("iscrowd") == 1
         return found
 
     def finish(self, *, drops_parents: bool | None = None) -> None:
@@ -181,8 +179,9 @@ class _Categories:
 
     def _find_empty_parent(self) -> str | None:
         """The category without objects that all others name as their supercategory; None if there is none."""
+        first = list(self._parents.values())[:2]  # one of these two is another category than the parent, and names it
         for name, number in self._ids.items():
-            others = [parent for each, parent in self._parents.items() if each != name]
+            others = [parent for each, parent in self._parents.items() if each != name] if name in first else []
             if others and not self._used[number] and all(parent == name for parent in others):
                 return name
         return None
@@ -192,6 +191,13 @@ class _Categories:
             self._skeletons[category.name] = parse_skeleton(given, len(category.keypoints))
         except ValueError as error:
             self._builder.note(path, f"{where}{error}", effect="skeleton left out")
+
+
+def _list_objects(annotations: list[Value]) -> Iterator[dict[str, Value]]:
+    """The annotations that are objects; of panoptic images their segments."""
+    for each in annotations:
+        segments = each.get("segments_info") if isinstance(each, dict) and "segments_info" in each else [each]
+        yield from (one for one in (segments if isinstance(segments, list) else ()) if isinstance(one, dict))
 
 
 def _warn(message: str) -> None:

@@ -52,6 +52,7 @@ FRAME_NAME: Final = "frame_{:06d}"
 """The name of a frame's image as CVAT writes it, without its suffix."""
 _MAX_DIGITS: Final = 15
 _NUMBER: Final = re.compile(r"[0-9]+")
+_MAX_TRACKED: Final = 2_000_000
 _OF_TRACK: Final = ("label", "group_id")
 
 
@@ -206,15 +207,19 @@ def _read_video(
     for track in tracks:
         for line, reason in track.wrong:
             builder.note(path, reason, line, effect="object left out")
-        _add_track(track, {frame: image for frame, image in begun.items() if image is not None}, skeletons)
-
-
-def _add_track(track: Track, images: Mapping[int, ImageObjects], skeletons: Mapping[str, Sequence[str]]) -> None:
-    for frame, found in track.visit(list(images)):
+    held = {frame: image for frame, image in begun.items() if image is not None}
+    frames = list(held)
+    for count, (frame, found) in enumerate(each for track in tracks for each in track.visit(frames)):
+        if count >= _MAX_TRACKED:
+            raise AnnotationError(
+                f"{shown}: its tracks must have at most {_MAX_TRACKED:,} shapes in all frames together, also of frames "
+                "between two others; export the video in parts",
+                source=str(source.root),
+            )
         if isinstance(found, str):
-            images[frame].note(found)
+            held[frame].note(found)
         else:
-            _read_shape(images[frame], found, skeletons)
+            _read_shape(held[frame], found, skeletons)
 
 
 def _find_tasks(root: XmlElement) -> Iterator[XmlElement]:
@@ -368,13 +373,14 @@ def _read_skeleton(_image: ImageObjects, element: XmlElement, names: Sequence[st
     """Points by the names that the task lists for the skeleton; those outside the image have zeros."""
     order = list(names) or [each.attributes.get("label", "") for each in element.find_all("points")]
     rows = [(0.0, 0.0, 0.0)] * len(order)
+    places = {label: place for place, label in reversed(list(enumerate(order)))}
     for each in element.find_all("points"):
         label = each.attributes.get("label", "")
-        if label not in order:
+        if label not in places:
             raise ValueError(f"its point {label!r:.100} is not one of the skeleton's")
         if each.attributes.get("outside") != "1":
             x, y = _read_points(each)[0]
-            rows[order.index(label)] = (x, y, _OCCLUDED if each.attributes.get("occluded") == "1" else _VISIBLE)
+            rows[places[label]] = (x, y, _OCCLUDED if each.attributes.get("occluded") == "1" else _VISIBLE)
     visible = [(x, y) for x, y, flag in rows if flag]
     if not visible:
         raise ValueError("none of its points lies in the image")

@@ -11,6 +11,7 @@ Coordinates are taken as they are: VOC's own tools count pixels from 1, labelImg
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -77,7 +78,7 @@ class VocFormat(AnnotationFormat):
 
     def read(self, source: AnnotationSource, builder: RecordBuilder, split: str | None) -> None:
         """Add all images; see :meth:`AnnotationFormat.read`."""
-        for path, part in _list_files(source, split):
+        for path, part in _list_files(source, builder, split):
             try:
                 root = parse_xml(source.read_bytes(path))
             except (AnnotationError, ValueError) as error:
@@ -96,7 +97,9 @@ def _name_elements(elements: Mapping[str, str] | None) -> dict[str, str]:
     return paths
 
 
-def _list_files(source: AnnotationSource, split: str | None) -> Iterator[tuple[Path, str | None]]:
+def _list_files(
+    source: AnnotationSource, builder: RecordBuilder, split: str | None
+) -> Iterator[tuple[Path, str | None]]:
     """The XML files, each with the name of its split, in the order of the only split, then of names."""
     if source.path.is_file() and source.path.suffix.lower() == ".xml":
         yield source.path, None
@@ -110,23 +113,30 @@ def _list_files(source: AnnotationSource, split: str | None) -> Iterator[tuple[P
             name: part
             for part in ("trainval", "test", "val", "train")
             if part in lists
-            for name in _read_names(source, lists[part])
+            for _, name in _read_names(source, lists[part])
         }
         yield from ((path, names.get(path.stem)) for path in found)
         return
     part = split or next(iter(lists))
     by_name = {path.stem: path for path in found}
-    names_of_part = _read_names(source, lists[part])
-    for name in names_of_part:
-        yield by_name.get(name, folder / "Annotations" / f"{name}.xml"), part
+    listed: set[str] = set()
+    for number, name in _read_names(source, lists[part]):
+        path = by_name.get(name)
+        if name in listed:
+            builder.note(lists[part], f"the image {name!r:.300} is listed already", number, image=name)
+        elif path is not None or os.path.lexists(f"{folder}/Annotations/{name}.xml"):
+            yield path or folder / "Annotations" / f"{name}.xml", part
+        else:
+            reason = f"there is no Annotations/{name:.300}.xml of the image that it lists"
+            builder.note(lists[part], reason, number, image=name)
+        listed.add(name)
     if split is None:
-        listed = set(names_of_part)
         yield from ((path, None) for path in found if path.stem not in listed)
 
 
-def _read_names(source: AnnotationSource, path: Path) -> list[str]:
-    """The names of a split; a list for one class has a second column, -1 for images without it."""
-    return [line.split()[0] for _, line in source.read_lines(path)]
+def _read_names(source: AnnotationSource, path: Path) -> Iterator[tuple[int, str]]:
+    """The lines and names of a split; a list for one class has a second column, -1 for images without it."""
+    return ((number, line.split(maxsplit=1)[0]) for number, line in source.read_lines(path))
 
 
 def _read_image(
@@ -225,7 +235,9 @@ def _read_fields(element: XmlElement, used: set[str]) -> tuple[dict[str, Value],
             if child.tag not in fields:
                 fields[child.tag] = value
             else:  # as <part>, several times
-                fields[child.tag] = [*held, value] if isinstance(held, list) else [held, value]
+                if not isinstance(held, list):
+                    held = fields[child.tag] = [held]
+                held.append(value)
     return fields, keypoints
 
 

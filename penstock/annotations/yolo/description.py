@@ -26,6 +26,10 @@ _CLASS_FILES: Final = ("classes.txt", "obj.names", "_darknet.labels", "data.name
 _DESCRIBES: Final = re.compile(r"^\ufeff?(names|nc|train|classes)\s*[:=]", re.MULTILINE)
 _MAX_CLASSES: Final = 1 << 16
 _MAX_LENGTH: Final = 1 << 21
+_MAX_ENTRIES: Final = 1000
+"""Places of all splits together."""
+_MAX_PARTS: Final = 64
+"""Folders of a place in another, and its name."""
 _MAX_DEPTH: Final = 32
 _MAX_ALIASES: Final = 100
 
@@ -128,6 +132,8 @@ def _read_yaml(source: AnnotationSource, path: Path, builder: RecordBuilder) -> 
             raise ValueError(f"its {name} must be a path or a list of paths")
         if entries:
             splits[name] = [entry for entry in entries if entry]
+    if (count := sum(map(len, splits.values()))) > _MAX_ENTRIES:
+        raise ValueError(f"its splits must be at most {_MAX_ENTRIES:,} folders and lists, got {count:,}")
     kpt_shape = _read_kpt_shape(content.get("kpt_shape"))
     return YoloDescription(path, names, base, splits, kpt_shape, _read_flip_idx(content.get("flip_idx"), kpt_shape))
 
@@ -218,13 +224,15 @@ def find_inside(
     if not name or "\0" in name:
         return None
     parts = _split_path(name)
+    if len(parts) > _MAX_PARTS:
+        return None
     by_end = by_end or ".." in parts or name[0] in "/\\" or name[1:2] == ":"
     stop = len(parts) if by_end else 1
-    rivals = [_split_path(each) for entries in (others or {}).values() for each in entries if each != name]
-    if by_end and rivals:
+    named = [each for entries in (others or {}).values() for each in entries if each != name] if by_end else []
+    if rivals := [_split_path(each) for each in named]:
         same = min(_count_same(parts, each) for each in rivals)  # what all begin with names none of them
-        named = next((at + 1 for at in range(len(parts) - 1, same - 1, -1) if find_split(parts[at])), None)
-        stop = named or max(1, len(parts) - max(_count_same(parts[::-1], each[::-1]) for each in rivals))
+        split = next((at + 1 for at in range(len(parts) - 1, same - 1, -1) if find_split(parts[at])), None)
+        stop = split or max(1, len(parts) - max(_count_same(parts[::-1], each[::-1]) for each in rivals))
     for start in range(stop):
         for base in bases:
             path = Path(os.path.normpath(base.joinpath(*parts[start:])))

@@ -384,8 +384,9 @@ def _find_undescribed(source: AnnotationSource, split: str | None) -> tuple[dict
 def _read_image_list(
     source: AnnotationSource, builder: RecordBuilder, path: Path, bases: Iterable[Path], split: str
 ) -> Iterator[Path]:
+    folders = list(dict.fromkeys([path.parent, *bases]))
     for number, line in source.read_lines(path):
-        found = source.find_image(line, path.parent, *bases, split=None if find_split(line) else split)
+        found = source.find_image(line, *folders, split=None if find_split(line) else split)
         if found is None:
             builder.note(path, f"there is no image {line!r:.300}", number, image=line[:300])
         else:
