@@ -5,6 +5,7 @@ URLs of remote places are refused. Tables and annotations find the files that th
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Sequence
@@ -17,13 +18,13 @@ __all__ = [
     "IMAGE_SUFFIXES",
     "MAX_PATH",
     "UNREAD_SUFFIXES",
+    "FolderListings",
     "find_below",
     "find_encoding",
     "find_named_file",
     "is_file",
     "parse_size",
     "refuse_remote",
-    "spell_endings",
     "split_path",
 ]
 
@@ -107,29 +108,73 @@ def split_path(text: str) -> list[str]:
     return [part for part in _DRIVE.sub("", text, count=1).replace("\\", "/").split("/") if part not in {"", "."}]
 
 
-def find_below(folder: Path, parts: Sequence[str]) -> Path | None:
+def find_below(folder: str | Path, parts: Sequence[str]) -> Path | None:
     """The file at a path below a folder, also where its ending is written in the other case; None if there is none."""
     *_, name = parts
     base = os.path.join(folder, *parts[:-1])  # noqa: PTH118  # texts, since a table may name a million files
-    found = (each for each in spell_endings(name) if os.path.isfile(os.path.join(base, each)))  # noqa: PTH113, PTH118
+    found = (each for each in _spell_endings(name) if os.path.isfile(os.path.join(base, each)))  # noqa: PTH113, PTH118
     return next((Path(base, each) for each in found), None)
 
 
-def spell_endings(name: str) -> tuple[str, ...]:
+@functools.lru_cache(16)  # one name is looked for in several folders
+def _spell_endings(name: str) -> tuple[str, ...]:
     """A name, and the same with its ending in small and in capital letters."""
     stem, suffix = os.path.splitext(name)  # noqa: PTH122  # a text
     return tuple(dict.fromkeys((name, stem + suffix.lower(), stem + suffix.upper())))
 
 
-def find_named_file(folder: Path, text: str) -> Path | None:
+class FolderListings:
+    """What lies in folders, each of which is asked once: a list may name a million files that are missing."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, dict[str, bool | None] | None] = {}
+
+    def find(self, folder: str | Path, parts: Sequence[str]) -> Path | None:
+        """As :func:`find_below`."""
+        if ".." in parts:
+            return find_below(folder, parts)
+        *below, name = parts
+        place = os.fspath(folder)
+        for part in below:
+            kind = (entries := self._list(place)) and entries.get(part, False)
+            place = os.path.join(place, part)  # noqa: PTH118  # texts
+            if entries is not None and not (kind or (kind is None and os.path.isdir(place))):  # noqa: PTH112
+                return None
+        if (entries := self._list(place)) is None:
+            return find_below(place, [name])
+        for each in _spell_endings(name):
+            kind = entries.get(each, True)
+            if kind is False or (kind is None and os.path.isfile(os.path.join(place, each))):  # noqa: PTH113, PTH118
+                return Path(place, each)
+        return None
+
+    def _list(self, folder: str) -> dict[str, bool | None] | None:
+        """Whether each entry is a folder, by name; None for a link. None if the folder must not be listed."""
+        if folder not in self._held:
+            try:
+                with os.scandir(folder) as entries:
+                    self._held[folder] = {
+                        each.name: None if each.is_symlink() else each.is_dir()
+                        for each in entries
+                        if each.is_symlink() or each.is_dir() or each.is_file()
+                    }
+            except PermissionError:
+                self._held[folder] = None
+            except (OSError, ValueError):  # a name that the system cannot have
+                self._held[folder] = {}
+        return self._held[folder]
+
+
+def find_named_file(folder: Path, text: str, listings: FolderListings | None = None) -> Path | None:
     """The file that a path of any system names below a folder; None if there is none.
 
     Blanks around it, separators of Windows and the case of its ending may differ. Of an absolute path, whose beginning
-    is that of another machine, the longest end that is a file is taken.
+    is that of another machine, the longest end that is a file is taken. ``listings``: those of other files looked for.
     """
     text = text.strip()
     parts = split_path(text) if len(text) <= MAX_PATH else []
     is_absolute = text.startswith(("/", "\\")) or _DRIVE.match(text) is not None
     begins = range(max(0, len(parts) - _MAX_PARTS), len(parts)) if is_absolute else range(min(len(parts), 1))
     ends = (parts[begin:] for begin in begins)
-    return next((found for end in ends if (found := find_below(folder, end)) is not None), None)
+    find = find_below if listings is None else listings.find
+    return next((found for end in ends if (found := find(folder, end)) is not None), None)

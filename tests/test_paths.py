@@ -10,7 +10,7 @@ import pytest
 import penstock as ps
 from penstock.cli import main
 from penstock.errors import ArgumentError
-from penstock.paths import find_named_file, refuse_remote
+from penstock.paths import FolderListings, find_named_file, refuse_remote
 from penstock.stores.tar.stream import TarStream
 
 URLS = [
@@ -87,4 +87,7 @@ def test_a_path_of_another_system_names_a_file(text: str, found: str | None, tmp
     for name in ("a/1.jpg", "2.jpg"):
         (tmp_path / name).touch()
 
-    assert find_named_file(tmp_path, text) == (None if found is None else tmp_path / found)
+    expected = None if found is None else tmp_path / found
+
+    assert find_named_file(tmp_path, text) == expected
+    assert find_named_file(tmp_path, text, FolderListings()) == expected

@@ -77,7 +77,7 @@ def split_row(line: str, delimiter: str = ",") -> list[str]:
     try:
         return [each.strip() for each in next(csv.reader([line], delimiter=delimiter, skipinitialspace=True))]
     except csv.Error as error:
-        raise ValueError(f"it is no row of a CSV file: {error}") from error
+        raise ValueError(f"it is no row of a CSV file: {error}, as of a quote that is not closed") from error
 
 
 def _list_files(source: AnnotationSource) -> list[Path]:

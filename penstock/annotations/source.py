@@ -14,7 +14,7 @@ import importlib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -23,15 +23,7 @@ from PIL import Image, UnidentifiedImageError
 
 from penstock.errors import AnnotationError, ArgumentError
 from penstock.orientation import TURNED_BY_DECODING, get_upright_size, read_tag
-from penstock.paths import (
-    IMAGE_SUFFIXES,
-    MAX_PATH,
-    find_below,
-    find_encoding,
-    refuse_remote,
-    spell_endings,
-    split_path,
-)
+from penstock.paths import IMAGE_SUFFIXES, MAX_PATH, FolderListings, find_encoding, refuse_remote, split_path
 from penstock.registry import require
 from penstock.sample import Value
 
@@ -110,7 +102,7 @@ class AnnotationSource:
         self.root, self.path, self.images, self.classes = root, path, images, classes
         self._below = os.path.join(root, "")  # noqa: PTH118  # ends with a separator
         self._pictures: dict[Path, PictureHeader | str] = {}
-        self._listings: dict[str, dict[str, bool | None] | None] = {}
+        self._listings = FolderListings()
         self._find_once = functools.lru_cache(_REMEMBERED)(self._find_image)
 
     @classmethod
@@ -275,9 +267,8 @@ class AnnotationSource:
             return None
         if ".." not in parts:
             held = [self.folder, self.root] if self.images is None else [self.images, self.folder, self.root]
-            endings = spell_endings(parts[-1])
             for folder in dict.fromkeys(map(os.fspath, [*folders, *held])):
-                path = self._find_listed(folder, parts[:-1], endings)
+                path = self._listings.find(folder, parts)
                 if path is not None:
                     return path
         stem = os.path.splitext(parts[-1])[0]  # noqa: PTH122  # a text
@@ -294,37 +285,6 @@ class AnnotationSource:
             if ends:
                 return ends[0] if len(ends) == 1 else None
         return None
-
-    def _find_listed(self, folder: str, below: list[str], names: Sequence[str]) -> Path | None:
-        """As :func:`find_below`, but each folder is asked once, however many images of it are missing."""
-        for part in below:
-            kind = (entries := self._list_folder(folder)) and entries.get(part, False)
-            folder = os.path.join(folder, part)  # noqa: PTH118  # texts, since names may be a million
-            if entries is not None and not (kind or (kind is None and os.path.isdir(folder))):  # noqa: PTH112
-                return None
-        if (entries := self._list_folder(folder)) is None:
-            return find_below(Path(folder), names[:1])
-        for each in names:
-            kind = entries.get(each, True)
-            if kind is False or (kind is None and os.path.isfile(os.path.join(folder, each))):  # noqa: PTH113, PTH118
-                return Path(folder, each)
-        return None
-
-    def _list_folder(self, folder: str) -> dict[str, bool | None] | None:
-        """What lies in a folder: whether it is a folder, by name; None for a link. None if it must not be listed."""
-        if folder not in self._listings:
-            try:
-                with os.scandir(folder) as entries:
-                    self._listings[folder] = {
-                        each.name: None if each.is_symlink() else each.is_dir()
-                        for each in entries
-                        if each.is_symlink() or each.is_dir() or each.is_file()
-                    }
-            except PermissionError:
-                self._listings[folder] = None
-            except OSError:
-                self._listings[folder] = {}
-        return self._listings[folder]
 
     def is_of_split(self, folder: Path, split: str | None) -> bool:
         """Whether a folder of the source is not one of another split than that of a name or path."""

@@ -172,6 +172,28 @@ def test_any_key_is_written_and_read(suffix: str, tmp_path: Path) -> None:
     assert again["train"].tolist() == split["train"].tolist()
 
 
+def test_rows_beside_those_of_the_records_are_refused(store: ps.Store, tmp_path: Path) -> None:
+    """A row that is missing, one more, another key, number or length: the split is of other records."""
+    file = tmp_path / "s.csv"
+    ps.split(store, [0.5, 0.5], seed=1).write(file)
+    first, *rows = file.read_text().splitlines()
+    assert len(ps.Split.read(file, store)["val"]) == len(store) // 2
+
+    for wrong in (rows[:-1], [*rows, "200,x,val"], [rows[1], *rows[1:]], [rows[0].rpartition(",")[0], *rows[1:]]):
+        file.write_text("\n".join([first, *wrong]))
+
+        with pytest.raises(ps.StateError, match="of other records than those of this store"):
+            ps.Split.read(file, store)
+
+
+def test_a_split_larger_than_its_records_is_not_read(store: ps.Store, tmp_path: Path) -> None:
+    """JSON of lists takes thirty times as much memory as its text."""
+    (tmp_path / "s.json").write_text('{"parts": [' + "[]," * 400_000 + "[]]}")
+
+    with pytest.raises(ps.StateError, match=r"it must have at most 1,061,376 bytes for 200 records, got 1,200,"):
+        ps.Split.read(tmp_path / "s.json", store)
+
+
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"format": "penstock-split"}', "index,key,part\n0,0", "a,b"])
 @pytest.mark.parametrize("suffix", ["csv", "json"])
 def test_a_damaged_file_is_refused(store: ps.Store, content: str, suffix: str, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_objects_are_rows(tmp_path: Path, suffix: str) -> None:
         ("t.csv", "n,x\n1,2\n1,2,3\n", StoreFormatError, "line 3 of t.csv has 3 values"),
         ("t.csv", "n,x\n,2\n", StoreFormatError, "row 0 of the manifest has no 'n'"),
         ("t.csv", b"n,x\n\xff,2\n", StoreFormatError, "must be UTF-8"),
-        ("t.csv", 'n,x\n"a,2\n', StoreFormatError, "cannot be parsed"),
+        ("t.csv", 'n,x\n"a,2\n', StoreFormatError, "the row that begins at line 2: a quote is not closed"),
         ("t.json", "[1]", StoreFormatError, "row 0 of t.json must be a JSON object"),
         ("t.json", '{"a": 1}', StoreFormatError, "must be a JSON array of objects"),
         ("t.json", '[{"n": 1}', StoreFormatError, "the array does not end"),
@@ -140,3 +140,18 @@ def test_any_bytes_are_read_or_refused(content: bytes, name: str, tmp_path_facto
     path = write(tmp_path_factory.mktemp("t"), name, content)
     with contextlib.suppress(PenstockError):
         read_manifest(path, "n")
+
+
+def test_rows_may_lack_columns(tmp_path: Path) -> None:
+    """A column that begins later, or ends before the last row, has no value in the other rows."""
+    text = '{"n": "a", "x": 1}\n{"n": "b", "y": "p"}\n{"z": 2.5, "n": "c"}\n{"n": "d"}\n'
+
+    manifest = read_manifest(write(tmp_path, "t.jsonl", text), "n")
+
+    assert manifest.names == ["a", "b", "c", "d"]
+    assert [list(each.values()) for each in rows(manifest)] == [
+        [1, None, None],
+        [None, "p", None],
+        [None, None, 2.5],
+        [None, None, None],
+    ]

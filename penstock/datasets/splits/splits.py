@@ -36,6 +36,9 @@ __all__ = ["Histogram", "Split", "count_values", "split"]
 Indices = NDArray[np.int64]
 _LINES_SHOWN: Final = 40
 _FORMAT: Final = "penstock-split"
+_MAX_NBYTES_BEFORE: Final = 1 << 20
+_MAX_NBYTES_EACH: Final = 64
+"""Of a file of JSON: its names, and a number of each record."""
 _READ_RECORDS: Final = 256
 
 
@@ -172,7 +175,7 @@ class Split(Sequence[Indices]):
         with nullcontext(store) if isinstance(store, Store) else stores.open(store) as opened:
             try:
                 with source.open(encoding="utf-8-sig", newline="") as file:  # keys may contain ends of lines
-                    return _parse_json(file.read(), opened) if source.suffix == ".json" else _parse_csv(file, opened)
+                    return _parse_json(file, opened) if source.suffix == ".json" else _parse_csv(file, opened)
             except OSError as error:
                 raise StoreError(f"the split cannot be read: {error.strerror}", store=str(source)) from error
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError, csv.Error) as error:
@@ -305,8 +308,11 @@ def _refuse_suffix(path: Path) -> None:
         raise ArgumentError(f"a split is written to a file named .csv or .json, got {path.name!r}")
 
 
-def _parse_json(text: str, store: Store) -> Split:
-    entry: dict[str, Value] = json.loads(text)
+def _parse_json(file: TextIO, store: Store) -> Split:
+    most = _MAX_NBYTES_BEFORE + _MAX_NBYTES_EACH * len(store)
+    if (nbytes := os.fstat(file.fileno()).st_size) > most:
+        raise ValueError(f"it must have at most {most:,} bytes for {len(store):,} records, got {nbytes:,}")
+    entry: dict[str, Value] = json.load(file)
     if entry["format"] != _FORMAT:
         raise ValueError(f"its format is {entry['format']!r}")
     if entry["fingerprint"] != store.fingerprint():
@@ -318,15 +324,16 @@ def _parse_json(text: str, store: Store) -> Split:
 
 
 def _parse_csv(file: TextIO, store: Store) -> Split:
-    rows = list(csv.reader(file))
-    if rows[:1] != [["index", "key", "part"]]:
+    rows = csv.reader(file)
+    if next(rows, None) != ["index", "key", "part"]:
         raise ValueError("its columns must be index, key, part")
-    keys = list(store.keys())
-    if [row[1] for row in rows[1:]] != keys or [row[0] for row in rows[1:]] != list(map(str, range(len(keys)))):
-        raise StateError("the split is of other records than those of this store; split it again", store=store.url)
-    names = tuple(dict.fromkeys(row[2] for row in rows[1:]))
-    column = np.array([names.index(row[2]) for row in rows[1:]], np.int64)
-    return _restore(names, column, store, (), "", 0)
+    column = np.zeros(len(store), np.int64)
+    numbers: dict[str, int] = {}
+    for index, (row, key) in enumerate(itertools.zip_longest(rows, store.keys())):  # ends at the first that differs
+        if row is None or key is None or row[:2] != [str(index), key] or len(row) < 3:
+            raise StateError("the split is of other records than those of this store; split it again", store=store.url)
+        column[index] = numbers.setdefault(row[2], len(numbers))
+    return _restore(tuple(numbers), column, store, (), "", 0)
 
 
 def _restore(

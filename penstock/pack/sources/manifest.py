@@ -10,13 +10,14 @@ A path is below ``root``, by default the folder of the table. The files are the 
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import stat
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import numpy as np
 import xxhash
@@ -28,7 +29,7 @@ from penstock.pack.sources.conversion import PictureEncoding, RecordConverter
 from penstock.pack.sources.inference import INFERRED_FROM, GivenSchema
 from penstock.pack.sources.samples import NUMBERED
 from penstock.pack.sources.values import guess, names_image, plain
-from penstock.paths import find_named_file
+from penstock.paths import FolderListings, find_named_file
 from penstock.sample import DatasetLike, Index, Value
 from penstock.stores.common.keys import KeyList
 from penstock.stores.common.table_files import MISSING_WORDS, TABLE_SUFFIXES, Table, TableRow
@@ -41,6 +42,8 @@ __all__ = ["OPTIONS", "ManifestSource", "PackedTable", "names_images"]
 
 OPTIONS: Final = ("schema", "classes", "key", "root", "columns")
 """Options of tables."""
+_REMEMBERED: Final = 1024
+"""Files that are remembered: tables name one several times in a row."""
 _NOUNS: Final = {"image": "an image", "mask": "an image", "bytes": "a sound"}
 
 
@@ -86,7 +89,7 @@ class ManifestSource(Source):
         self._converter = RecordConverter(self.schema, PictureEncoding("png"), root=self._root)
         self._key_column = _choose_key(self._plan, options.key)
         self.numbers_records = self._key_column is None
-        self._left_out: dict[int, str] = {}
+        self._left_out: set[int] = set()
         self._look_at_files()
 
     @classmethod
@@ -136,13 +139,19 @@ class ManifestSource(Source):
 
     def _look_at_files(self) -> None:
         """Find the key of each row, and the rows that cannot be packed; compute the digest."""
+        with np.printoptions(threshold=sys.maxsize, floatmode="unique"):  # arrays whole, as all else is
+            self._read_rows()
+
+    def _read_rows(self) -> None:
         state = xxhash.xxh3_128(f"{self.schema.to_json()}\0{self._key_column}\0{self._root}\0".encode())
         keys: list[str] = []
         problems: list[Skipped] = []
         first_lines: dict[int, int] = {}
+        listings = FolderListings()
+        find = functools.lru_cache(_REMEMBERED)(lambda value: _find_file(self._root, value, listings))
         for number, row in enumerate(self._table.rows()):
             paths: dict[str, str] = {}
-            reason = self._find_problem(row, state, paths)
+            reason = self._find_problem(row, state, paths, find)
             key = str(number) if self._key_column is None else _make_key(row.values.get(self._key_column), paths)
             reason = "it has no key" if not key else reason
             earlier = first_lines.setdefault(hash(key), row.line) if self._key_column is not None else row.line
@@ -154,15 +163,16 @@ class ManifestSource(Source):
             if reason is None:
                 keys.append(key.replace("\0", ""))
             else:
-                self._left_out[number] = reason
+                self._left_out.add(number)
                 problems.append(Skipped(key or str(number), f"{self.describe_item(row)}{reason}"))
-            with np.printoptions(threshold=sys.maxsize, floatmode="unique"):  # arrays whole, as all else is
-                state.update(repr(sorted(row.values.items())).encode(errors="surrogatepass"))
+            state.update(repr(sorted(row.values.items())).encode(errors="surrogatepass"))
         self.keys, self.total = KeyList.from_names(keys), len(keys)
         self.problems = self.unreadable = tuple(problems)
         self._digest = state.hexdigest()
 
-    def _find_problem(self, row: TableRow, state: xxhash.xxh3_128, paths: dict[str, str]) -> str | None:
+    def _find_problem(
+        self, row: TableRow, state: xxhash.xxh3_128, paths: dict[str, str], find: Callable[[str], _NamedFile | None]
+    ) -> str | None:
         """Why the files of a row cannot be read; adds them to the digest, and to ``paths`` those that were found."""
         for name, column in self._plan.files.items():
             value = row.values.get(column.column)
@@ -172,25 +182,32 @@ class ManifestSource(Source):
                 return f"it has no path in column {column.column!r}"
             if "://" in value:
                 return f"{value} is an address, and images must be files"
-            if column.suffixes and Path(value.rstrip()).suffix.lower() not in column.suffixes:
+            if column.suffixes and os.path.splitext(value.rstrip())[1].lower() not in column.suffixes:  # noqa: PTH122
                 return f"column {column.column!r} has no path of {_NOUNS[column.field.kind]}, but {value!r:.200}"
-            seen = _stat(self._root / value)
-            if seen is None and (found := find_named_file(self._root, value)) is not None:
-                paths[value], seen = found.relative_to(self._root).as_posix(), found.stat()
-            if seen is None:
+            found = find(value)
+            if found is None:
                 return f"there is no file {self._root / value}; root= (--root) names the folder of the paths"
-            if not stat.S_ISREG(seen.st_mode):
-                return f"{self._root / value} is {describe_file_type(seen.st_mode)}, not a file"
-            state.update(f"{name}\0{seen.st_size}\0{seen.st_mtime_ns}\0".encode())
-            paths.setdefault(value, Path(value).as_posix())
+            if not stat.S_ISREG(found.seen.st_mode):
+                return f"{self._root / value} is {describe_file_type(found.seen.st_mode)}, not a file"
+            state.update(f"{name}\0{found.seen.st_size}\0{found.seen.st_mtime_ns}\0".encode())
+            paths[value] = found.path
         return None
 
 
-def _stat(path: Path) -> os.stat_result | None:
+class _NamedFile(NamedTuple):
+    """A file that a cell names: its path below the root, and what the system says of it."""
+
+    path: str
+    seen: os.stat_result
+
+
+def _find_file(root: Path, value: str, listings: FolderListings) -> _NamedFile | None:
     try:
-        return path.stat()
+        seen = os.stat(os.path.join(root, value))  # noqa: PTH116, PTH118  # texts, since they may be a million
     except (OSError, ValueError):
-        return None
+        found = find_named_file(root, value, listings)
+        return None if found is None else _NamedFile(found.relative_to(root).as_posix(), found.stat())
+    return _NamedFile(Path(value).as_posix(), seen)
 
 
 def _make_key(value: object, paths: Mapping[str, str]) -> str:

@@ -87,8 +87,8 @@ def find_points(numbers: Mapping[str, bool], taken: Collection[str], given: Give
     name = next((name for name in ("keypoints", "landmarks", "column_points") if name not in taken), None)
     if name is None or len(whole) < least or 2 * sum(numbers[column] for column in used) <= len(used):
         return {}
-    stems = list(dict.fromkeys(stem for stem, _ in whole))
-    ordered = sorted(whole, key=lambda key: (stems.index(key[0]), key[1]))
+    stems = {stem: place for place, stem in enumerate(dict.fromkeys(stem for stem, _ in whole))}
+    ordered = sorted(whole, key=lambda key: (stems[key[0]], key[1]))
     axes = "xyv" if all("v" in each for each in whole.values()) else "xy"
     columns = tuple(tuple(whole[key][axis] for axis in axes) for key in ordered)
     return {name: PointColumns(columns, given.fields.get(name, Field("keypoints")))}

@@ -30,6 +30,11 @@ MISSING_WORDS: Final = frozenset(
 
 _DELIMITERS: Final = ",;\t|"
 _MAX_ROW_NBYTES: Final = 64 << 20
+_MAX_CELLS_LENGTH: Final = 16 << 20
+"""Characters of a row of CSV, whose cells take twenty times as much memory where they are short."""
+_FEW_COLUMNS: Final = 1024
+_MAX_ABSENT: Final = 1 << 26
+"""Values that rows with more columns than these may lack together."""
 _READ_NBYTES: Final = 1 << 20
 _BATCH_ROWS: Final = 1024
 _STATED_DELIMITER: Final = re.compile(r'"?sep=([,;\t|])"?\r?\n?')
@@ -92,7 +97,7 @@ class Table:
             If it cannot be read.
         """
         try:
-            yield from self._read(self)
+            yield from self._read(self) if self.is_text else _bound_columns(self._read(self), self.name)
         except StoreError:
             raise
         except FileNotFoundError as error:
@@ -105,8 +110,6 @@ class Table:
                 "UTF-8, which Excel calls 'CSV UTF-8', or read it by pandas with encoding='cp1252', and pack the "
                 "dataframe"
             ) from error
-        except csv.Error as error:
-            raise StoreFormatError(f"the table {self.path.name} cannot be parsed: {error}") from error
 
     def describe(self, row: TableRow) -> str:
         """Where a row is, such as ``"line 7"``."""
@@ -132,32 +135,77 @@ def _read_delimited(table: Table) -> Iterator[TableRow]:
         if stated is None:
             file.seek(0)
         delimiter = stated[1] if stated else "\t" if path.suffix.lower() == ".tsv" else max(_DELIMITERS, key=head.count)
-        before = 0 if stated is None else 1
-        reader = csv.reader(file, delimiter=delimiter, strict=True)
-        header = next(reader, None)
+        rows = _read_cells(file, delimiter, 0 if stated is None else 1, path.name)
+        line, header = next(rows, (0, []))
         if not header:
             raise StoreFormatError(f"the table {path.name} must begin with a line of column names, and it is empty")
         names = [name.strip() for name in header]
         table.header = not _are_values(names, path.parent)
         if not table.header:
             names = list(map(str, range(len(names))))
-            yield TableRow(before + reader.line_num, dict(zip(names, header, strict=True)))
+            yield TableRow(line, dict(zip(names, header, strict=True)))
         if "" in names or len(set(names)) < len(names):
             raise StoreFormatError(
-                f"the columns of {path.name} must have different names, none empty, got {names}; name each column in "
-                "the header (a first column without a name has row numbers: write the table without it, in pandas with "
-                "index=False)"
+                f"the columns of {path.name} must have different names, none empty, got {names!s:.500}; name "
+                "each column in the header (a first column without a name has row numbers: write the table without it, "
+                "in pandas with index=False)"
             )
-        for cells in reader:
+        for line, cells in rows:
             if not cells:
                 continue
             if len(cells) != len(names):
                 what = f"the header has {len(names)} columns" if table.header else f"the first line has {len(names)}"
                 raise StoreFormatError(
-                    f"line {before + reader.line_num} of {path.name} has {len(cells)} values, and {what}; quote values "
-                    "that contain the delimiter"
+                    f"line {line} of {path.name} has {len(cells)} values, and {what}; quote values that contain the "
+                    "delimiter"
                 )
-            yield TableRow(before + reader.line_num, dict(zip(names, cells, strict=True)))
+            yield TableRow(line, dict(zip(names, cells, strict=True)))
+
+
+def _read_cells(file: TextIO, delimiter: str, line: int, name: str) -> Iterator[tuple[int, list[str]]]:
+    """Rows of cells, each with the line where it ends; ``line``: lines before them.
+
+    Raises StoreFormatError, which names the line where the row begins, if it cannot be parsed or is too long.
+    """
+    length = 0
+
+    def read_lines() -> Iterator[str]:
+        nonlocal length
+        while text := file.readline(_MAX_CELLS_LENGTH):
+            length += len(text)
+            if length >= _MAX_CELLS_LENGTH:
+                raise csv.Error(f"a row must have less than {_MAX_CELLS_LENGTH:,} characters")
+            yield text
+
+    before = line
+    reader = csv.reader(read_lines(), delimiter=delimiter, strict=True)
+    try:
+        for cells in reader:
+            line, length = before + reader.line_num, 0
+            yield line, cells
+    except csv.Error as error:
+        reason = str(error)
+        if "field limit" in reason:
+            reason = f"a value has more than {csv.field_size_limit():,} characters, as of a quote that is not closed"
+        elif "end of data" in reason:
+            reason = "a quote is not closed"
+        where = f"the row that begins at line {line + 1}"
+        raise StoreFormatError(f"the table {name} cannot be parsed: {where}: {reason}") from error
+
+
+def _bound_columns(rows: Iterator[TableRow], name: str) -> Iterator[TableRow]:
+    """The same rows; StoreFormatError if each has columns of its own, so that records would be nearly all missing."""
+    columns: set[str] = set()
+    cells = 0
+    for count, row in enumerate(rows, 1):
+        columns.update(row.values)
+        cells += len(row.values)
+        if len(columns) > _FEW_COLUMNS and count * len(columns) - cells > _MAX_ABSENT:
+            raise StoreFormatError(
+                f"the rows of {name} must have the same columns: the first {count:,} have {len(columns):,}, and lack "
+                f"more than {_MAX_ABSENT:,} values together"
+            )
+        yield row
 
 
 def _are_values(cells: list[str], folder: Path) -> bool:

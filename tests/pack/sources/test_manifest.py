@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import csv
 import json
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import penstock as ps
-from penstock.pack.sources.manifest import PackedTable
+from penstock.pack.sources.base import SourceOptions
+from penstock.pack.sources.manifest import ManifestSource, PackedTable
 from tests.pack.images import picture
 from tests.pack.sources.test_iterables import commit_often, kinds, stop
 
@@ -380,3 +383,27 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
 
     with contextlib.suppress(ps.PenstockError):
         ps.pack(folder / f"t.{suffix}", folder / "p.lmdb")
+
+
+def test_files_of_a_table_cost_no_request_each(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that a million rows name is looked at once, and for missing ones their folder is listed once."""
+    names = ["images/0.jpg"] * 100 + [f"images/m{number}.jpg" for number in range(100)]
+    path = write(folder, "csv", [{"file": name, "label": 1} for name in names])
+    asked: list[str] = []
+    for name in ("stat", "scandir"):
+        ask: Callable[..., object] = getattr(os, name)
+
+        def count_and_ask(place: object, *args: object, ask: Callable[..., object] = ask, **options: object) -> object:
+            asked.append(str(place))
+            return ask(place, *args, **options)
+
+        monkeypatch.setattr(os, name, count_and_ask)
+
+    source = ManifestSource(PackedTable(path), SourceOptions(key="index"), folder)
+
+    assert len(source.keys) == len(source.problems) == 100
+    assert asked.count(str(folder / "images/0.jpg")) == 1
+    assert asked.count(str(folder / "images")) == 1
+    assert [place for place in asked if "/m7" in place.lower()] == [
+        str(folder / f"images/m{n}.jpg") for n in (7, *range(70, 80))
+    ]
