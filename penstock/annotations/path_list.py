@@ -86,6 +86,7 @@ class PathListFormat(AnnotationFormat):
 @dataclass(frozen=True, slots=True)
 class _PathRow:
     file: Path
+    folder: Path
     line: int
     split: str | None
     path: str
@@ -142,12 +143,13 @@ def _strip_end(values: list[str]) -> tuple[str, ...]:
 
 
 def _read_rows(source: AnnotationSource, path: Path, split: str | None) -> Iterator[_PathRow]:
+    folder = path.parent  # one object for all rows
     for place, (number, line) in enumerate(source.read_lines(path)):
         found = _split_line(line)
         if found is not None:
-            yield _PathRow(path, number, split, *found)
+            yield _PathRow(path, folder, number, split, *found)
         elif place > 0 or not all(_COLUMN.fullmatch(each) for each in re.split(r"[\t,;]| +", line)):  # else the header
-            yield _PathRow(path, number, split, "", (), line)
+            yield _PathRow(path, folder, number, split, "", (), line)
 
 
 def _find_layout(rows: Sequence[_PathRow]) -> str:
@@ -189,7 +191,7 @@ def _begin(source: AnnotationSource, builder: RecordBuilder, row: _PathRow) -> I
     if not row.path:
         builder.note(row.file, f"its line must begin with the path of an image, got {row.rest!r:.100}", row.line)
         return None
-    found = source.find_image(row.path, row.file.parent, split=row.split)
+    found = source.find_image(row.path, row.folder, split=row.split)
     return builder.image(row.path, found, file=row.file, line=row.line, split=row.split)
 
 

@@ -144,6 +144,11 @@ class AnnotationSource:
         """The folder that was given, or that of the file that was given."""
         return self.path if self.path.is_dir() else self.path.parent
 
+    @cached_property
+    def _places(self) -> list[str]:
+        """Folders in which every image is looked for."""
+        return [os.fspath(each) for each in (self.images, self.folder, self.root) if each is not None]
+
     def relative(self, path: Path) -> str:
         """A path as records and problems have it: below the root, with slashes."""
         text = os.fspath(path)
@@ -266,8 +271,7 @@ class AnnotationSource:
         if not parts:
             return None
         if ".." not in parts:
-            held = [self.folder, self.root] if self.images is None else [self.images, self.folder, self.root]
-            for folder in dict.fromkeys(map(os.fspath, [*folders, *held])):
+            for folder in dict.fromkeys([*map(os.fspath, folders), *self._places]):
                 path = self._listings.find(folder, parts)
                 if path is not None:
                     return path
