@@ -94,6 +94,13 @@ def seen() -> Seen:
     return Seen()
 
 
+@pytest.fixture(autouse=True)
+def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's state folder, in which picks are kept: an own one for each test, which does not exist yet."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
 @pytest.fixture
 def viewer_url(seen: Seen) -> Iterator[Callable[..., str]]:
     """Starts a viewer: ``viewer_url(store, ...)`` with the arguments of ``ps.view`` gives its address."""

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import wait_until
 from tests.pack.images import make_photos
 from tests.viewer.test_predictions import RESULTS, detected, write
 
@@ -115,7 +114,6 @@ def test_picked_records_are_exported(
 
     panel.get_by_role("button", name="Python").click()
     expect(panel.locator("pre")).to_contain_text("ps.Subset(dataset, [0, 1, 3,")
-    wait_until(page, "sessionStorage.length > 0")
     page.reload()
     expect(panel.get_by_role("status")).to_have_text("11 of 12 records picked")
     panel.get_by_role("button", name="Clear").click()

@@ -53,6 +53,13 @@ class Asker:
         return json.loads(body)
 
 
+@pytest.fixture(autouse=True)
+def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's state folder, in which picks are kept: an own one for each test, which does not exist yet."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
 @pytest.fixture
 def ask(tmp_path: Path) -> Iterator[Callable[..., Asker]]:
     """Starts a viewer: ``ask(store, ...)`` with the arguments of ``ps.view``."""

@@ -12,6 +12,7 @@ from penstock.viewer.compare.predictions import Predictions
 from penstock.viewer.compare.two_stores import KINDS_OF_PAIRS, TwoStores
 from penstock.viewer.find.finder import Finder, finder_of
 from penstock.viewer.find.language import QueryError, QueryToken
+from penstock.viewer.picks.kept import kept_picks_of
 from penstock.viewer.session import Session
 
 __all__ = ["check_sort", "find_order", "list_order", "order_by_set"]
@@ -25,7 +26,7 @@ def find_order(session: Session, query: str, sort: str) -> NDArray[np.int64] | N
 
     Where the filter (see :mod:`.language`) needs what the scan measures, the scan is started, and the result is that of
     the records that were measured. An order is a name; with a minus before it, the largest first; ``random:SEED``; or
-    ``set:NAME``: only the records of a set of predictions or of a comparison. Records without a value come last.
+    ``set:NAME``: only the records of a set (:func:`order_by_set`). Records without a value come last.
     ArgumentError if one of them cannot be read; it names the place.
     """
     if sort.startswith("set:"):
@@ -80,7 +81,7 @@ def order_by_set(session: Session, name: str, matching: NDArray[np.int64] | None
     """The records of the viewer's store that a set has, in its order; of these those that match a filter, if given.
 
     A set is one of predictions (``missed@0.5,0.3``, see :data:`~.predictions.SETS`), or of a comparison: ``changed``,
-    ``relabelled``, ``removed``, ``unreadable``, ``unchanged``.
+    ``relabelled``, ``removed``, ``unreadable``, ``unchanged``; or ``picked``.
 
     Raises ArgumentError if there is no such set.
     """
@@ -90,6 +91,8 @@ def order_by_set(session: Session, name: str, matching: NDArray[np.int64] | None
     elif isinstance(compared, TwoStores) and name in KINDS_OF_PAIRS and name != "added":
         compared.start(_KEYS_WAIT_S)
         found = compared.find(name)[0]
+    elif name == "picked":
+        found = np.flatnonzero(kept_picks_of(session).load()[0])
     else:
         raise ArgumentError(f"there is no set {name!r:.100} in this viewer")
     return found if matching is None else found[np.isin(found, matching)]

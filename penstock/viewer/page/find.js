@@ -1,7 +1,7 @@
 // The panel at the left: the filter, its suggestions, the order, the scan; the counts are drawn by find_counts.js.
 //
-// The filter is `q` in the address and the order `sort`; everything else follows from them. After new facts of the
-// scan the document gets the event "facts", so that what shows filtered records asks again.
+// The filter is `q` in the address and the order `sort`; everything else follows from them. After new facts of the scan,
+// or of picks that are shown alone, the document gets the event "facts", so that what shows filtered records asks again.
 import { action, api, app, count, el, firstPictures, on, panel, set } from "./app.js";
 import { drawCounts, whole } from "./find_counts.js";
 import { makeField } from "./find_field.js";
@@ -32,6 +32,7 @@ function mount(root) {
     if (state.q !== before.q || state.sort !== before.sort || !latest) refresh();
     showOrder();
   });
+  document.addEventListener("facts", () => { if (app.state.sort === "set:picked") refresh(); });
   loadNames();
 }
 

@@ -2,11 +2,14 @@
 //
 //   picks.has(3); picks.toggle(3); picks.set([3, 4, 5], true); picks.range(0, 999, true); picks.size; picks.on(listener)
 //
-// One bit for each record, the lowest of a byte first: 125 kB for a million. Kept while the tab is open, for each store.
-import { action, app, copyText, count, el, panel, say } from "./app.js";
+// One bit for each record, the lowest of a byte first: 125 kB for a million. The server keeps them, by key, for the next
+// page and the next viewer of the store; it is sent what changed, so that two pages do not undo each other's picks.
+import { action, api, app, copyText, count, el, on, panel, say, set } from "./app.js";
 
+const PICKED = "set:picked"; // the order that shows them alone
+const KEEPALIVE = 30_000; // bytes that a browser sends also when the page is left
 const listeners = new Set();
-let bits = new Uint8Array(0), size = 0;
+let bits = new Uint8Array(0), kept = bits, size = 0, gone = 0, forgets = false, isSending = false;
 
 function total() { return app.session?.total ?? 0; }
 
@@ -14,30 +17,52 @@ function total() { return app.session?.total ?? 0; }
 function held() {
   const nbytes = Math.ceil(total() / 8);
   if (bits.length !== nbytes) {
-    bits = load(nbytes);
-    size = countBits();
+    bits = new Uint8Array(nbytes);
+    kept = bits.slice();
   }
   return bits;
 }
 
-function slot() { return `picks ${app.session.url} ${total()}`; }
-
-function load(nbytes) {
-  const made = new Uint8Array(nbytes);
-  try {
-    const text = atob(sessionStorage.getItem(slot()) ?? "");
-    if (text.length === nbytes) for (let at = 0; at < nbytes; at += 1) made[at] = text.charCodeAt(at);
-  } catch { /* no storage, or not what was written: nothing is picked */ }
-  return made;
+/** Take over what was kept; what was picked meanwhile stays. */
+async function load() {
+  const found = await api("picks").catch(() => null);
+  if (!found) return;
+  held();
+  kept = Uint8Array.from(atob(found.bits), (each) => each.charCodeAt(0));
+  for (let at = 0; at < bits.length; at += 1) bits[at] |= kept[at];
+  gone = found.gone;
+  size = countBits();
+  changed();
 }
 
-function save() {
+/** Send what changed, one request after another; `kept` is what was sent. */
+async function save() {
+  if (isSending) return;
+  isSending = true;
+  let before = kept;
   try {
-    let text = "";
-    for (let at = 0; at < bits.length; at += 8192) text += String.fromCharCode(...bits.subarray(at, at + 8192));
-    if (size) sessionStorage.setItem(slot(), btoa(text)); else sessionStorage.removeItem(slot());
-  } catch { /* no storage, or it is full: the picks last as long as the page */ }
+    while (forgets || bits.some((each, at) => each !== kept[at])) {
+      before = kept;
+      kept = bits.slice();
+      const body = new Uint8Array(2 * kept.length);
+      for (let at = 0; at < kept.length; at += 1) {
+        body[at] = kept[at] & ~before[at];
+        body[kept.length + at] = before[at] & ~kept[at];
+      }
+      const options = { method: "POST", body, quiet: true, keepalive: body.length < KEEPALIVE };
+      await api("picks", { forget: forgets ? 1 : null }, options);
+      forgets = false;
+      if (app.state.sort === PICKED) document.dispatchEvent(new Event("facts")); // see find.js
+    }
+  } catch (error) {
+    kept = before;
+    say(`The picks are not kept: ${error.message}`, true);
+  } finally {
+    isSending = false;
+  }
 }
+
+addEventListener("pagehide", () => { isSending = false; save(); }); // without waiting for an answer
 
 function countBits() {
   let found = 0;
@@ -45,12 +70,9 @@ function countBits() {
   return found;
 }
 
-let saving = 0;
-
 function changed() {
-  clearTimeout(saving);
-  saving = setTimeout(save, 200);
   for (const listener of [...listeners]) listener();
+  save();
 }
 
 function put(index, isOn) {
@@ -81,7 +103,13 @@ export const picks = {
     size = total() - size;
     changed();
   },
-  clear() { held().fill(0); size = 0; changed(); },
+  clear() {
+    held().fill(0);
+    size = 0;
+    forgets = gone > 0;
+    gone = 0;
+    changed();
+  },
   /** All records of the filter, beside those that are picked. */
   async pickMatching() {
     const { q, sort } = app.state;
@@ -110,6 +138,9 @@ export const picks = {
   on(listener) { listeners.add(listener); return () => listeners.delete(listener); },
 };
 
+/** Show the picked records alone, or all again. */
+function showAlone() { set({ view: "grid", sort: app.state.sort === PICKED ? null : PICKED, index: null }); }
+
 function describe() {
   return `${count(picks.size)} of ${count(total())} ${total() === 1 ? "record" : "records"} picked`;
 }
@@ -131,7 +162,7 @@ async function copy(format, into) {
 }
 
 function mount(root) {
-  const counter = el("p", { role: "status" });
+  const counter = el("p", { role: "status" }), lost = el("p", { class: "picks-gone" });
   const pasted = el("div", { class: "picks-paste" });
   const button = (label, title, run) => el("button", { type: "button", title, onclick: run }, label);
   const exports = el("div", { class: "picks-exports", role: "group", "aria-label": "Export picked records" },
@@ -141,20 +172,26 @@ function mount(root) {
     button("Python", "A line that makes a ps.Subset", () => copy("python", pasted)),
     button("Command", "A command that packs a copy of them", () => copy("command", pasted)));
   const clear = button("Clear", "Pick nothing (x)", () => picks.clear());
+  const alone = button("Show alone", "Show the picked records alone, or all again (o)", showAlone);
   const section = el("section", { class: "picks", "aria-label": "Picked records" },
-    el("h3", {}, "Picked"), counter,
+    el("h3", {}, "Picked"), counter, lost,
     el("div", { class: "picks-choose", role: "group", "aria-label": "Pick" },
       button("All shown", "Pick all records of the filter (a)", () => picks.pickMatching()),
-      button("Invert", "Pick what is not picked (i)", () => picks.invert()), clear),
+      button("Invert", "Pick what is not picked (i)", () => picks.invert()), clear, alone),
     exports, pasted);
   root.append(section);
   const show = () => {
     counter.textContent = describe();
-    exports.hidden = clear.disabled = picks.size === 0;
+    exports.hidden = picks.size === 0;
+    clear.disabled = !picks.size && !gone;
+    lost.hidden = !gone;
+    lost.textContent = `${count(gone)} picked ${gone === 1 ? "key is" : "keys are"} not in the store any more.`;
     if (!picks.size) pasted.replaceChildren();
   };
   picks.on(show);
   show();
+  on(({ sort }) => alone.setAttribute("aria-pressed", String(sort === PICKED)));
+  load();
 }
 
 panel({ id: "picks", side: "right", mount });
@@ -163,6 +200,7 @@ const inGrid = { group: "Picks", when: () => (app.state.view ?? "grid") === "gri
 action({ id: "picks-all", key: "a", title: "Pick all records of the filter", run: () => picks.pickMatching(), ...inGrid });
 action({ id: "picks-invert", key: "i", title: "Invert what is picked", run: () => picks.invert(), ...inGrid });
 action({ id: "picks-clear", key: "x", title: "Pick nothing", run: () => picks.clear(), ...inGrid });
+action({ id: "picks-alone", key: "o", title: "Show the picked records alone, or all again", run: showAlone, ...inGrid });
 action({
   id: "picks-export", key: "e", title: "Export the keys of picked records", ...inGrid,
   run: () => (picks.size ? download("keys") : say("Nothing is picked.")),

@@ -203,7 +203,7 @@ register({ id: "predictions", title: "Predictions", key: "p", feature: "predicti
 action({ id: "predictions-on", key: ".", title: "Next records", run: () => current.leaf(1), ...here });
 action({ id: "predictions-back", key: ",", title: "Previous records", run: () => current.leaf(-1), ...here });
 
-/** Beside the grid: which set is shown, of predictions or of a comparison. */
+/** Beside the grid: which set is shown, of predictions, of a comparison, or of picks. */
 panel({
   id: "set", side: "left", mount(root) {
     const section = el("section", { class: "predictions-set", "aria-label": "Set of records" });
@@ -216,7 +216,6 @@ panel({
         el("button", { type: "button", onclick: () => set({ sort: null }) }, "Show all"));
     };
     const { features } = app.session;
-    if (!features.includes("predictions") && !features.includes("compare")) return;
     root.append(section);
     on(show);
     show(app.state);

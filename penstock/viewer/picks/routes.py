@@ -1,11 +1,12 @@
-"""Picked records: all of a filter at once, and exports, as texts that are downloaded or pasted.
+"""Picked records: those that are kept, all of a filter at once, and exports, as texts that are downloaded or pasted.
 
-The page keeps the picked records as bits, one for each record of the store (the lowest bit of a byte first), and sends
+The page has the picked records as bits, one for each record of the store (the lowest bit of a byte first), and sends
 them so: 125 kB for a million records.
 """
 
 from __future__ import annotations
 
+import base64
 import itertools
 import shlex
 from collections.abc import Callable, Iterable
@@ -21,8 +22,10 @@ from starlette.routing import Route
 from penstock.errors import ArgumentError, check_choice
 from penstock.stores.base import Store
 from penstock.stores.common.key_files import format_key_lines, format_keys
+from penstock.viewer.find.columns import Mask
 from penstock.viewer.find.order import find_order
-from penstock.viewer.server.answers import session_of
+from penstock.viewer.picks.kept import kept_picks_of
+from penstock.viewer.server.answers import answer, session_of
 from penstock.wording import counted
 
 __all__ = ["EXPORTS", "ROUTES"]
@@ -34,19 +37,46 @@ _REASON: Final = "picked in penstock view"
 Indices = NDArray[np.int64]
 
 
+def show_picks(request: Request) -> Response:
+    """The records that are picked, as bits in base64, and how many picked keys the store lacks: ``{bits, gone}``."""
+    picked, gone = kept_picks_of(session_of(request)).load()
+    return answer({"bits": base64.b64encode(_pack_bits(picked)).decode(), "gone": gone})
+
+
+async def change_picks(request: Request) -> Response:
+    """Keep what the page changed: bits of the records that are picked now, then of those that are so no longer.
+
+    ``forget``: also the picked keys that the store lacks are forgotten.
+    """
+    kept, forgets = kept_picks_of(session_of(request)), "forget" in request.query_params
+    await run_in_threadpool(kept.change, *await _read_bits(request, 2), forgets=forgets)
+    return answer({})
+
+
 def send_matching(request: Request) -> Response:
     """The records that match ``q``, as bits; ``sort`` may name a set."""
     session = session_of(request)
     order = find_order(session, *(request.query_params.get(name, "") for name in ("q", "sort")))
     is_matching = np.full(session.collection.total, order is None)
     is_matching[slice(0) if order is None else order] = True
-    bits = np.packbits(is_matching, bitorder="little").tobytes()
-    return Response(bits, media_type="application/octet-stream", headers={"Cache-Control": "no-store"})
+    return Response(
+        _pack_bits(is_matching), media_type="application/octet-stream", headers={"Cache-Control": "no-store"}
+    )
 
 
 async def export_picks(request: Request) -> Response:
     """The picked records, bits in the body, as ``format``: one of :data:`EXPORTS`."""
-    nbytes = (session_of(request).collection.total + 7) // 8
+    return await run_in_threadpool(_export, request, (await _read_bits(request, 1))[0])
+
+
+def _pack_bits(mask: Mask) -> bytes:
+    return np.packbits(mask, bitorder="little").tobytes()
+
+
+async def _read_bits(request: Request, sets: int) -> Mask:
+    """The sets of records in the body, (sets, n)."""
+    total = session_of(request).collection.total
+    nbytes = sets * ((total + 7) // 8)
     body = b""
     async for part in request.stream():
         body += part
@@ -54,14 +84,14 @@ async def export_picks(request: Request) -> Response:
             break
     if len(body) != nbytes:
         raise ArgumentError(f"the body must have a bit for each record, {counted(nbytes, 'byte')}, got {len(body)}")
-    return await run_in_threadpool(_export, request, body)
+    bits = np.frombuffer(body, np.uint8).reshape(sets, nbytes // sets)
+    return np.unpackbits(bits, axis=1, count=total, bitorder="little").astype(bool)
 
 
-def _export(request: Request, bits: bytes) -> Response:
+def _export(request: Request, chosen: Mask) -> Response:
     store = session_of(request).collection.store
     form = request.query_params.get("format", "keys")
     check_choice("format", form, EXPORTS)
-    chosen = np.unpackbits(np.frombuffer(bits, np.uint8), count=len(store), bitorder="little")
     indices = np.flatnonzero(chosen)
     if not len(indices):
         raise ArgumentError("no record is picked; pick some first")
@@ -99,6 +129,8 @@ EXPORTS: Final[dict[str, tuple[str, Callable[[Store, Indices, Iterable[str]], It
 """Name of the file, if it is one, and the text of each format."""
 
 ROUTES = [
+    Route("/api/picks", show_picks),
+    Route("/api/picks", change_picks, methods=["POST"]),
     Route("/api/picks/matching", send_matching),
     Route("/api/picks/export", export_picks, methods=["POST"]),
 ]

@@ -92,7 +92,8 @@ def view(
     ``ssh -L PORT:127.0.0.1:PORT host``, and open the same address.
 
     A kind of store that needs options is opened by the caller. :func:`penstock.open` itself keeps the index of a tar,
-    RecordIO or TFRecord file beside it.
+    RecordIO or TFRecord file beside it. Records that are picked in the page are kept by key for the next viewer of the
+    store, in the user's state folder (``~/.local/state/penstock/picks``).
     """
     for name in ("starlette", "uvicorn"):
         require(name, extra="view", purpose="to view a store")
