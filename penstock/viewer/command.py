@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 import re
+import shlex
 import signal
+import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 import typer
 
@@ -20,7 +25,7 @@ from penstock.cli.arguments import (
     StoreOptions,
     open_store,
 )
-from penstock.cli.browser import open_browser
+from penstock.cli.browser import has_display, open_browser
 from penstock.cli.printing import print_line
 from penstock.cli.user_files import make_object
 from penstock.errors import ArgumentError
@@ -59,6 +64,10 @@ def view(
             metavar="FILE", help="Predictions of a model: COCO's results (.json), or a table with key, label and score."
         ),
     ] = None,
+    filter: Annotated[  # noqa: A002  # the name of the option
+        str,
+        typer.Option(metavar="EXPR", help="Open the grid with this filter, as it is typed there: 'label = dog'."),
+    ] = "",
     annotations: AnnotationsOption = None,
     annotation_format: Annotated[
         str | None,
@@ -92,15 +101,18 @@ def view(
             predictions=predictions,
             port=port,
             attach=which,
+            filter=filter,
         ) as viewer,
     ):
-        print_line(viewer.url)
+        print_line(viewer.page_url)
+        if not has_display() and (connection := os.environ.get("SSH_CONNECTION")):
+            print_line(_format_forward(urlsplit(viewer.url).port, connection))
         shown = viewer.session.collection
         said = f"{shown.store.url}: {counted(shown.total, 'record')} ({', '.join(shown.schema.fields)}); Ctrl-C ends it"
         print_line(said)
         sys.stdout.flush()  # it may be a pipe that is read for the address
         if browser:
-            open_browser(viewer.url)
+            open_browser(viewer.page_url)
         try:
             viewer.wait()
         except KeyboardInterrupt:
@@ -122,3 +134,19 @@ def open_viewed(
     from penstock.viewer.model.source import is_viewable
 
     yield make_object(given, "STORE", is_viewable, "a loader, a dataset")
+
+
+def _format_forward(port: int | None, connection: str) -> str:
+    """The command that forwards the port, for the machine from which one is connected, by what sshd says of it.
+
+    ``connection`` is ``SSH_CONNECTION``: address and port of the client, then of this machine.
+    """
+    words = connection.split()
+    host, ssh_port = words[2:] if len(words) == 4 else (socket.gethostname(), "22")
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # the number of this user has no name
+        user = "user"
+    other_port = [] if ssh_port == "22" else ["-p", ssh_port]
+    command = ["ssh", "-L", f"{port}:127.0.0.1:{port}", *other_port, f"{user}@{host}"]
+    return shlex.join(command)

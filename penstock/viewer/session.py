@@ -53,6 +53,8 @@ class Session:
     """What a folder keeps of this session, by the name of the folder: see :meth:`part`."""
     start: str = "grid"
     """The page that an address without one shows."""
+    filter: str = ""
+    """With which the grid is opened."""
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def part(self, name: str, make: Callable[[], _Part]) -> _Part:

@@ -109,7 +109,7 @@ def viewer_url(seen: Seen) -> Iterator[Callable[..., str]]:
     def start(*args: Any, **kwargs: Any) -> str:
         started.append(ps.view(*args, **kwargs))
         seen.servers.add(urlsplit(started[-1].url).netloc)
-        return started[-1].url
+        return started[-1].page_url
 
     yield start
     for viewer in started:

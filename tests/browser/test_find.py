@@ -76,6 +76,18 @@ def test_a_filter_is_typed_clicked_and_shared(page: Page, url: str) -> None:
     expect(field).to_have_value('label = "a dog"')
 
 
+def test_a_viewer_opens_with_a_filter(page: Page, viewer_url: Callable[..., str]) -> None:
+    """As if it was typed: it is in the field, and can be cleared."""
+    store = ManyStore(20, keys=[f"2019/{number:02}.jpg" for number in range(20)])
+    page.goto(viewer_url(store, filter='label = "class 3" and key ~ "2019/*"'))
+
+    expect(page.get_by_role("combobox", name="Filter")).to_have_value('label = "class 3" and key ~ "2019/*"')
+    expect(page.locator(".find-count")).to_have_text("2 of 20 records")
+    expect(page.locator(".grid-cell:not(.outside).ready")).to_have_count(2)
+    page.get_by_role("combobox", name="Filter").fill("")
+    expect(page.locator(".find-count")).to_have_text("20 records")
+
+
 def test_an_error_says_where_it_is(page: Page, url: str) -> None:
     """A filter that cannot be read is not applied; the wrong place is marked, and what is near is said."""
     page.goto(url)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import html
+import itertools
+import os
 import signal
 import socket
 import subprocess
@@ -13,13 +16,14 @@ import webbrowser
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 import penstock as ps
 from penstock.cli.browser import has_display
 from penstock.errors import AnnotationError, ArgumentError, OptionalPackageError, StoreNotFoundError
+from penstock.viewer.find.finder import finder_of
 from penstock.viewer.server import connections
 from tests.pack.images import make_photos
 
@@ -61,6 +65,17 @@ def test_a_closed_viewer_leaves_nothing(photos: Path) -> None:
         (["nothing.lmdb"], {}, StoreNotFoundError, "there is no store"),
         (["photos"], {"port": 70000}, ArgumentError, r"port must be in \[0, 65535\], got 70000"),
         (["photos"], {"annotations": "nothing.json"}, AnnotationError, "there is nothing at"),
+        (["photos"], {"filter": "label = "}, ArgumentError, "'label = ' is wrong at character 9: a value after ="),
+        (["photos"], {"filter": "nbytes > 1 and lable = cats"}, ArgumentError, "character 16: no field .* mean label"),
+        (
+            ["photos"],
+            {"filter": "label = cuts"},
+            ArgumentError,
+            "character 9: no class is named 'cuts'; did you mean c",
+        ),
+        (["photos"], {"filter": "(" * 60 + "key"}, ArgumentError, "wrong at character 51: a filter must be nested"),
+        (["photos"], {"filter": "key " * 1001}, ArgumentError, "wrong at character 4001: .* at most 4000 characters"),
+        (["photos"], {"filter": "key = \udcff"}, ArgumentError, "wrong at character 7: it is not Unicode"),
         ([3], {}, ArgumentError, "a store must be a path or a URL, got int"),
         ([iter(())], {}, ArgumentError, "pack it first"),
     ],
@@ -111,11 +126,58 @@ def test_the_extra_is_named_where_it_is_absent(photos: Path, monkeypatch: pytest
 def test_a_notebook_shows_a_frame(photos: Path) -> None:
     """And a link, for where a frame cannot reach the server."""
     with ps.view(photos) as viewer:
-        html = viewer._repr_html_()
+        shown = viewer._repr_html_()
         assert repr(viewer) == f"Viewer('photos', {viewer.url})"
 
-    assert f'<iframe src="{viewer.url}"' in html
-    assert f'<a href="{viewer.url}"' in html
+    assert f'<iframe src="{viewer.url}"' in shown
+    assert f'<a href="{viewer.url}"' in shown
+
+
+@pytest.mark.parametrize("text", ['label = cats and key ~ "é&#+%*"', "format = JPEG"])
+def test_a_filter_is_in_the_address_of_the_page(photos: Path, text: str) -> None:
+    """Of the grid, also where another page is the first one; nothing is measured before the page asks."""
+    with ps.view(photos, filter=text) as viewer, ps.view(photos) as other:
+        base, _, state = viewer.page_url.partition("#")
+        assert base == viewer.url
+        assert parse_qs(state) == {"view": ["grid"], "q": [text]}
+        assert f'<iframe src="{html.escape(viewer.page_url)}"' in viewer._repr_html_()
+        assert finder_of(viewer.session).scan.generation == 0
+        assert other.page_url == other.url
+
+
+def test_the_command_refuses_a_wrong_filter(photos: Path) -> None:
+    """Before it listens: it ends with 2, and prints no address."""
+    command = [sys.executable, "-m", "penstock", "view", str(photos), "--no-browser", "--filter", "label = cats and ("]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "is wrong at character 19:" in ended.stderr
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere there is a display")
+@pytest.mark.parametrize(
+    ("environment", "forwards"),
+    [
+        ({"SSH_CONNECTION": "198.51.100.1 50000 203.0.113.7 22"}, "ssh -L {0}:127.0.0.1:{0} ada@203.0.113.7"),
+        ({"SSH_CONNECTION": "::1 50000 2001:db8::7 2222"}, "ssh -L {0}:127.0.0.1:{0} -p 2222 ada@2001:db8::7"),
+        ({"SSH_CONNECTION": "UNKNOWN"}, f"ssh -L {{0}}:127.0.0.1:{{0}} ada@{socket.gethostname()}"),
+        ({"SSH_CONNECTION": "198.51.100.1 50000 203.0.113.7 22", "DISPLAY": "localhost:10.0"}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_command_that_forwards_the_port(photos: Path, environment: dict[str, str], forwards: str) -> None:
+    """It is printed on a line of its own under SSH without a display, and nowhere else."""
+    hidden = {"SSH_CONNECTION", "DISPLAY", "WAYLAND_DISPLAY", "BROWSER"}
+    given = {name: value for name, value in os.environ.items() if name not in hidden} | {"LOGNAME": "ada"}
+    command = [sys.executable, "-m", "penstock", "view", str(photos), "--no-browser"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=given | environment) as child:
+        assert child.stdout is not None
+        said = list(itertools.takewhile(lambda line: "Ctrl-C ends it" not in line, child.stdout))
+        child.send_signal(signal.SIGINT)
+        child.communicate(timeout=60)
+
+    port = urlsplit(said[0]).port
+    assert said[1:] == [f"{forwards.format(port)}\n"][: bool(forwards)]
 
 
 def test_the_command_says_its_address_and_ends_by_an_interrupt(photos: Path) -> None:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
+from urllib.parse import urlencode
 
 from penstock import stores
 from penstock.datasets.streams.dataset import StreamDataset
@@ -24,6 +25,8 @@ from penstock.viewer.browse.annotations_beside import read_beside
 from penstock.viewer.browse.collection import Collection
 from penstock.viewer.compare.predictions import Predictions
 from penstock.viewer.compare.two_stores import TwoStores
+from penstock.viewer.find.finder import finder_of
+from penstock.viewer.find.language import QueryError
 from penstock.viewer.live.sources import LiveSources
 from penstock.viewer.live.sources import find_store as find_store_of_loaders
 from penstock.viewer.model.dataset_store import find_store
@@ -42,6 +45,7 @@ def view(
     predictions: str | os.PathLike[str] | None = None,
     port: int = 0,
     attach: str | int | None = None,
+    filter: str = "",  # noqa: A002  # as the page calls it
 ) -> Viewer:
     """Show a store, what a loader makes of it, or a running loader: in a browser, or as the result of a cell.
 
@@ -67,6 +71,8 @@ def view(
     attach : str or int, optional
         Loaders of other processes, made with ``view=True``: "all" of this user, the number of a process, or the path of
         a loader's file or of a folder of such files.
+    filter : str
+        With which the grid opens at :attr:`Viewer.page_url`, in the language of the page: ``"label = dog"``.
 
     Returns
     -------
@@ -79,7 +85,7 @@ def view(
         If Starlette or uvicorn is absent: ``pip install penstock-data[view]``.
     ArgumentError
         If it is no store, such as a stream of shards; the port cannot be listened on; the predictions are wrong, or of
-        other records; neither a store nor a loader is given, or ``attach`` names none.
+        other records; neither a store nor a loader is given, or ``attach`` names none; the filter cannot be read.
     StoreError
         If the store cannot be opened.
     AnnotationError
@@ -117,6 +123,8 @@ def view(
         if attach is not None:
             session.parts["live"] = LiveSources(attach, collection)
         _add_compared(session, compare, predictions)
+        session.filter = filter
+        _check_filter(session)
         viewer = Viewer(session, port=port)
         stack.pop_all()
     return viewer
@@ -129,6 +137,8 @@ class Viewer:
     ----------
     url : str
         Its address, with the token.
+    page_url : str
+        The same, with the filter that the page opens with, if one was given.
     """
 
     def __init__(self, session: Session, *, port: int = 0) -> None:
@@ -142,6 +152,8 @@ class Viewer:
         app = make_app(session, token)
         self._socket = _listen(port)
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/{token}/"
+        state = urlencode({"view": "grid", "q": session.filter})
+        self.page_url = f"{self.url}#{state}" if session.filter else self.url
         config = uvicorn.Config(  # faults are logged by the application
             app, http=LimitedProtocol, log_level="critical", access_log=False, ws="none", server_header=False
         )
@@ -179,7 +191,7 @@ class Viewer:
         return f"Viewer({self.session.collection.name!r}, {self.url})"
 
     def _repr_html_(self) -> str:
-        url = html.escape(self.url)
+        url = html.escape(self.page_url)
         return (
             f'<iframe src="{url}" title="penstock view" width="100%" height="720" style="border: 0"></iframe>'
             f'<div><a href="{url}" target="_blank" rel="noreferrer">Open in a tab</a></div>'
@@ -209,6 +221,15 @@ def _add_compared(
         owns = not isinstance(compare, Store)
         other = compare if isinstance(compare, Store) else stores.open(compare)
         session.parts["compare"] = TwoStores(session.collection, Collection(other, owns_store=owns))
+
+
+def _check_filter(session: Session) -> None:
+    try:
+        session.filter.encode()
+        finder_of(session).parse(session.filter)
+    except (QueryError, UnicodeEncodeError) as error:
+        at, why = (error.at, error.message) if isinstance(error, QueryError) else (error.start, "it is not Unicode")
+        raise ArgumentError(f"the filter {session.filter!r:.300} is wrong at character {at + 1}: {why}") from error
 
 
 def _listen(port: int) -> socket.socket:
