@@ -48,6 +48,17 @@ def find_box(place: Locator) -> dict[str, float]:
     return box
 
 
+def wait_until_sharp(page: Page, place: str) -> None:
+    """Wait until the first picture at a place is drawn at a whole multiple of its size, each pixel as a square."""
+    condition = """place => {
+      const img = document.querySelector(place), box = img?.getBoundingClientRect();
+      if (!img?.naturalWidth || getComputedStyle(img).imageRendering !== "pixelated") return false;
+      const multiple = Math.min(box.width / img.naturalWidth, box.height / img.naturalHeight);  // the rest is margin
+      return multiple >= 2 && Math.abs(multiple - Math.round(multiple)) < 1e-3;
+    }"""
+    wait_until(page, condition, place)
+
+
 @dataclass
 class Seen:
     """What pages did that they should not: errors, and requests that leave their viewers.

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
+from tests.browser.conftest import wait_until_sharp
 from tests.viewer.test_compare import make
 
 
@@ -36,6 +37,7 @@ def test_two_stores_side_by_side(
     pair = page.get_by_role("region", name="One record before and after")
     expect(pair.get_by_role("heading")).to_contain_text("r1<b>.jpg")
     expect(pair.get_by_role("row", name="image")).to_contain_text("pixels")
+    wait_until_sharp(page, ".compare-shot img")
 
     kinds.get_by_role("button", name="Relabelled").click()
     expect(pair.get_by_role("row").nth(1)).to_have_text("labeldogcatdiffers")

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import wait_until
+from tests.browser.conftest import wait_until, wait_until_sharp
 from tests.pack.images import make_photos
 from tests.viewer.running import start_training
 
@@ -86,6 +88,26 @@ def test_a_slow_sample_leads_to_its_record(page: Page, viewer_url: Callable[...,
     address = link.evaluate("link => { link.click(); return link.getAttribute('href'); }")
 
     page.wait_for_url(f"**/{address}*")
+
+
+def test_small_pictures_of_slow_samples_are_squares_of_pixels(
+    page: Page, viewer_url: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a whole multiple of their size, as in a record; a sample without a picture says so."""
+    monkeypatch.setenv("PENSTOCK_VIEW_DIR", str(tmp_path / "live"))
+    for number in range(24):
+        path = tmp_path / "photos" / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray((np.indices((9, 11)).sum(0) % 2 * 255).astype(np.uint8)).save(path)
+    with start_training(tmp_path / "photos", tmp_path / "live") as training:
+        page.goto(viewer_url(attach="all"))
+
+        wait_until_sharp(page, ".live-shot img")
+        page.route("**/live/thumb/**", lambda route: route.fulfill(status=422, json={"error": "It is damaged."}))
+        page.reload()
+        expect(page.locator(".live-slow li").first).to_contain_text("no picture")
+        expect(page.locator(".live-shot")).to_have_count(0)
+        training.kill()
 
 
 def test_without_loaders_the_page_says_how(

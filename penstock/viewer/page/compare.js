@@ -1,5 +1,5 @@
 // Two stores side by side: how many records are new, gone, changed, relabelled; each pair, and what differs in words.
-import { action, api, app, count, el, on, plain, register, set } from "./app.js";
+import { action, api, app, count, el, on, plain, register, set, sharpen } from "./app.js";
 import { drawLayers } from "./overlay.js";
 
 const KINDS = {
@@ -97,6 +97,7 @@ function mount(root) {
     const img = el("img", { src: `api/${path}thumb/${index}?side=512`, alt: `${title}: ${plain(key).slice(0, 300)}` });
     const svg = el("svg", { class: "overlay", "aria-hidden": "true" });
     const shot = el("div", { class: "compare-shot" }, img, svg);
+    img.addEventListener("load", () => sharpen(img));
     img.addEventListener("error", () => shot.replaceWith(el("p", { class: "quiet" }, "There is no picture to show.")));
     api(`${path}layers`, { indices: index }, { quiet: true }).then((found) => {
       const held = found[index];

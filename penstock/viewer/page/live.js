@@ -1,5 +1,5 @@
 // Running loaders: a card for each, with charts of the last ten minutes, workers, slowest samples and errors.
-import { action, api, app, el, register, say } from "./app.js";
+import { action, api, app, el, register, say, sharpen } from "./app.js";
 import { format, formatBytes, makeChart } from "./live_chart.js";
 
 const PERIOD_MS = 1000, KEPT = 600, QUIET_S = 5;
@@ -126,13 +126,14 @@ function makeSlow(sample) {
   const name = sample.key || index;
   const several = sample.count > 1 ? `, with ${sample.count - 1} more` : "";
   const where = sample.worker >= 0 ? `, worker ${sample.worker}` : "";
-  const picture = sample.picture && el("img", {
+  const none = () => el("span", { class: "live-none" }, "no picture");
+  const picture = sample.picture && el("span", { class: "live-shot" }, el("img", {
     src: `${sample.picture}?side=128`, alt: `Picture of ${name}`, loading: "lazy", width: 96, height: 72,
-    onerror: (event) => { event.target.replaceWith(el("span", { class: "live-none" }, "no picture")); },
-  });
+    onload: (event) => sharpen(event.target), onerror: (event) => event.target.parentElement.replaceWith(none()),
+  }));
   const text = el("span", {}, el("b", {}, `${format(sample.ms)} ms${several}`), el("span", { class: "live-key" }, name),
     el("small", {}, `${sample.key ? index : ""}${where}`.replace(/^, /, "")));
-  const content = [picture || el("span", { class: "live-none" }, "no picture"), text];
+  const content = [picture || none(), text];
   if (sample.record === null) return el("li", {}, el("div", {}, content));
   return el("li", {}, el("a", { href: `#view=grid&index=${sample.record}`, title: "Show the record" }, content));
 }
