@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from penstock.errors import ArgumentError, PenstockError
+from penstock.errors import ArgumentError, PenstockError, StoreError
 
 __all__ = [
     "FSSPEC_SCHEMES",
@@ -34,6 +34,7 @@ __all__ = [
     "is_remote_url",
     "make_pattern",
     "read_file_url",
+    "state_folder",
 ]
 
 REMOTE_SCHEMES: Final = ("s3", "s3a", "gs", "gcs", "az", "azure", "abfs", "abfss", "http", "https")
@@ -350,8 +351,20 @@ def _hide_secret(parameter: str) -> str:
 
 def cache_folder() -> Path:
     """The folder in which penstock keeps what can be made again, ``~/.cache/penstock`` as a rule; it may not exist."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "penstock"
+    return _find_folder("XDG_CACHE_HOME", ".cache")
+
+
+def state_folder() -> Path:
+    """The folder of what its user did, ``~/.local/state/penstock`` as a rule; it may not exist."""
+    return _find_folder("XDG_STATE_HOME", ".local/state")
+
+
+def _find_folder(variable: str, usual: str) -> Path:
+    base = Path(os.environ.get(variable, ""))
+    try:
+        return (base if base.is_absolute() else Path.home() / usual) / "penstock"
+    except RuntimeError as error:
+        raise StoreError(f"this user has no home folder, name a folder in {variable} instead") from error
 
 
 def _encode(text: str) -> bytes:

@@ -11,7 +11,6 @@ and by :mod:`penstock.viewer.find.order`, where the picked records are a set.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -21,8 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from penstock.errors import StoreError
-from penstock.stores.base import Store
 from penstock.stores.common.regular_file import FileIdentity, identify, read_json, replacing_file
+from penstock.stores.location import state_folder
 from penstock.viewer.browse.collection import Collection
 from penstock.viewer.find.columns import Mask
 from penstock.viewer.model.dataset_store import DatasetStore
@@ -45,7 +44,9 @@ class KeptPicks:
 
     def __init__(self, collection: Collection) -> None:
         self._collection, self._lock = collection, threading.Lock()
-        self.path = None if isinstance(collection.store, DatasetStore) else _find_path(collection.store)
+        name = hashlib.blake2b(os.fsencode(collection.store.url), digest_size=16).hexdigest()
+        is_named = not isinstance(collection.store, DatasetStore)
+        self.path = state_folder() / "picks" / f"{name}.json" if is_named else None
         self._picked = np.zeros(collection.total, bool)
         self._gone: list[tuple[str, int]] = []
         """Picks whose keys the store does not have."""
@@ -74,23 +75,17 @@ class KeptPicks:
 
     def _write(self, path: Path) -> None:
         pairs = [*self._gone, *((self._collection.key(at), at) for at in np.flatnonzero(self._picked).tolist())]
-        if pairs:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with replacing_file(path) as file:
-                file.write(json.dumps({"store": self._collection.store.url, "picked": pairs}).encode())
-        else:
-            path.unlink(missing_ok=True)
-        self._seen = identify(path) if pairs else None
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with replacing_file(path) as file:
+            file.write(json.dumps({"store": self._collection.store.url, "picked": pairs}).encode())
+        self._seen = identify(path)
 
     def _refresh(self) -> None:
         """Read the file, if another viewer has changed it."""
-        seen = None
-        with contextlib.suppress(FileNotFoundError):
-            seen = None if self.path is None else identify(self.path)
-        if self.path is None or seen == self._seen:
+        if self.path is None or not self.path.exists() or (seen := identify(self.path)) == self._seen:
             return
         try:
-            pairs = set() if seen is None else {(key, index) for key, index in read_json(self.path)["picked"]}
+            pairs = {(key, index) for key, index in read_json(self.path)["picked"]}
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise StoreError(
                 f"the picks that are kept in {self.path} cannot be read ({error}); remove this file to begin anew",
@@ -105,13 +100,3 @@ class KeptPicks:
         there = {key for key, _ in found}
         self._gone = [pair for pair in pairs if pair[0] not in there]
         self._seen = seen
-
-
-def _find_path(store: Store) -> Path:
-    base = os.environ.get("XDG_STATE_HOME", "")
-    try:
-        folder = Path(base) if Path(base).is_absolute() else Path.home() / ".local" / "state"
-    except RuntimeError as error:
-        raise StoreError("picks cannot be kept, this user has no home folder; set XDG_STATE_HOME") from error
-    name = hashlib.blake2b(os.fsencode(store.url), digest_size=16).hexdigest()
-    return folder / "penstock" / "picks" / f"{name}.json"

@@ -152,7 +152,7 @@ class Viewer:
         app = make_app(session, token)
         self._socket = _listen(port)
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/{token}/"
-        state = urlencode({"view": "grid", "q": session.filter})
+        state = urlencode({"view": "grid", "q": session.filter}, errors="backslashreplace")
         self.page_url = f"{self.url}#{state}" if session.filter else self.url
         config = uvicorn.Config(  # faults are logged by the application
             app, http=LimitedProtocol, log_level="critical", access_log=False, ws="none", server_header=False
@@ -225,11 +225,10 @@ def _add_compared(
 
 def _check_filter(session: Session) -> None:
     try:
-        session.filter.encode()
         finder_of(session).parse(session.filter)
-    except (QueryError, UnicodeEncodeError) as error:
-        at, why = (error.at, error.message) if isinstance(error, QueryError) else (error.start, "it is not Unicode")
-        raise ArgumentError(f"the filter {session.filter!r:.300} is wrong at character {at + 1}: {why}") from error
+    except QueryError as error:
+        place = f"the filter {session.filter!r:.300} is wrong at character {error.at + 1}"
+        raise ArgumentError(f"{place}: {error.message}") from error
 
 
 def _listen(port: int) -> socket.socket:
