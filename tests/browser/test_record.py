@@ -272,3 +272,79 @@ def test_a_phone_shows_a_record(page: Page, viewer_url: ViewerUrl, large: Path) 
 
     assert page.evaluate("document.querySelector('dialog.record').scrollWidth") <= 400
     assert facts["y"] >= stage["y"] + stage["height"]
+
+
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+def write_objects(path: Path, boxes: list[list[float]], numbers: list[int], scores: list[float]) -> Path:
+    """One picture of 400 x 200 pixels with boxes; the second class has a hostile name."""
+    file = io.BytesIO()
+    Image.new("RGB", (400, 200), "gray").save(file, "PNG")
+    schema = Schema({
+        "image": Field("image"), "boxes": Field("boxes"), "labels": Field("int64[*]", ("cat", HOSTILE)),
+        "scores": Field("float32[*]"),
+    })  # fmt: skip
+    writer = LmdbWriter(path, schema, "tests")
+    writer.append(writer.prepare("one", {
+        "image": file.getvalue(), "boxes": np.array(boxes, np.float32), "labels": np.array(numbers),
+        "scores": np.array(scores, np.float32),
+    }))  # fmt: skip
+    writer.finish()
+    writer.close()
+    return path
+
+
+def test_rows_of_objects_and_their_boxes_mark_each_other(page: Page, viewer_url: ViewerUrl, tmp_path: Path) -> None:
+    """By the pointer in both directions, of boxes that lie in each other the inner one, and by keys."""
+    boxes = [[10, 10, 390, 190], [20, 20, 60, 40], [300, 100, 380, 180]]
+    open_record(page, viewer_url(write_objects(tmp_path / "p.lmdb", boxes, [0, 1, 0], [0.5, 0.25, 1])))
+    rows, mark = page.locator(".objects tbody tr"), page.locator(".stage path.marked")
+    expect(rows).to_have_count(3)
+    expect(rows.nth(1).locator("td")).to_have_text([f" {HOSTILE}", "boxes", "20, 20, 60, 40", "800", "0.250"])
+    assert page.locator(".objects img").count() == 0
+    expect(mark).to_have_count(0)
+    rows.nth(2).hover()
+    expect(mark).to_have_attribute("d", "M300 100H380V180H300Z")
+    expect(page.locator(".objects tr.marked td").nth(3)).to_have_text("6,400")
+
+    image = find_box(page.locator(".stage img").first)
+    scale = image["width"] / 400
+    page.mouse.move(image["x"] + 30 * scale, image["y"] + 30 * scale)
+    expect(page.locator(".objects tr.marked td").nth(3)).to_have_text("800")
+    page.mouse.move(image["x"] + 150 * scale, image["y"] + 100 * scale)
+    expect(page.locator(".objects tr.marked td").nth(3)).to_have_text("68,400")
+    page.mouse.move(image["x"] + 2 * scale, image["y"] + 2 * scale)
+    expect(page.locator(".objects tr.marked")).to_have_count(0)
+
+    page.get_by_role("button", name="score").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".objects td:last-child")).to_have_text(["0.250", "0.500", "1.000"])
+    expect(page.locator(".objects th[aria-sort=ascending]")).to_contain_text("score")
+    page.keyboard.press("Enter")
+    expect(page.locator(".objects td:last-child")).to_have_text(["1.000", "0.500", "0.250"])
+    expect(page.get_by_role("button", name="score")).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(rows.first).to_be_focused()
+    expect(mark).to_have_attribute("d", "M300 100H380V180H300Z")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    expect(rows.nth(2)).to_be_focused()
+    expect(mark).to_have_attribute("d", "M20 20H60V40H20Z")
+    expect(page.locator("dialog.record h2")).to_have_text("one")
+
+
+def test_ten_thousand_objects_are_counted_and_the_first_are_listed(
+    page: Page, viewer_url: ViewerUrl, tmp_path: Path
+) -> None:
+    """The table has 1,000 rows, says how many boxes it has not, and is sorted."""
+    boxes = [[at % 100, at // 100, at % 100 + 1 + at % 7, at // 100 + 1] for at in range(10_000)]
+    open_record(page, viewer_url(write_objects(tmp_path / "p.lmdb", boxes, [0] * 10_000, [0.5] * 10_000)))
+    objects = page.locator(".objects")
+
+    expect(objects.locator("tbody tr")).to_have_count(1000)
+    expect(objects).to_contain_text("9,000 of 10,000 boxes are not drawn")
+    objects.get_by_role("button", name="area").click()
+    objects.get_by_role("button", name="area").click()
+    expect(objects.locator("tbody tr").first.locator("td").nth(3)).to_have_text("7")
+    expect(objects.locator("tbody tr").last.locator("td").nth(3)).to_have_text("1")

@@ -3,7 +3,7 @@ import { classColor, el, plain } from "./app.js";
 
 const MOST_TEXTS = 300;
 
-function colorOf(item, kind) {
+export function colorOf(item, kind) {
   if (kind === "tracks" && item.track !== null && item.track !== undefined) return classColor(item.track);
   if (item.class !== null && item.class !== undefined) return classColor(item.class);
   let sum = 0;
@@ -33,6 +33,9 @@ function wording({ name, track, score, wrong }) {
   if (score !== null && score !== undefined) parts.push(Number(score).toFixed(2));
   return [parts.filter(Boolean).join(" "), plain(wrong).slice(0, 60)].filter(Boolean).join(", ");
 }
+
+/** An object as the path of its outline, its points or its area. */
+export function trace(item) { return item.box ? outline(item) : item.points ? dots(item) : area(item); }
 
 function joinByColor(items, kind, draw) {
   const paths = new Map();

@@ -3,6 +3,7 @@ import { action, api, app, copyText, count, el, hasPage, on, plain, say, set } f
 import { layerButtons, reveal } from "./grid.js";
 import { picks } from "./picks.js";
 import { drawFacts } from "./record_facts.js";
+import { RecordObjects } from "./record_objects.js";
 import { RecordPicture } from "./record_picture.js";
 
 let open = null;
@@ -17,8 +18,10 @@ class RecordDialog {
   constructor() {
     this.picture = new RecordPicture({
       told: (found) => this.tell(found),
-      noted: () => this.buttons.redraw(),
+      noted: () => { this.buttons.redraw(); this.objects.show(this.picture.layers.layers); },
+      pointed: (item) => this.objects.mark(item),
     });
+    this.objects = new RecordObjects((item) => { this.picture.mark(item); this.objects.mark(item); });
     this.buttons = layerButtons();
     this.title = el("h2", { id: "record-title", tabindex: "-1" });
     this.place = el("span", { class: "quiet" });
@@ -43,7 +46,8 @@ class RecordDialog {
             button("Whole picture (0)", "Fit", () => this.picture.fit()),
             button("One pixel a pixel (1)", "100 %", () => this.picture.actual()),
             this.windowing)),
-        el("div", { class: "record-facts", tabindex: 0, role: "region", "aria-label": "About it" }, this.facts)));
+        el("div", { class: "record-facts", tabindex: 0, role: "region", "aria-label": "About it" },
+          this.objects.root, this.facts)));
     this.dialog.addEventListener("cancel", (event) => { event.preventDefault(); set({ index: null }); });
     this.ends = [picks.on(() => this.mark())];
     document.body.append(this.dialog);
@@ -70,6 +74,7 @@ class RecordDialog {
     this.setLimits([0, 255]);
     this.limits = undefined;
     this.listChannels(0);
+    this.objects.show();
     this.facts.replaceChildren(el("p", { class: "quiet" }, "Loading…"));
     this.mark();
     if (app.session.image) this.picture.show(index);

@@ -1,13 +1,14 @@
 // A picture at any zoom: the whole of it, and over that the part that is seen at the resolution of the screen.
 import { api, el, explain, hiddenLayers, noteLayers } from "./app.js";
-import { drawLayers } from "./overlay.js";
+import { drawLayers, trace } from "./overlay.js";
+import { areaOf } from "./record_objects.js";
 
 const LARGEST_ZOOM = 64, REST_MS = 90, WHOLE = 2048, SHARP = 2;
 
 export class RecordPicture {
-  /** told({zoom, x, y, values}): what the pointer is on; noted(): a layer is new. */
-  constructor({ told, noted }) {
-    Object.assign(this, { told, noted, zoom: 1, x: 0, y: 0, width: 0, height: 0, window: {}, isFit: true });
+  /** told({zoom, x, y, values}): what the pointer is on; pointed(item): on which object; noted(): layers came. */
+  constructor({ told, noted, pointed }) {
+    Object.assign(this, { told, noted, pointed, marked: null, zoom: 1, x: 0, y: 0, width: 0, height: 0, window: {}, isFit: true });
     this.whole = el("img", { alt: "", draggable: "false" });
     this.part = el("img", { alt: "", draggable: "false", class: "part" });
     this.svg = el("svg", { class: "overlay", "aria-hidden": "true" });
@@ -23,7 +24,11 @@ export class RecordPicture {
     this.root.addEventListener("dblclick", () => (this.isFit ? this.actual() : this.fit()));
     this.whole.addEventListener("load", () => this.#came());
     this.whole.addEventListener("error", () => this.#explain());
-    this.root.addEventListener("pointerleave", () => { this.pointer = undefined; this.#tellPixel(); });
+    this.root.addEventListener("pointerleave", () => {
+      this.pointer = undefined;
+      this.#tellPixel();
+      this.#point(null);
+    });
     this.part.addEventListener("load", () => {
       this.part.hidden = false;
       this.values = undefined;
@@ -44,7 +49,7 @@ export class RecordPicture {
     this.stop?.abort();
     this.stop = new AbortController();
     const { signal } = this.stop;
-    Object.assign(this, { index, layers: undefined, region: null, width: 0, height: 0, isFit: true, window: {} });
+    Object.assign(this, { index, layers: undefined, marked: null, region: null, width: 0, height: 0, isFit: true, window: {} });
     this.part.hidden = true;
     this.part.removeAttribute("src");
     this.svg.replaceChildren();
@@ -118,6 +123,7 @@ export class RecordPicture {
     drawLayers(this.svg, this.layers, {
       scale: 1 / this.zoom, hidden: hiddenLayers(), names: !hiddenLayers().has("names"), fit: false,
     });
+    this.#drawMark();
     this.#tellPixel();
     clearTimeout(this.timer);
     this.timer = setTimeout(() => this.#askPart(), REST_MS);
@@ -196,6 +202,7 @@ export class RecordPicture {
     if (!before) {
       this.pointer = event;
       this.#tellPixel();
+      this.#point(this.#findObject());
       return;
     }
     const box = this.root.getBoundingClientRect();
@@ -209,6 +216,39 @@ export class RecordPicture {
     const middle = [(event.clientX + other.clientX) / 2 - box.left, (event.clientY + other.clientY) / 2 - box.top];
     this.pan((event.clientX - before.clientX) / 2, (event.clientY - before.clientY) / 2);
     this.zoomTo(this.zoom * span(event) / Math.max(span(before), 1), ...middle);
+  }
+
+  /** Mark an object of the layers; null: none. */
+  mark(item) {
+    this.marked = item;
+    this.#drawMark();
+  }
+
+  #drawMark() {
+    this.svg.querySelectorAll(".marked").forEach((each) => each.remove());
+    if (this.marked) this.svg.append(el("path", { class: `marked${this.marked.points ? " dots" : ""}`, d: trace(this.marked) }));
+  }
+
+  #point(item) {
+    if (item === this.marked) return;
+    this.mark(item);
+    this.pointed(item);
+  }
+
+  /** The smallest object under the pointer that is shown, or null. */
+  #findObject() {
+    const box = this.root.getBoundingClientRect(), hidden = hiddenLayers(), near = 6 / this.zoom;
+    const x = (this.pointer.clientX - box.left - this.x) / this.zoom;
+    const y = (this.pointer.clientY - box.top - this.y) / this.zoom;
+    const isOn = ({ box: sides, points, runs, scale }) => {
+      if (sides) return x >= sides[0] && y >= sides[1] && x <= sides[2] && y <= sides[3];
+      if (points) return points.some(([px, py, visible]) => visible > 0 && Math.hypot(px - x, py - y) <= near);
+      return runs.some(([row, from, to]) => row === Math.floor(y / scale) && x >= from * scale && x < to * scale);
+    };
+    const shown = (this.layers?.layers ?? []).filter(({ id }) => !hidden.has(id)).flatMap(({ items }) => items);
+    let found = null;
+    for (const item of shown) if (isOn(item) && (!found || areaOf(item) < areaOf(found))) found = item;
+    return found;
   }
 
   /** The pixel under the pointer, with its values where they are shown without loss. */
