@@ -278,3 +278,65 @@ def test_counts_that_take_long_are_made_after_a_filter_needed_them(
     page.get_by_role("button", name="boxes 2: 1 record").press("Enter")
     expect(field).to_have_value("boxes > 0 and boxes = 2")
     expect(page.locator(".find-count")).to_have_text("1 of 3 records")
+
+
+def test_sets_show_the_value_of_each_record_in_its_order(
+    page: Page, tmp_path: Path, viewer_url: Callable[..., str]
+) -> None:
+    """An outlier says how far it is, and in what; the order of its button goes with it; another order stays."""
+    records = []
+    for number in range(20):
+        rng = np.random.default_rng(number)
+        pixels = rng.integers(100 + number, 140 + number, (100 + number, 100), np.uint8)
+        file = io.BytesIO()
+        Image.fromarray(pixels * (number != 3)).save(file, "PNG")
+        records.append({"key": f"{number:02}", "image": file.getvalue()})
+    ps.pack(records, tmp_path / "p.lmdb", schema={"image": "image"})
+    page.goto(viewer_url(tmp_path / "p.lmdb"))
+    page.get_by_role("button", name=re.compile(r"problem outlier: \d+ record")).click()
+
+    page.wait_for_url("**sort=-outlier**")
+    expect(page.get_by_role("combobox", name="Filter")).to_have_value("outlier > 3.5")
+    expect(page.locator("#cell-0 .key")).to_have_text("3")
+    expect(page.locator("#cell-0 .value")).to_have_text(
+        re.compile(r"^(brightness 0|contrast 0|sharpness 0), outlier \d")
+    )
+    expect(page.locator("#cell-0")).to_have_attribute("aria-label", re.compile("^3, .*outlier"))
+    page.get_by_role("button", name=re.compile("problem outlier")).click()
+    expect(page.locator(".find-count")).to_have_text("20 records")
+    expect(page.locator("#cell-0 .value")).to_be_hidden()
+    assert "sort" not in page.url
+
+    page.get_by_label("Sort by").select_option("height")
+    page.wait_for_url("**sort=height**")
+    page.goto(f"{page.url}&q=brightness+%3E+100")
+    expect(page.locator("#cell-0 .value")).to_have_text(re.compile(r"^brightness 1[12]\d(\.\d+)?, height 100$"))
+
+
+def test_near_duplicates_are_shown_by_group_and_all_but_the_first_are_picked(
+    page: Page, tmp_path: Path, viewer_url: Callable[..., str]
+) -> None:
+    """Groups that are mixed in the store lie side by side; all but the first of each are picked as any records."""
+    records = []
+    for number, seed in enumerate([0, 1, 2, 1, 0, 3, 1, 4]):
+        file = io.BytesIO()
+        cells = np.random.default_rng(seed).integers(0, 256, (6, 8), np.uint8)
+        Image.fromarray(cells).resize((160, 120), Image.Resampling.BICUBIC).save(file, "JPEG")
+        records.append({"key": str(number), "image": file.getvalue()})
+    ps.pack(records, tmp_path / "p.lmdb", schema={"image": "image"})
+    page.goto(viewer_url(tmp_path / "p.lmdb"))
+    keys, values = (page.locator(f".grid-cell:not(.outside) {each}") for each in (".key", ".value"))
+    page.get_by_role("button", name="problem near-duplicate: 5 records").click()
+
+    expect(keys).to_have_text(["0", "4", "1", "3", "6"])
+    expect(values).to_have_text([f"duplicate {first}" for first in (0, 0, 1, 1, 1)])
+    colors = page.locator(".grid-cell.grouped").evaluate_all(
+        "all => all.map(one => one.style.getPropertyValue('--group'))"
+    )
+    assert [len(set(colors[:2])), len(set(colors[2:])), len(set(colors))] == [1, 1, 2]
+    page.get_by_role("button", name="problem near-duplicate").click()
+    page.get_by_role("button", name="problem all but the first of each group: 3 records").click()
+    expect(keys).to_have_text(["4", "3", "6"])
+    expect(values).to_have_text(["duplicate 0", "duplicate 1", "duplicate 1"])
+    page.locator(".grid").press("a")
+    expect(page.locator(".grid-cell[aria-selected=true]")).to_have_count(3)

@@ -29,6 +29,7 @@ from penstock.viewer.find.language import QueryToken
 from penstock.viewer.find.order import list_order
 from penstock.viewer.find.problems import PROBLEMS, find_duplicates
 from penstock.viewer.find.scanning import measure
+from penstock.viewer.find.values import describe_values
 from tests.conformance.store_makers import MAKERS, write_images
 from tests.pack.images import make_photos
 
@@ -484,3 +485,22 @@ def test_annotations_beside_a_folder_are_compared(tmp_path: Path) -> None:
         "class = plate and not problem": ["b", "c"],
     }
     assert {"class", "boxes", "area"} <= charts
+
+
+def test_rows_say_the_values_of_their_filter_and_their_order() -> None:
+    """Of numbers, with the range of several; of problems their sizes; of texts and of what has no value nothing."""
+    rows: dict[str, Row] = {str(seed): (save(scene(seed)), BOX) for seed in range(4)}
+    rows["copy"], rows["tiny"] = rows["2"], (save(scene(9, 20, 30)), BOX)
+    finder = scanned(Rows(rows))
+
+    def describe(query: str, sort: str = "") -> list[list[str]]:
+        return [row["values"] for row in describe_values(finder, query, sort, [2, 4, 5])]
+
+    assert describe("copy", "duplicate") == [["duplicate 2"], ["duplicate 2"], []]
+    assert [row.get("group") for row in describe_values(finder, "not copy", "", [2, 4, 5])] == [2, 2, None]
+    assert describe("problem = tiny")[2] == ["width 20", "height 30"]
+    assert describe("key ~ 2 and format = JPEG", "random:1") == [[], [], []]
+    assert describe("width > 1 or index > 1", "-height")[2] == ["width 20", "index 5", "height 30"]
+    assert keys_by(finder, rows, "copy", "") == ["copy"]
+    assert describe("outlier > 3", "-outlier")[2][-1].startswith("outlier ")
+    assert len(describe("outlier > 3", "-outlier")[2]) == 2

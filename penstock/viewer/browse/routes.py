@@ -44,15 +44,16 @@ def show_session(request: Request) -> Response:
 def list_rows(request: Request) -> Response:
     """Records ``start`` to ``stop`` of those that match ``q``, in the order of ``sort``: ``{total, start, rows}``.
 
-    A row has ``index``, ``key`` and, if the store has them as a column, ``label`` with its ``name``. ``pending`` says
-    that the column is still being read: ask again.
+    A row has ``index``, ``key``, ``values`` (see :func:`.values.describe_values`), ``group`` and, if the store has them
+    as a column, ``label`` with its ``name``. ``pending`` says that the column is still being read: ask again.
     """
     collection = session_of(request).collection
     order = _find_order(request)
     start = read_int(request, "start", 0, 0, len(order))
     indices = order[start : read_int(request, "stop", start + 100, start, start + 1000)].tolist()
     rows: list[JsonObject] = [
-        {"index": index, "key": shorten_text(collection.key(index), _KEY_LENGTH)["text"]} for index in indices
+        {"index": index, "key": shorten_text(collection.key(index), _KEY_LENGTH)["text"], **shown}
+        for index, shown in zip(indices, _describe_values(request, indices), strict=True)
     ]
     labels = [(name, each.classes) for name, each in collection.store.schema.fields.items() if each.kind == "label"]
     for name, classes in labels[: 1 if rows else 0]:
@@ -143,6 +144,17 @@ def _find_order(request: Request) -> NDArray[np.int64]:
     session = session_of(request)
     order = find_order(session, request.query_params.get("q", ""), request.query_params.get("sort", ""))
     return np.arange(session.collection.total) if order is None else order
+
+
+def _describe_values(request: Request, indices: list[int]) -> list[JsonObject]:
+    """What shows why records are in a list, and why there."""
+    from penstock.viewer.find.finder import finder_of
+    from penstock.viewer.find.values import describe_values
+
+    query, sort = request.query_params.get("q", ""), request.query_params.get("sort", "")
+    if not query.strip() and not sort.strip():
+        return [{} for _ in indices]
+    return describe_values(finder_of(session_of(request)), query, sort, indices)
 
 
 async def _wait_until_gone(request: Request) -> None:

@@ -67,6 +67,7 @@ MEASURED: Final[dict[str, MeasuredName]] = {
     "sharpness": MeasuredName("number", True, "variance of the Laplacian, at 256 pixels a side"),
     "outlier": MeasuredName("number", True, "distance from the others in size, brightness, contrast and sharpness"),
     "duplicate": MeasuredName("number", True, "number of the first record of a group of near-duplicates"),
+    "copy": MeasuredName("number", True, "as duplicate, of all but the first record of each group"),
     "index": MeasuredName("number", False, "number of the record in the store"),
 }
 
@@ -88,6 +89,7 @@ class Finder:
         self.lock = threading.RLock()
         self.kept: OrderedDict[tuple[str, str, int], NDArray[np.int64]] = OrderedDict()
         self._duplicates: tuple[int, NDArray[np.int64]] = (0, np.full(self.total, -1))
+        self._outliers: tuple[int, tuple[NDArray[np.float32], NDArray[np.uint8]]] | None = None
         self._schema = schema = collection.schema
         # The classes of a label that a store calls otherwise are found as `label`, too.
         self._measured = {**MEASURED, "label": MEASURED["class"]} if "label" not in schema else MEASURED
@@ -125,7 +127,7 @@ class Finder:
         """Whether a condition needs the scan. Errors of names and values are found before anything is read."""
         if isinstance(node, Combination):
             return max(map(self._check, node.nodes))
-        if self._is_search(node):
+        if self.is_search(node):
             return False
         scans, is_text = self.needs_scan(node.name), self.fields.kind(node.name.text) == "text"
         column = FilterTexts(tuple, 0) if is_text else FilterNumbers(np.zeros(0), classes=self.classes(node.name.text))
@@ -150,7 +152,7 @@ class Finder:
             join = {"and": np.logical_and, "or": np.logical_or, "not": np.logical_not}[node.join]
             masks = [self.evaluate(each) for each in node.nodes]
             return join(masks[0]) if node.join == "not" else functools.reduce(join, masks)
-        if self._is_search(node):
+        if self.is_search(node):
             return self._search(node.name)
         column = self.column(node.name)
         if node.operator == "is missing":
@@ -158,7 +160,8 @@ class Finder:
         found = [column.test(node.operator, each) for each in node.values] or [column.present()]
         return functools.reduce(np.logical_or, found)
 
-    def _is_search(self, node: FieldTest) -> bool:
+    def is_search(self, node: FieldTest) -> bool:
+        """Whether a test is a word to search for."""
         name = node.name.text
         is_known = self.fields.kind(name) is not None or name.removeprefix(".") in self._measured
         return not node.operator and (node.name.kind == "quoted" or not is_known)
@@ -189,7 +192,8 @@ class Finder:
             "index": lambda: FilterNumbers(np.arange(self.total), is_class=True),
             "format": lambda: FilterNumbers(facts["format"], classes=FORMATS, valid=facts["format"] > 0, is_class=True),
             "duplicate": lambda: FilterNumbers(self.duplicates(), valid=self.duplicates() >= 0, is_class=True),
-            "outlier": lambda: FilterNumbers(find_outliers(facts)),
+            "copy": lambda: FilterNumbers(self.duplicates(), valid=self.copies(), is_class=True),
+            "outlier": lambda: FilterNumbers(self.outliers()[0]),
         }  # fmt: skip
         if word in special:
             return special[word]()
@@ -207,6 +211,19 @@ class Finder:
         """Whether the values of a name are there at once, as far as they are known, or the scan was started."""
         name = name if self.fields.kind(name) is not None else self._fields_of.get(name, "")
         return self.fields.is_quick(name) or self.scan.generation > 0
+
+    def outliers(self) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
+        """What :func:`.problems.find_outliers` gives for what is known now."""
+        with self.lock:
+            generation = self.scan.generation
+            if self._outliers is None or self._outliers[0] != generation:
+                self._outliers = (generation, find_outliers(self.scan.facts))
+            return self._outliers[1]
+
+    def copies(self) -> Mask:
+        """The near-duplicates that are not the first record of their group, (n,)."""
+        found = self.duplicates()
+        return np.asarray((found >= 0) & (found != np.arange(self.total)))
 
     def duplicates(self) -> NDArray[np.int64]:
         """The first record of the near-duplicates of each record, (n,); -1: it is alone, or was not measured."""

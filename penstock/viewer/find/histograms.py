@@ -34,7 +34,11 @@ _CLASS_BARS: Final = 40
 _ALL_CLASS_BARS: Final = 20_000
 """Of a name of which all classes are asked for."""
 _MOST_FIELDS: Final = 12
+_FAR: Final = 3.5
+"""Standard deviations, as Iglewicz and Hoaglin propose."""
 _LARGEST_CLASS: Final = 100_000
+_ORDERS: Final = {"problem = tiny": "pixels", "problem = extreme-aspect": "aspect"}
+"""Of problems: by what their records are sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class Bar:
     query: str
     number: int | None = None
     """Of a class."""
+    sort: str = ""
+    """The order in which its records are shown, if no other is chosen."""
 
 
 @dataclass(slots=True)
@@ -89,9 +95,16 @@ def _make(finder: Finder, name: str, mask: Mask, most: int) -> BarChart:
     chart.kind = "flags" if is_problem else "class"
     _count_classes(chart, column.classes, values, fits, most)
     if is_problem and not finder.scan.is_running:  # or groups would be made again and again
-        has = finder.duplicates() >= 0
-        more = Bar("near-duplicate", int(has.sum()), int((has & mask).sum()), "duplicate")
-        chart.bars += [more] if more.count else []
+        sets = {
+            "near-duplicate": ("duplicate", "duplicate", finder.duplicates() >= 0),
+            "all but the first of each group": ("copy", "duplicate", finder.copies()),
+            "outlier": (f"outlier > {_FAR}", "-outlier", finder.outliers()[0] > _FAR),
+        }
+        more = [
+            Bar(label, int(has.sum()), int((has & mask).sum()), query, sort=sort)
+            for label, (query, sort, has) in sets.items()
+        ]
+        chart.bars += [each for each in more if each.count]
     return chart
 
 
@@ -105,7 +118,9 @@ def _count_classes(chart: BarChart, classes: tuple[str, ...], values: NDArray[np
     for number in order[:most].tolist():
         text = classes[number] if number < len(classes) else str(number)
         query = f"{quote(chart.name)} = {quote(text)}"
-        chart.bars.append(Bar(text[:200], int(counts[number]), int(matched[number]), query, number))
+        chart.bars.append(
+            Bar(text[:200], int(counts[number]), int(matched[number]), query, number, _ORDERS.get(query, ""))
+        )
 
 
 def _count(places: NDArray[np.int64], fits: Mask, bars: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

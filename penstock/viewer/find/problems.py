@@ -14,7 +14,7 @@ from penstock.sample import Array
 from penstock.viewer.find.columns import FilterNumbers, Mask, has_any
 from penstock.viewer.find.scanning import REPAIRED, UNREADABLE
 
-__all__ = ["PROBLEMS", "find_areas", "find_duplicates", "find_outliers", "find_problems"]
+__all__ = ["OUTLIER_NAMES", "PROBLEMS", "find_areas", "find_duplicates", "find_outliers", "find_problems"]
 
 PROBLEMS: Final[Mapping[str, str]] = {
     "unreadable": "the picture cannot be read or decoded; also one that is too large or not supported",
@@ -26,6 +26,9 @@ PROBLEMS: Final[Mapping[str, str]] = {
     "box-outside": "a box is outside the picture by more than a pixel",
     "box-degenerate": "a box has no area, or is not finite",
 }
+OUTLIER_NAMES: Final = ("pixels", "aspect", "brightness", "contrast", "sharpness")
+"""What :func:`find_outliers` compares."""
+
 _TINY: Final = 32
 _ASPECT: Final = 4
 _MARGIN: Final = 1.0
@@ -76,28 +79,29 @@ def find_areas(boxes: Ragged) -> FilterNumbers:
     return FilterNumbers(np.where(is_right, sides.prod(1), np.float32(0)), boxes.offsets)
 
 
-def find_outliers(facts: Array) -> NDArray[np.float32]:
+def find_outliers(facts: Array) -> tuple[NDArray[np.float32], NDArray[np.uint8]]:
     """How far each record is from the others, (n,), in standard deviations; NaN where its pixels were not measured.
 
-    The largest of |x - median| / (1.4826 MAD) over the logarithms of size, aspect and sharpness, and over brightness
-    and contrast. (B. Iglewicz and D. Hoaglin, How to Detect and Handle Outliers, 1993.)
+    And in what, (n,): the number of a name of :data:`OUTLIER_NAMES`. The distance is the largest of
+    |x - median| / (1.4826 MAD) over the logarithms of size, aspect and sharpness, and over brightness and contrast.
+    (B. Iglewicz and D. Hoaglin, How to Detect and Handle Outliers, 1993.)
     """
     is_known = ~np.isnan(facts["brightness"])
-    found = np.full(len(facts), np.nan, np.float32)
+    found, kinds = np.full(len(facts), np.nan, np.float32), np.zeros(len(facts), np.uint8)
     if not is_known.any():
-        return found
+        return found, kinds
     names = ("width", "height", "brightness", "contrast", "sharpness")
     width, height, brightness, contrast, sharpness = (facts[name][is_known].astype(np.float64) for name in names)
     sharpness = np.log1p(np.nan_to_num(sharpness))
     measures = (np.log(width * height), np.log(width / height), brightness, contrast, sharpness)
-    farthest = np.zeros(len(width))
-    for measure in measures:
+    distances = np.zeros((len(measures), len(width)))
+    for distance, measure in zip(distances, measures, strict=True):
         deviation = np.abs(measure - np.median(measure))
         spread = _MAD * float(np.median(deviation))
         if spread > 1e-9:  # of records that are mostly equal, none is far from the others in this
-            np.maximum(farthest, deviation / spread, out=farthest)
-    found[is_known] = farthest
-    return found
+            np.divide(deviation, spread, out=distance)
+    found[is_known], kinds[is_known] = distances.max(0), distances.argmax(0)
+    return found, kinds
 
 
 def find_duplicates(hashes: NDArray[np.uint64]) -> NDArray[np.int64]:

@@ -51,7 +51,10 @@ function findBars(q, { bars }) {
   return [chosen, rest];
 }
 
-/** Records have one value of most names, but any number of objects and problems: those are joined by `and`. */
+/** Add a bar to the filter, in the order of its values if no other is chosen, or take both out again.
+ *
+ * Records have one value of most names, but any number of objects and problems: those are joined by `and`.
+ */
 function toggle(event, histogram, bar) {
   const [before, rest] = findBars(app.state.q ?? "", histogram), isOn = before.includes(bar.query);
   const others = isOn || event.shiftKey || event.ctrlKey || event.metaKey
@@ -60,7 +63,9 @@ function toggle(event, histogram, bar) {
   const isSingle = histogram.counts === "records" && histogram.kind !== "flags" && chosen.length > 1;
   const added = isSingle ? [`(${chosen.join(" or ")})`] : chosen;
   const safe = rest.map((each) => (added.length && split(each, "or").length > 1 ? `(${each})` : each));
-  set({ q: [...safe, ...added].join(" and "), index: null });
+  const { sort } = app.state, own = bar.sort || (histogram.kind === "number" ? histogram.name : "");
+  const order = !own ? {} : isOn && sort === own ? { sort: null } : isOn || sort ? {} : { sort: own };
+  set({ q: [...safe, ...added].join(" and "), index: null, ...order });
 }
 
 /** Names of which all classes are shown: see api/find/histograms. */

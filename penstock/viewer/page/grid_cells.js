@@ -103,14 +103,14 @@ export class LayerCache {
 export function makeCell(thumbnails) {
   const img = el("img", { alt: "", draggable: "false", decoding: "async" });
   const svg = el("svg", { class: "overlay", "aria-hidden": "true" });
-  const note = el("span", { class: "note" });
+  const note = el("span", { class: "note" }), value = el("bdi", { class: "value", hidden: true });
   const pick = el("span", { class: "pick", "aria-hidden": "true", title: "Pick (space)" }, "✓");
   const key = el("bdi"), dot = el("span", { class: "swatch" }), name = el("bdi");
   const label = el("div", { class: "label" }, dot, name);
   const cell = el("div", { class: "grid-cell", role: "gridcell" },
-    el("div", { class: "shot" }, img, note, svg, pick),
+    el("div", { class: "shot" }, img, note, svg, pick, value),
     el("div", { class: "caption" }, label, el("div", { class: "key" }, key)));
-  cell.parts = { img, svg, note, key, dot, name, label, url: "" };
+  cell.parts = { img, svg, note, value, key, dot, name, label, url: "" };
   img.addEventListener("load", () => thumbnails.ended(cell, true));
   img.addEventListener("error", () => thumbnails.ended(cell, false));
   return cell;
@@ -152,7 +152,12 @@ export function fillCell(cell, position, row, { thumbnails, layers, side, active
     parts.dot.style.background = classColor(row.label);
     parts.name.textContent = plain(row.name).slice(0, 200);
   }
-  const words = [shown.slice(0, 200), plain(row?.name).slice(0, 200)].filter(Boolean).join(", ");
+  const values = plain(row?.values?.join(", ")).slice(0, 200);
+  parts.value.hidden = !values;
+  parts.value.textContent = parts.value.title = values;
+  cell.classList.toggle("grouped", row?.group !== undefined);
+  if (row?.group !== undefined) cell.style.setProperty("--group", classColor(row.group));
+  const words = [shown.slice(0, 200), plain(row?.name).slice(0, 200), values].filter(Boolean).join(", ");
   cell.setAttribute("aria-label", words || `record ${count(position)}`);
   if (isNew && url) thumbnails.want(cell, url);
   else if (isNew) thumbnails.drop(cell);
