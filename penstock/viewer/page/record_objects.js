@@ -44,7 +44,8 @@ export class RecordObjects {
     this.sort = "";
     this.isDescending = false;
     this.root.hidden = !this.rows.length;
-    this.#draw();
+    this.root.replaceChildren();
+    if (this.rows.length) this.#draw();
   }
 
   /** Mark the row of an object; null: of none. */
