@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -277,7 +277,7 @@ def test_a_phone_shows_a_record(page: Page, viewer_url: ViewerUrl, large: Path) 
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
-def write_objects(path: Path, boxes: list[list[float]], numbers: list[int], scores: list[float]) -> Path:
+def write_objects(path: Path, boxes: Sequence[Sequence[float]], numbers: list[int], scores: list[float]) -> Path:
     """One picture of 400 x 200 pixels with boxes; the second class has a hostile name."""
     file = io.BytesIO()
     Image.new("RGB", (400, 200), "gray").save(file, "PNG")
