@@ -7,15 +7,19 @@
 
 The stores of Arrow, Parquet, Lance and Hugging Face data read their records with it. Buffers may come from a hostile
 file, and pyarrow's accessors trust them: chunks are validated in full when the column is made.
+
+pyarrow imports pandas, where it is installed, to convert an array to NumPy, to make a scalar, and to give a time in
+nanoseconds: that takes seconds in each worker. Numbers are therefore views of Arrow's buffers.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -26,7 +30,17 @@ from penstock.stores.fields.exact_casts import cast_exactly
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["BinaryColumn", "JsonColumn", "ListColumn", "NumberColumn", "TextColumn"]
+__all__ = [
+    "BinaryColumn",
+    "JsonColumn",
+    "ListColumn",
+    "NumberColumn",
+    "TextColumn",
+    "choose_conversion",
+    "view_numbers",
+]
+
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class _Column(ABC):
@@ -42,6 +56,7 @@ class _Column(ABC):
         arrays, self._names = _descend_all(chunks, path)  # names of children that are in lists
         self._values = pa.chunked_array(arrays, arrays[0].type if arrays else pa.null())
         self._values.validate(full=True)
+        self._to_python = choose_conversion(self._values.type)
 
     def __len__(self) -> int:
         return len(self._values)
@@ -91,7 +106,7 @@ class TextColumn(_Column):
 
     def get(self, row: int) -> str | None:
         """The text of a row; None if it is null."""
-        value = self._values[row].as_py()
+        value = self._to_python(self._values[row])
         if value is None:
             return None
         return str(value, "utf-8") if isinstance(value, bytes) else str(value)
@@ -112,10 +127,12 @@ class NumberColumn(_Column):
         dtype = make_dtype(values.type)
         if dtype is None:
             raise ValueError(f"a column of type {values.type} holds no numbers")
-        self._nulls: Array | None = values.is_null().to_numpy() if values.null_count else None
-        whole = values if self._nulls is None else values.fill_null(dtype.type(0))  # which copies
-        parts = [chunk.to_numpy(zero_copy_only=False) for chunk in whole.chunks]
+        parts = [view_numbers(chunk, dtype) for chunk in values.chunks]
         self._numbers = parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, dtype), *parts])
+        self._nulls: Array | None = None
+        if values.null_count:
+            self._nulls = np.concatenate([_find_nulls(chunk) for chunk in values.chunks])
+            self._numbers = np.where(self._nulls, dtype.type(0), self._numbers)
 
     def get(self, row: int) -> int | float | None:
         """The number of a row; None if it is null."""
@@ -162,7 +179,9 @@ class ListColumn(_Column):
         values = _storage_of(values)
         if values.null_count and self._dtype.kind != "f":
             raise ValueError(f"its list has nulls, and numbers of type {self._dtype} cannot be missing")
-        numbers: Array = values.to_numpy(zero_copy_only=False)
+        numbers = view_numbers(values, self._dtype)
+        if values.null_count:
+            numbers = np.where(_find_nulls(values), self._dtype.type(np.nan), numbers)
         numbers.flags.writeable = False
         return numbers.reshape(shape)
 
@@ -172,7 +191,73 @@ class JsonColumn(_Column):
 
     def get(self, row: int) -> object:
         """The value of a row; None if it is null."""
-        return _to_json(self._values[row].as_py())
+        return _to_json(self._to_python(self._values[row]))
+
+
+def view_numbers(array: pa.Array, dtype: DType) -> Array:
+    """The numbers of a valid array of ``dtype``: a view, of booleans a copy. Where it has nulls, any number is."""
+    import pyarrow as pa
+
+    content = (array.cast(pa.uint8()) if dtype.kind == "b" else array).buffers()[1]
+    if content is None or not len(array):
+        return np.zeros(len(array), dtype)
+    begin = 0 if dtype.kind == "b" else array.offset
+    return np.frombuffer(content, dtype, len(array), begin * dtype.itemsize)
+
+
+def choose_conversion(arrow_type: pa.DataType) -> Callable[[pa.Scalar], object]:
+    """What converts values of a type to Python: as pyarrow does, but for times in nanoseconds, which become text.
+
+    Python's times have no nanoseconds: those of pyarrow are pandas' where that is installed, and else errors.
+    """
+    children = [arrow_type.field(number).type for number in range(arrow_type.num_fields)]
+    below = [*children, *(getattr(arrow_type, name, None) for name in ("storage_type", "value_type"))]
+    has_nanoseconds = any(each is not None and choose_conversion(each) is _convert_nanoseconds for each in below)
+    if has_nanoseconds or getattr(arrow_type, "unit", "") == "ns":
+        return _convert_nanoseconds
+    return _convert_simply
+
+
+def _convert_simply(scalar: pa.Scalar) -> object:
+    value: object = scalar.as_py()
+    return value
+
+
+def _convert_nanoseconds(scalar: pa.Scalar) -> object:
+    """A value in which there may be times in nanoseconds."""
+    from pyarrow import types
+
+    kind = scalar.type
+    if not scalar.is_valid or choose_conversion(kind) is _convert_simply:
+        return _convert_simply(scalar)
+    if types.is_struct(kind):
+        return {name: _convert_nanoseconds(each) for name, each in scalar.items()}
+    if types.is_map(kind):
+        return [tuple(map(_convert_nanoseconds, pair.values())) for pair in scalar.values]
+    if types.is_nested(kind):
+        return list(map(_convert_nanoseconds, scalar.values))
+    is_time = getattr(kind, "unit", "") == "ns"  # else the value of a dictionary, or below an extension type
+    return _write_nanoseconds(scalar.value, kind) if is_time else _convert_nanoseconds(scalar.value)
+
+
+def _write_nanoseconds(value: int, kind: pa.DataType) -> str:
+    """A time in nanoseconds, as Python writes times in microseconds; with nine digits where it has more."""
+    from pyarrow import types
+    from pyarrow.lib import string_to_tzinfo
+
+    seconds, fraction = divmod(value, 10**9)
+    passed = dt.timedelta(seconds=seconds)
+    digits = f".{fraction:09d}".removesuffix("000") if fraction else ""
+    if not types.is_timestamp(kind):
+        return f"{passed if types.is_duration(kind) else (_EPOCH + passed).time()}{digits}"
+    moment = _EPOCH + passed
+    text = str(moment.replace(tzinfo=None) if kind.tz is None else moment.astimezone(string_to_tzinfo(kind.tz)))
+    return f"{text[:19]}{digits}{text[19:]}"
+
+
+def _find_nulls(array: pa.Array) -> Array:
+    """For each value of an array, whether it is null."""
+    return view_numbers(array.is_null(), np.dtype(np.bool_))
 
 
 def _descend_all(chunks: Sequence[pa.Array], path: Sequence[str]) -> tuple[list[pa.Array], list[str]]:
@@ -214,7 +299,7 @@ def _open_bytes(array: pa.Array) -> pa.Array | tuple[memoryview, memoryview, Arr
     _, offsets, content = (memoryview(b"" if each is None else each).toreadonly() for each in array.buffers())
     nbytes = 8 if is_long else 4
     whole = offsets.cast("B")[: len(offsets) // nbytes * nbytes].cast("q" if is_long else "i")
-    nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    nulls = _find_nulls(array) if array.null_count else None
     return whole[array.offset :], content.cast("B"), nulls
 
 
@@ -237,7 +322,7 @@ def _find_numbers(arrow_type: pa.DataType, names: list[str]) -> tuple[list[str |
 
 def _measure(lists: pa.Array) -> tuple[int, int]:
     """Where the values of some lists begin, and how many each list has."""
-    offsets = lists.offsets.to_numpy()
+    offsets = view_numbers(lists.offsets, np.dtype(np.int32 if lists.offsets.type.bit_width == 32 else np.int64))
     lengths = offsets[1:] - offsets[:-1]
     if (lengths != lengths[:1]).any():
         raise ValueError(f"its lists must have one length, got {lengths.tolist()!s:.80}")

@@ -14,6 +14,7 @@ import xxhash
 
 from penstock.errors import ArgumentError
 from penstock.stores.arrow.columnar import ColumnarStore, takes_columns
+from penstock.stores.arrow.columns import NumberColumn
 from penstock.stores.arrow.table import ColumnarReader
 from penstock.stores.location import Location
 from penstock.wording import counted
@@ -63,7 +64,7 @@ class HuggingFaceStore(ColumnarStore[ColumnarReader]):
         self._dataset = dataset
         self._table = dataset.data.table
         indices = dataset._indices  # noqa: SLF001  # `select` and `shuffle` keep the order only there
-        self._rows = None if indices is None else indices.column(0).to_numpy()
+        self._rows = None if indices is None else NumberColumn(indices.column(0).chunks).to_numpy(is_float=False)
         metadata = dataset.features.arrow_schema.metadata
         schema = self._table.schema.with_metadata(metadata)
         self._set_plan(schema, len(dataset), self.open_files())

@@ -191,6 +191,48 @@ def test_other_values_are_json() -> None:
     assert read_all(JsonColumn([array])) == [{"when": "2024-05-06", "tags": ["a", None], "more": {"n": 1}}, None]
 
 
+_NS = pa.timestamp("ns")
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "expected"),
+    [
+        ([1, None, -(10**9)], _NS, ["1970-01-01 00:00:00.000000001", None, "1969-12-31 23:59:59"]),
+        (
+            [1_000, -1],
+            pa.timestamp("ns", "+01:00"),
+            ["1970-01-01 01:00:00.000001+01:00", "1970-01-01 00:59:59.999999999+01:00"],
+        ),
+        ([86_399_000_000_001], pa.time64("ns"), ["23:59:59.000000001"]),
+        ([90_061_000_000_000, -1], pa.duration("ns"), ["1 day, 1:01:01", "-1 day, 23:59:59.999999999"]),
+        ([[1, None], None, []], pa.list_(_NS), [["1970-01-01 00:00:00.000000001", None], None, []]),
+        (
+            [{"at": 1, "n": 2}, None],
+            pa.struct([("at", _NS), ("n", pa.int8())]),
+            [{"at": "1970-01-01 00:00:00.000000001", "n": 2}, None],
+        ),
+        ([[("a", 0)], None], pa.map_(pa.string(), _NS), [[["a", "1970-01-01 00:00:00"]], None]),
+    ],
+    ids=str,
+)
+def test_nanoseconds_are_text_with_or_without_pandas(values: list[Any], kind: Any, expected: list[Any]) -> None:
+    """Python's times have no nanoseconds: the text has them, wherever they are."""
+    column = JsonColumn([pa.array(values, kind)])
+
+    assert read_all(column) == expected
+
+
+@pytest.mark.parametrize("kind", [pa.bool_(), pa.uint8(), pa.int64(), pa.float16(), pa.float32()])
+def test_numbers_of_slices_with_nulls_are_read_without_pyarrows_conversion(kind: Any) -> None:
+    """Views begin where a slice begins, and a null is none of the numbers that lie there."""
+    array = pa.array([1, 0, None, 1, 1, None, 0, 1, 1, None, 0]).cast(pa.float32()).cast(kind)
+    lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 4, 6], pa.int32()), array.slice(3).drop_null())
+    expected = [[0, 1], [1, 0]]
+
+    assert read_all(NumberColumn([array.slice(4, 3), array.slice(7, 3)])) == [1, None, 0, 1, 1, None]
+    assert [each.tolist() for each in read_all(ListColumn([lists.slice(2, 2)]))] == expected
+
+
 @pytest.mark.parametrize("offsets", [[0, 99, 3], [0, -1, 6], [0, 5, 2]])
 def test_offsets_outside_are_refused(offsets: list[int]) -> None:
     """Offsets of a hostile file are compared with the bytes that are there; pyarrow compares the last one only."""
