@@ -216,7 +216,7 @@ def _name_parts(opened: Sequence[Store], location: Location) -> list[str] | None
 
 def _find_place(location: Location) -> PurePath:
     """The path of a store on this machine, or its URL, as something that has parents."""
-    return Path(location.path).resolve() if location.remote is None else PurePath(location.remote.url)
+    return Path(os.path.realpath(location.path)) if location.remote is None else PurePath(location.remote.url)
 
 
 def _join_parts(opened: Sequence[Store], names: Sequence[str], location: Location, *, overwrite: bool) -> PackReport:

@@ -38,7 +38,7 @@ from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.common.keys import RowKeys
 from penstock.stores.common.mirrors import announce_ranges
 from penstock.stores.common.per_process import PerProcess
-from penstock.stores.common.regular_file import FileIdentity, fingerprint_files, identify
+from penstock.stores.common.regular_file import FileIdentity, fingerprint_files, identify, name_failure
 from penstock.stores.fields.columns import make_column
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_finished
@@ -235,7 +235,7 @@ class ContainerStore(Store, Generic[T_opened]):
         except OSError as error:
             failed = numbers[len(found)]
             raise StoreError(
-                f"record {failed} cannot be read: {error.strerror or error}",
+                f"record {failed} cannot be read: {name_failure(error)}",
                 store=self.url,
                 key=self.get_key(failed),
                 index=failed,
@@ -301,7 +301,8 @@ class ContainerStore(Store, Generic[T_opened]):
         """Of sizes, and of the first and last bytes, of the files; and of the options."""
         if not self._fingerprint:
             options = repr(sorted(self._options.items(), key=lambda item: item[0]))
-            self._fingerprint = fingerprint_files(self._files, options)
+            with naming_damage("the store", self.url):
+                self._fingerprint = fingerprint_files(self._files, options)
         return self._fingerprint
 
     def close(self) -> None:
@@ -335,7 +336,7 @@ class ContainerStore(Store, Generic[T_opened]):
         except ValueError as error:
             raise StoreFormatError(f"this is no {what}, or it is damaged: {error}", store=self.url) from error
         except OSError as error:
-            raise StoreError(f"a {what} cannot be read: {error.strerror or error}", store=self.url) from error
+            raise StoreError(f"a {what} cannot be read: {name_failure(error)}", store=self.url) from error
 
     @contextlib.contextmanager
     def _refusing_again(self, what: str) -> Iterator[None]:
@@ -407,11 +408,15 @@ def load_column(field: str, kind: Field, read: Callable[[], Iterable[object]], u
 
 @contextlib.contextmanager
 def naming_damage(what: str, url: str, damage: tuple[type[Exception], ...] = DAMAGE) -> Iterator[None]:
-    """Raise errors of reading as those that name what was read, and its store."""
+    """Raise errors of reading as those that name what was read, and its store: damage, or what the system refuses."""
     try:
         yield
     except PenstockError as error:
         error.locate(store=url)
         raise
+    except OSError as error:
+        if error.errno is None:  # libraries raise it for wrong bytes
+            raise CorruptRecordError(f"{what} is damaged: {error}", store=url) from error
+        raise StoreError(f"{what} cannot be read: {name_failure(error)}", store=url) from error
     except damage as error:
         raise CorruptRecordError(f"{what} is damaged: {error}", store=url) from error

@@ -251,7 +251,7 @@ class Location:
         if self.remote is not None and other.remote is not None:
             one, two = f"{self.remote.url}/", f"{other.remote.url}/"
             return one.startswith(two) or two.startswith(one)
-        first, second = ([path.resolve() for path in each.paths] for each in (self, other))
+        first, second = ([Path(os.path.realpath(path)) for path in each.paths] for each in (self, other))
         return any(a.is_relative_to(b) or b.is_relative_to(a) for a in first for b in second)
 
     def to_url(self) -> str:

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import xxhash
 
-from penstock.errors import ArgumentError, StoreNotFoundError
+from penstock.errors import ArgumentError, StoreError, StoreNotFoundError
+from penstock.stores.common.regular_file import identify, name_failure
 from penstock.stores.location import Location, is_remote_url, read_file_url
 from penstock.stores.patterns import expand_shards
 
@@ -171,13 +172,22 @@ class ShardStream(ABC):
         return [sum(1 for _ in self.read_shard(shard)) for shard in self.shards]
 
     def fingerprint(self) -> str:
-        """A short text that tells these shards, in this order, from others, by their names and sizes."""
+        """A short text that tells these shards, in this order, from others, by their names and sizes.
+
+        Raises
+        ------
+        StoreError
+            If a shard is missing.
+        """
         state = xxhash.xxh3_128()
         for shard in self.shards:
             if shard.remote is not None:
                 nbytes, name = shard.remote.nbytes, Path(shard.path).name
             else:
-                nbytes = shard.local_path.stat().st_size if shard.is_local else 0
+                try:
+                    nbytes = identify(shard.local_path).nbytes if shard.is_local else 0
+                except OSError as error:
+                    raise StoreError(f"this shard cannot be read: {name_failure(error)}", store=str(shard)) from error
                 name = shard.local_path.name if shard.is_local else str(shard)
             state.update(f"{name}\0{nbytes}\0".encode(errors="surrogateescape"))
         return state.hexdigest()

@@ -660,6 +660,67 @@ def test_flipped_bits_raise_errors_of_ours(made: Made) -> None:
     check_damages(made, damages)
 
 
+def block(path: Path) -> None:
+    """A FIFO, which waits for a writer."""
+    os.mkfifo(path)
+
+
+def circle(path: Path) -> None:
+    """A link to itself, which cannot be opened."""
+    path.symlink_to(path.name)
+
+
+def leave_out(path: Path) -> None:
+    """Nothing."""
+
+
+@pytest.mark.parametrize("put", [block, circle, Path.mkdir, leave_out])
+def test_what_the_system_refuses_is_an_error_of_ours(made: Made, put: Callable[[Path], object]) -> None:
+    """Whatever lies in place of a file, before or after the store was opened, an error names the store."""
+    if STORES.get(made.kind).is_remote:
+        pytest.skip("it is not at a path")
+    given = made.url if isinstance(made.url, list) else [made.url]
+    path = Path(expand_paths([Location.split_scheme(each)[1] for each in given])[-1])
+    files = [each for each in path.rglob("*") if each.is_file()] if path.is_dir() else [path]
+    largest = max(files, key=lambda each: (each.stat().st_size, each))
+
+    with made.open() as store:
+        assert [store_error(use) for use in uses_of(store)] == [None] * len(uses_of(store))
+    with made.open() as store:
+        largest.unlink()
+        put(largest)
+        errors = [store_error(use) for use in uses_of(store)]
+    with contextlib.suppress(PenstockError), made.open() as store:  # perhaps of another kind now
+        for use in uses_of(store):
+            store_error(use)
+
+    assert all(error.where["store"] for error in errors if error is not None)
+
+
+def uses_of(store: Store) -> list[Callable[[], object]]:
+    """What may be asked of an open store."""
+    last = [len(store) - 1]
+    columns = [name for name, field in store.schema.fields.items() if field.kind in {"label", "int", "text"}]
+    return [
+        store.fingerprint,
+        store.digest,
+        *(lambda name=name: store.column(name) for name in columns),
+        lambda: store.blobs("image", last) if store.schema.fields["image"].is_blob else None,
+        lambda: list(store.keys()),
+        lambda: store.read(last),
+        lambda: pickle.loads(pickle.dumps(store)).close(),
+    ]
+
+
+def store_error(use: Callable[[], object]) -> PenstockError | None:
+    """The error of ours that a use of a store raises; another one ends the test."""
+    try:
+        use()
+    except PenstockError as error:
+        return error
+    return None
+
+
 def test_a_missing_package_is_named_with_its_command(made: Made) -> None:
     """Without the optional package, opening is one sentence that says how to install it."""
     if not made.maker.extra:

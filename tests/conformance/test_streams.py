@@ -118,6 +118,16 @@ def test_a_missing_shard_is_named(stream: ShardStream) -> None:
     assert caught.value.where["store"] == str(stream.shards[3])
 
 
+def test_the_fingerprint_of_a_missing_shard_is_an_error_of_ours(stream: ShardStream) -> None:
+    """It names the shard, and what the system says."""
+    stream.shards[3].local_path.unlink()
+
+    with pytest.raises(StoreError, match="No such file or directory") as caught:
+        stream.fingerprint()
+
+    assert caught.value.where["store"] == str(stream.shards[3])
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.55])
 def test_a_truncated_shard_is_an_error(stream: ShardStream, share: float) -> None:
     """What was cut off is not silently the end of the shard."""

@@ -163,7 +163,7 @@ class SeekTables:
 
     def _open_cache(self, *, check: bool) -> SeekTableFile | None:
         """The cache file: opened to be written, else to be read; None if neither works."""
-        identity = Path(self._where).resolve(), self._store.fingerprint(), len(self._store)
+        identity = Path(os.path.realpath(self._where)), self._store.fingerprint(), len(self._store)
         try:
             return SeekTableFile(*identity, kind="rows")
         except StoreError as error:

@@ -30,7 +30,7 @@ from penstock.stores.arrow.columnar import PEEKED_ROWS, ColumnarStore, takes_col
 from penstock.stores.arrow.columns import TextColumn
 from penstock.stores.arrow.table import ColumnarReader, ColumnKeys
 from penstock.stores.base import PathLike
-from penstock.stores.container import fingerprint_files
+from penstock.stores.container import fingerprint_files, naming_damage
 from penstock.stores.location import Location
 from penstock.wording import counted
 
@@ -145,7 +145,8 @@ class LanceStore(ColumnarStore["lance.LanceDataset"]):
         if not self._fingerprint:
             files = [path for path in self._files if path.suffix == ".lance"]
             stated = sorted(item for item in self._options.items() if item[0] != "version")
-            self._fingerprint = fingerprint_files(files, f"{stated}\0{len(self)}")
+            with naming_damage("the store", self.url):
+                self._fingerprint = fingerprint_files(files, f"{stated}\0{len(self)}")
         return self._fingerprint
 
     def _take(self, dataset: lance.LanceDataset, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
@@ -187,6 +188,8 @@ class LanceStore(ColumnarStore["lance.LanceDataset"]):
 
     def _open_dataset(self, where: str) -> lance.LanceDataset:
         library = require("lance", extra="lance", purpose="to read Lance datasets")
+        if self.location.remote is None:
+            _refuse_irregular(self._folder, where)
         try:
             with self._calling():
                 dataset: lance.LanceDataset = library.dataset(
@@ -207,6 +210,15 @@ def _find_options(location: Location) -> dict[str, str] | None:
     options = {name: str(value) for name, value in remote.options.get(remote.url).items()}
     endpoint = options.get("endpoint", "") or os.environ.get("AWS_ENDPOINT_URL", "")
     return {"allow_http": "true", **options} if endpoint.startswith("http://") else options
+
+
+def _refuse_irregular(folder: Path, where: str) -> None:
+    """Raise StoreError if something in a folder is no regular file, such as a FIFO, for which Lance would wait."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(parent, name)  # noqa: PTH118  # there may be many
+            if os.path.exists(path) and not os.path.isfile(path):  # noqa: PTH110, PTH113  # as above
+                raise StoreError(f"{os.path.relpath(path, folder)} is not a regular file", store=where)
 
 
 def _list_files(dataset: lance.LanceDataset, folder: Path) -> list[Path]:

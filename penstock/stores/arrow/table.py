@@ -82,7 +82,11 @@ class ImageFiles:
         if self._allow_paths:
             return (folder or Path()) / parts
         is_inside = folder is not None and not parts.is_absolute() and ".." not in parts.parts
-        if folder is None or not is_inside or not (folder / parts).resolve().is_relative_to(folder.resolve()):
+        if (
+            folder is None
+            or not is_inside
+            or not Path(os.path.realpath(folder / parts)).is_relative_to(os.path.realpath(folder))
+        ):
             raise ArgumentError(
                 f"the image is stored as the path {path!r:.200}, outside of the container or a link out of it; open "
                 "the store with allow_paths=True if files of this machine may be read by the paths in it"

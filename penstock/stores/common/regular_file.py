@@ -26,6 +26,7 @@ __all__ = [
     "fingerprint_files",
     "has_magic",
     "identify",
+    "name_failure",
     "open_file",
     "open_regular",
     "read_json",
@@ -87,6 +88,12 @@ def open_file(path: str | Path) -> BinaryIO:
     if (mirror := find_mirror(path)) is not None:
         return io.BufferedReader(MirrorIO(mirror))
     return os.fdopen(open_regular(path), "rb")
+
+
+def name_failure(error: OSError) -> str:
+    """What the system says of a file, after the name of the file where it is known."""
+    name = Path(os.fsdecode(error.filename)).name if isinstance(error.filename, str | bytes | os.PathLike) else ""
+    return f"{name}: {error.strerror or error}" if name else error.strerror or str(error)
 
 
 def read_json(path: Path) -> Any:

@@ -263,7 +263,8 @@ def _list_shards(path: Path) -> list[Path]:
     found = [each for each in path.iterdir() if each.name.endswith(_SHARD_SUFFIXES) and each.name[0] != "."]
     shards = sorted(found, key=lambda shard: make_natural_key(shard.name))
     if not shards:
-        raise StoreFormatError(f"there is no shard in this folder; their names end in {', '.join(_SHARD_SUFFIXES)}")
+        suffixes = ", ".join(_SHARD_SUFFIXES)
+        raise StoreFormatError(f"there is no shard in this folder; their names end in {suffixes}", store=str(path))
     return shards
 
 
