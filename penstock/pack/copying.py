@@ -34,6 +34,7 @@ from penstock.stores.base import Store
 from penstock.stores.common.journal import open_locked, writing_at
 from penstock.stores.common.lmdb.pages import FILE, HASHES, fsync_path
 from penstock.stores.common.mirrors import PageHashes, find_mirror
+from penstock.stores.common.regular_file import open_regular, refuse_links
 from penstock.stores.joined import JoinedStore
 from penstock.stores.location import Location, is_remote_url
 from penstock.stores.origin import ORIGIN_FILE
@@ -293,6 +294,7 @@ class PathTarget(FileTarget):
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """One process at a time writes."""
+        refuse_links(self.folder.parent, self.folder)
         lock = open_locked(self.folder / "lock", self.url)
         try:
             yield
@@ -301,12 +303,13 @@ class PathTarget(FileTarget):
 
     def write(self, suffix: str, content: Content) -> int:
         """Copy the parts of one file that are not there yet; see :meth:`FileTarget.write`."""
-        final, path = Path(add_suffix(self._path, suffix)), Path(add_suffix(str(self._partial), suffix))
+        final, path = self._locate_final(suffix), Path(add_suffix(str(self._partial), suffix))
         if final.is_file() and final.stat().st_size == content.nbytes and content.is_same(Content.of_file(final).read):
             return 0
+        refuse_links(self.folder, path)
         path.parent.mkdir(parents=True, exist_ok=True)
         copied = 0
-        with path.open("r+b" if path.exists() else "w+b") as file:
+        with os.fdopen(open_regular(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW), "r+b") as file:
             file.truncate(content.nbytes)
             read = Content.of_file(path).read
             name = f"{suffix}\0{content.version}\0"
@@ -331,14 +334,20 @@ class PathTarget(FileTarget):
     def place(self, contents: Iterable[str], stale: Iterable[str]) -> None:
         """Move the files to their places, what makes the store visible last; remove those of one that was replaced."""
         for suffix in stale:
-            Path(add_suffix(self._path, suffix)).unlink(missing_ok=True)
+            self._locate_final(suffix).unlink(missing_ok=True)
         for suffix in sorted(contents, key=find_rank):
-            written, final = Path(add_suffix(str(self._partial), suffix)), Path(add_suffix(self._path, suffix))
+            written, final = Path(add_suffix(str(self._partial), suffix)), self._locate_final(suffix)
             if written.exists():
                 final.parent.mkdir(parents=True, exist_ok=True)
                 written.replace(final)
         fsync_path(Path(self._path).parent)
         shutil.rmtree(self.folder)
+
+    def _locate_final(self, suffix: str) -> Path:
+        """The place of a file; OSError if it is in a folder of the store that is a symbolic link."""
+        store, final = Path(self._path), Path(add_suffix(self._path, suffix))
+        refuse_links(store if suffix.startswith("/") else store.parent, final.parent)
+        return final
 
 
 def find_contents(store: Store) -> dict[str, Content]:

@@ -13,7 +13,7 @@ pack is complete, the file says that it is not, and the container cannot be open
 
 from __future__ import annotations
 
-import shutil
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from penstock.errors import IncompleteStoreError, StoreError
 from penstock.sample import Array, Blob, Record, Schema
 from penstock.stores.base import Indices, Store
-from penstock.stores.common.regular_file import read_json, replace_json
+from penstock.stores.common.regular_file import read_json, remove_tree, replace_json
 from penstock.stores.location import Location
 from penstock.stores.pack.store import LmdbStore
 from penstock.stores.problems import Problem
@@ -51,7 +51,8 @@ class Sidecar:
     def begin(location: Location) -> None:
         """Say that the container, which may not be in its place yet, is not complete; remove an older pack."""
         _write(location, {"unfinished": True})
-        shutil.rmtree(location.sidecar(SIDECAR_PACK), ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove_tree(location.sidecar(SIDECAR_PACK))
 
     @classmethod
     def read(cls, location: Location) -> Sidecar | None:
@@ -87,7 +88,8 @@ class Sidecar:
     def remove(location: Location) -> None:
         """Remove the file, and the pack that it names."""
         location.sidecar(SIDECAR).unlink(missing_ok=True)
-        shutil.rmtree(location.sidecar(SIDECAR_PACK), ignore_errors=True)
+        with contextlib.suppress(OSError):
+            remove_tree(location.sidecar(SIDECAR_PACK))
 
 
 def _write(location: Location, entry: Mapping[str, object]) -> None:

@@ -36,6 +36,7 @@ from penstock.pack.upright_fields import find_role, has_values, refuse_unknown_p
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Array, Record, Schema, Value
 from penstock.stores.base import Skipped, Store
+from penstock.stores.common.regular_file import remove_tree
 from penstock.stores.location import Location
 from penstock.stores.problems import Problem
 from penstock.transforms.decoding import fallback
@@ -209,8 +210,8 @@ def export(
     folder = location.local_path
     _refuse_other_files(folder, location, overwrite=overwrite)
     partial = folder.with_name(f".{folder.name}.unfinished")
-    shutil.rmtree(partial, ignore_errors=True)
     try:
+        remove_tree(partial)
         partial.mkdir(parents=True)
         run = _Export(source, fields, kind(partial, fields.classes, **options), show)
         run.write()
@@ -223,8 +224,7 @@ def export(
         if not run.written:
             raise PackError("no record can be written", store=source.url)
         problems, one, other, lost = run.prove(format, skips=on_error == "skip")
-        if os.path.lexists(folder):
-            shutil.rmtree(folder)
+        remove_tree(folder)
         partial.replace(folder)
     except OSError as error:
         raise StoreError(f"the folder cannot be written: {error}", store=str(location)) from error

@@ -19,7 +19,8 @@ from pathlib import Path
 from penstock.errors import ArgumentError, StoreError
 from penstock.sample import Schema
 from penstock.stores.arrow.parquet_writer import SHARD_PREFIX, ParquetWriter, Prepared, list_written, read_written
-from penstock.stores.common.journal import refuse_existing
+from penstock.stores.common.journal import refuse_existing, writing_at
+from penstock.stores.common.regular_file import refuse_links, remove_tree
 from penstock.stores.container import fingerprint_files
 from penstock.stores.fields.record_names import quote_names
 from penstock.stores.location import Location
@@ -71,9 +72,11 @@ class ParquetShardsWriter(Writer[Prepared]):
         self._shard_source = f"{source} shard_records={shard_records}"
         self._shard_records, self._group_records = shard_records, row_group_records
         self._folder = Path(f"{location.local_path}.partial")
-        if overwrite:
-            shutil.rmtree(self._folder, ignore_errors=True)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        with writing_at("the store cannot be written", str(location)):
+            if overwrite:
+                remove_tree(self._folder)
+            refuse_links(self._folder.parent, self._folder)
+            self._folder.mkdir(parents=True, exist_ok=True)
         for path in self._folder.glob(f"{SHARD_PREFIX}-*-of-*.parquet"):  # a writer was killed while it gave them names
             path.rename(self._shard_path(int(path.name.split("-")[1])))
         self._done = self._find_done()
@@ -117,7 +120,7 @@ class ParquetShardsWriter(Writer[Prepared]):
             self.announce_visible(complete)
             if folder.exists():
                 _refuse_other_files(folder)
-                shutil.rmtree(folder)
+            remove_tree(folder)
             self._folder.rename(folder)
             for sidecar in folder.glob("*.parquet.source"):
                 sidecar.unlink()

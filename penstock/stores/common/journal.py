@@ -24,7 +24,7 @@ from typing import Final, Generic, TypeVar, cast
 
 from penstock.errors import ArgumentError, PenstockError, StoreError
 from penstock.sample import Schema
-from penstock.stores.common.regular_file import open_regular
+from penstock.stores.common.regular_file import name_failure, open_regular
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin
 from penstock.stores.writing import CommittedRecords, Skipped, Writer
@@ -120,7 +120,7 @@ class Journal:
         """The error for a system that refuses to write."""
         advice = "free some space, and write" if error.errno in _NO_SPACE else "write"
         return StoreError(
-            f"the {self.what} cannot be written: {error.strerror or error}. "
+            f"the {self.what} cannot be written: {name_failure(error)}. "
             f"{counted(self.committed.records, 'record')} so far are kept: {advice} again to resume",
             store=self.url,
         )

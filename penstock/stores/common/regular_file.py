@@ -11,6 +11,7 @@ import errno
 import io
 import json
 import os
+import shutil
 import stat
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,6 +31,8 @@ __all__ = [
     "open_file",
     "open_regular",
     "read_json",
+    "refuse_links",
+    "remove_tree",
     "replace_json",
     "replacing_file",
 ]
@@ -152,6 +155,26 @@ def replace_json(path: Path, entry: Mapping[str, object], *, sync: bool = True) 
         if sync:
             os.fsync(file.fileno())
     partial.replace(path)
+
+
+def refuse_links(root: Path, path: Path) -> None:
+    """Raise OSError if a path below ``root``, or a folder on the way to it, is a symbolic link.
+
+    What is written or removed there would lie elsewhere.
+    """
+    for each in (path, *path.parents):
+        if each == root:
+            return
+        if each.is_symlink():
+            raise OSError(errno.ELOOP, "it is a symbolic link, and links are not followed to write", str(each))
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder, if it is there; of a symbolic link, only the link. Raises OSError."""
+    if path.is_symlink():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(path)
 
 
 def has_magic(path: str | Path, magic: bytes, offsets: Sequence[int] = (0,)) -> bool:

@@ -12,6 +12,7 @@ The names of files are made of the keys by :func:`file_name`. A name that two re
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Schema
 from penstock.stores.common.file_writer import FileWriter
 from penstock.stores.common.journal import Journal
+from penstock.stores.common.regular_file import refuse_links
 from penstock.stores.fields.image_signatures import find_image_suffix
 from penstock.stores.images.listing import is_system_folder, list_folder
 from penstock.stores.images.trees import LocalTree
@@ -164,6 +166,7 @@ class FilesWriter(FileWriter[PreparedFile]):
         name, content = prepared
         folder = name.rpartition("/")[0]
         if folder not in self._folders:
+            refuse_links(self._root, self._root / folder)
             (self._root / folder).mkdir(parents=True, exist_ok=True)
             self._folders.add(folder)
         self._write(name, content)
@@ -187,8 +190,10 @@ class FilesWriter(FileWriter[PreparedFile]):
 
     def discard(self) -> None:
         """Remove the files that this run and the one it resumed wrote, and the folders that are empty then."""
-        for name in self._written:
-            (self._root / name).unlink(missing_ok=True)
+        for path in map(self._root.joinpath, self._written):
+            with contextlib.suppress(OSError):  # a folder that is a link now: what lies elsewhere stays
+                refuse_links(self._root, path.parent)
+                path.unlink(missing_ok=True)
         self._partial.unlink(missing_ok=True)
         super().discard()
         folders = {name.rpartition("/")[0] for name in self._written}
@@ -212,6 +217,7 @@ class FilesWriter(FileWriter[PreparedFile]):
             if self._resumes and name not in self._written and path.is_file() and path.read_bytes() == bytes(content):
                 return  # written by the run that is resumed, after its last commit
             raise PackError(f"another record is the file {name!r} already", key=name)
-        with self._partial.open("wb") as file:
+        self._partial.unlink(missing_ok=True)  # a link, where it would be followed
+        with self._partial.open("xb") as file:
             file.write(content)
         self._partial.rename(path)  # so that a file that exists is whole

@@ -28,7 +28,7 @@ from weakref import WeakValueDictionary
 
 from penstock import paths
 from penstock.errors import ArgumentError, StoreError
-from penstock.stores.common.regular_file import replacing_file
+from penstock.stores.common.regular_file import remove_tree, replacing_file
 from penstock.stores.location import cache_folder
 
 __all__ = ["CacheFolder", "check_folder", "delete_copies", "list_copies", "parse_size"]
@@ -159,7 +159,7 @@ def delete_copies(folder: Path) -> None:
     doomed = folder.with_name(f"{folder.name[:32]}.{uuid.uuid4().hex}.deleted")
     with contextlib.suppress(OSError):  # another process deletes it, too
         folder.rename(doomed)
-        shutil.rmtree(doomed, ignore_errors=True)
+        remove_tree(doomed)
 
 
 def _mark_used(folder: Path, url: str, version: str) -> None:
