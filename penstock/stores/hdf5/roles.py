@@ -13,7 +13,7 @@ Nothing is read here: the input is what :mod:`.hdf5.survey` found.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +21,7 @@ from penstock.errors import ArgumentError, StoreFormatError
 from penstock.sample import Field, Schema
 from penstock.stores.fields.usual_names import IMAGE_NAMES, KEY_NAMES, LABEL_NAMES, MASK_NAMES, WEAK_IMAGE_NAMES
 from penstock.stores.hdf5.survey import FoundDataset, Survey
+from penstock.stores.writing import Skipped
 from penstock.wording import counted
 
 __all__ = ["FieldSource", "Options", "Roles", "assign_roles"]
@@ -98,7 +99,7 @@ def assign_roles(survey: Survey, options: Options) -> Roles:
     if not datasets:
         within = f" in the group {group!r}" if group else ""
         raise StoreFormatError(f"this HDF5 file has no dataset of records{within}{_list_problems(survey)}")
-    finder = _Finder(datasets, group)
+    finder = _Finder(datasets, group, survey.problems)
     stated = dict(options.fields or {})
     named_image, named_label = stated.pop("image", None), stated.pop("label", None)
     image = finder.find_image(options.image or named_image, stated=bool(stated or named_label))
@@ -144,8 +145,8 @@ def _refuse_other_counts(datasets: Mapping[str, FoundDataset], count: int, count
 class _Finder:
     """Finds datasets by what is stated, else by name and shape."""
 
-    def __init__(self, datasets: Mapping[str, FoundDataset], group: str) -> None:
-        self._datasets, self._group = datasets, group
+    def __init__(self, datasets: Mapping[str, FoundDataset], group: str, problems: Sequence[Skipped]) -> None:
+        self._datasets, self._group, self._problems = datasets, group, problems
         self.scope_prefix = f"{group}/" if group else ""
         self.counted = ""
 
@@ -154,7 +155,9 @@ class _Finder:
         name = path.strip("/")
         found = self._datasets.get(f"{self._group}/{name}" if self._group else name) or self._datasets.get(name)
         if found is None:
-            raise ArgumentError(f"{what} must be one of {_list(self._datasets.values())}, got {path!r}")
+            names = {name, f"{self._group}/{name}"}
+            why = next((f": {problem.reason}" for problem in self._problems if problem.key in names), "")
+            raise ArgumentError(f"{what} must be one of {_list(self._datasets.values())}, got {path!r}{why}")
         if count is not None and found.count != count:
             raise ArgumentError(f"{what} must be a dataset of {count} records ({self.counted}), got {found.describe()}")
         return found

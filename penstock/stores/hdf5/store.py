@@ -312,7 +312,7 @@ def _refuse_missing(roles: Roles) -> None:
         if dataset.missing:
             raise StoreFormatError(
                 f"dataset {dataset.name!r} is a view of {dataset.missing}; HDF5 would give its fill value. Put the "
-                "file beside this one, or name the datasets to use in fields={...}"
+                "values in a file beside this one, or name the datasets to use in fields={...}"
             )
 
 

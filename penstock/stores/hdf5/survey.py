@@ -24,7 +24,7 @@ from penstock.stores.common.regular_file import open_regular
 from penstock.stores.container import DAMAGE
 from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.record_names import share_classes
-from penstock.stores.hdf5.virtual_sources import VirtualSources
+from penstock.stores.hdf5.virtual_sources import VirtualSources, describe_external, follow_links
 from penstock.stores.writing import Skipped
 
 if TYPE_CHECKING:
@@ -162,6 +162,14 @@ def survey_file(file: h5py.File, number: int, layout_name: str, sources: Virtual
     def visit_link(name: str | bytes, link: object) -> bool | None:
         if isinstance(link, library.ExternalLink):
             problems.append(Skipped(str(name), f"it is a link to another file, {link.filename!r}, which is not read"))
+        elif isinstance(link, library.SoftLink):
+            try:
+                other, _ = follow_links(file, str(name))
+            except ValueError as error:
+                problems.append(Skipped(str(name), f"it is a link to {link.path!r}, which leads nowhere: {error}"))
+            else:
+                if other:
+                    problems.append(Skipped(str(name), f"it is a link to another file, {other!r}, which is not read"))
         return True if next(links) >= _MAX_OBJECTS else None
 
     if file.visititems(visit):
@@ -287,7 +295,7 @@ def _why_unreadable(found: h5py.Dataset, dataset: FoundDataset) -> str:
     if dataset.form == "other":
         return f"its type {dataset.dtype} is not read"
     if found.external:
-        return "its values are in other files (external storage), which are not read"
+        return f"its {describe_external(found)}"
     files = [source.file_name for source in found.virtual_sources()] if found.is_virtual else []
     if any(file not in {".", Path(file).name} for file in files):
         return "it is a view of files in other folders, which are not read"

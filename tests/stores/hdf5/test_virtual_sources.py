@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.errors import StoreError, StoreFormatError
+from penstock.errors import ArgumentError, StoreError, StoreFormatError
 
 h5py = pytest.importorskip("h5py")
 
@@ -176,3 +176,64 @@ def test_links_to_other_files_are_listed(tmp_path: Path) -> None:
     with ps.open(tmp_path / "a.h5", **OPTIONS) as store:
         assert [problem.key for problem in store.problems] == ["gone", "part"]
         assert "a link to another file, 'gone.h5', which is not read" in store.problems[0].reason
+
+
+@pytest.mark.parametrize("nbytes", [None, 100, PIXELS.nbytes])
+def test_a_view_of_values_in_external_storage_is_an_error_with_their_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nbytes: int | None
+) -> None:
+    """HDF5 gives zeros where such a file is shorter, and looks for it in the current folder: it is never read."""
+    monkeypatch.chdir(tmp_path)
+    with h5py.File("part0.h5", "w") as file:
+        file.create_dataset("images", PIXELS.shape, "u1", external=[("raw.bin", 0, PIXELS.nbytes)])
+    if nbytes is not None:
+        Path("raw.bin").write_bytes(PIXELS.tobytes()[:nbytes])
+    with h5py.File("all.h5", "w") as file:
+        layout = h5py.VirtualLayout(shape=PIXELS.shape, dtype="u1")
+        layout[:] = h5py.VirtualSource("part0.h5", "images", PIXELS.shape)
+        file.create_virtual_dataset("images", layout)
+        file["labels"] = np.arange(10)
+
+    with pytest.raises(StoreFormatError, match=r"a view of 'images' of part0\.h5, whose values are .*'raw\.bin'"):
+        ps.open("all.h5", **OPTIONS)
+    with pytest.raises(StoreFormatError, match=r"'images': its values are .*external storage: 'raw\.bin'"):
+        ps.open("part0.h5", **OPTIONS)
+
+
+def test_a_view_through_links_is_followed_in_its_folder(tmp_path: Path) -> None:
+    """Links of the source may lead to files beside it; elsewhere, nowhere or in a circle they are an error."""
+    write_parts(tmp_path)
+    (tmp_path / "deep").mkdir()
+    write_parts(tmp_path / "deep")
+    os.mkfifo(tmp_path / "fifo.h5")
+    targets = {"link0.h5": "part0.h5", "link1.h5": "part1.h5", "out.h5": "deep/part1.h5", "again.h5": "circle.h5"}
+    for name, target in {**targets, "circle.h5": "again.h5", "wait.h5": "fifo.h5", "gone.h5": "none.h5"}.items():
+        with h5py.File(tmp_path / name, "w") as file:
+            file["other"] = h5py.ExternalLink(target, "/images")
+            file["images"] = h5py.SoftLink("other")
+    good = write_view(tmp_path / "all.h5", "link0.h5", "link1.h5")
+
+    with ps.open(good, **OPTIONS) as store:
+        assert np.array_equal(store[9].fields["image"], PIXELS[9])
+    for name, reason in (
+        ("out.h5", "a link to 'deep/part1.h5', which is not in this folder"),
+        ("again.h5", "which leads back to itself"),
+        ("wait.h5", "a link to 'images' of fifo.h5, which is missing"),
+        ("gone.h5", "a link to 'images' of none.h5, which is missing"),
+    ):
+        with pytest.raises(StoreFormatError, match=reason):
+            ps.open(write_view(tmp_path / f"all-{name}", "link0.h5", name), **OPTIONS)
+
+
+def test_links_that_lead_nowhere_are_listed_and_named(tmp_path: Path) -> None:
+    """Who states such a name is told what it is."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["labels"] = np.arange(10)
+        file["soft"], file["loop"] = h5py.SoftLink("/nowhere"), h5py.SoftLink("loop")
+        file["g/images"] = h5py.ExternalLink("gone.h5", "x")
+
+    with ps.open(tmp_path / "a.h5") as store:
+        assert sorted(str(problem.key) for problem in store.problems) == ["g/images", "loop", "soft"]
+    for name, reason in (("soft", "leads nowhere: it has no 'nowhere'"), ("g/images", r"another file, 'gone\.h5'")):
+        with pytest.raises(ArgumentError, match=f"got '{name}': it is a link to .*{reason}"):
+            ps.open(tmp_path / "a.h5", fields={"image": name})
