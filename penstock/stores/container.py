@@ -42,7 +42,7 @@ from penstock.stores.common.regular_file import FileIdentity, fingerprint_files,
 from penstock.stores.fields.columns import make_column
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin, read_finished
-from penstock.stores.problems import DAMAGE
+from penstock.stores.problems import DAMAGE, say_wrong
 from penstock.stores.writing import CommittedRecords
 
 __all__ = [
@@ -322,7 +322,7 @@ class ContainerStore(Store, Generic[T_opened]):
     def make_damage_error(self, index: int, error: Exception) -> CorruptRecordError:
         """The error for a record whose bytes are wrong."""
         return CorruptRecordError(
-            f"record {index} is damaged: {error}", store=self.url, key=self.get_key(index), index=index
+            say_wrong(f"record {index}", error), store=self.url, key=self.get_key(index), index=index
         )
 
     @contextlib.contextmanager
@@ -416,7 +416,7 @@ def naming_damage(what: str, url: str, damage: tuple[type[Exception], ...] = DAM
         raise
     except OSError as error:
         if error.errno is None:  # libraries raise it for wrong bytes
-            raise CorruptRecordError(f"{what} is damaged: {error}", store=url) from error
+            raise CorruptRecordError(say_wrong(what, error), store=url) from error
         raise StoreError(f"{what} cannot be read: {name_failure(error)}", store=url) from error
     except damage as error:
-        raise CorruptRecordError(f"{what} is damaged: {error}", store=url) from error
+        raise CorruptRecordError(say_wrong(what, error), store=url) from error

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from penstock.errors import PenstockError
+from penstock.stores.fields.exact_casts import UnfitValueError
 
-__all__ = ["DAMAGE", "Problem", "find_unreadable"]
+__all__ = ["DAMAGE", "Problem", "find_unreadable", "say_wrong"]
 
 _BATCH: Final = 64
 DAMAGE: Final = (ValueError, KeyError, IndexError, TypeError, EOFError, OverflowError, RecursionError, struct.error)
@@ -39,6 +40,11 @@ class Problem:
         where = (("record ", self.index), ("", None if self.key is None else repr(self.key)), ("page ", self.page))
         named = ", ".join(f"{what}{value}" for what, value in where if value is not None)
         return f"{named}: {self.reason}" if named else self.reason
+
+
+def say_wrong(what: str, error: Exception) -> str:
+    """What is said of something whose reading raised one of :data:`DAMAGE`."""
+    return f"{what} {'cannot be read' if isinstance(error, UnfitValueError) else 'is damaged'}: {error}"
 
 
 class _Readable(Protocol):

@@ -25,7 +25,7 @@ import numpy as np
 
 from penstock.sample import Array, DType
 from penstock.stores.arrow.features import children_of, is_binary, is_list, is_text, make_dtype, storage_type_of
-from penstock.stores.fields.exact_casts import cast_exactly
+from penstock.stores.fields.exact_casts import UnfitValueError, cast_exactly
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -178,7 +178,7 @@ class ListColumn(_Column):
                 shape.append(length)
         values = _storage_of(values)
         if values.null_count and self._dtype.kind != "f":
-            raise ValueError(f"its list has nulls, and numbers of type {self._dtype} cannot be missing")
+            raise UnfitValueError(f"its list has nulls, and numbers of type {self._dtype} cannot be missing")
         numbers = view_numbers(values, self._dtype)
         if values.null_count:
             numbers = np.where(_find_nulls(values), self._dtype.type(np.nan), numbers)
@@ -325,7 +325,7 @@ def _measure(lists: pa.Array) -> tuple[int, int]:
     offsets = view_numbers(lists.offsets, np.dtype(np.int32 if lists.offsets.type.bit_width == 32 else np.int64))
     lengths = offsets[1:] - offsets[:-1]
     if (lengths != lengths[:1]).any():
-        raise ValueError(f"its lists must have one length, got {lengths.tolist()!s:.80}")
+        raise UnfitValueError(f"its lists must have one length, got {lengths.tolist()!s:.80}")
     return int(offsets[0]), int(lengths[0]) if len(lengths) else 0
 
 

@@ -28,7 +28,7 @@ from penstock.stores.arrow.fields import ColumnField
 from penstock.stores.common.keys import LazyKeys
 from penstock.stores.common.regular_file import open_regular
 from penstock.stores.fields.box_corners import to_corners
-from penstock.stores.fields.exact_casts import cast_exactly
+from penstock.stores.fields.exact_casts import UnfitValueError, cast_exactly
 from penstock.stores.fields.pixels import PixelLayout
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def _to_boxes(values: Array, *, is_xywh: bool) -> Array:
     elif values.size == 0:
         values = values.reshape(0, 4)
     if values.ndim != 2 or values.shape[1] != 4:
-        raise ValueError(f"its boxes must have 4 numbers each, got shape {values.shape}")
+        raise UnfitValueError(f"its boxes must have 4 numbers each, got shape {values.shape}")
     return to_corners(values.astype(np.float64), "xywh") if is_xywh else to_corners(values)
 
 
@@ -239,7 +239,7 @@ def _to_kind(values: Array, kind: ArrayKind) -> Array:
         if 0 in shape:
             values = values.reshape(shape)
     if not kind.allows(values.shape):
-        raise ValueError(f"its array must be {kind}, got shape {values.shape}")
+        raise UnfitValueError(f"its array must be {kind}, got shape {values.shape}")
     values = cast_exactly(values, kind.dtype)
     values.flags.writeable = False
     return values

@@ -13,12 +13,16 @@ import numpy as np
 
 from penstock.sample import Array, DType
 
-__all__ = ["MAX_EXACT", "as_numbers", "cast_exactly", "is_rounded", "to_float", "to_whole"]
+__all__ = ["MAX_EXACT", "UnfitValueError", "as_numbers", "cast_exactly", "is_rounded", "to_float", "to_whole"]
 
 MAX_EXACT: Final = 2**53
 """Up to this integer, float64 holds each one."""
 _LEAST: Final = -(2**63)
 _BEYOND: Final = 2**63
+
+
+class UnfitValueError(ValueError):
+    """A value that is as it was written, and that what it shall become does not hold: nothing is damaged."""
 
 
 def cast_exactly(values: Array, dtype: DType, *, may_round: bool = False) -> Array:
@@ -43,7 +47,7 @@ def cast_exactly(values: Array, dtype: DType, *, may_round: bool = False) -> Arr
     if given == wanted:
         return values.astype(wanted, copy=False)
     if given.kind not in "biuf" or wanted.kind not in "biuf":
-        raise ValueError(f"numbers must be of {wanted}, got {given}")
+        raise UnfitValueError(f"numbers must be of {wanted}, got {given}")
     if values.size and given.kind in "iu" and wanted.kind in "iu":  # as below, with fewer passes
         limits = np.iinfo(wanted)
         if int(values.min()) >= limits.min and int(values.max()) <= limits.max:
@@ -64,7 +68,7 @@ def cast_exactly(values: Array, dtype: DType, *, may_round: bool = False) -> Arr
                 limit = 2.0 ** (8 * whole.itemsize - (whole.kind == "i"))
                 is_same &= (floats.astype(np.float64) < limit) & (floats.astype(np.float64) >= -limit)
     if not is_same.all():
-        raise ValueError(f"{wanted} does not hold {values[~is_same].flat[0]!s} ({given}) as it is")
+        raise UnfitValueError(f"{wanted} does not hold {values[~is_same].flat[0]!s} ({given}) as it is")
     return cast
 
 
@@ -81,8 +85,8 @@ def as_numbers(values: Any, dtype: DType) -> Array:
         try:
             return exact.astype(dtype)
         except OverflowError as error:
-            raise ValueError(f"{dtype} does not hold one of its integers: {error}") from error
-    raise ValueError("an integer beyond 2**53 would be rounded among floats")
+            raise UnfitValueError(f"{dtype} does not hold one of its integers: {error}") from error
+    raise UnfitValueError("an integer beyond 2**53 would be rounded among floats")
 
 
 def is_rounded(values: Any, array: Array) -> bool:
@@ -105,7 +109,7 @@ def to_whole(value: object) -> int:
         whole = int(number)
         if _LEAST <= whole < _BEYOND:
             return whole
-    raise ValueError(f"a number must be a whole number of 64 bits, got {number!r:.80}")
+    raise UnfitValueError(f"a number must be a whole number of 64 bits (-2**63 to 2**63 - 1), got {number!r:.80}")
 
 
 def to_float(value: object) -> float:
@@ -121,7 +125,7 @@ def to_float(value: object) -> float:
             return float(number)
     except OverflowError:
         pass
-    raise ValueError(f"float64 does not hold {number!r:.80} as it is")
+    raise UnfitValueError(f"float64 does not hold {number!r:.80} as it is")
 
 
 def _plain_number(value: object) -> int | float:

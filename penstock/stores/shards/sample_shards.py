@@ -35,6 +35,7 @@ from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.mirrors import ByteRanges, find_mirror
 from penstock.stores.container import DAMAGE, ContainerStore, select_given
 from penstock.stores.fields.column_names import name_columns, select_columns
+from penstock.stores.fields.exact_casts import UnfitValueError
 from penstock.stores.fields.values import ValueReader, find_kind, find_pixels_kind, read_pil, view_array
 from penstock.stores.indices import spread_indices
 from penstock.stores.location import Location
@@ -386,7 +387,7 @@ def _adapt(reader: ValueReader, field: Field) -> ValueReader:
             value = to_rgb(value)
             value.flags.writeable = False
         if value.dtype != kind.dtype or not kind.allows(value.shape):
-            raise ValueError(f"it must be {kind}, as in other records, got {value.dtype} of shape {value.shape}")
+            raise UnfitValueError(f"it must be {kind}, as in other records, got {value.dtype} of shape {value.shape}")
         return value
 
     return replace(reader, read=read)

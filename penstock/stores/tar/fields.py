@@ -24,7 +24,7 @@ from typing import Final
 from penstock.errors import ArgumentError
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.sample import Array, ArrayKind, Field, Schema, Value, refuse_field_name
-from penstock.stores.fields.exact_casts import to_float, to_whole
+from penstock.stores.fields.exact_casts import UnfitValueError, to_float, to_whole
 from penstock.stores.fields.npy_arrays import find_array_kind, read_array
 
 __all__ = [
@@ -278,7 +278,7 @@ def _from_json(value: object, field: Field) -> object:
 def _read_array_of(content: Content, kind: ArrayKind) -> Array:
     array = read_array(content)
     if array.dtype != kind.dtype or not kind.allows(array.shape):
-        raise ValueError(f"an array must be {kind}, got {array.dtype} of shape {array.shape}")
+        raise UnfitValueError(f"an array must be {kind}, got {array.dtype} of shape {array.shape}")
     return array
 
 

@@ -22,6 +22,7 @@ from penstock import _native
 from penstock.errors import ArgumentError
 from penstock.sample import Array, Field
 from penstock.stores.fields.box_corners import find_image_size, to_corners
+from penstock.stores.fields.exact_casts import UnfitValueError
 from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.pixels import PixelLayout
 from penstock.stores.fields.values import view_array
@@ -267,10 +268,10 @@ def _make_array_reader(name: str, field: Field) -> ReadFeature:
         del record
         found, values = features.get(name, (0, b""))
         if values and found != number:
-            raise ValueError(f"feature {name!r} must hold {_KINDS[number]} values, got {_KINDS[found]}")
+            raise UnfitValueError(f"feature {name!r} must hold {_KINDS[number]} values, got {_KINDS[found]}")
         array = np.frombuffer(values or b"", stored)
         if not kind.allows(array.shape):
-            raise ValueError(f"feature {name!r} must be {kind}, got {len(array)} values")
+            raise UnfitValueError(f"feature {name!r} must be {kind}, got {len(array)} values")
         return array
 
     return read

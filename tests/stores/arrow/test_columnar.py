@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.errors import ArgumentError, OptionalPackageError, StoreFormatError
+from penstock.errors import ArgumentError, CorruptRecordError, OptionalPackageError, StoreFormatError
 from penstock.stores.arrow.fields import ColumnOptions
 from tests.stores.arrow.columns import make_contents, make_table
 
@@ -178,3 +178,25 @@ def test_packs_keep_everything(write: Callable[[Any], Path], tmp_path: Path) -> 
                 assert one.fields["caption"] == other.fields["caption"]
                 np.testing.assert_array_equal(one.fields["boxes"], other.fields["boxes"])
                 assert one.fields["boxes"].tolist() == [[0, 1, 2, 4]] * (one.index % 3)
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        (pa.array([[1, None], [2, 3]]), "record 0 cannot be read: its list has nulls"),
+        (pa.array([[2**63, 1], [2, 3]], pa.list_(pa.uint64(), 2)), ""),
+        (pa.array([2**63, 1], pa.uint64()), "column of field 'values' cannot be read: int64 does not hold"),
+    ],
+    ids=["nulls", "lists", "numbers"],
+)
+def test_values_of_another_form_are_not_called_damaged(write: Callable[[Any], Path], column: Any, reason: str) -> None:
+    """The bytes are those that were written: the error says what of the value does not fit."""
+    path = write(make_table([*make_contents(2)], values=column))
+
+    with ps.open(path, fields=["label", "values"]) as store:
+        if not reason:
+            assert store.column("values").tolist() == column.to_pylist()
+            return
+        use = store.column if column.type == pa.uint64() else lambda _: store.read([0])
+        with pytest.raises(CorruptRecordError, match=reason):
+            use("values")
