@@ -14,7 +14,7 @@ import numpy as np
 from penstock import _native, stores
 from penstock.errors import ArgumentError, DecodeError, PackError, PenstockError, StoreError
 from penstock.pack.conversion.comparison import Unreadable, is_equal, read_each
-from penstock.pack.pipeline.record_checks import to_baseline
+from penstock.pack.pipeline.record_checks import make_stored_schema, to_baseline
 from penstock.pack.resize.fields import FieldResizing
 from penstock.pack.resize.resizing import Resizing
 from penstock.pack.upright_fields import state_upright
@@ -76,8 +76,9 @@ def verify(
     store : str, path or Store
         The store to check. Damage is reported, not raised.
     source : str, path or Store, optional
-        What it was packed from. The store must have the same keys (except those that were skipped), classes and bytes;
-        a JPEG of several scans may have the bytes that ``transcode="baseline"`` makes of it. If it was packed with
+        What it was packed from. The store must have the same keys (except those that were skipped), fields, classes
+        and bytes; of a source that was packed in part, give the open store, such as ``ps.open(src, fields=[...])``. A
+        JPEG of several scans may have the bytes that ``transcode="baseline"`` makes of it. If it was packed with
         ``resize``, records of the source are resized again, and must be the same. Classes are compared by
         name: the pack may number them in another order.
     progress : bool or callable, optional
@@ -180,9 +181,7 @@ def _compare_stores(store: Store, source: Store, report: ProgressReporter) -> It
         schema = state_upright(schema, upright=options["upright"] == str(True))
     changed = None if resizing is None else FieldResizing.for_schema(resizing, schema)
     shared = [name for name in store.schema.fields if name in source.schema]
-    for name in shared:
-        if unknown := [each for each in source.schema[name].classes if each not in store.schema[name].classes]:
-            yield Problem(f"its classes are not those of the source, which also has {quote_names(unknown)}")
+    yield from _compare_schemas(store.schema, source.schema)
     for first in range(0, len(store), _REPORT_EVERY):
         pairs = []
         for record in read_each(store, range(first, min(first + _REPORT_EVERY, len(store)))):
@@ -199,6 +198,18 @@ def _compare_stores(store: Store, source: Store, report: ProgressReporter) -> It
     for key, left in numbers.items():
         if key not in left_out:
             yield from (Problem(f"record {number} of the source is not in the store", key) for number in left)
+
+
+def _compare_schemas(schema: Schema, source: Schema) -> Iterator[Problem]:
+    """Yield the fields and classes that only one of both has."""
+    if lost := [name for name in source.fields if name not in schema]:
+        yield Problem(f"the store has not all fields of the source, which also has {quote_names(lost)}")
+    packed = make_stored_schema(source, None)  # packing adds the size of images
+    if added := [name for name in schema.fields if name not in packed]:
+        yield Problem(f"the source has not all fields of the store, which also has {quote_names(added)}")
+    for name in (each for each in schema.fields if each in source):
+        if unknown := [each for each in source[name].classes if each not in schema[name].classes]:
+            yield Problem(f"its classes are not those of the source, which also has {quote_names(unknown)}")
 
 
 def _resize_again(record: Record | Unreadable, resizing: FieldResizing) -> Record | Unreadable:

@@ -302,3 +302,22 @@ def test_problems_survive_as_text(pack: Path) -> None:
     assert any(line.startswith(f"record 9, {key(9)!r}, page ") for line in lines)
     with pytest.raises(PenstockError):
         ps.open(pack).read([9])
+
+
+def test_fields_that_one_of_both_lacks_are_named(photos: Path, tmp_path: Path) -> None:
+    """A field that was left out, or that the source does not have, is a problem of the store, not of its records."""
+    images = [path.read_bytes() for path in sorted(photos.glob("*/*"))]
+    ps.pack([{"image": image} for image in images], tmp_path / "whole.lmdb", source_id="images")
+    scored = [{"image": image, "score": 0.5} for image in images]
+    ps.pack(scored, tmp_path / "more.lmdb", source_id="scored")
+
+    more = ps.verify(tmp_path / "more.lmdb", tmp_path / "whole.lmdb")
+    fewer = ps.verify(tmp_path / "whole.lmdb", tmp_path / "more.lmdb")
+
+    assert [str(each) for each in more.problems] == [
+        "the source has not all fields of the store, which also has 'score'"
+    ]
+    assert [str(each) for each in fewer.problems] == [
+        "the store has not all fields of the source, which also has 'score'"
+    ]
+    assert fewer.compared == fewer.records
