@@ -14,7 +14,7 @@ import numpy as np
 from penstock import _native, stores
 from penstock.errors import ArgumentError, DecodeError, PackError, PenstockError, StoreError
 from penstock.pack.conversion.comparison import Unreadable, is_equal, read_each
-from penstock.pack.pipeline.record_checks import make_stored_schema, to_baseline
+from penstock.pack.pipeline.record_checks import to_baseline
 from penstock.pack.resize.fields import FieldResizing
 from penstock.pack.resize.resizing import Resizing
 from penstock.pack.upright_fields import state_upright
@@ -76,7 +76,7 @@ def verify(
     store : str, path or Store
         The store to check. Damage is reported, not raised.
     source : str, path or Store, optional
-        What it was packed from. The store must have the same keys (except those that were skipped), fields, classes
+        What it was packed from. The store must have the same keys (except those that were skipped), its fields, classes
         and bytes; of a source that was packed in part, give the open store, such as ``ps.open(src, fields=[...])``. A
         JPEG of several scans may have the bytes that ``transcode="baseline"`` makes of it. If it was packed with
         ``resize``, records of the source are resized again, and must be the same. Classes are compared by
@@ -201,12 +201,9 @@ def _compare_stores(store: Store, source: Store, report: ProgressReporter) -> It
 
 
 def _compare_schemas(schema: Schema, source: Schema) -> Iterator[Problem]:
-    """Yield the fields and classes that only one of both has."""
+    """Yield the fields and classes that only the source has; more of them in the store are no loss."""
     if lost := [name for name in source.fields if name not in schema]:
         yield Problem(f"the store has not all fields of the source, which also has {quote_names(lost)}")
-    packed = make_stored_schema(source, None)  # packing adds the size of images
-    if added := [name for name in schema.fields if name not in packed]:
-        yield Problem(f"the source has not all fields of the store, which also has {quote_names(added)}")
     for name in (each for each in schema.fields if each in source):
         if unknown := [each for each in source[name].classes if each not in schema[name].classes]:
             yield Problem(f"its classes are not those of the source, which also has {quote_names(unknown)}")
