@@ -29,6 +29,7 @@ HERE: Final = {
     "test_missing_store_is_not_found",
     "test_a_missing_package_is_named_with_its_command",
     "test_asking_leaves_the_folder_as_it_is",
+    "test_what_the_system_refuses_is_an_error_of_ours",
     "test_ten_thousand_records_are_read_in_any_order",
 }
 """Tests of what is on this machine."""
