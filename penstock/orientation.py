@@ -7,7 +7,7 @@ Arithmetic on arrays, rectangles and points. Decoders read the tag of many image
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FIRST_TRANSPOSED",
+    "MIRRORED",
     "TURNED_BY_DECODING",
     "Region",
     "get_upright_size",
@@ -31,9 +32,12 @@ __all__ = [
     "read_tag",
 ]
 
+Number = TypeVar("Number", int, float)
 Region = tuple[int, int, int, int]
 """x0, y0, x1, y1 in pixels; x1 and y1 are outside."""
 
+MIRRORED: Final = frozenset({2, 4, 5, 7})
+"""These orientations change the sense of an angle."""
 _MIRRORED_X: Final = frozenset({2, 3, 7, 8})
 _MIRRORED_Y: Final = frozenset({3, 4, 6, 7})
 FIRST_TRANSPOSED: Final = 5
@@ -53,7 +57,7 @@ def read_tag(image: Image) -> int:
     return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
 
 
-def get_upright_size(size: tuple[int, int], orientation: int) -> tuple[int, int]:
+def get_upright_size(size: tuple[Number, Number], orientation: int) -> tuple[Number, Number]:
     """Width and height of the upright picture, by those of the picture as it is stored; its own inverse."""
     return (size[1], size[0]) if orientation >= FIRST_TRANSPOSED else size
 

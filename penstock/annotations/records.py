@@ -34,7 +34,7 @@ _TOLERANCE: Final = 1.0
 _RECORD_FIELDS: Final = frozenset(
     {"image", "width", "height", "boxes", "labels", "keypoints", "instances", "area", "crowd", "mask"}
 )
-_POINT_LISTS: Final = frozenset({"polygon", "corners", "line_points"})
+_POINT_LISTS: Final = frozenset({"polygon", "corners", "line_points", "cuboid"})
 """Fields of objects that are x, y of several points."""
 _MAX_COORDINATE: Final = float(1 << 24)
 _MAX_AREA: Final = _MAX_COORDINATE**2
@@ -164,6 +164,8 @@ class ImageObjects:
             if each.instance is not None:
                 each.instance = rle.orient(each.instance, orientation)
             for name in _POINT_LISTS & each.fields.keys():
+                if isinstance(each.fields[name], str | int | float):
+                    continue  # an attribute that a person named so
                 points = np.array(each.fields[name], np.float64).reshape(-1, 2)
                 each.fields[name] = orient_points(points, orientation, size).ravel().tolist()
         self.width, self.height = get_upright_size(size, orientation)

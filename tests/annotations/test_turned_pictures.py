@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from PIL import Image
 
 from penstock.annotations import read, rle
 from penstock.annotations.source import PictureHeader
 from penstock.annotations.summary import AnnotationSummary
 from penstock.errors import AnnotationError, ArgumentError
+from penstock.orientation import orient_pixels
 from tests.turned_pictures import (
     BOX,
     SIZE,
@@ -28,6 +30,19 @@ from tests.turned_pictures import (
 )
 
 ORIENTATIONS = range(1, 9)
+WIDE = (140, 90)
+
+
+def draw_ellipse(
+    size: tuple[int, ...], *, cx: float, cy: float, rx: float, ry: float, rotation: float
+) -> NDArray[np.bool_]:
+    """The pixels whose centres lie in an ellipse."""
+    y, x = np.mgrid[: size[1], : size[0]] + 0.5
+    turn = np.radians(rotation)
+    along = (x - cx) * np.cos(turn) + (y - cy) * np.sin(turn)
+    across = (y - cy) * np.cos(turn) - (x - cx) * np.sin(turn)
+    inside: NDArray[np.bool_] = (along / rx) ** 2 + (across / ry) ** 2 <= 1
+    return inside
 
 
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
@@ -143,3 +158,38 @@ def test_the_summary_counts_turned_images(tmp_path: Path) -> None:
     assert summary.ok
     assert summary.to_json()["turned"] == 2
     assert "  turned     2 by an Exif orientation: boxes are those of upright pictures" in list(summary.lines())
+
+
+@pytest.mark.parametrize("orientation", ORIENTATIONS)
+def test_shapes_of_cvat_turn_with_the_stored_picture(tmp_path: Path, orientation: int) -> None:
+    """An ellipse covers the pixels that it covered; rotation, cuboid and polygon are those of the upright picture."""
+    upright_size = orient_pixels(np.zeros((WIDE[1], WIDE[0]), np.uint8), orientation).shape[::-1]
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", WIDE).save(tmp_path / "images" / "a.jpg", exif=exif)
+    corners = [(40, 30), (60, 30), (40, 50), (60, 50), (45, 35), (65, 35), (45, 55), (65, 55)]
+    names = [name + end for end in "12" for name in ("tl", "tr", "bl", "br")]
+    cuboid = " ".join(f'x{name}="{x}" y{name}="{y}"' for name, (x, y) in zip(names, corners, strict=True))
+    (tmp_path / "annotations.xml").write_text(
+        f'<annotations><image id="0" name="a.jpg" width="{WIDE[0]}" height="{WIDE[1]}">'
+        '<ellipse label="dog" cx="70" cy="40" rx="30" ry="12" rotation="25"/>'
+        '<box label="dog" xtl="20" ytl="30" xbr="60" ybr="40" rotation="25"/>'
+        f'<cuboid label="dog" {cuboid}><attribute name="polygon">rough</attribute></cuboid>'
+        "</image></annotations>"
+    )
+
+    record = read(tmp_path, "cvat", upright=False)[0]
+
+    shown = {name: float(record[name][0]) for name in ("cx", "cy", "rx", "ry", "rotation")}
+    drawn = draw_ellipse(WIDE, cx=70, cy=40, rx=30, ry=12, rotation=25)
+    turned = orient_pixels(drawn.astype(np.uint8), orientation) != 0
+    np.testing.assert_array_equal(draw_ellipse(upright_size, **shown), turned)
+    assert shown["rotation"] == (335 if orientation in {2, 4, 5, 7} else 25)
+    side = np.diff(np.reshape(record["polygon"][1], (-1, 2))[:2], axis=0)[0]
+    angle = np.degrees(np.arctan2(side[1], side[0]))
+    off = (record["rotation"][1] - angle + 45) % 90 - 45  # a quarter turn changes the sides of the box
+    assert off == pytest.approx(0, abs=1e-3)
+    points = np.reshape(record["cuboid"][2], (-1, 2))
+    box = (*points.min(axis=0), *points.max(axis=0))
+    np.testing.assert_allclose(record["boxes"][2], box)

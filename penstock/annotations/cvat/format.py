@@ -36,6 +36,7 @@ from penstock.annotations.shapes import bound_ellipse, bound_points, encode_crop
 from penstock.annotations.source import AnnotationSource
 from penstock.annotations.xml import XmlElement, parse_xml
 from penstock.errors import AnnotationError, ArgumentError
+from penstock.orientation import MIRRORED, get_upright_size, orient_points
 from penstock.sample import Array, Value
 
 __all__ = ["CvatFormat"]
@@ -314,12 +315,17 @@ def _read_rotation(element: XmlElement) -> float:
     return rotation
 
 
-def _read_box(_image: ImageObjects, element: XmlElement, _names: Sequence[str]) -> _Shape:
+def _turn_rotation(rotation: float, image: ImageObjects) -> float:
+    """The rotation of a shape in the upright picture, degrees; its sides or radii change places where axes do."""
+    return -rotation % 360 if image.orientation in MIRRORED else rotation
+
+
+def _read_box(image: ImageObjects, element: XmlElement, _names: Sequence[str]) -> _Shape:
     box = [_read_number(element, name) for name in _CORNERS]
     if not (rotation := _read_rotation(element)):
         return box, {}
     corners = rotate_box(box, rotation)
-    return bound_points(corners), {"rotation": rotation, "polygon": _flatten(corners)}
+    return bound_points(corners), {"rotation": _turn_rotation(rotation, image), "polygon": _flatten(corners)}
 
 
 def _read_polygon(_image: ImageObjects, element: XmlElement, _names: Sequence[str]) -> _Shape:
@@ -337,13 +343,15 @@ def _read_landmarks(_image: ImageObjects, element: XmlElement, _names: Sequence[
     return bound_points(points), {"keypoints": _make_keypoints([(*point, _VISIBLE) for point in points])}
 
 
-def _read_ellipse(_image: ImageObjects, element: XmlElement, _names: Sequence[str]) -> _Shape:
+def _read_ellipse(image: ImageObjects, element: XmlElement, _names: Sequence[str]) -> _Shape:
     x, y, radius_x, radius_y = (_read_number(element, name) for name in ("cx", "cy", "rx", "ry"))
     if not (radius_x > 0 and radius_y > 0):
         raise ValueError(f"its radii must be positive, got {radius_x} and {radius_y}")
     rotation = _read_rotation(element)
-    ellipse = {"cx": x, "cy": y, "rx": radius_x, "ry": radius_y, "rotation": rotation}
-    return bound_ellipse(x, y, radius_x, radius_y, rotation), ellipse
+    box = bound_ellipse(x, y, radius_x, radius_y, rotation)
+    x, y = orient_points(np.array([[x, y]]), image.orientation, (image.width, image.height))[0].tolist()
+    radius_x, radius_y = get_upright_size((radius_x, radius_y), image.orientation)
+    return box, {"cx": x, "cy": y, "rx": radius_x, "ry": radius_y, "rotation": _turn_rotation(rotation, image)}
 
 
 def _read_cuboid(_image: ImageObjects, element: XmlElement, _names: Sequence[str]) -> _Shape:
