@@ -102,7 +102,7 @@ PROMISED = [
     "view",
 ]
 
-NEEDS_TORCH = ("penstock.torch", "penstock.demo")
+NEEDS_TORCH = ("penstock.torch",)
 
 
 def modules() -> list[str]:

@@ -15,8 +15,8 @@ register_commands(
         "Begin": {
             "penstock.cli.init_command:init": "Write a short training script for what lies in FOLDER, and say what was "
             "recognised.",
-            "penstock.demo.command:demo": "Pack photographs, compare loading speed with torch's loader, train on them, "
-            "stop and resume.",
+            "penstock.cli.demo_command:demo": "Pack photographs, compare loading speed with torch's loader, train on "
+            "them, stop and resume.",
         },
         "Look at data": {
             "penstock.cli.view_commands:info": "Show what STORE contains: what was detected, fields, classes, and the "

@@ -1,7 +1,7 @@
 """The demo, step by step: pack, verify, show, measure, train, stop, resume, say what limits the training.
 
-Each step is a method of :class:`Tour` and prints its result. :mod:`penstock.demo.rivals` measures speed, and
-:mod:`penstock.demo.learn` has the network.
+Each step is a method of :class:`Tour` and prints its result. :mod:`demo.rivals` measures speed, and
+:mod:`demo.learn` has the network.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 import penstock as ps
-from penstock.demo import rivals
-from penstock.demo.learn import Learner, count_correct, digest, digest_all
+from demo import rivals
+from demo.learn import Learner, count_correct, digest, digest_all
 from penstock.demo.photographs import write_photographs
 from penstock.doctor import watch
 from penstock.doctor.block import WatchReport

@@ -7,6 +7,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,16 +21,19 @@ pytest.importorskip("skimage", reason="the demo's photographs come inside scikit
 if importlib.util.find_spec("torchvision") is None:  # not imported: beside a foreign torch that takes the demo's care
     pytest.skip("the demo compares with torchvision", allow_module_level=True)
 
-from penstock.demo import photographs, run
-from penstock.demo.tour import QUICK, Scale, Tour
+from penstock.demo import photographs
+from tests.examples.example_scripts import import_example
 
+run: Any = import_example("demo").run
+tour: Any = import_example("demo.tour")
+QUICK: Any = tour.QUICK
 SMALL = replace(QUICK, rounds=1, round_s=0.1, epoch_images=64)
 
 
-def say(folder: Path, scale: Scale, images: Path | None = None) -> str:
+def say(folder: Path, scale: Any, images: Path | None = None) -> str:
     """Run the demo in ``folder``, and give what it printed."""
     with (folder / "said.txt").open("w") as file:
-        Tour(folder / "out", scale, Console(file=file, width=200)).run(images)
+        tour.Tour(folder / "out", scale, Console(file=file, width=200)).run(images)
     return (folder / "said.txt").read_text()
 
 
