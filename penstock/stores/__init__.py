@@ -88,7 +88,7 @@ _FILES: Final = {
 
 _UNWRITTEN: Final = (
     *(".beton", ".tfrecord", ".tfrecords", ".lance", ".arrow", ".tar.gz", ".tar.zst", ".tgz", ".gz", ".zst", ".zip"),
-    *(".npy", ".npz", ".pkl", ".pt", ".csv", ".tsv", ".json", ".jsonl"),
+    *(".rec", ".npy", ".npz", ".pkl", ".pt", ".csv", ".tsv", ".json", ".jsonl"),
 )
 """Endings of formats that no kind writes: a pack under such a name would be taken for another format."""
 
@@ -185,8 +185,8 @@ def find(url: StoreLike, *, to_write: bool = False, layout: str | None = None) -
     Raises
     ------
     ArgumentError
-        If it is neither text nor a path, or its scheme or layout is unknown; or if a store is to be written to a path
-        without a scheme whose ending is that of a format that is not written.
+        If it is neither text nor a path, or its scheme or layout is unknown; or if a store is to be written of a kind
+        that is not written, or to a path without a scheme whose ending is that of such a format.
     StoreNotFoundError
         If it has no scheme, and nothing is at the path.
     StoreFormatError
@@ -207,18 +207,14 @@ def find(url: StoreLike, *, to_write: bool = False, layout: str | None = None) -
         named: type[Store] = STORES.get(ALIASES.get(scheme, scheme))
         if of_layout is not None and named not in of_layout:
             raise ArgumentError(f"layout must be that of the scheme {scheme!r}, got {layout!r}")
+        if to_write:
+            _refuse_unwritten(named, texts[0])
         if named.is_remote:
             return named, named.locate(texts[0])
         of_layout = [named]
         texts = [Location.split_scheme(text)[1] for text in texts]
     if to_write:
-        default = STORES.get("lmdb") if of_layout is None else of_layout[0]
-        kinds = map(STORES.get, STORES) if of_layout is None else of_layout
-        name = texts[0].rstrip("/")
-        kind = next((kind for kind in kinds if name.endswith(kind.suffixes)), default)
-        if of_layout is None and not name.endswith(kind.suffixes) and name.lower().endswith(_UNWRITTEN):
-            raise _make_unwritten_error(name)
-        return kind, kind.locate(texts[0])
+        return _choose_written(texts[0], of_layout)
     paths = expand_paths(texts)
     if not scheme and (missing := [path for path in paths if not os.path.lexists(path)]):
         raise StoreNotFoundError("there is no store at this path", store=missing[0])
@@ -313,13 +309,29 @@ def _find_kinds(layout: str) -> list[type[Store]]:
     return [kind for name in STORES if (kind := STORES.get(name)).layout == layout]
 
 
-def _make_unwritten_error(name: str) -> ArgumentError:
+def _choose_written(path: str, of_layout: Sequence[type[Store]] | None) -> tuple[type[Store], Location]:
+    default = STORES.get("lmdb") if of_layout is None else of_layout[0]
+    kinds = map(STORES.get, STORES) if of_layout is None else of_layout
+    name = path.rstrip("/")
+    kind = next((kind for kind in kinds if name.endswith(kind.suffixes)), default)
+    if of_layout is None and not name.endswith(kind.suffixes) and name.lower().endswith(_UNWRITTEN):
+        ending = next(each for each in _UNWRITTEN if name.lower().endswith(each))
+        raise _make_unwritten_error(f"files of format {ending} are not written", f"the kind: lmdb://{name}", name)
+    return kind, kind.locate(path)
+
+
+def _refuse_unwritten(kind: type[Store], path: str) -> None:
+    if kind.writer.__qualname__ == "WritableKind.writer":  # the one that refuses
+        hint = "another kind, such as files://FOLDER or lmdb://PATH"
+        place = str(kind.locate(path)) if kind.is_remote else path  # a URL may hold a password
+        raise _make_unwritten_error(f"stores of kind {kind.kind!r} cannot be written", hint, place)
+
+
+def _make_unwritten_error(what: str, hint: str, place: str) -> ArgumentError:
     kinds: list[type[Store]] = [STORES.get(each) for each in STORES]
     written = ", ".join(suffix for kind in kinds for suffix in kind.suffixes)
-    ending = next(each for each in _UNWRITTEN if name.lower().endswith(each))
     return ArgumentError(
-        f"files of format {ending} are not written; the endings of what is written are {written}, or give the kind: "
-        f"lmdb://{name}; got destination {name!r}"
+        f"{what}; the endings of what is written are {written}, or give {hint}; got destination {place!r}"
     )
 
 

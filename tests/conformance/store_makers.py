@@ -123,9 +123,10 @@ def write_many(kind: str, path: Path, count: int, nbytes: int = 0, **options: An
 
 
 def make_recordio(folder: Path) -> str:
-    """The pictures in a RecordIO file with an index, written by us."""
-    ps.pack(folder / "photos", folder / "photos.rec", overwrite=True)
-    return str(folder / "photos.rec")
+    """The pictures in a RecordIO file with an index."""
+    photos = enumerate(read_photos(folder))
+    payloads = (written.recordio_image(content, label, number) for number, (_, content, label) in photos)
+    return str(written.write_recordio(folder / "photos.rec", payloads))
 
 
 def make_hdf5(folder: Path) -> str:
@@ -350,7 +351,7 @@ MAKERS: Final[dict[str, Maker]] = {
     "lmdb-names": Maker(lmdb_layouts.make_names, lmdb_layouts.NAMES, keys=lmdb_layouts.NAME_KEYS, classes=()),
     "lmdb-words": Maker(lmdb_layouts.make_words, lmdb_layouts.WORDS, keys=lmdb_layouts.WORD_KEYS),
     "lmdb-datum": Maker(lmdb_layouts.make_datum, keys=lmdb_layouts.NAME_KEYS, classes=()),
-    "recordio": Maker(make_recordio, keys=None, classes=(), many=many_of("recordio", ".rec")),
+    "recordio": Maker(make_recordio, keys=None, classes=(), many=many_written("recordio")),
     "hdf5": Maker(make_hdf5, needs="h5py", extra="hdf5", many=many_of("hdf5", ".h5")),
     "tar": Maker(make_tar, keys=TAR_KEYS, many=many_of("tar", ".tar")),
     "tfrecord": Maker(make_tfrecord, classes=(), checks=True, many=many_written("tfrecord")),

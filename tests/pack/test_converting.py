@@ -432,7 +432,7 @@ def test_a_record_without_a_value_is_told_from_one_with_minus_one(kind: str, tmp
             assert flags.tolist() == [number in missing for number in (4, 1, 2, 2)]
 
 
-@pytest.mark.parametrize("suffix", ["tar", "rec", "h5", "parquet", "lmdb"])
+@pytest.mark.parametrize("suffix", ["tar", "h5", "parquet", "lmdb"])
 def test_every_bit_of_an_array_is_kept(suffix: str, tmp_path: Path) -> None:
     """Payload and sign of a NaN that signals, which a processor may change, and the sign of zero."""
     signalling = np.array([0x7FA00001, 0xFFC00001, 0x80000000], np.uint32).view(np.float32)

@@ -111,12 +111,12 @@ def test_pixels_of_a_joined_store_are_those_of_its_container(tmp_path: Path) -> 
 
 def test_damage_of_a_sidecar_pack_is_found(tmp_path: Path) -> None:
     """verify checks the container and its sidecar pack, from a path and from the open store."""
-    target = tmp_path / "written.rec"
-    ps.convert(write_pack(tmp_path / "source.lmdb"), target)
+    target = tmp_path / "written"
+    ps.convert(write_pack(tmp_path / "source.lmdb"), f"files://{target}")
     with ps.open(target) as written:
         assert ps.verify(written).ok
         assert ps.verify(target).records == len(KEYS)
-    held = joined.sidecar_location(Location.from_path("recordio", target)).local_path / "data.mdb"
+    held = joined.sidecar_location(Location.from_path("files", target)).local_path / "data.mdb"
     content = bytearray(held.read_bytes())
     at = content.index(b"picture 3")
     content[at] ^= 1
@@ -131,15 +131,13 @@ def test_damage_of_a_sidecar_pack_is_found(tmp_path: Path) -> None:
 def test_the_sidecar_of_another_container_is_a_problem(tmp_path: Path) -> None:
     """verify reports it; opening raises it."""
     source = write_pack(tmp_path / "source.lmdb")
-    ps.convert(source, tmp_path / "a.rec")
-    ps.convert(write_pack(tmp_path / "other.lmdb", KEYS[:3]), tmp_path / "b.rec")
-    (tmp_path / "b.rec.fields").write_bytes((tmp_path / "a.rec.fields").read_bytes())
+    ps.convert(source, f"files://{tmp_path / 'a'}")
+    ps.convert(write_pack(tmp_path / "other.lmdb", KEYS[:3]), f"files://{tmp_path / 'b'}")
+    (tmp_path / "b" / ".fields").write_bytes((tmp_path / "a" / ".fields").read_bytes())
 
     with pytest.raises(StoreError, match="the container was changed"):
-        ps.open(tmp_path / "b.rec")
-    assert ["the container was changed" in problem.reason for problem in ps.verify(tmp_path / "b.rec").problems] == [
-        True
-    ]
+        ps.open(tmp_path / "b")
+    assert ["the container was changed" in problem.reason for problem in ps.verify(tmp_path / "b").problems] == [True]
 
 
 def test_an_older_sidecar_is_removed_where_none_is_needed(tmp_path: Path) -> None:

@@ -467,10 +467,19 @@ def test_unknown_arguments_say_what_is_allowed(
         ps.pack(photos, tmp_path / "p.lmdb", **options)  # type: ignore[arg-type]  # that is the point
 
 
-def test_a_kind_that_is_only_read_cannot_be_packed_to(photos: Path, tmp_path: Path) -> None:
-    """A destination of such a kind is refused by name."""
-    with pytest.raises(ArgumentError, match="'mds' cannot be written"):
-        ps.pack(photos, f"mds://{tmp_path / 'p'}")
+@pytest.mark.parametrize("url", ["mds://w", "recordio://w.rec", "tfrecord://w"])
+def test_a_kind_that_is_only_read_cannot_be_packed_to(
+    photos: Path, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A destination of such a kind is refused by name, with what is written instead; nothing is made there."""
+    monkeypatch.chdir(tmp_path)
+    kind = url.partition(":")[0]
+    for write in (ps.pack, ps.convert):
+        with pytest.raises(
+            ArgumentError, match=rf"'{kind}' cannot be written; .*\.lmdb, .*\.tar.*files://FOLDER.*{url}"
+        ):
+            write(photos, url)
+    assert not list(tmp_path.glob("*w*"))
 
 
 def test_progress_counts_every_record(photos: Path, tmp_path: Path) -> None:

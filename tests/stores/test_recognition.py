@@ -15,6 +15,7 @@ import penstock as ps
 from penstock.stores import MAY_BE
 from penstock.stores.hdf5.store import Hdf5Store
 from penstock.stores.recordio.format import MAGIC_BYTES
+from tests.stores.written import recordio_image, write_recordio
 
 
 def list_imported(path: Path) -> set[str]:
@@ -86,13 +87,13 @@ def test_a_folder_that_contains_a_container_is_refused_with_its_name(tmp_path: P
     Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(tmp_path / "photos" / "a.png")
     (tmp_path / "set").mkdir()
     (tmp_path / "set" / "README.md").write_text("photos")
-    ps.pack(tmp_path / "photos", tmp_path / "set" / "größe.rec")
+    write_recordio(tmp_path / "set" / "größe.rec", [recordio_image((tmp_path / "photos" / "a.png").read_bytes())])
 
     with pytest.raises(ps.StoreFormatError, match=r"'größe\.(rec|idx)' in it looks like a store of kind 'recordio'"):
         ps.open(tmp_path / "set")
 
 
-@pytest.mark.parametrize("name", ["a.beton", "a.TFRECORD", "a.tar.gz", "a.zip/"])
+@pytest.mark.parametrize("name", ["a.beton", "a.rec", "a.TFRECORD", "a.tar.gz", "a.zip/"])
 def test_nothing_is_written_under_the_name_of_another_format(tmp_path: Path, name: str) -> None:
     """An ending of a format that is not written is refused, unless the kind is given; the error lists the others."""
     Image.fromarray(np.zeros((8, 8, 3), np.uint8)).save(tmp_path / "a.png")

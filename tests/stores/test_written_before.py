@@ -80,7 +80,6 @@ class Case:
 CASES = [
     Case("tar", "a.tar"),
     Case("tar", "shards.tar", 4, {"shard_records": 2}),
-    Case("recordio", "a.rec"),
     Case("hdf5", "a.h5"),
     Case("parquet", "a.parquet"),
     Case("parquet", "set", 4, {"shard_records": 2}),
@@ -91,7 +90,6 @@ CASES = [
 JOURNALS = {
     "a.tar": "a.tar.partial.json",
     "shards.tar": "shards.tar.partial.json",
-    "a.rec": "a.rec.partial.json",
     "a.h5": "a.h5.partial.json",
     "a.parquet": "a.parquet.partial.json",
     "set": "00001.parquet.partial.json",

@@ -1,4 +1,4 @@
-"""Small writers of formats whose own packages are not installed: TFRecord, MDS, LitData, beton.
+"""Small writers of formats whose own packages are not installed: TFRecord, RecordIO, MDS, LitData, beton.
 
 They follow the descriptions of the formats, so that tests can write large, odd and damaged containers. The containers
 of the genuine packages are read by `tests/foreign`.
@@ -87,6 +87,48 @@ def write_tfrecord(path: Path, records: Iterable[bytes], compression: str = "") 
     content = b"".join(map(frame, records))
     compress: dict[str, Callable[[bytes], bytes]] = {"": bytes, "gzip": gzip.compress, "zlib": zlib.compress}
     write_anew(path, compress[compression](content))
+    return path
+
+
+# ------------------------------------------------------------------------------------------------ RecordIO
+
+RECORDIO_MAGIC = struct.pack("<I", 0xCED7230A)
+
+
+def recordio_frame(payload: bytes, part: int = 0) -> bytes:
+    """One frame; part 0 is a whole record, 1 the first part of one, 2 a middle one, 3 the last one."""
+    return RECORDIO_MAGIC + struct.pack("<I", part << 29 | len(payload)) + payload + bytes(-len(payload) % 4)
+
+
+def recordio_frames(payload: bytes) -> bytes:
+    """The frames of a record, which is divided at each multiple of 4 bytes where it contains the magic number."""
+    pieces, begin = [], 0
+    for at in range(0, len(payload) - 3, 4):
+        if payload[at : at + 4] == RECORDIO_MAGIC:
+            pieces.append(payload[begin:at])
+            begin = at + 4
+    pieces.append(payload[begin:])
+    parts = [0] if len(pieces) == 1 else [1, *[2] * (len(pieces) - 2), 3]
+    return b"".join(map(recordio_frame, pieces, parts))
+
+
+def recordio_image(image: bytes, label: float | Sequence[float] = 0.0, number: int = 0, second: int = 0) -> bytes:
+    """A payload with the header of an image, as `mxnet.recordio.pack` makes it."""
+    if isinstance(label, Sequence):
+        head = struct.pack("<IfQQ", len(label), 0.0, number, second)
+        return head + np.array(label, "<f4").tobytes() + image
+    return struct.pack("<IfQQ", 0, label, number, second) + image
+
+
+def write_recordio(path: Path, payloads: Iterable[bytes], *, has_index: bool = True) -> Path:
+    """A `.rec` file of records, and the `.idx` file of their numbers beside it."""
+    content, lines = bytearray(), []
+    for number, payload in enumerate(payloads):
+        lines.append(f"{number}\t{len(content)}\n")
+        content += recordio_frames(payload)
+    write_anew(path, bytes(content))
+    if has_index:
+        write_anew(path.with_suffix(".idx"), "".join(lines).encode())
     return path
 
 
@@ -325,6 +367,9 @@ def write_many(kind: str, folder: Path, count: int, nbytes: int = 0) -> str:
     if kind == "tfrecord":
         features = zip(images, labels, range(count), strict=True)
         write_tfrecord(path, (example({"image": [i], "label": [n], "name": [b"%06d.jpg" % k]}) for i, n, k in features))
+    elif kind == "recordio":
+        path = path.with_suffix(".rec")
+        write_recordio(path, (recordio_image(i, n, k) for i, n, k in zip(images, labels, range(count), strict=True)))
     elif kind == "beton":
         fields = {"image": (IMAGE, b""), "label": (INT, b"")}
         write_beton(path, fields, [{"image": i, "label": n} for i, n in zip(images, labels, strict=True)])

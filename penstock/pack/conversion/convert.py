@@ -64,7 +64,7 @@ def convert(
     src : str, path, list of paths, or Store
         The source: anything that :func:`penstock.open` opens.
     dst : str or path
-        What is written; its suffix or scheme chooses the kind: ``.lmdb``, ``.tar``, ``.rec``, ``.h5``, ``.parquet``,
+        What is written; its suffix or scheme chooses the kind: ``.lmdb``, ``.tar``, ``.h5``, ``.parquet``,
         ``files://folder``, ``mongodb://host/database/collection``. An unfinished conversion of the same source is
         resumed.
     layout, options : str and mapping, optional

@@ -17,7 +17,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Final, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 
 from penstock.sample import Schema
 from penstock.stores.common.journal import Journal, JournaledWriter, open_locked, refuse_existing
@@ -62,9 +62,6 @@ class FileWriter(JournaledWriter[T_prepared]):
         If an unfinished store of another origin is there, or files cannot be written.
     """
 
-    endings: ClassVar[tuple[str, ...]] = ("",)
-    """What ends the path of each file that is written, in place of the store's ending; the first one is the store."""
-
     def __init__(
         self,
         location: Location,
@@ -76,7 +73,7 @@ class FileWriter(JournaledWriter[T_prepared]):
     ) -> None:
         self.location, self.schema = location, schema
         self._path = location.local_path
-        self._finals = [self._path.with_suffix(ending) if ending else self._path for ending in self.endings]
+        self._finals = [self._path]
         self._partials, self._journal_path = self.locate_unfinished()
         self._complete = self._partials  # what is moved to the places of the store in the end
         self._uncommitted = self._unsynced = 0
@@ -104,7 +101,7 @@ class FileWriter(JournaledWriter[T_prepared]):
 
     @property
     def files(self) -> Sequence[BinaryIO]:
-        """The open files, in the order of :attr:`endings`."""
+        """The open files; the first one is the store, or its part that is written."""
         return self._files
 
     @property

@@ -8,7 +8,7 @@
 
     flag │ label (float32) │ id │ id2 │ flag numbers (float32) │ image        the payload of an image: 24 bytes first
 
-Called by :mod:`.recordio.store` and :mod:`.recordio.writer`. Lengths in a file are compared with what the file has
+Called by :mod:`.recordio.store`. Lengths in a file are compared with what the file has
 before they are used. Sources: dmlc-core's ``recordio.h`` and MXNet's ``recordio.py`` (the format; no code of theirs
 is here).
 """
@@ -29,11 +29,8 @@ __all__ = [
     "FRAME_HEAD_NBYTES",
     "HEADER_NBYTES",
     "MAGIC_BYTES",
-    "MAX_RECORD_NBYTES",
     "ROW",
     "Rows",
-    "encode_record",
-    "find_magic",
     "join_parts",
     "parse_index",
     "read_headers",
@@ -44,8 +41,7 @@ _MAGIC: Final = 0xCED7230A
 MAGIC_BYTES: Final = struct.pack("<I", _MAGIC)
 HEADER_NBYTES: Final = 24
 """Bytes of the header of an image, without the numbers of its label."""
-MAX_RECORD_NBYTES: Final = (1 << 29) - 1
-"""Most bytes of a record: 29 bits hold its length."""
+_LENGTH: Final = (1 << 29) - 1  # the bits of a length
 
 _FRAME: Final = struct.Struct("<II")
 FRAME_HEAD_NBYTES: Final = 8
@@ -90,7 +86,7 @@ def scan_frames(content: ByteRanges) -> Rows:
             raise ValueError(f"record {_count_records(words)} must begin with the magic number at byte {at}")
         append_offset(at)
         append_word(word)
-        at += FRAME_HEAD_NBYTES + ((word & MAX_RECORD_NBYTES) + 3 & ~3)
+        at += FRAME_HEAD_NBYTES + ((word & _LENGTH) + 3 & ~3)
     if at != nbytes:
         raise ValueError(
             f"the file of {nbytes} bytes ends inside record {_count_records(words)}; it was truncated, or its writer "
@@ -106,7 +102,7 @@ def _count_records(words: Sequence[int]) -> int:
 def _group_parts(offsets: NDArray[np.int64], words: NDArray[np.uint32]) -> Rows:
     if not len(words):
         return np.zeros(0, ROW)
-    parts, lengths = words >> 29, (words & MAX_RECORD_NBYTES).astype(np.int64)
+    parts, lengths = words >> 29, (words & _LENGTH).astype(np.int64)
     begins = (parts == _WHOLE) | (parts == _FIRST)
     is_open = (parts == _FIRST) | (parts == _MIDDLE)
     wrong = np.flatnonzero((parts > _LAST) | (begins == np.append(False, is_open[:-1])))
@@ -133,7 +129,7 @@ def join_parts(content: ByteRanges, start: int) -> bytes:
         if start + FRAME_HEAD_NBYTES > nbytes:
             raise ValueError(f"the file ends inside its part at byte {start}")
         magic, word = _FRAME.unpack(content[start : start + FRAME_HEAD_NBYTES])
-        part, length = word >> 29, word & MAX_RECORD_NBYTES
+        part, length = word >> 29, word & _LENGTH
         allowed = (_MIDDLE, _LAST) if pieces else (_FIRST,)
         if magic != _MAGIC or part not in allowed or start + FRAME_HEAD_NBYTES + length > nbytes:
             raise ValueError(f"there is no part of it at byte {start}")
@@ -166,37 +162,6 @@ def read_headers(content: ByteRanges, rows: Rows) -> bool:
     rows["id"], rows["id2"] = heads[:, 2:].copy().view("<i8").T
     rows["head_nbytes"] = HEADER_NBYTES + 4 * rows["flag"].astype(np.int64)
     return not (rows["head_nbytes"] > rows["nbytes"]).any()
-
-
-def find_magic(payload: bytes | memoryview) -> list[int]:
-    """The multiples of 4 at which a payload contains the magic number."""
-    words = np.frombuffer(payload, "<u4", len(payload) // 4)
-    places: list[int] = (np.flatnonzero(words == _MAGIC) * 4).tolist()
-    return places
-
-
-def encode_record(head: bytes, rest: bytes | memoryview, magics: Sequence[int]) -> list[bytes | memoryview]:
-    """The frames of a record, as pieces to be written one after the other.
-
-    ``head`` and ``rest``: the payload in two pieces, the first one of a multiple of 4 bytes. ``magics``: what
-    :func:`find_magic` found in ``rest``. Raises ValueError if the payload has more than :data:`MAX_RECORD_NBYTES`
-    bytes.
-    """
-    nbytes = len(head) + len(rest)
-    if nbytes > MAX_RECORD_NBYTES:
-        raise ValueError(f"a record must have at most {MAX_RECORD_NBYTES} bytes, got {nbytes}")
-    padding = bytes(-nbytes % 4)
-    if not magics and MAGIC_BYTES not in head:
-        return [_FRAME.pack(_MAGIC, nbytes) + head, rest, padding]
-    payload = head + bytes(rest)
-    pieces: list[bytes | memoryview] = []
-    begin = 0
-    for at in [*find_magic(head), *(at + len(head) for at in magics)]:
-        part = _MIDDLE if pieces else _FIRST
-        pieces += [_FRAME.pack(_MAGIC, part << 29 | at - begin), payload[begin:at]]
-        begin = at + len(MAGIC_BYTES)
-    part = _LAST if pieces else _WHOLE
-    return [*pieces, _FRAME.pack(_MAGIC, part << 29 | nbytes - begin), payload[begin:], padding]
 
 
 def parse_index(text: str) -> tuple[list[str], NDArray[np.int64]]:

@@ -11,7 +11,7 @@ width, height) and B numbers for each object, whose corners are divided by the s
 
     A │ B │ ... A - 2 numbers │ class, xmin, ymin, xmax, ymax, ... B numbers │ the next object │ ...
 
-:mod:`.recordio.format` knows the frames, :mod:`.recordio.writer` writes.
+:mod:`.recordio.format` knows the frames.
 """
 
 from __future__ import annotations
@@ -35,10 +35,8 @@ from penstock.stores.container import ContainerStore, select_given
 from penstock.stores.fields.box_corners import find_image_size, to_corners
 from penstock.stores.fields.image_signatures import are_images
 from penstock.stores.indices import spread_indices
-from penstock.stores.location import Location
 from penstock.stores.recordio.format import FRAME_HEAD_NBYTES, HEADER_NBYTES, MAGIC_BYTES, ROW, join_parts
 from penstock.stores.recordio.scan import RecordTable, scan_files
-from penstock.stores.recordio.writer import RecordioWriter, find_storable
 from penstock.wording import counted
 
 __all__ = ["RecordioStore"]
@@ -83,7 +81,6 @@ class RecordioStore(ContainerStore[MappedFiles]):
     """
 
     kind: ClassVar[str] = "recordio"
-    suffixes: ClassVar[tuple[str, ...]] = (".rec",)
     takes_shards: ClassVar[bool] = True
 
     def __init__(
@@ -210,18 +207,6 @@ class RecordioStore(ContainerStore[MappedFiles]):
         if path.endswith(".idx"):
             return _INDEX_LINE.match(head) is not None
         return head[:4] == MAGIC_BYTES and len(head) >= FRAME_HEAD_NBYTES and head[7] >> 5 in {0, 1}
-
-    @classmethod
-    def storable(cls, schema: Schema) -> Schema:
-        """``image``, ``label`` (a number, or float32 numbers), ``id`` and ``id2``; no names of classes."""
-        return find_storable(schema)
-
-    @classmethod
-    def writer(  # type: ignore[override]  # this kind has no options
-        cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False
-    ) -> RecordioWriter:
-        """Begin or resume a ``.rec`` file and its ``.idx`` file; see :class:`RecordioWriter`."""
-        return RecordioWriter(location, schema, source, overwrite=overwrite)
 
     def _read_payload(self, opened: MappedFiles, index: int) -> memoryview:
         file, start = self._shards[index], self._starts[index]

@@ -37,7 +37,7 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-@pytest.mark.parametrize(("ending", "needs"), [("tar", ""), ("rec", ""), ("h5", "h5py"), ("parquet", "pyarrow")])
+@pytest.mark.parametrize(("ending", "needs"), [("tar", ""), ("h5", "h5py"), ("parquet", "pyarrow")])
 def test_a_full_disk_is_an_error_and_the_same_call_resumes(
     photos: Path, tmp_path: Path, ending: str, needs: str
 ) -> None:

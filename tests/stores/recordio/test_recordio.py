@@ -1,9 +1,8 @@
-"""RecordIO files: frames, parts, labels, indexes; written as MXNet writes them; damage is an error."""
+"""RecordIO files: frames, parts, labels, indexes; damage is an error."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import pickle
 import shutil
 import struct
@@ -18,35 +17,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.errors import ArgumentError, PackError, PenstockError, StoreFormatError
-from penstock.sample import Field, Schema
+from penstock.errors import PenstockError, StoreFormatError
+from penstock.sample import Field
 from penstock.stores import open as open_store
-from penstock.stores.location import Location
-from penstock.stores.recordio.format import MAGIC_BYTES, encode_record, find_magic, join_parts, scan_frames
+from penstock.stores.recordio.format import MAGIC_BYTES, join_parts, scan_frames
 from penstock.stores.recordio.store import RecordioStore
-from penstock.stores.recordio.writer import RecordioWriter
+from tests.stores.written import recordio_frame as frame
+from tests.stores.written import recordio_frames as frames
+from tests.stores.written import recordio_image as pack_image
+from tests.stores.written import write_recordio
 
 JPEG = b"\xff\xd8\xff\xe0 a picture "
 FOREIGN = ["recordio-scalar", "recordio-split", "recordio-multilabel", "recordio-detection", "recordio-no-index"]
 
 
-def frame(payload: bytes, part: int = 0) -> bytes:
-    """One frame."""
-    return MAGIC_BYTES + struct.pack("<I", part << 29 | len(payload)) + payload + bytes(-len(payload) % 4)
-
-
-def pack_image(image: bytes, label: float | list[float] = 0.0, number: int = 0, second: int = 0) -> bytes:
-    """A payload with the header of an image."""
-    if isinstance(label, list):
-        head = struct.pack("<IfQQ", len(label), 0.0, number, second)
-        return head + np.array(label, "<f4").tobytes() + image
-    return struct.pack("<IfQQ", 0, label, number, second) + image
-
-
 def write_records(path: Path, payloads: Iterable[bytes]) -> Path:
-    """A file of whole records."""
-    path.write_bytes(b"".join(map(frame, payloads)))
-    return path
+    """A file of records without an index."""
+    return write_recordio(path, payloads, has_index=False)
 
 
 def read_all(path: Path, **options: Any) -> list[ps.Record]:
@@ -55,35 +42,23 @@ def read_all(path: Path, **options: Any) -> list[ps.Record]:
         return list(store)
 
 
-def write_store(path: Path, schema: Schema, records: Iterable[tuple[str, dict[str, object]]]) -> Path:
-    """A file that our writer makes."""
-    writer = RecordioWriter(Location.from_path("recordio", path), schema, "test", overwrite=True)
-    for key, fields in records:
-        writer.append(writer.prepare(key, fields))
-    writer.finish()
-    return path
-
-
 # ---------------------------------------------------------------- frames
 
 
 @given(pieces=st.lists(st.one_of(st.binary(max_size=9), st.just(MAGIC_BYTES)), max_size=9))
 def test_a_payload_comes_back(pieces: list[bytes]) -> None:
-    """Whatever a payload contains, its frames give it back, and no frame contains the magic number at a word."""
+    """Whatever a payload contains, the magic number at any place, its frames give it back."""
     payload = b"".join(pieces)
-    head, rest = payload[: len(payload) // 8 * 4], payload[len(payload) // 8 * 4 :]
 
-    content = b"".join(encode_record(head, rest, find_magic(rest)))
+    content = frames(payload)
     rows = scan_frames(memoryview(content))
 
     assert rows["nbytes"].tolist() == [len(payload)]
-    assert rows["is_split"][0] == bool(find_magic(payload))
+    assert rows["is_split"][0] == (MAGIC_BYTES in {payload[at : at + 4] for at in range(0, len(payload), 4)})
     if rows["is_split"][0]:
         assert join_parts(memoryview(content), 0) == payload
     else:
         assert content == frame(payload)
-    words = [content[at : at + 4] for at in range(0, len(content), 4)]
-    assert words.count(MAGIC_BYTES) == 1 + len(find_magic(payload))
 
 
 @pytest.mark.parametrize(
@@ -109,18 +84,16 @@ def test_a_part_may_end_inside_the_header(tmp_path: Path) -> None:
     """The magic number may be the label, the id, or a number of an array of labels."""
     magic = int.from_bytes(MAGIC_BYTES, "little")
     label = struct.unpack("<f", MAGIC_BYTES)[0]
-    schema = Schema({"image": Field("image"), "label": Field("float32[*]"), "id": Field("int"), "id2": Field("int")})
-    array = np.array([1.0, label, 2.0], np.float32)
-    records: list[tuple[str, dict[str, object]]] = [
-        (str(number), {"image": JPEG + MAGIC_BYTES * 3, "label": array[number:], "id": magic, "id2": magic << 32})
-        for number in range(3)
-    ]
+    array, image = [1.0, label, 2.0], JPEG + MAGIC_BYTES * 3
+    payloads = [pack_image(image, array[number:], magic, magic << 32) for number in range(3)]
+    (tmp_path / "a.rec").write_bytes(b"".join(map(frames, payloads)))
 
-    found = read_all(write_store(tmp_path / "a.rec", schema, records))
+    found = read_all(tmp_path / "a.rec")
 
-    for record, (_, fields) in zip(found, records, strict=True):
-        assert bytes(record.fields["image"]) == fields["image"]
-        assert record.fields["label"].tobytes() == np.asarray(fields["label"]).tobytes()
+    assert len(found) == 3
+    for number, record in enumerate(found):
+        assert bytes(record.fields["image"]) == image
+        assert record.fields["label"].tobytes() == np.array(array[number:], np.float32).tobytes()
         assert (record.fields["id"], record.fields["id2"] % 2**64) == (magic, magic << 32)  # numbers have a sign
 
 
@@ -358,66 +331,3 @@ def test_many_records_are_indexed(tmp_path: Path) -> None:
         assert store.column("label").tolist() == (numbers % 1000).tolist()
         assert [each.key for each in store.read([99_999, 5])] == ["99999", "5"]
         assert set(store.schema.fields) == {"image", "label"}
-
-
-# ---------------------------------------------------------------- writing
-
-
-@pytest.mark.parametrize("name", FOREIGN)
-def test_writing_gives_the_bytes_that_mxnet_wrote(name: str, data_dir: Path, tmp_path: Path) -> None:
-    """A file of MXNet that is read and written is the same file, records in parts and index included."""
-    source = data_dir / "foreign" / name
-    if not source.is_dir():
-        pytest.skip("no containers")
-    shutil.copytree(source, tmp_path / "source", copy_function=shutil.copyfile)
-    (tmp_path / "source").chmod(0o755)
-
-    with open_store(tmp_path / "source" / "set.rec") as store:
-        schema = RecordioStore.storable(store.schema)
-        records = [(each.key, {key: each.fields[key] for key in schema.fields}) for each in store]
-    write_store(tmp_path / "copy.rec", schema, records)
-
-    assert (tmp_path / "copy.rec").read_bytes() == (source / "set.rec").read_bytes()
-    if (source / "set.idx").exists():
-        assert (tmp_path / "copy.idx").read_bytes() == (source / "set.idx").read_bytes()
-    expected = json.loads((source / "expected.json").read_text())
-    assert len(records) == expected["count"]
-
-
-def test_labels_that_float32_does_not_hold_are_refused(tmp_path: Path) -> None:
-    """A number that would be read back as another one is an error that names the record."""
-    location = Location.from_path("recordio", tmp_path / "a.rec")
-    for kind, label in (("label", 2**24 + 1), ("float", 0.1), ("float32[*]", np.zeros((2, 2)))):
-        schema = Schema({"image": Field("image"), "label": Field(kind)})
-        writer = RecordioWriter(location, schema, "x", overwrite=True)
-        with pytest.raises(PackError) as caught:
-            writer.prepare("k", {"image": JPEG, "label": label})
-        assert caught.value.where["key"] == "k"
-        writer.discard()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_fields_without_a_place_are_refused(tmp_path: Path) -> None:
-    """Fields that the format cannot hold are named; storable() leaves them out, and names of classes."""
-    schema = Schema({"image": Field("image"), "label": Field("label", ("a", "b")), "boxes": Field("boxes")})
-
-    assert RecordioStore.storable(schema) == Schema({"image": Field("image"), "label": Field("label")})
-    with pytest.raises(ArgumentError, match="no place for the fields boxes"):
-        RecordioStore.writer(Location.from_path("recordio", tmp_path / "a.rec"), schema, "x")
-    with pytest.raises(ArgumentError, match="must have a field 'image'"):
-        RecordioStore.storable(Schema({"text": Field("text")}))
-
-
-def test_packing_again_uses_the_finished_file(tmp_path: Path) -> None:
-    """A finished file of the same source is used as it is."""
-    rng = np.random.default_rng(3)
-    from PIL import Image
-
-    for number in range(3):
-        (tmp_path / "photos" / "cats").mkdir(parents=True, exist_ok=True)
-        Image.fromarray(rng.integers(0, 256, (8, 9, 3), np.uint8)).save(tmp_path / "photos" / "cats" / f"{number}.jpg")
-
-    first = ps.pack(tmp_path / "photos", tmp_path / "photos.rec")
-    again = ps.pack(tmp_path / "photos", tmp_path / "photos.rec")
-
-    assert (first.reused, again.reused, again.records) == (False, True, 3)

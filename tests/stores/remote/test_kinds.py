@@ -22,11 +22,11 @@ pytest.importorskip("obstore")
 
 COUNT, NBYTES = 1000, 16 << 10
 SUFFIXES: Final = {
-    "recordio": ".rec", "hdf5": ".h5", "tar": ".tar", "parquet": ".parquet", "lmdb-pickle-index": ".lmdb",
+    "hdf5": ".h5", "tar": ".tar", "parquet": ".parquet", "lmdb-pickle-index": ".lmdb",
     "lmdb-names": ".names.lmdb",
 }  # fmt: skip
 """Of the kinds that are written by their own writer."""
-KINDS: Final = [*SUFFIXES, "tfrecord", "mds", "litdata", "beton"]
+KINDS: Final = [*SUFFIXES, "recordio", "tfrecord", "mds", "litdata", "beton"]
 SHARES: Final = {"parquet": 0.6}
 """The most that may be fetched for five records: a page of Parquet has a megabyte, of 16."""
 

@@ -221,10 +221,10 @@ def test_a_store_that_stays_damaged_is_an_error(server: WebServer) -> None:
             content(store)
 
 
-@pytest.mark.parametrize("kind", ["tar", "rec", "parquet", "h5", "tfrecord", "beton", "lmdb-pickle-index"])
+@pytest.mark.parametrize("kind", ["tar", "recordio", "parquet", "h5", "tfrecord", "beton", "lmdb-pickle-index"])
 def test_containers_of_other_programs_are_equal_to_their_files(server: WebServer, kind: str, tmp_path: Path) -> None:
     """They are fetched as a whole."""
-    if kind in {"tfrecord", "beton"}:
+    if kind in {"recordio", "tfrecord", "beton"}:
         path = Path(written.write_many(kind, server.root, 50))
     else:
         name = "photos.h5" if kind == "h5" else f"photos.{kind}"

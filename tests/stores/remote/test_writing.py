@@ -180,9 +180,7 @@ def test_conversion_and_merge_write_to_urls(server: ObjectServer, photographs: P
     assert not list((tmp_path / "world" / "cache" / "penstock" / "uploads").iterdir())
 
 
-@pytest.mark.parametrize(
-    ("url", "layout"), [("s3://b/c.tar", None), ("s3://b/c.rec", None), ("s3://b/c", "pickle-index")]
-)
+@pytest.mark.parametrize(("url", "layout"), [("s3://b/c.tar", None), ("s3://b/c", "pickle-index")])
 def test_a_container_has_its_other_fields_there_too(
     server: ObjectServer, photographs: Path, tmp_path: Path, url: str, layout: str | None
 ) -> None:
