@@ -51,8 +51,7 @@ def convert(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Write an LMDB environment for another program, in this layout: `pickle-index`, `pairs` or `names`; "
-            "or a folder of images and annotations: `voc`, `yolo` or `coco`.",
+            help="Write a folder of images and annotations: `voc`, `yolo` or `coco`.",
         ),
     ] = None,
     to_option: Annotated[

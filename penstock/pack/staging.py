@@ -107,9 +107,7 @@ class Staging:
 
 
 @contextlib.contextmanager
-def staged(
-    dst: StoreLike, options: Mapping[str, object] | None, layout: str | None = None, *, overwrite: bool
-) -> Iterator[StoreLike]:
+def staged(dst: StoreLike, options: Mapping[str, object] | None, *, overwrite: bool) -> Iterator[StoreLike]:
     """Where a store is written whose destination a person gave; sent there at the end of the block.
 
     Yields ``dst`` itself where it is on this machine; else the location of a folder, which says the URL.
@@ -127,7 +125,7 @@ def staged(
     place = Staging(str(dst).rstrip("/"), StorageOptions.check(options))
     folder = place.upload.folder
     name = place.url.rpartition("/")[2] or "store"
-    _, written = stores.find(str(folder / name), to_write=True, layout=layout)
+    _, written = stores.find(str(folder / name), to_write=True)
     place.upload.check()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     location = replace(written, remote=place)

@@ -2,9 +2,9 @@
 
 ::
 
-    photos.rec                 image, label as float32; keys are numbers
-    photos.rec.fields          JSON: which container the sidecar belongs to (its fingerprint), in which order
-    photos.rec.fields.lmdb     the other fields, the class names and the keys, in the order of the source
+    photos                 image, label as a folder with the name of its class; keys are paths of files
+    photos/.fields         JSON: which container the sidecar belongs to (its fingerprint), in which order
+    photos/.fields.lmdb    the other fields, the class names and the keys, in the order of the source
 
 ``ps.open`` joins them: it gives the records as they were in the source of the conversion. Other programs read the
 container alone. Written by :mod:`penstock.pack.conversion.run`: from before the container is in its place until the

@@ -22,7 +22,6 @@ from penstock.stores.location import Location
 
 __all__ = [
     "BESIDE",
-    "LAYOUT_FILE",
     "MANIFEST",
     "SIDECAR",
     "SIDECAR_PACK",
@@ -43,9 +42,6 @@ SIDECAR_PACK: Final = f"{SIDECAR}.lmdb"
 """The file, and the pack, that belong to a container which has no place for all fields; see :mod:`.stores.joined`."""
 BESIDE: Final = frozenset({f".{SIDECAR}", f".{SIDECAR}.new", f".{SIDECAR_PACK}", ".convert.json"})
 """What a conversion writes into the folder of a container, for those who replace the folder."""
-LAYOUT_FILE: Final = "layout"
-"""Purpose of the file beside an LMDB environment that says in which layout it was written; see
-:meth:`Location.sidecar`."""
 
 T_prepared = TypeVar("T_prepared")
 FieldValues = Mapping[str, Sequence[object] | Array]

@@ -40,7 +40,7 @@ def crop(encoded: bytes) -> np.ndarray[Any, Any]:
 def write(path: Path, entries: Iterable[tuple[bytes, bytes]]) -> str:
     """An environment of these entries, in place of one that is there."""
     shutil.rmtree(path, ignore_errors=True)
-    with lmdb.open(str(path), map_size=1 << 24) as environment, environment.begin(write=True) as transaction:
+    with lmdb.open(str(path), map_size=1 << 28) as environment, environment.begin(write=True) as transaction:
         for key, value in entries:
             assert transaction.put(key, value, overwrite=False)
     (path / "lock.mdb").unlink()
@@ -56,6 +56,26 @@ def make_pickle_index(folder: Path) -> str:
     return write(
         folder / "index.lmdb", [*entries, (b"__keys__", pickle.dumps(keys)), (b"__len__", pickle.dumps(len(keys)))]
     )
+
+
+def make_many_pickles(folder: Path, count: int, nbytes: int = 0) -> str:
+    """Many images of at least ``nbytes``, with the labels 0 to 999, as :func:`make_pickle_index` writes them."""
+    keys = [b"%d" % row for row in range(count)]
+    values = (pickle.dumps((make_image(row, nbytes), row % 1000)) for row in range(count))
+    end = [(b"__keys__", pickle.dumps(keys)), (b"__len__", pickle.dumps(count))]
+    return write(folder / "many.lmdb", [*zip(keys, values, strict=True), *end])
+
+
+def make_many_names(folder: Path, count: int, nbytes: int = 0) -> str:
+    """The same, as :func:`make_names` writes them."""
+    images = ((b"%06d.jpg" % row, make_image(row, nbytes)) for row in range(count))
+    labels = ((b"%06d.txt" % row, np.array(row % 1000).tobytes()) for row in range(count))
+    return write(folder / "many.names.lmdb", [*images, *labels])
+
+
+def make_image(number: int, nbytes: int) -> bytes:
+    """What looks like a JPEG file, another one for each number."""
+    return (b"\xff\xd8\xff%d" % number).ljust(nbytes, b".")
 
 
 def make_pairs(folder: Path) -> str:

@@ -345,7 +345,7 @@ MAKERS: Final[dict[str, Maker]] = {
     "lmdb, patches": Maker(make_patches, checks=True, decoded=crop_decoded),
     "lmdb, numbered patches": Maker(make_numbered_patches, checks=True, decoded=crop_decoded, keys=None),
     "lmdb-pickle-index": Maker(
-        lmdb_layouts.make_pickle_index, keys=None, classes=(), many=many_of("lmdb-pickle-index", ".lmdb")
+        lmdb_layouts.make_pickle_index, keys=None, classes=(), many=lmdb_layouts.make_many_pickles
     ),
     "lmdb-pairs": Maker(lmdb_layouts.make_pairs, lmdb_layouts.PAIRS, keys=None, classes=(), decoded=lmdb_layouts.crop),
     "lmdb-names": Maker(lmdb_layouts.make_names, lmdb_layouts.NAMES, keys=lmdb_layouts.NAME_KEYS, classes=()),

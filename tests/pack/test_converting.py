@@ -30,9 +30,7 @@ from tests.conformance.store_makers import name_collection
 from tests.pack.images import make_photos
 
 WRITABLE = [name for name in STORES if getattr(STORES.get(name).writer, "__func__", None) is not Store.writer.__func__]  # type: ignore[attr-defined]  # a class method
-WRITABLE = [name for name in WRITABLE if name not in {"lmdb-datum", "lmdb-words"}]  # of a family that is written
-ENCODED = [name for name in WRITABLE if name != "lmdb-pairs"]
-"""Kinds that store encoded images."""
+"""Kinds that can be written."""
 
 SCHEMA = Schema(
     {
@@ -87,7 +85,7 @@ def destination(kind: str, folder: Path) -> str:
     return f"{kind}://{folder / 'written'}{suffixes[0] if suffixes else ''}"
 
 
-@pytest.mark.parametrize("kind", ENCODED)
+@pytest.mark.parametrize("kind", WRITABLE)
 def test_there_and_back_everything_is_equal(kind: str, tmp_path: Path) -> None:
     """Encoded bytes, every field, classes, keys and order survive the way to a kind and back."""
     source = write_pack(tmp_path / "source.lmdb")
@@ -111,7 +109,7 @@ def turn_round(kinds: list[str]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("first", "second"), turn_round(ENCODED))
+@pytest.mark.parametrize(("first", "second"), turn_round(WRITABLE))
 def test_from_each_kind_to_another_everything_is_equal(first: str, second: str, tmp_path: Path) -> None:
     """A store of one kind, converted to another one and back, gives the same records."""
     convert_round(write_pack(tmp_path / "source.lmdb"), first, second, tmp_path)
@@ -144,7 +142,7 @@ def storing_pixels() -> list[str]:
 
 
 def write_pixels(path: Path) -> LmdbStore:
-    """A pack of pixels, labels, boxes and landmarks: all that the layout pairs has, some of them empty."""
+    """A pack of pixels, labels, boxes and landmarks, some of them empty."""
     rng = np.random.default_rng(3)
     schema = Schema(
         {
@@ -186,7 +184,7 @@ def test_pixels_of_each_kind_are_equal_in_another(first: str, second: str, tmp_p
     convert_round(write_pixels(tmp_path / "source.lmdb"), first, second, tmp_path)
 
 
-@pytest.mark.parametrize("kind", sorted({*storing_pixels()} - {"lmdb-pairs"}))
+@pytest.mark.parametrize("kind", storing_pixels())
 def test_gray_and_colour_pixels_are_converted_as_they_are(kind: str, tmp_path: Path) -> None:
     """Pixels of one, three and four channels are equal after the way there and back."""
     schema = Schema({"image": Field("pixels:uint8[*,*,*]"), "label": Field("label")})
@@ -205,7 +203,7 @@ def test_gray_and_colour_pixels_are_converted_as_they_are(kind: str, tmp_path: P
         assert all((record.fields["image"] == record.index).all() for record in back)
 
 
-@pytest.mark.parametrize("kind", ENCODED)
+@pytest.mark.parametrize("kind", WRITABLE)
 def test_images_without_labels_are_converted(kind: str, tmp_path: Path) -> None:
     """A source without labels has none after the way there and back, whatever the format needs."""
     source = write_pack(tmp_path / "source.lmdb", schema=Schema({"image": Field("image"), "boxes": Field("boxes")}))
@@ -217,7 +215,7 @@ def test_images_without_labels_are_converted(kind: str, tmp_path: Path) -> None:
     assert LmdbStore(tmp_path / "back.lmdb").schema == source.schema
 
 
-@pytest.mark.parametrize("kind", ENCODED)
+@pytest.mark.parametrize("kind", WRITABLE)
 def test_the_container_alone_has_the_labels_of_its_images(kind: str, tmp_path: Path) -> None:
     """A program that reads the container without the sidecar finds each image with the name or number of its class."""
     schema = Schema({name: SCHEMA[name] for name in ("image", "label", "caption")})
@@ -237,7 +235,7 @@ def test_the_container_alone_has_the_labels_of_its_images(kind: str, tmp_path: P
             assert float(record.fields["label"]) == label
 
 
-@pytest.mark.parametrize("kind", ENCODED)
+@pytest.mark.parametrize("kind", WRITABLE)
 def test_an_interrupted_conversion_is_resumed(kind: str, tmp_path: Path) -> None:
     """After an interruption, the destination cannot be opened, and the same call ends as if there had been none."""
     schema = Schema({name: SCHEMA[name] for name in ("image", "label")})
@@ -269,7 +267,7 @@ def write_tar(path: Path, keys: list[str], labels: list[int]) -> Store:
     return ps.open(path)
 
 
-@pytest.mark.parametrize("kind", sorted({*ENCODED} - {"files", "lmdb-names"}))
+@pytest.mark.parametrize("kind", sorted({*WRITABLE} - {"files"}))
 def test_equal_keys_are_kept_and_reported(kind: str, tmp_path: Path) -> None:
     """Records of shards that number alike keep their keys and their own labels, there and back."""
     keys, labels = ["000", "001", "000", "001", "000"], [4, 1, 9, 2, 0]
@@ -307,7 +305,7 @@ def test_a_resumed_conversion_knows_which_of_two_records_was_left_out(tmp_path: 
     assert np.array_equal(ps.open(target).column("label"), np.delete(source.column("label"), 200))
 
 
-@pytest.mark.parametrize("kind", ENCODED)
+@pytest.mark.parametrize("kind", WRITABLE)
 def test_a_finished_conversion_is_proved_again(kind: str, tmp_path: Path) -> None:
     """The same call once more copies nothing, and compares both sides again."""
     source = write_pack(tmp_path / "source.lmdb")
@@ -406,7 +404,7 @@ def test_keys_that_are_no_file_names_are_refused(key: str, tmp_path: Path) -> No
     assert not (tmp_path / "up.jpg").exists()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in ENCODED if kind != "files"])
+@pytest.mark.parametrize("kind", [kind for kind in WRITABLE if kind != "files"])
 def test_a_record_without_a_value_is_told_from_one_with_minus_one(kind: str, tmp_path: Path) -> None:
     """Numbers -1, NaN and empty texts are values; each kind of store knows which records have none, in any order."""
     values: list[tuple[Any, ...]] = [

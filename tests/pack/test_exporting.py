@@ -315,9 +315,10 @@ def test_names_of_images_differ() -> None:
     assert name_images(["a b.jpg", "..", "", "0.5", "é" * 200]) == ["a_b", "_", "2", "0.5", "é" * 75]
 
 
-def test_an_unknown_layout_to_write_is_named_with_all_that_are_known(tmp_path: Path) -> None:
-    """Layouts of stores and formats of annotations alike."""
+@pytest.mark.parametrize("name", ["pascal", "pairs"])
+def test_an_unknown_layout_to_write_is_named_with_all_that_are_known(tmp_path: Path, name: str) -> None:
+    """Formats of annotations alone: a layout that is only read is none of them."""
     ps.pack([{"label": 1}], tmp_path / "p.lmdb")
 
-    with pytest.raises(ArgumentError, match=r"must be one of pickle-index, .*, coco, voc, yolo, got 'pascal'"):
-        ps.convert(tmp_path / "p.lmdb", tmp_path / "x", to_layout="pascal")
+    with pytest.raises(ArgumentError, match=f"must be one of coco, voc, yolo, got '{name}'"):
+        ps.convert(tmp_path / "p.lmdb", tmp_path / "x", to_layout=name)

@@ -467,7 +467,7 @@ def test_unknown_arguments_say_what_is_allowed(
         ps.pack(photos, tmp_path / "p.lmdb", **options)  # type: ignore[arg-type]  # that is the point
 
 
-@pytest.mark.parametrize("url", ["mds://w", "recordio://w.rec", "tfrecord://w"])
+@pytest.mark.parametrize("url", ["mds://w", "recordio://w.rec", "tfrecord://w", "lmdb-pairs://w"])
 def test_a_kind_that_is_only_read_cannot_be_packed_to(
     photos: Path, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -596,7 +596,7 @@ def test_records_of_a_store_are_read_together(photos: Path, tmp_path: Path, monk
     assert report.records == whole.records - 1
 
 
-@pytest.mark.parametrize("ending", ["tar", "rec", "lmdb"])
+@pytest.mark.parametrize("ending", ["tar", "lmdb"])
 def test_a_pack_in_place_of_a_converted_store_has_its_own_fields(photos: Path, tmp_path: Path, ending: str) -> None:
     """What a conversion wrote beside a store, its other fields and its report, goes when the store is replaced."""
     ps.convert(photos, tmp_path / f"a.{ending}")

@@ -101,7 +101,7 @@ def test_written_annotations_are_of_upright_pictures(tmp_path: Path, layout: str
     assert not any(map(is_beside, samples(tmp_path / "again.lmdb")))
 
 
-@pytest.mark.parametrize("ending", ["tar", "parquet", "h5", "rec", "lmdb"])
+@pytest.mark.parametrize("ending", ["tar", "parquet", "h5", "lmdb"])
 def test_conversions_keep_what_is_said(tmp_path: Path, ending: str) -> None:
     """In the container where it has a place for it, else beside it."""
     ps.convert(pack_mixed(tmp_path), tmp_path / f"to.{ending}")

@@ -21,7 +21,6 @@ from penstock.errors import StoreError
 from penstock.sample import Field, Schema
 from penstock.stores.common import file_writer
 from penstock.stores.common.lmdb.environment_writer import CommitLimits
-from penstock.stores.lmdb.written_entries import NamesWriter
 from penstock.stores.location import Location
 from penstock.stores.mongo.descriptor import Descriptor, read_descriptor
 from penstock.stores.origin import Origin
@@ -51,8 +50,6 @@ class Case:
     def begin(self, folder: Path, source: str = SOURCE) -> Writer[Any]:
         """The writer of the store in this folder."""
         path = folder / self.name
-        if self.scheme == "lmdb-names":
-            return NamesWriter(Location.from_path(self.scheme, path), SCHEMA, source, limits=LIMITS)
         if self.scheme == "lmdb":
             return LmdbWriter(path, SCHEMA, source, limits=LIMITS)
         location = Location.from_path(self.scheme, path)
@@ -84,7 +81,6 @@ CASES = [
     Case("parquet", "a.parquet"),
     Case("parquet", "set", 4, {"shard_records": 2}),
     Case("files", "photos"),
-    Case("lmdb-names", "names", 4),
     Case("lmdb", "a.lmdb", 4),
 ]
 JOURNALS = {

@@ -70,8 +70,8 @@ def convert(
     layout, options : str and mapping, optional
         How the source is opened: see :func:`penstock.open`.
     to_layout, to_options : str and mapping, optional
-        The layout of what is written (``"pairs"``), and the options of its writer. ``"voc"``, ``"yolo"`` and
-        ``"coco"`` write a folder of images and annotations from a store with boxes and their classes
+        The format of what is written, and the options of its writer. ``"voc"``, ``"yolo"`` and ``"coco"`` write a
+        folder of images and annotations from a store with boxes and their classes
         (:data:`penstock.annotations.WRITERS`); it is never there in part, and an interrupted run begins anew. Fields
         without a place in such a format are listed in ``left_out``.
     on_error : {"raise", "skip"}
@@ -124,11 +124,11 @@ def convert(
             src if isinstance(src, Store) else stack.enter_context(stores.open(src, layout=layout, **options or {}))
         )
         show = _make_reporter(progress, stack)
-        if to_layout is not None and to_layout in WRITERS:
+        if to_layout is not None:
             report = export(source, dst, to_layout, to_options or {}, on_error=on_error, overwrite=overwrite, show=show)
             return _finish(report, Location.from_path(to_layout, dst), time.monotonic() - start, start)
-        target = stack.enter_context(staged(dst, storage_options, to_layout, overwrite=overwrite))
-        kind, location = stores.find(target, to_write=True, layout=to_layout)
+        target = stack.enter_context(staged(dst, storage_options, overwrite=overwrite))
+        kind, location = stores.find(target, to_write=True)
         _refuse_overlap(source.location, location)
         stores.refuse_unknown_options(kind, kind.writer, to_options or {})
         if is_on_ray(on):
@@ -155,9 +155,8 @@ def _check_arguments(
         raise ArgumentError(f"workers must be at least 1, or None for one for each core, got {workers}")
     if is_on_ray(on) and to_layout is not None:
         raise ArgumentError(f"on='ray' writes packs (.lmdb), got to_layout={to_layout!r}: convert without on='ray'")
-    if to_layout is not None and to_layout not in (*stores.list_layouts(), *WRITERS):
-        known = ", ".join((*stores.list_layouts(), *WRITERS))
-        raise ArgumentError(f"to_layout must be one of {known}, got {to_layout!r}")
+    if to_layout is not None:
+        check_choice("to_layout", to_layout, tuple(WRITERS))
     if not is_on_ray(on) and shard_size is not None:
         raise ArgumentError(f"shard_size must be given with on='ray', or to pack, got shard_size={shard_size!r}")
     return None if shard_size is None else parse_size(shard_size, "shard_size")

@@ -15,16 +15,14 @@ import functools
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from penstock.errors import ArgumentError, PenstockError, StoreError, StoreFormatError
-from penstock.sample import Blob, Schema
+from penstock.sample import Blob
 from penstock.stores.base import PathLike, Skipped
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.mirrors import ByteRanges
-from penstock.stores.common.regular_file import read_json
-from penstock.stores.container import ContainerStore, fingerprint_files
+from penstock.stores.container import ContainerStore
 from penstock.stores.fields.record_names import check_classes, quote_names
 from penstock.stores.lmdb.entries import (
     LmdbEntries,
@@ -34,12 +32,6 @@ from penstock.stores.lmdb.entries import (
     scan_entries,
 )
 from penstock.stores.lmdb.entry_keys import decode_key
-from penstock.stores.location import Location
-from penstock.stores.origin import Origin, read_origin
-from penstock.stores.writing import LAYOUT_FILE, CommittedRecords, Writer
-
-if TYPE_CHECKING:
-    from penstock.stores.lmdb.layout_writer import EncodedEntries, LmdbLayoutWriter
 
 __all__ = [
     "LmdbLayoutStore",
@@ -47,9 +39,6 @@ __all__ = [
     "list_sampled",
 ]
 
-_WRITTEN_OPTIONS: Final = frozenset(
-    {"shape", "channels", "dtype", "columns", "units", "classes", "expected_count"}
-)  # what a file beside an environment may say
 _SAMPLED: Final = 16
 _LAYOUTS: Final = (
     "pickle-index: __keys__ or __len__, and pickled values; pairs: keys i (pixels) and i_ (text); names: keys NAME.jpg "
@@ -80,8 +69,7 @@ class LmdbLayoutStore(ContainerStore[ByteRanges]):
     path : str, path or Location
         The folder with ``data.mdb``, or the file.
     **options
-        Options of the layout; None where one was not given. Options that were not given are taken from the file
-        ``.layout`` beside an environment that :mod:`.lmdb.layout_writer` wrote.
+        Options of the layout; None where one was not given.
 
     Raises
     ------
@@ -93,8 +81,6 @@ class LmdbLayoutStore(ContainerStore[ByteRanges]):
 
     choices: ClassVar[Mapping[str, Sequence[str]]] = {}
     """What options may be, of those that are one of a few texts."""
-    written_by: ClassVar[str] = ""
-    """The writer of this layout, in :mod:`.lmdb.written_entries`; empty: there is none."""
     looked_up: ClassVar[tuple[bytes, ...]] = ()
     """Keys that :meth:`fits` must see, wherever they are."""
 
@@ -104,9 +90,7 @@ class LmdbLayoutStore(ContainerStore[ByteRanges]):
         super().__init__(
             location, files=[file], **{name: value for name, value in options.items() if value is not None}
         )
-        written = _read_layout(location, self.layout, file)
-        self._skipped = CommittedRecords.from_json(written).skipped if written else ()
-        self._stated: Mapping[str, Any] = {**written.get("options", {}), **self.options}
+        self._stated: Mapping[str, Any] = self.options
         for name, allowed in self.choices.items():
             value = self._stated.get(name)
             if value is not None and (type(value) is not str or value not in allowed):
@@ -188,53 +172,3 @@ class LmdbLayoutStore(ContainerStore[ByteRanges]):
         super().close()
         self._entries = LmdbEntries(memoryview(b""))
         self._keys = ()
-
-    @classmethod
-    def storable(cls, schema: Schema) -> Schema:
-        """What the writer of the layout has a place for."""
-        return cls._find_writer().choose(schema) if cls.written_by else super().storable(schema)
-
-    @classmethod
-    def writer(
-        cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False, **options: object
-    ) -> Writer[EncodedEntries]:
-        """Begin or resume such an environment; see :class:`.lmdb.layout_writer.LmdbLayoutWriter`."""
-        if not cls.written_by:
-            return super().writer(location, schema, source, overwrite=overwrite, **options)
-        begin: Callable[..., LmdbLayoutWriter] = cls._find_writer()
-        return begin(location, schema, source, overwrite=overwrite, **options)
-
-    @classmethod
-    def _find_writer(cls) -> type[LmdbLayoutWriter]:
-        from penstock.stores.lmdb import written_entries  # readers need not load it
-
-        found: type[LmdbLayoutWriter] = getattr(written_entries, cls.written_by)
-        return found
-
-    @classmethod
-    def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
-        """What the finished environment holds, if this package wrote it of this source; else None."""
-        file = find_environment_file(location.path)
-        written = _read_layout(location, cls.layout, file)
-        try:
-            wanted = cls.storable(schema).to_json()
-            if not written or written["schema"] != wanted:
-                return None
-            if read_origin(location, written["content"]) != Origin.from_text(source):
-                return None
-            return CommittedRecords.from_json(written)
-        except (PenstockError, KeyError, TypeError, ValueError):
-            return None
-
-
-def _read_layout(location: Location, layout: str, file: Path) -> dict[str, Any]:
-    """What the file beside an environment says; empty without one, or where it is of another content."""
-    try:
-        written = read_json(location.sidecar(LAYOUT_FILE))
-        if written["layout"] != layout or written["content"] != fingerprint_files([file]):
-            return {}
-        written["options"] = {name: written["options"][name] for name in _WRITTEN_OPTIONS & written["options"].keys()}
-        CommittedRecords.from_json(written)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
-    return dict(written)

@@ -10,7 +10,7 @@
     "class cx cy w h", relative    rows of (n, 5)  ──> boxes (n, 4) xyxy float32, classes (n,) int64
 
 Records are in the order of the bytes of the images' keys, which is LMDB's own. Without arrays, images alone are a
-container of this layout too. The writer is :mod:`.lmdb.written_entries`.
+container of this layout too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, StoreFormatError
-from penstock.sample import Array, Field, Record, Sample, Schema
+from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import PathLike, Skipped
 from penstock.stores.common.mirrors import ByteRanges
 from penstock.stores.fields.box_corners import find_image_size, to_corners
@@ -88,9 +88,7 @@ class LmdbNamesStore(LmdbLayoutStore):
 
     kind: ClassVar[str] = "lmdb-names"
     layout: ClassVar[str] = "names"
-    keeps_order: ClassVar[bool] = False
     choices: ClassVar[Mapping[str, Sequence[str]]] = {"dtype": _DTYPES}
-    written_by: ClassVar[str] = "NamesWriter"
 
     def __init__(
         self,
@@ -162,14 +160,6 @@ class LmdbNamesStore(LmdbLayoutStore):
     def read_image(self, opened: ByteRanges, index: int) -> memoryview:
         """The encoded image of one record."""
         return self._images.read(opened, index)
-
-    @classmethod
-    def stored_key(cls, key: str, fields: Mapping[str, Sample], schema: Schema) -> str:
-        """The name of the image: an ending is appended to a key without one."""
-        del schema
-        from penstock.stores.lmdb.written_entries import make_image_name
-
-        return make_image_name(key, bytes(fields["image"][:8])).decode()
 
     def _arrange(self) -> None:
         entries = self._entries

@@ -6,14 +6,13 @@
     b"17_"  b"LABEL,B0 B1 B2 B3,L0 ... L9": label, box, landmarks; the last two may be empty, a fourth field may follow
 
 Scripts that train on small patches of images write millions of records so. Records are in the order of their numbers.
-Box and landmarks are given as they are stored, unless ``units`` says what they mean. The writer is
-:mod:`.lmdb.written_entries`.
+Box and landmarks are given as they are stored, unless ``units`` says what they mean.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,12 +28,7 @@ from penstock.stores.lmdb.entries import LmdbEntries, ValuePlaces
 from penstock.stores.lmdb.entry_keys import decode_key, name_numbers
 from penstock.stores.lmdb.layout import LmdbLayoutStore
 from penstock.stores.lmdb.pair_texts import parse_labels, parse_text
-from penstock.stores.location import Location
-from penstock.stores.writing import Writer
 from penstock.wording import counted
-
-if TYPE_CHECKING:
-    from penstock.stores.lmdb.layout_writer import EncodedEntries
 
 __all__ = ["LmdbPairsStore"]
 
@@ -93,7 +87,6 @@ class LmdbPairsStore(LmdbLayoutStore):
         "missing": ("raise", "skip"),
         "pair": _PAIRS,
     }
-    written_by: ClassVar[str] = "PairsWriter"
 
     def __init__(
         self,
@@ -188,13 +181,6 @@ class LmdbPairsStore(LmdbLayoutStore):
         if field != "label":
             return super().read_column(opened, field)
         return parse_labels(opened, self._texts.begins, self._texts.sizes)
-
-    @classmethod
-    def writer(  # type: ignore[override]  # its option is named
-        cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False, channels: str = "BGR"
-    ) -> Writer[EncodedEntries]:
-        """Begin or resume such an environment; see :class:`.lmdb.written_entries.PairsWriter`."""
-        return super().writer(location, schema, source, overwrite=overwrite, channels=channels)
 
     def _arrange(self) -> None:
         stated = self._stated

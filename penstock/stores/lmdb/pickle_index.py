@@ -7,8 +7,7 @@
     b"__keys__"  pickle of [b"0", b"1", ...]: the order of the records
     b"__len__"   pickle of their number
 
-Many scripts write folders of images so. Pickles are read by :mod:`.pickles.unpickler`: nothing in them runs. The writer
-is :mod:`.lmdb.written_entries`.
+Many scripts write folders of images so. Pickles are read by :mod:`.pickles.unpickler`: nothing in them runs.
 """
 
 from __future__ import annotations
@@ -76,7 +75,6 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
     kind: ClassVar[str] = "lmdb-pickle-index"
     layout: ClassVar[str] = "pickle-index"
     choices: ClassVar[Mapping[str, Sequence[str]]] = {"missing": ("raise", "skip")}
-    written_by: ClassVar[str] = "PickleIndexWriter"
     looked_up: ClassVar[tuple[bytes, ...]] = (KEYS, COUNT)
 
     def __init__(

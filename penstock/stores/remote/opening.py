@@ -30,7 +30,7 @@ from penstock.stores.remote.mirror import Mirror
 from penstock.stores.remote.object_store import ObjectInfo, Peeked, Place, RefusedError
 from penstock.stores.remote.request_queue import get_fetcher
 from penstock.stores.remote.storage_client import StorageOptions
-from penstock.stores.writing import LAYOUT_FILE, MANIFEST, SIDECAR, SIDECAR_PACK
+from penstock.stores.writing import MANIFEST, SIDECAR, SIDECAR_PACK
 
 __all__ = ["K", "RemoteObjects", "fetch_ends", "find_below", "find_remote"]
 
@@ -260,11 +260,11 @@ def _has_manifest(place: Place, part: Peeked) -> bool:
 def _find_beside(place: Place, objects: Collection[str]) -> dict[str, ObjectInfo]:
     """The objects of this name that belong to a container of another program.
 
-    They say where its records are (our index of it, that of RecordIO, a layout of LMDB), or have its other fields.
+    They say where its records are (our index of it, that of RecordIO), or have its other fields.
     """
     name = place.url.rpartition("/")[2]
     if [*objects] == [FILE]:
-        begin, beside = ".", [f".{LAYOUT_FILE}"]
+        begin, beside = ".", list[str]()
     elif [*objects] == [""]:
         begin, beside = f"../{name}.", [f"../{name}.{INDEX_FILE}"] if _INDEXED.search(name) else []
         beside += [f"../{name[:-4]}.idx"] if name.endswith(".rec") else []

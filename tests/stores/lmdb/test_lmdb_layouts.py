@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 import penstock as ps
-from penstock.errors import ArgumentError, CorruptRecordError, PenstockError, StoreError, StoreFormatError
+from penstock.errors import ArgumentError, CorruptRecordError, PackError, PenstockError, StoreError, StoreFormatError
 from tests.conformance.lmdb_layouts import varint, write
 
 PATCH = np.arange(4 * 5 * 3, dtype=np.uint8).reshape(4, 5, 3)
@@ -240,6 +240,27 @@ def test_images_beside_pickled_keys_are_read(tmp_path: Path) -> None:
     with ps.open(write(tmp_path / "set", [*entries, *end])) as store:
         assert [bytes(record.fields["image"]) for record in store] == [value for _, value in entries]
         assert [bytes(value) for value in store.blobs("image", [11, 2])] == [entries[11][1], entries[2][1]]
+
+
+def test_a_tuple_without_an_image_is_a_record_without_one(tmp_path: Path) -> None:
+    """A pickled None in the place of an image is None."""
+    path = index(tmp_path / "set", [(jpeg(), 1), (None, 1), (jpeg(9), None)])
+
+    with ps.open(path) as store:
+        records = list(store)
+    images = [record.fields["image"] for record in records]
+    assert [None if image is None else bytes(image) for image in images] == [jpeg(), None, jpeg(9)]
+    assert [record.fields["label"] for record in records] == [1, 1, None]
+
+
+@pytest.mark.parametrize("target", ["set.lmdb", "files"])
+def test_a_record_without_an_image_is_refused_where_it_has_no_place(tmp_path: Path, target: str) -> None:
+    """The conversion names the record, and writes nothing."""
+    path = index(tmp_path / "source", [(jpeg(), 1), (None, 1)])
+
+    with pytest.raises(PackError, match=r"1: field 'image' must hold encoded bytes"):
+        ps.convert(path, f"{'files://' if target == 'files' else ''}{tmp_path / target}")
+    assert not (tmp_path / target).exists()
 
 
 @pytest.mark.parametrize("form", [">I", ">Q"])

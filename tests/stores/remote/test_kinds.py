@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ import penstock as ps
 from penstock.errors import StoreError
 from penstock.stores.base import Store
 from penstock.stores.remote import object_store as places
+from tests.conformance import lmdb_layouts
 from tests.conformance.store_makers import write_many
 from tests.servers.web import WebServer, serving
 from tests.stores import written
@@ -22,11 +23,14 @@ pytest.importorskip("obstore")
 
 COUNT, NBYTES = 1000, 16 << 10
 SUFFIXES: Final = {
-    "hdf5": ".h5", "tar": ".tar", "parquet": ".parquet", "lmdb-pickle-index": ".lmdb",
-    "lmdb-names": ".names.lmdb",
+    "hdf5": ".h5", "tar": ".tar", "parquet": ".parquet",
 }  # fmt: skip
 """Of the kinds that are written by their own writer."""
-KINDS: Final = [*SUFFIXES, "recordio", "tfrecord", "mds", "litdata", "beton"]
+LAYOUTS: Final = {
+    "lmdb-pickle-index": lmdb_layouts.make_many_pickles,
+    "lmdb-names": lmdb_layouts.make_many_names,
+}
+KINDS: Final = [*SUFFIXES, *LAYOUTS, "recordio", "tfrecord", "mds", "litdata", "beton"]
 SHARES: Final = {"parquet": 0.6}
 """The most that may be fetched for five records: a page of Parquet has a megabyte, of 16."""
 
@@ -47,14 +51,21 @@ def write(server: WebServer, kind: str, count: int = COUNT, nbytes: int = NBYTES
     folder = server.root / "bucket"
     if kind in SUFFIXES:
         path = write_many(kind, folder / f"many{SUFFIXES[kind]}", count, nbytes)
+    elif kind in LAYOUTS:
+        path = LAYOUTS[kind](folder, count, nbytes)
     else:
         path = written.write_many(kind, folder, count, nbytes)
     return Path(path)
 
 
+def options_of(path: Path) -> Mapping[str, Any]:
+    """How a store is opened: only names need to be told what their arrays are."""
+    return lmdb_layouts.NAMES if path.name.endswith(".names.lmdb") else {}
+
+
 def open_remote(server: WebServer, path: Path, **options: Any) -> Store:
     """The store in the bucket, with a cache of the test's own."""
-    return ps.open(f"s3://bucket/{path.name}", **{"cache": server.root.parent / "cache", **options})
+    return ps.open(f"s3://bucket/{path.name}", **{"cache": server.root.parent / "cache", **options_of(path), **options})
 
 
 def count_bytes(path: Path) -> int:
@@ -66,7 +77,7 @@ def count_bytes(path: Path) -> int:
 def test_five_records_of_a_thousand_are_few_bytes(server: WebServer, kind: str) -> None:
     """Opening included; one record after another, or several at once."""
     path = write(server, kind)
-    local = ps.open(path)
+    local = ps.open(path, **options_of(path))
     with open_remote(server, path) as store:
         assert store.kind == local.kind == kind
         assert content(store, [3, 999]) == content(local, [3, 999])
@@ -83,7 +94,7 @@ def test_five_records_of_a_thousand_are_few_bytes(server: WebServer, kind: str) 
 def test_records_that_are_announced_are_fetched_once(server: WebServer, kind: str, cache_size: int | str) -> None:
     """In any order, with and without a cache; what says where they are is fetched, too."""
     path = write(server, kind, 200)
-    local = ps.open(path)
+    local = ps.open(path, **options_of(path))
     order = np.random.default_rng(0).permutation(200)
     with open_remote(server, path, cache_size=cache_size) as store:
         assert store.prefetches
@@ -99,7 +110,7 @@ def test_records_that_are_announced_are_fetched_once(server: WebServer, kind: st
 def test_columns_and_keys_are_those_of_the_files(server: WebServer, kind: str) -> None:
     """Labels are read ahead in blocks of records, where the format has no column of them."""
     path = write(server, kind, 600, 5000)
-    local = ps.open(path)
+    local = ps.open(path, **options_of(path))
     with open_remote(server, path) as store:
         assert store.column("label").tolist() == local.column("label").tolist()
         assert list(store.keys()) == list(local.keys())
@@ -113,7 +124,7 @@ def test_columns_and_keys_are_those_of_the_files(server: WebServer, kind: str) -
 def test_a_container_without_its_index_is_scanned(server: WebServer, kind: str, index: str) -> None:
     """An index of another container is none; for RecordIO, the ``.idx`` file suffices."""
     path = write(server, kind, 200)
-    with ps.open(path) as local:
+    with ps.open(path, **options_of(path)) as local:
         expected = content(local)
     beside = path.with_name(f"{path.name}.index.npz")
     beside.unlink()
@@ -130,16 +141,17 @@ def test_a_container_without_its_index_is_scanned(server: WebServer, kind: str, 
 def test_an_object_that_is_cut_is_an_error_that_names_it(server: WebServer, kind: str) -> None:
     """When it is opened, or by its versions when it is read."""
     path = write(server, kind, 200)
-    ps.open(path).close()  # which makes the index
+    ps.open(path, **options_of(path)).close()  # which makes the index
     file = path / "data.mdb" if path.is_dir() else path
     with open_remote(server, path) as store:
         whole = file.read_bytes()
         file.write_bytes(whole[: len(whole) // 2])
         with pytest.raises(StoreError, match=r"replaced while it was open; open it again .*s3://bucket/many"):
             store.read(range(200))
-    with pytest.raises(StoreError, match=r"s3://bucket/many") as caught, open_remote(server, path) as store:
-        store.read(range(200))
-    assert str(server.root.parent / "cache") not in str(caught.value)
+    cache = server.root.parent / "cache"
+    with pytest.raises(StoreError, match=r"s3://bucket/many") as caught:
+        ps.open(f"s3://bucket/{path.name}", cache=cache).read(range(200))
+    assert str(cache) not in str(caught.value)
 
 
 def test_a_shard_that_is_missing_is_an_error_that_names_it(server: WebServer) -> None:
@@ -156,7 +168,7 @@ def test_a_shard_that_is_missing_is_an_error_that_names_it(server: WebServer) ->
 def test_worker_processes_read_them(server: WebServer, kind: str, context: str) -> None:
     """They open the store again, with the cache of the parent."""
     path = write(server, kind, 60)
-    with open_remote(server, path) as store, ps.open(path) as local:
+    with open_remote(server, path) as store, ps.open(path, **options_of(path)) as local:
         expected = sorted(len(bytes(record.fields["image"])) for record in local)
         dataset = ps.StoreDataset(store)
         loader = ps.DataLoader(

@@ -27,6 +27,7 @@ from penstock.stores.remote import request_queue
 from penstock.stores.remote.cache import CacheFolder, parse_size
 from penstock.stores.remote.object_store import Place
 from penstock.stores.remote.storage_client import StorageOptions
+from tests.conformance import lmdb_layouts
 from tests.photographs import write_photographs
 from tests.servers.web import WebServer, serving
 from tests.stores import written
@@ -226,11 +227,11 @@ def test_containers_of_other_programs_are_equal_to_their_files(server: WebServer
     """They are fetched as a whole."""
     if kind in {"recordio", "tfrecord", "beton"}:
         path = Path(written.write_many(kind, server.root, 50))
+    elif kind == "lmdb-pickle-index":
+        path = Path(lmdb_layouts.make_many_pickles(server.root, 50))
     else:
-        name = "photos.h5" if kind == "h5" else f"photos.{kind}"
-        path = server.root / name
-        source = write_photographs(tmp_path / "photographs", per_class=1)
-        ps.convert(source, f"{kind}://{path}" if kind.startswith("lmdb") else path)
+        path = server.root / f"photos.{kind}"
+        ps.convert(write_photographs(tmp_path / "photographs", per_class=1), path)
     for beside in (path.with_name(f"{path.name}.fields"), path / ".fields"):
         if beside.exists():
             beside.unlink() if beside.is_file() else shutil.rmtree(beside)
