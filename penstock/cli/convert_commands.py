@@ -40,7 +40,7 @@ def convert(
         typer.Argument(
             metavar="DST",
             help="What is written; its ending or scheme chooses the kind: `.lmdb`, `.tar`, `.h5`, `.parquet`, "
-            "`files://folder`, a URL such as `s3://bucket/set.lmdb`, `mongodb://host/database/collection`, `gridfs://host/database/bucket`.",
+            "`files://folder`, a URL such as `s3://bucket/set.lmdb`.",
         ),
     ],
     *,

@@ -147,9 +147,26 @@ def name_collection(folder: Path, kind: str) -> str:
 
 
 def make_on_server(folder: Path, kind: str) -> str:
-    """The pictures, packed to a collection of the test server."""
-    ps.pack(folder / "photos", name_collection(folder, kind), overwrite=True)
-    return name_collection(folder, kind)
+    """The pictures in a collection or a bucket of the test server."""
+    import gridfs
+    import pymongo
+
+    url = name_collection(folder, kind)
+    name = url.rpartition("/")[2]
+    client: Any = pymongo.MongoClient(get_server().host)
+    with client:
+        database = client["conformance"]
+        for each in (name, f"{name}.files", f"{name}.chunks"):
+            database.drop_collection(each)
+        bucket = gridfs.GridFSBucket(database, name)
+        for number, (key, content, label) in enumerate(read_photos(folder)):
+            fields = {"label": ("cats", "dogs")[label]}
+            identifier = number << 32 | zlib.crc32(content)  # in order, and another one where the picture is another
+            if kind == "gridfs":
+                bucket.upload_from_stream_with_id(identifier, key, content, metadata=fields)
+            else:
+                database[name].insert_one({"_id": identifier, "key": key, "image": content, **fields})
+    return url
 
 
 def maker_on_server(kind: str) -> Maker:

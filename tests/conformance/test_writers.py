@@ -28,14 +28,12 @@ from penstock.stores.common import file_writer
 from penstock.stores.common.lmdb import environment_writer
 from penstock.stores.common.lmdb.environment_writer import CommitLimits
 from penstock.stores.common.lmdb.pages import LOCK
-from penstock.stores.mongo.writer import DocumentWriter
 from penstock.stores.pack import blocks
 from penstock.stores.pack.store import LmdbStore
 from penstock.stores.writing import Skipped
-from tests.conformance.kills import Collections, Folder, Run, run_after_each_kill
+from tests.conformance.kills import Folder, Run, run_after_each_kill
 from tests.pack.images import make_photos
 from tests.pack.test_converting import SCHEMA, WRITABLE, destination, make_fields, write_pack
-from tests.stores.mongo.collections_of_documents import open_database
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 COUNT: Final = 11
@@ -76,7 +74,6 @@ def _commits_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commits every four records, or blocks of two; nothing waits for a disk, as a kill of a process does not."""
     monkeypatch.setattr(file_writer, "_COMMIT_RECORDS", 4)
     monkeypatch.setattr(environment_writer, "CommitLimits", functools.partial(CommitLimits, records=4))
-    monkeypatch.setattr(DocumentWriter, "commit_records", 4)
     monkeypatch.setattr(blocks, "_BLOCK_NBYTES", 500)
     for name in ("fsync", "sync"):
         monkeypatch.setattr(os, name, lambda *_: None)
@@ -109,16 +106,10 @@ def test_a_writer_that_is_killed_at_any_moment_is_resumed(
         writer.close()
         return found
 
-    with contextlib.ExitStack() as stack:
-        if store.is_remote:
-            opened = stack.enter_context(open_database())
-            location = store.locate(opened.url(kind=kind))
-            found = run_after_each_kill(Collections(opened.database), run, only_once=not again)
-        else:
-            folder = tmp_path / "world"
-            folder.mkdir()
-            location = store.locate(destination(kind, folder).removeprefix(f"{kind}://"))
-            found = run_after_each_kill(Folder(folder), run, only_once=not again)
+    folder = tmp_path / "world"
+    folder.mkdir()
+    location = store.locate(destination(kind, folder).removeprefix(f"{kind}://"))
+    found = run_after_each_kill(Folder(folder), run, only_once=not again)
 
     assert len(set(found)) > 2
 
@@ -199,7 +190,7 @@ def test_packing_that_is_killed_at_any_moment_is_resumed(source: str, tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_commits_often")
-@pytest.mark.parametrize("kind", [kind for kind in WRITABLE if not STORES.get(kind).is_remote])
+@pytest.mark.parametrize("kind", WRITABLE)
 def test_a_conversion_that_is_killed_at_any_moment_is_resumed(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,7 +36,7 @@ def test_a_changed_container_does_not_take_its_sidecar(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
-        *((kind, {}) for kind in WRITABLE if kind not in {"lmdb", "sharded", "mongodb", "gridfs"}),
+        *((kind, {}) for kind in WRITABLE if kind not in {"lmdb", "sharded"}),
         ("tar", {"shard_records": 3}),
         ("parquet", {"shard_records": 3}),
     ],

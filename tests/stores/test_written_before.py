@@ -22,7 +22,7 @@ from penstock.sample import Field, Schema
 from penstock.stores.common import file_writer
 from penstock.stores.common.lmdb.environment_writer import CommitLimits
 from penstock.stores.location import Location
-from penstock.stores.mongo.descriptor import Descriptor, read_descriptor
+from penstock.stores.mongo.descriptor import read_descriptor
 from penstock.stores.origin import Origin
 from penstock.stores.pack.writer import LmdbWriter
 from penstock.stores.writing import CommittedRecords, Skipped, Writer
@@ -248,12 +248,6 @@ def main(folder: Path) -> None:
     for case in CASES:
         write_unfinished(case, folder / "unfinished")
         write_finished(case, folder / "finished")
-    written: Any = {"photos.penstock": mock.Mock()}
-    Descriptor(
-        SCHEMA, {"image": "image", "label": "label"}, SOURCE, CommittedRecords(3, 144, (SKIPPED,)), "ab" * 16
-    ).write(written, "photos")
-    document = written["photos.penstock"].replace_one.call_args[0][1]
-    (folder / "descriptor.json").write_text(json.dumps(document))
 
 
 if __name__ == "__main__":

@@ -65,8 +65,7 @@ def convert(
         The source: anything that :func:`penstock.open` opens.
     dst : str or path
         What is written; its suffix or scheme chooses the kind: ``.lmdb``, ``.tar``, ``.h5``, ``.parquet``,
-        ``files://folder``, ``mongodb://host/database/collection``. An unfinished conversion of the same source is
-        resumed.
+        ``files://folder``. An unfinished conversion of the same source is resumed.
     layout, options : str and mapping, optional
         How the source is opened: see :func:`penstock.open`.
     to_layout, to_options : str and mapping, optional

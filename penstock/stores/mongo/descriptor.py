@@ -45,23 +45,6 @@ class Descriptor:
     content: str = ""  # a hash of all records, in order
     complete: bool = False  # whether the last record is written
 
-    def write(self, database: Database, collection: str) -> None:
-        """Replace the description in the database, in one step."""
-        document = {
-            "_id": _ID,
-            "version": _VERSION,
-            "schema": json.dumps(self.schema.to_json()),  # as text: names of fields may contain what MongoDB reserves
-            "paths": json.dumps(dict(self.paths)),
-            "source": self.source,
-            "count": self.committed.records,
-            "nbytes": self.committed.nbytes,
-            "content": self.content,
-            "skipped": json.dumps([list(entry) for entry in self.committed.skipped[:_MAX_LISTED]]),
-            "skipped_count": len(self.committed.skipped),
-            "complete": self.complete,
-        }
-        database[name_descriptors(collection)].replace_one({"_id": _ID}, document, upsert=True)
-
     def refuse_incomplete(self, url: str) -> None:
         """Raise :class:`IncompleteStoreError` unless the last record is written."""
         if not self.complete:

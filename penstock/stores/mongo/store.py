@@ -33,12 +33,10 @@ from penstock.stores.mongo.fields import Document, get_value
 from penstock.stores.mongo.listing import to_hashable
 from penstock.stores.mongo.opening import CollectionContents, Selection, look_at_collection, make_selection
 from penstock.stores.mongo.values import DocumentReader, count_bytes, hash_blob, make_projection, to_text
-from penstock.stores.writing import CommittedRecords
 from penstock.wording import counted
 
 if TYPE_CHECKING:
     from penstock.stores.mongo.connection import Database
-    from penstock.stores.mongo.writer import DocumentWriter
 
 __all__ = ["MongoStore"]
 
@@ -195,30 +193,6 @@ class MongoStore(Store):
     def digest(self) -> str:
         """Of ids, keys, fields and columns, and of all records where penstock wrote them; see the class."""
         return self._digest
-
-    @classmethod
-    def writer(
-        cls, location: Location, schema: Schema, source: str, *, overwrite: bool = False, **options: object
-    ) -> DocumentWriter:
-        """Begin or resume a collection; see :class:`~penstock.stores.mongo.writer.DocumentWriter`."""
-        from penstock.stores.mongo.writer import DocumentWriter
-
-        assert not options, "there are none"
-        return DocumentWriter(location, schema, source, overwrite=overwrite)
-
-    @classmethod
-    def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
-        """See :meth:`Store.finished`."""
-        connection = MongoConnection(location)
-        try:
-            held = connection.run(lambda database: read_descriptor(database, connection.collection, connection.url))
-        except StoreError:
-            return None
-        finally:
-            connection.close()
-        if held is None or not held.complete or (held.schema, held.source) != (schema, source):
-            return None
-        return held.committed
 
     def close(self) -> None:
         """Close the client of this process."""

@@ -137,25 +137,6 @@ def test_closing_ends_the_wait_for_a_server(documents: Documents) -> None:
     closing.join()
 
 
-def test_a_writer_survives_a_kill_of_the_server(documents: Documents) -> None:
-    """Records that are sent while the server is killed and restarted are there once each."""
-    schema = ps.Schema({"image": ps.Field("image"), "label": ps.Field("label")})
-    from penstock.stores.mongo.store import MongoStore
-
-    writer = MongoStore.writer(Location.from_url(documents.url()), schema, "source")
-    for number in range(1200):
-        if number == 1050:
-            documents.server.kill()
-            threading.Timer(0.5, documents.server.start).start()
-        writer.append(writer.prepare(f"k{number}", {"image": make_jpeg(number % 8), "label": number}))
-    writer.finish()
-    writer.close()
-
-    with ps.open(documents.url()) as store:
-        assert store.column("label").tolist() == list(range(1200))
-        assert store.read([1099])[0].key == "k1099"
-
-
 def collect_texts(error: BaseException) -> str:
     """What a person may see of an error: message, chain, traceback, pickle."""
     shown = "".join(traceback.format_exception(error)) + repr(error) + repr(error.__cause__) + repr(error.__context__)

@@ -34,6 +34,8 @@ from tests.stores.mongo.collections_of_documents import Documents, make_jpeg, op
 
 bson = pytest.importorskip("bson")
 
+WRITTEN_BEFORE = Path(__file__).parents[1] / "written_before" / "descriptor.json"
+
 
 @pytest.fixture
 def documents() -> Iterator[Documents]:
@@ -638,14 +640,12 @@ def test_threads_share_one_client(documents: Documents) -> None:
     assert isinstance(store, MongoStore)
 
 
-def test_damaged_descriptions_are_refused(documents: Documents, tmp_path: Path) -> None:
+def test_damaged_descriptions_are_refused(documents: Documents) -> None:
     """Whatever stands in the description of a collection, opening it is an error of penstock, or works."""
-    (tmp_path / "photos" / "a").mkdir(parents=True)
-    for number in range(3):
-        (tmp_path / "photos" / "a" / f"{number}.jpg").write_bytes(make_jpeg(number))
-    ps.pack(tmp_path / "photos", documents.url())
+    documents.insert([{"_id": n, "key": f"{n}", "image": make_jpeg(n), "label": 0} for n in range(3)])
     notes = documents.database["photos.penstock"]
-    right = notes.find_one({"_id": "store"})
+    right = json.loads(WRITTEN_BEFORE.read_text()) | {"complete": True}
+    notes.insert_one(right)
     values: list[Any] = [
         None,
         "",
