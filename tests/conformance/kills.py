@@ -5,9 +5,9 @@
     run ──after each call that writes──> what lies there now: a state           a kill here leaves exactly this
     each state that is new ──> put it there ──> run again ──> its states ──> ... until no state is new
 
-What a process has in its buffers is lost when it is killed, and no clean-up runs: what remains is what its files, or
-its documents on a server, are at that moment. So nothing is killed here; each moment of a run is recorded instead. A
-file or a collection that grew between two moments is also tried half grown, unless by less than a page: no kill cuts
+What a process has in its buffers is lost when it is killed, and no clean-up runs: what remains is what its files are
+at that moment. So nothing is killed here; each moment of a run is recorded instead. A
+file that grew between two moments is also tried half grown, unless by less than a page: no kill cuts
 such a write short.
 """
 
@@ -19,13 +19,12 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Final, NamedTuple
 
 import pytest
 
-__all__ = ["Collections", "Folder", "Held", "Run", "State", "World", "run_after_each_kill"]
+__all__ = ["Folder", "Held", "Run", "State", "World", "run_after_each_kill"]
 
 _WRITES: Final = frozenset(
     {"__exit__", "begin", "close", "commit", "delete", "flush", "ftruncate", "mkdir", "open", "put", "pwrite", "remove"}
@@ -104,39 +103,6 @@ class Folder(World):
                     yield name, entry.stat(follow_symlinks=False)
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(f"{name}/")
-
-
-class Collections(World):
-    """Those of a database of MongoDB, given by pymongo, without times and ids that the client makes."""
-
-    calls = frozenset({"recv_into"})
-
-    def __init__(self, database: Any) -> None:
-        self._database = database
-
-    def read(self) -> State:
-        """The documents, in the order of the records."""
-        from bson import ObjectId, encode
-
-        state = {}
-        for name in self._database.list_collection_names():
-            documents = self._database[name].find({})
-            contents = (
-                encode({key: value for key, value in each.items() if not isinstance(value, ObjectId | datetime)})
-                for each in sorted(documents, key=lambda each: (each.get("files_id", each["_id"]), each.get("n")))
-            )
-            state[name] = Held(tuple(contents))
-        return {name: held for name, held in state.items() if held.content}
-
-    def restore(self, state: State) -> None:
-        """Insert the documents anew."""
-        from bson import decode
-
-        for name in self._database.list_collection_names():
-            self._database.drop_collection(name)
-        for name, held in state.items():
-            assert isinstance(held.content, tuple), "a collection"
-            self._database[name].insert_many([decode(document) for document in held.content])
 
 
 @dataclass

@@ -159,9 +159,9 @@ def make_on_server(folder: Path, kind: str) -> str:
         for each in (name, f"{name}.files", f"{name}.chunks"):
             database.drop_collection(each)
         bucket = gridfs.GridFSBucket(database, name)
-        for number, (key, content, label) in enumerate(read_photos(folder)):
+        for key, content, label in read_photos(folder):
             fields = {"label": ("cats", "dogs")[label]}
-            identifier = number << 32 | zlib.crc32(content)  # in order, and another one where the picture is another
+            identifier = KEYS.index(key) << 32 | zlib.crc32(content)  # in order; new with the picture
             if kind == "gridfs":
                 bucket.upload_from_stream_with_id(identifier, key, content, metadata=fields)
             else:
