@@ -6,7 +6,7 @@
          ^        └ the server does not answer: call ``work`` again, up to the limit; pymongo waits for the server
          └ StoreError: host, database and collection, never user and password
 
-A client is made at its first use in a process, also after a fork. Threads share it. The stores and writers of MongoDB
+A client is made at its first use in a process, also after a fork. Threads share it. The stores of MongoDB
 documents and of GridFS call :meth:`MongoConnection.run`.
 """
 
