@@ -7,7 +7,8 @@ Arithmetic on arrays, rectangles and points. Decoders read the tag of many image
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ __all__ = [
     "FIRST_TRANSPOSED",
     "MIRRORED",
     "TURNED_BY_DECODING",
+    "PictureHeader",
     "Region",
     "get_upright_size",
     "orient_boxes",
@@ -46,6 +48,48 @@ TURNED_BY_DECODING: Final = frozenset({"TIFF", "JXL"})
 """Pillow's names of formats that are decoded upright in any case."""
 _INVERSE: Final = {6: 8, 8: 6}
 """The orientation that undoes another; the others undo themselves."""
+
+
+class PictureHeader(NamedTuple):
+    """What the header of a picture says: its size as its rows are stored, and how it is turned to be upright."""
+
+    width: int
+    height: int
+    orientation: int = 1
+
+    @classmethod
+    def of(cls, image: Image) -> PictureHeader:
+        """Of an open picture."""
+        orientation = 1 if image.format == "JXL" else read_tag(image)
+        is_upright = image.format in TURNED_BY_DECODING  # its size, already
+        return cls(*(get_upright_size(image.size, orientation) if is_upright else image.size), orientation)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height as its rows are stored."""
+        return self.width, self.height
+
+    @property
+    def upright_size(self) -> tuple[int, int]:
+        """Width and height of the upright picture."""
+        return get_upright_size(self.size, self.orientation)
+
+    def choose(self, size: Sequence[float] | None, upright: bool | None) -> tuple[tuple[int, int], int]:
+        """Size and orientation of the picture that an annotation is of: that whose ``size`` it has.
+
+        The upright picture where it has none (None, or 0), or both have it. ``upright``: which one it is, if that is
+        said. Raises ValueError if it is of neither.
+        """
+        pictures = ((self.upright_size, 1), True), ((self.size, self.orientation), False)
+        allowed = [each for each, of in pictures if upright in {None, of}]
+        if size is None or not all(size):
+            return allowed[0]
+        for each in allowed:
+            if each[0] == tuple(size):
+                return each
+        has = " or ".join(dict.fromkeys(f"{width} x {height}" for (width, height), _ in allowed))
+        turned = f", as its Exif orientation is {self.orientation}" if self.upright_size != self.size else ""
+        raise ValueError(f"the annotation is of an image of {size[0]:g} x {size[1]:g}, the image has {has}{turned}")
 
 
 def read_tag(image: Image) -> int:

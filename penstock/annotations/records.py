@@ -22,7 +22,7 @@ from penstock.annotations import rle
 from penstock.annotations.numbers import find_kind, join_kinds, join_values
 from penstock.annotations.polygons import Polygons
 from penstock.annotations.result import AnnotationProblem, Annotations
-from penstock.annotations.source import AnnotationSource, PictureHeader
+from penstock.annotations.source import AnnotationSource
 from penstock.errors import AnnotationError, ArgumentError
 from penstock.orientation import get_upright_size, orient_boxes, orient_points
 from penstock.sample import Array, Value
@@ -293,11 +293,11 @@ class RecordBuilder:
         except ValueError as error:
             self.note(file, f"{shown}: {error}", line, image=shown)
             return None
-        found = self._choose_picture(picture, size)
-        if isinstance(found, str):
-            self.note(file, found, line, image=shown)
+        try:
+            (width, height), orientation = picture.choose(size, self._upright)
+        except ValueError as error:
+            self.note(file, str(error), line, image=shown)
             return None
-        (width, height), orientation = found
         if picture.orientation != 1:
             self._turned[shown] = orientation
         self._names.add(shown)
@@ -305,21 +305,6 @@ class RecordBuilder:
         made = ImageObjects(self, shown, self._name_file(file), width, height, orientation, given)
         self._images.append(made)
         return made
-
-    def _choose_picture(
-        self, picture: PictureHeader, size: tuple[int, int] | None
-    ) -> tuple[tuple[int, int], int] | str:
-        """Size and orientation of the picture that an annotation of a size is of; why it is of none."""
-        upright, stored = (picture.upright_size, 1), (picture.size, picture.orientation)
-        allowed = [each for each, of in ((upright, True), (stored, False)) if self._upright in {None, of}]
-        if size is None or not all(size):
-            return allowed[0]
-        fits = [each for each in allowed if each[0] == size]
-        has = " or ".join(dict.fromkeys(f"{width} x {height}" for (width, height), _ in allowed))
-        turned = f", as its Exif orientation is {picture.orientation}" if upright[0] != stored[0] else ""
-        return (
-            fits[0] if fits else f"the annotation is of an image of {size[0]} x {size[1]}, the image has {has}{turned}"
-        )
 
     def draw(self, image: ImageObjects, made: _Object, polygon: Sequence[float]) -> None:
         """Give an object the mask of its polygon, together with those of others."""

@@ -17,17 +17,17 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from PIL import Image, UnidentifiedImageError
 
 from penstock.errors import AnnotationError, ArgumentError
-from penstock.orientation import TURNED_BY_DECODING, get_upright_size, read_tag
+from penstock.orientation import PictureHeader
 from penstock.paths import IMAGE_SUFFIXES, MAX_PATH, FolderListings, find_encoding, refuse_remote, split_path
 from penstock.registry import require
 from penstock.sample import Value
 
-__all__ = ["AnnotationSource", "PictureHeader", "find_split", "open_picture"]
+__all__ = ["AnnotationSource", "find_split", "open_picture"]
 
 _ROLES: Final = ("annotations", "images", "classes")
 _MAX_EXAMINED: Final = 8
@@ -45,31 +45,6 @@ _SPLIT: Final = re.compile(
 )
 """The name of a split, or of a folder of one: "train", "valid", "val2017", "WIDER_val"; none is "trainval"."""
 _MAY_NAME_SPLIT: Final = re.compile(r"train|val|test|dev", re.IGNORECASE)
-
-
-class PictureHeader(NamedTuple):
-    """What the header of a picture says: its size as its rows are stored, and how it is turned to be upright."""
-
-    width: int
-    height: int
-    orientation: int = 1
-
-    @classmethod
-    def of(cls, image: Image.Image) -> PictureHeader:
-        """Of an open picture."""
-        orientation = 1 if image.format == "JXL" else read_tag(image)
-        is_upright = image.format in TURNED_BY_DECODING  # its size, already
-        return cls(*(get_upright_size(image.size, orientation) if is_upright else image.size), orientation)
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """Width and height as its rows are stored."""
-        return self.width, self.height
-
-    @property
-    def upright_size(self) -> tuple[int, int]:
-        """Width and height of the upright picture."""
-        return get_upright_size(self.size, self.orientation)
 
 
 def open_picture(path: Path) -> Image.Image:

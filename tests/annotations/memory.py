@@ -13,9 +13,10 @@ import pytest
 from PIL import Image, UnidentifiedImageError
 
 from penstock.annotations import reading
-from penstock.annotations.source import AnnotationSource, PictureHeader
+from penstock.annotations.source import AnnotationSource
 from penstock.annotations.yolo import description as yolo_description
 from penstock.annotations.yolo.description import parse_yaml
+from penstock.orientation import PictureHeader
 
 __all__ = ["MemorySource", "reading_from_memory"]
 

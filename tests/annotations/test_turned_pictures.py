@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from penstock.annotations import read, rle
-from penstock.annotations.source import PictureHeader
 from penstock.annotations.summary import AnnotationSummary
 from penstock.errors import AnnotationError, ArgumentError
-from penstock.orientation import orient_pixels
+from penstock.orientation import PictureHeader, orient_pixels
 from tests.turned_pictures import (
     BOX,
     SIZE,

@@ -27,8 +27,9 @@ from penstock.errors import ArgumentError, StoreFormatError
 from penstock.sample import Array, Field, Record, Schema
 from penstock.stores.base import PathLike, Skipped
 from penstock.stores.common.mirrors import ByteRanges
-from penstock.stores.fields.box_corners import find_image_size, to_corners
+from penstock.stores.fields.box_corners import FractionBoxes, to_corners
 from penstock.stores.fields.image_signatures import looks_like_image
+from penstock.stores.indices import spread_indices
 from penstock.stores.lmdb.entries import LmdbEntries, ValuePlaces
 from penstock.stores.lmdb.entry_keys import ARRAY_SUFFIX, IMAGE_KEY_SUFFIXES, decode_key, list_entry_keys, split_suffix
 from penstock.stores.lmdb.layout import LmdbLayoutStore
@@ -75,6 +76,9 @@ class LmdbNamesStore(LmdbLayoutStore):
         ``classes``; see :class:`~penstock.stores.lmdb.names.BoxColumns`.
     units : {"relative", "pixels"}, optional
         The unit of the boxes: fractions of the image's size, or pixels. Needed with ``columns``.
+    upright : bool, optional
+        Which picture such fractions are of, where an Exif orientation turns it: the upright one (default), or the one
+        that is stored. Boxes become those of upright pictures.
     classes : sequence of str, optional
         Names of the classes, by number.
 
@@ -99,13 +103,16 @@ class LmdbNamesStore(LmdbLayoutStore):
         pair: str | None = None,
         columns: str | None = None,
         units: str | None = None,
+        upright: bool | None = None,
         classes: Sequence[str] | None = None,
     ) -> None:
         self._array_field = ""
         self._is_text = False
         self._parse_label: Callable[[bytes], object] = float
         self._boxes: BoxColumns | None = None
-        super().__init__(path, shape=shape, dtype=dtype, pair=pair, columns=columns, units=units, classes=classes)
+        super().__init__(
+            path, shape=shape, dtype=dtype, pair=pair, columns=columns, units=units, upright=upright, classes=classes
+        )
 
     def __len__(self) -> int:
         return len(self._images)
@@ -209,6 +216,8 @@ class LmdbNamesStore(LmdbLayoutStore):
     def _arrange_arrays(self) -> dict[str, Field]:
         """The fields that the arrays are, from what is stated."""
         stated = self._stated
+        if stated.get("upright") is not None and stated.get("units") != "relative":
+            raise ArgumentError("upright says which picture boxes in fractions are of, and needs units='relative'")
         shape, dtype, columns = stated.get("shape"), stated.get("dtype"), stated.get("columns")
         samples = self._read_samples()
         if shape is None or dtype is None:
@@ -227,6 +236,10 @@ class LmdbNamesStore(LmdbLayoutStore):
             if len(self._shape) != 2:
                 raise ArgumentError(f"shape must be (-1, number of columns) with columns, got {tuple(shape)}")
             self._boxes = BoxColumns(columns, stated.get("units"), self._shape[1], names)
+            if stated.get("units") == "relative":
+                opened, sampled = self.get_opened(), spread_indices(len(self._images))
+                images = (self._images.read(opened, index) for index in sampled)
+                self._boxes.place_fractions(FractionBoxes(stated.get("upright"), images))
             return self._boxes.fields
         if self._shape == ():
             self._array_field = "label"
@@ -405,7 +418,7 @@ class BoxColumns:
         if units not in _UNITS:
             raise ArgumentError(f"units must be one of {', '.join(_UNITS)} with columns, got {units!r}")
         self._corners = _NAMES[self._form]
-        self._is_relative = units == "relative"
+        self._fractions: FractionBoxes | None = None
         self._box = [names.index(name) for name in self._form]
         self._class = names.index(_CLASS) if _CLASS in names else -1
         self._others = {name: at for at, name in enumerate(names) if name not in self._form and name != _CLASS}
@@ -413,6 +426,11 @@ class BoxColumns:
         if self._class >= 0:
             self.fields["classes"] = Field("int64[*]", classes)
         self.fields |= {name: Field("float64[*]") for name in self._others}
+
+    def place_fractions(self, fractions: FractionBoxes) -> None:
+        """Have boxes, which are fractions, placed in their pictures."""
+        self._fractions = fractions
+        self.fields["boxes"] = fractions.field
 
     def convert(self, rows: Array | None, image: memoryview) -> dict[str, object]:
         """The fields of one record.
@@ -432,8 +450,12 @@ class BoxColumns:
         if rows is None:
             return dict.fromkeys(self.fields)
         table = rows.astype(np.float64, copy=False)
-        size = find_image_size(image) if self._is_relative and len(table) else None
-        found: dict[str, object] = {"boxes": to_corners(table[:, self._box], self._corners, size)}
+        boxes = table[:, self._box]
+        found: dict[str, object] = {
+            "boxes": to_corners(boxes, self._corners)
+            if self._fractions is None
+            else self._fractions.place(boxes, self._corners, image)
+        }
         if self._class >= 0:
             found["classes"] = _to_whole(table[:, self._class])
         return found | {name: np.ascontiguousarray(table[:, at]) for name, at in self._others.items()}

@@ -32,7 +32,7 @@ from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.record_index import load_or_scan
 from penstock.stores.common.regular_file import open_file
 from penstock.stores.container import ContainerStore, select_given
-from penstock.stores.fields.box_corners import find_image_size, to_corners
+from penstock.stores.fields.box_corners import FractionBoxes
 from penstock.stores.fields.image_signatures import are_images
 from penstock.stores.indices import spread_indices
 from penstock.stores.recordio.format import FRAME_HEAD_NBYTES, HEADER_NBYTES, MAGIC_BYTES, ROW, join_parts
@@ -68,6 +68,10 @@ class RecordioStore(ContainerStore[MappedFiles]):
     label_format : {"auto", "array", "detection"}
         What an array of labels is. ``"detection"``: boxes and their classes, which are read as the fields ``boxes``
         and ``classes``; the array stays in ``label``. ``"auto"``: detection if each label has this structure.
+    upright : bool, optional
+        Which picture such boxes are of, where an Exif orientation turns it: the upright one, or the one that is stored.
+        By default the one whose size the label has, and the upright one where it has none, or that of both. Boxes
+        become those of upright pictures.
 
     Raises
     ------
@@ -91,11 +95,13 @@ class RecordioStore(ContainerStore[MappedFiles]):
         image_header: bool = True,
         empty_records: bool = False,
         label_format: str = "auto",
+        upright: bool | None = None,
     ) -> None:
         check_choice("label_format", label_format, _LABEL_FORMATS)
         options = select_given(
-            type(self), index=index, image_header=image_header, empty_records=empty_records, label_format=label_format
-        )
+            type(self), index=index, image_header=image_header, empty_records=empty_records, label_format=label_format,
+            upright=upright,
+        )  # fmt: skip
         location = self.locate(path)
         self._records, indexes = _pair_files(location.paths, find_indexes=index, store=str(location))
         files = [*self._records, *(each for each in indexes if each is not None)]
@@ -118,7 +124,7 @@ class RecordioStore(ContainerStore[MappedFiles]):
             self._set_table(table)
             self._has_headers = image_header
             self._blob = "image" if image_header and self._holds_images(mapped) else "bytes"
-            self._schema = Schema({self._blob: Field(self._blob)} | self._find_fields(mapped, label_format))
+            self._schema = Schema({self._blob: Field(self._blob)} | self._find_fields(mapped, label_format, upright))
 
     def _set_table(self, table: RecordTable) -> None:
         if not len(table.rows):
@@ -176,7 +182,9 @@ class RecordioStore(ContainerStore[MappedFiles]):
             fields["label"] = label
             if "boxes" in schema:
                 image = payload[self._heads[index] :]
-                fields["boxes"], fields["classes"] = (None, None) if label is None else find_boxes(label, image)
+                fields["boxes"], fields["classes"] = (
+                    (None, None) if label is None else find_boxes(label, image, self._fractions)
+                )
         if "id" in schema:
             fields["id"] = self._ids[index]
         if "id2" in schema:
@@ -232,7 +240,7 @@ class RecordioStore(ContainerStore[MappedFiles]):
             return None if math.isnan(number) else np.array([number], np.float32)
         return np.frombuffer(payload, "<f4", count, HEADER_NBYTES)
 
-    def _find_fields(self, mapped: MappedFiles, label_format: str) -> dict[str, Field]:
+    def _find_fields(self, mapped: MappedFiles, label_format: str, upright: bool | None) -> dict[str, Field]:
         """The label and the ids: ``id`` where an id is not the key, ``id2`` where one is not 0."""
         rows = self._table.rows
         found = find_label_field(rows["flag"], rows["label"]) if self._has_headers else None
@@ -243,7 +251,10 @@ class RecordioStore(ContainerStore[MappedFiles]):
                     "label_format='detection' needs labels of several numbers; there are none", store=self.url
                 )
         elif label_format == "detection" or (label_format == "auto" and is_detection_label(self._read_arrays(mapped))):
-            fields |= {"boxes": Field("boxes"), "classes": Field("int64[*]")}
+            self._fractions = FractionBoxes(upright, self._sample_blobs(mapped))
+            fields |= {"boxes": self._fractions.field, "classes": Field("int64[*]")}
+        if upright is not None and "boxes" not in fields:
+            raise ArgumentError("upright says which picture boxes are of, and there are none", store=self.url)
         if self._has_headers and any(key != str(each) for key, each in zip(self._keys, self._ids, strict=True)):
             fields["id"] = Field("int")
         if self._has_headers and rows["id2"].any():
@@ -251,9 +262,12 @@ class RecordioStore(ContainerStore[MappedFiles]):
         return fields
 
     def _holds_images(self, mapped: MappedFiles) -> bool:
+        return are_images(self._sample_blobs(mapped))
+
+    def _sample_blobs(self, mapped: MappedFiles) -> Iterator[memoryview]:
         filled = np.flatnonzero(self._table.rows["nbytes"] > self._table.rows["head_nbytes"])
         sampled = filled[spread_indices(len(filled))]
-        return are_images(self._read_payload(mapped, index)[self._heads[index] :] for index in sampled.tolist())
+        return (self._read_payload(mapped, index)[self._heads[index] :] for index in sampled.tolist())
 
     def _read_arrays(self, mapped: MappedFiles) -> Iterator[NDArray[np.float32]]:
         for index in self.iterate(mapped):
@@ -325,7 +339,9 @@ def is_detection_label(labels: Iterable[NDArray[np.float32]]) -> bool:
     return objects > 0
 
 
-def find_boxes(label: NDArray[np.float32], image: memoryview) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def find_boxes(
+    label: NDArray[np.float32], image: memoryview, fractions: FractionBoxes
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Boxes and classes in the label of an image.
 
     Returns
@@ -340,10 +356,9 @@ def find_boxes(label: NDArray[np.float32], image: memoryview) -> tuple[NDArray[n
         If the label is not one of detection, or the size of the image is neither in the label nor in the image.
     """
     table = _read_objects(label)
-    size = label[2:4] if label[0] >= _SIZED_HEADER else np.array([])
-    if size.shape != (2,) or not (size > 0).all():
-        size = np.array(find_image_size(image), np.float32)
-    return to_corners(table[:, 1:5], size=size.tolist()), table[:, 0].astype(np.int64)
+    size = label[2:4].tolist() if label[0] >= _SIZED_HEADER else []
+    known = size if len(size) == 2 and min(size) > 0 else None
+    return fractions.place(table[:, 1:5], "xyxy", image, known), table[:, 0].astype(np.int64)
 
 
 def _read_objects(label: NDArray[np.float32]) -> NDArray[np.float32]:

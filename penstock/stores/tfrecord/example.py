@@ -21,7 +21,7 @@ import numpy as np
 from penstock import _native
 from penstock.errors import ArgumentError
 from penstock.sample import Array, Field
-from penstock.stores.fields.box_corners import find_image_size, to_corners
+from penstock.stores.fields.box_corners import FractionBoxes, to_corners
 from penstock.stores.fields.exact_casts import UnfitValueError
 from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.pixels import PixelLayout
@@ -34,6 +34,7 @@ __all__ = [
     "Features",
     "ReadFeature",
     "find_boxes",
+    "find_content",
     "find_feature_field",
     "make_box_reader",
     "make_pixel_reader",
@@ -222,12 +223,12 @@ def find_boxes(summaries: Mapping[str, FeatureSummary]) -> tuple[str, ...]:
     return tuple(rows[:1]) if rows and summaries[rows[0]].kinds == 2 else ()
 
 
-def make_box_reader(names: Sequence[str], image: str | None, *, is_relative: bool) -> ReadFeature:
+def make_box_reader(names: Sequence[str], image: str | None, fractions: FractionBoxes | None = None) -> ReadFeature:
     """What reads boxes: float32 (n, 4), xyxy in pixels.
 
     ``names``: what :func:`find_boxes` found. ``image``: the feature of the encoded image, whose size counts where
-    ``image/height`` and ``image/width`` are not there. ``is_relative``: whether the edges are fractions of the image's
-    size.
+    ``image/height`` and ``image/width`` are not there. ``fractions``: what makes pixels of edges that are fractions of
+    the image's size; None: they are pixels.
     """
 
     def read(features: Features, record: memoryview) -> object:
@@ -241,22 +242,29 @@ def make_box_reader(names: Sequence[str], image: str | None, *, is_relative: boo
             if len(set(counts)) > 1:
                 raise ValueError(f"the features of boxes must have equally many values, got {counts}")
             boxes, form = np.stack(edges, axis=1), "xyxy"
-        size = _find_size(features, record, image) if is_relative and len(boxes) else None
-        boxes = to_corners(boxes, form, size)
+        if fractions is None or not len(boxes):
+            boxes = to_corners(boxes, form)
+        else:
+            content, size = find_content(features, record, image), _find_size(features)
+            if content is None and size is None:
+                raise ValueError(
+                    "boxes are fractions of the image's size, and the record has neither the size nor an image"
+                )
+            boxes = fractions.place(boxes, form, content, size)
         boxes.flags.writeable = False
         return boxes
 
     return read
 
 
-def _find_size(features: Features, record: memoryview, image: str | None) -> tuple[int, int]:
+def find_content(features: Features, record: memoryview, image: str | None) -> memoryview | None:
+    """The encoded image of a record, in the feature ``image``; None if there is none."""
+    return next(iter(_find_bytes(image, features, record)), None) if image is not None else None
+
+
+def _find_size(features: Features) -> tuple[int, int] | None:
     width, height = (_read_number(f"image/{axis}", features, _INTS) for axis in ("width", "height"))
-    if isinstance(width, int) and isinstance(height, int):
-        return width, height
-    contents = _find_bytes(image, features, record) if image is not None else []
-    if not contents:
-        raise ValueError("boxes are fractions of the image's size, and the record has neither the size nor an image")
-    return find_image_size(contents[0])
+    return (width, height) if isinstance(width, int) and isinstance(height, int) else None
 
 
 def _make_array_reader(name: str, field: Field) -> ReadFeature:

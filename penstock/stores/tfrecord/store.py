@@ -30,6 +30,7 @@ from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.mirrors import announce_ends
 from penstock.stores.common.record_index import load_or_scan
 from penstock.stores.container import ContainerStore, fingerprint_files, select_given
+from penstock.stores.fields.box_corners import FractionBoxes
 from penstock.stores.fields.column_names import find_image, name_columns, select_columns
 from penstock.stores.fields.pixels import PIXEL_DTYPES, PixelLayout
 from penstock.stores.indices import spread_indices
@@ -38,6 +39,7 @@ from penstock.stores.tfrecord.example import (
     FeaturePixels,
     ReadFeature,
     find_boxes,
+    find_content,
     find_feature_field,
     make_box_reader,
     make_pixel_reader,
@@ -89,6 +91,10 @@ class TFRecordStore(ContainerStore[MappedFiles]):
     units : {"relative", "pixels"}, optional
         Whether the edges of boxes are fractions of the image's size, which is the convention, or pixels. Edges that are
         whole numbers are pixels.
+    upright : bool, optional
+        Which picture such fractions are of, where an Exif orientation turns it: the upright one, or the one that is
+        stored. By default the one whose size ``image/width`` and ``image/height`` are, and the upright one where they
+        are missing, or are those of both. Boxes become those of upright pictures.
     check : bool
         Whether the checksum of each record is compared when it is read.
     cache : str or path, optional
@@ -126,12 +132,13 @@ class TFRecordStore(ContainerStore[MappedFiles]):
         dtype: str | None = None,
         channels: str | None = None,
         units: str | None = None,
+        upright: bool | None = None,
         check: bool = True,
         cache: str | os.PathLike[str] | None = None,
         cache_nbytes: int | None = None,
     ) -> None:
         stated = {"image": image, "label": label, "key": key}
-        described = {"shape": shape, "dtype": dtype, "channels": channels, "units": units}
+        described = {"shape": shape, "dtype": dtype, "channels": channels, "units": units, "upright": upright}
         options = select_given(type(self), **stated, **described, fields=fields, check=check)
         options |= select_cache_options(cache, cache_nbytes)
         check_choice("units", units, _UNITS, optional=True)
@@ -145,7 +152,7 @@ class TFRecordStore(ContainerStore[MappedFiles]):
         places = self._index.places
         self._offsets, self._lengths = places["offset"].data, places["nbytes"].data
         layout = _parse_layout(shape, dtype or "uint8", channels)
-        self._plan(stated, cast("Sequence[str] | None", options.get("fields")), layout, units)
+        self._plan(stated, cast("Sequence[str] | None", options.get("fields")), layout, units, upright)
 
     @classmethod
     def recognises(cls, path: str) -> bool:
@@ -242,6 +249,7 @@ class TFRecordStore(ContainerStore[MappedFiles]):
         fields: Sequence[str] | None,
         layout: FeaturePixels | None,
         units: str | None,
+        upright: bool | None,
     ) -> None:
         """Decide which feature is which field, and how it is read."""
         summaries, renamed = self._index.summaries, {_BOXES: "boxes", _CLASSES: "classes"}
@@ -264,8 +272,9 @@ class TFRecordStore(ContainerStore[MappedFiles]):
         if "image/class/text" in kinds:
             renamed["image/class/text"] = "text"
         if boxes:
-            kinds[_BOXES] = Field("boxes")
-            readers[_BOXES] = self._make_box_reader(boxes, image, units)
+            kinds[_BOXES], readers[_BOXES] = self._plan_boxes(boxes, image, units, upright)
+        elif upright is not None:
+            raise ArgumentError("upright says which picture boxes are of, and there are none")
         if classes is not None:
             kinds[_CLASSES] = Field("int64[*]")
             readers[_CLASSES] = make_reader(classes, kinds[_CLASSES])
@@ -287,24 +296,30 @@ class TFRecordStore(ContainerStore[MappedFiles]):
             )
         return image
 
-    def _make_box_reader(self, names: Sequence[str], image: str | None, units: str | None) -> ReadFeature:
-        stored = make_box_reader(names, None, is_relative=False)
-        if units is None and self._index.summaries[names[0]].kinds == INTEGERS:
-            return stored
-        if units is None:
-            values, opened = [], self._opened.get()
-            for index in spread_indices(len(self)):
-                try:
-                    record = self._view(opened, index, check=False)
-                    values.append(cast("Array", stored(parse_example(record), record)))
-                except ValueError:
-                    continue  # raised again when the record is read
-            if any(np.max(each, initial=0.0) > _MOST_RELATIVE for each in values):
-                raise ArgumentError(
-                    f"edges of boxes are larger than {_MOST_RELATIVE}, so they seem to be pixels and not fractions; "
-                    "give units='pixels' or units='relative'"
-                )
-        return stored if units == "pixels" else make_box_reader(names, image, is_relative=True)
+    def _plan_boxes(
+        self, names: Sequence[str], image: str | None, units: str | None, upright: bool | None
+    ) -> tuple[Field, ReadFeature]:
+        stored = make_box_reader(names, None)
+        if units == "pixels" or (units is None and self._index.summaries[names[0]].kinds == INTEGERS):
+            if upright is not None:
+                raise ArgumentError("upright says which picture fractions are of, and these boxes are pixels")
+            return Field("boxes"), stored
+        values, images, opened = [], [], self._opened.get()
+        for index in spread_indices(len(self)):
+            try:
+                record = self._view(opened, index, check=False)
+                features = parse_example(record)
+                values.append(cast("Array", stored(features, record)))
+                images.append(find_content(features, record, image))
+            except ValueError:
+                continue  # raised again when the record is read
+        if units is None and any(np.max(each, initial=0.0) > _MOST_RELATIVE for each in values):
+            raise ArgumentError(
+                f"edges of boxes are larger than {_MOST_RELATIVE}, so they seem to be pixels and not fractions; "
+                "give units='pixels' or units='relative'"
+            )
+        fractions = FractionBoxes(upright, filter(None, images))
+        return fractions.field, make_box_reader(names, image, fractions)
 
 
 def _parse_layout(shape: Sequence[int | str] | None, dtype: str, channels: str | None) -> FeaturePixels | None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from penstock.stores.fields.box_corners import find_image_size, to_corners
+from penstock.stores.fields.box_corners import read_header, to_corners
 
 SIDES = st.lists(st.tuples(*[st.integers(0, 1000)] * 4), max_size=5)
 
@@ -52,12 +52,12 @@ def test_the_size_is_that_of_the_header(form: str) -> None:
     file = io.BytesIO()
     Image.new("RGB", (33, 17)).save(file, form)
 
-    assert find_image_size(file.getvalue()) == (33, 17)
-    assert find_image_size(memoryview(file.getvalue())) == (33, 17)
+    assert read_header(file.getvalue()).size == (33, 17)
+    assert read_header(memoryview(file.getvalue())).size == (33, 17)
 
 
 @given(content=st.binary(max_size=60))
 def test_other_bytes_have_no_size(content: bytes) -> None:
     """Bytes that are no image are an error."""
     with pytest.raises(ValueError, match="the size of its image cannot be read"):
-        find_image_size(b"x" + content)
+        read_header(b"x" + content)
