@@ -13,7 +13,7 @@ Many scripts write folders of images so. Pickles are read by :mod:`.pickles.unpi
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import ClassVar, Final
 
 import numpy as np
@@ -93,6 +93,7 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
         self._is_pair = False
         self._form = ""
         self._names: tuple[str, ...] | None = None
+        self._known: Collection[str] = ()
         self._converters: tuple[tuple[str, ValueReader], ...] = ()
         super().__init__(
             path, channels=channels, axes=axes, shape=shape, fields=fields, classes=classes, missing=missing
@@ -138,7 +139,7 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
 
     def read_image(self, opened: ByteRanges, index: int) -> Blob:
         """Unpickle one value, and convert its image."""
-        image = self._name_values(self._load(self._values.read(opened, index)))["image"]
+        image = self._name_values(self._load(self._values.read(opened, index))).get("image")
         return None if image is None else dict(self._converters)["image"](image)
 
     def read_column(self, opened: ByteRanges, field: str) -> Iterable[object]:
@@ -152,7 +153,7 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
         """The values of a record by the names of their fields; those of the usual pair at once."""
         if self._is_pair and type(value) is tuple and len(value) == 2:
             return {"image": value[0], "label": value[1]}
-        return name_values(value, self._names)
+        return name_values(value, self._names, self._known)
 
     def _arrange(self) -> None:
         stated = self._stated
@@ -239,10 +240,16 @@ class LmdbPickleIndexStore(LmdbLayoutStore):
         samples = self._read_samples()
         self._form = describe_value(samples[0])
         self._names = self._names or _find_names(samples)
+        self._known = frozenset(name for sample in samples for name in name_values(sample, self._names))
         found: dict[str, list[object]] = {}
         for sample in samples:
-            for name, item in name_values(sample, self._names).items():
+            for name, item in name_values(sample, self._names, self._known).items():
                 found.setdefault(name, []).append(item)
+        if lacking := [name for name in self._names or () if name not in found]:
+            raise ArgumentError(
+                f"fields must name keys of the dicts, got {lacking[0]!r}, which none has of those that were looked at; "
+                f"the first value is {self._form}"
+            )
         names = self._class_names
         try:
             inferred = {name: infer_field(name, items, pixels, names) for name, items in found.items()}

@@ -12,7 +12,7 @@ stated.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, cast
 
 import numpy as np
@@ -21,6 +21,7 @@ from penstock.errors import ArgumentError
 from penstock.sample import Array, Field
 from penstock.stores.fields.exact_casts import as_numbers, cast_exactly, to_float, to_whole
 from penstock.stores.fields.pixels import PIXEL_DTYPES, PixelLayout
+from penstock.stores.fields.record_names import quote_names
 from penstock.stores.fields.usual_names import IMAGE_NAMES, LABEL_NAMES, WEAK_IMAGE_NAMES
 
 __all__ = ["ValueReader", "describe_value", "infer_field", "name_values"]
@@ -32,12 +33,13 @@ _DEFAULT_NAMES: Final = ("image", "label")
 _MAX_ITEMS: Final = 64
 
 
-def name_values(value: object, names: Sequence[str] | None) -> dict[str, object]:
+def name_values(value: object, names: Sequence[str] | None, known: Collection[str] = ()) -> dict[str, object]:
     """The values of one record by the names of their fields.
 
     ``value``: what is pickled. ``names``: names of the items of a tuple or list; by default image and label. For a
-    dict, which of its keys are fields. Raises ArgumentError if a tuple has more items than there are names. Raises
-    ValueError if the value has another form.
+    dict, which of its keys are fields. ``known``: fields of other records, which are no other names of image and label:
+    where records have ``label`` and ``target``, one without ``label`` has none. Raises ArgumentError if a tuple has
+    more items than there are names. Raises ValueError if the value has another form.
     """
     if isinstance(value, tuple | list):
         given = _DEFAULT_NAMES if names is None else names
@@ -49,21 +51,27 @@ def name_values(value: object, names: Sequence[str] | None) -> dict[str, object]
             )
         return dict(zip(given, value, strict=False))
     if isinstance(value, dict):
-        return _name_items(value, names)
+        return _name_items(value, names, known)
     if isinstance(value, np.ndarray | bytes | memoryview):
         return {"image" if names is None else names[0]: value}
     raise ValueError(f"its value must be a tuple, dict, array or bytes, got {describe_value(value)}")
 
 
-def _name_items(value: Mapping[object, object], names: Sequence[str] | None) -> dict[str, object]:
+def _name_items(
+    value: Mapping[object, object], names: Sequence[str] | None, known: Collection[str]
+) -> dict[str, object]:
     texts = {key.decode("utf-8", "backslashreplace") if type(key) is bytes else str(key): key for key in value}
+    if len(texts) < len(value):
+        raise ValueError(
+            f"its value is a dict in which two keys have the same text, got {quote_names([*map(repr, value)])}"
+        )
     if names is not None:
-        return {name: value[texts[name]] for name in names}
+        return {name: value[texts[name]] for name in names if name in texts}
     if len(texts) > _MAX_ITEMS:
         raise ValueError(f"its value is a dict of {len(texts)} items, more than {_MAX_ITEMS}")
     renamed = {}
     for name, synonyms in (("image", IMAGE_NAMES + WEAK_IMAGE_NAMES), ("label", LABEL_NAMES)):
-        found = next((text for text in synonyms if text in texts), None)
+        found = next((text for text in synonyms if text in texts and (text == name or text not in known)), None)
         if found is not None:
             renamed[found] = name
     return {renamed.get(text, text): value[key] for text, key in texts.items()}

@@ -751,3 +751,39 @@ def test_many_keys_open_and_read(tmp_path: Path) -> None:
             b"99999",
         ]
         assert store.keys()[-1] == "99999"
+
+
+def test_a_dict_that_lacks_its_label_has_no_other_value_as_label(tmp_path: Path) -> None:
+    """`target` is a field of its own where other records have `label` and `target`."""
+    values: list[object] = [{"image": jpeg(), "label": 3, "target": number} for number in range(60)]
+    values[37] = {"image": jpeg(), "target": 37}
+
+    with ps.open(index(tmp_path / "set", values)) as store:
+        assert store[37].fields["label"] is None
+        assert store[37].fields["target"] == 37
+        assert store.column("target").tolist() == [*range(60)]
+
+
+def test_a_dict_of_two_keys_with_one_text_is_damage(tmp_path: Path) -> None:
+    """One of the two values would be lost."""
+    values: list[object] = [{"image": jpeg(), "label": 3} for _ in range(60)]
+    values[37] = {"image": jpeg(), "label": 3, b"label": 4}
+
+    with (
+        ps.open(index(tmp_path / "set", values)) as store,
+        pytest.raises(CorruptRecordError, match="two keys have the same text"),
+    ):
+        store.read([37])
+
+
+def test_named_keys_of_dicts_may_be_missing_in_some_and_not_in_all(tmp_path: Path) -> None:
+    """fields= names keys: one that a record lacks is None, one that no record has is refused."""
+    values: list[object] = [{"image": jpeg(), "label": 3, "more": 1} for _ in range(60)]
+    values[37] = {"label": 3}
+    path = index(tmp_path / "set", values)
+
+    with ps.open(path, fields=("image", "label")) as store:
+        assert dict(store[37].fields) == {"image": None, "label": 3}
+        assert store.blobs("image", [37]) == [None]
+    with pytest.raises(ArgumentError, match="fields must name keys of the dicts, got 'lable'"):
+        ps.open(path, fields=("image", "lable"))
