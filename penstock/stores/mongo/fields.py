@@ -11,7 +11,7 @@ kind ``json``. Called once, when a store of documents or of GridFS files is open
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
@@ -23,7 +23,7 @@ from penstock.stores.fields.image_signatures import looks_like_image
 from penstock.stores.fields.record_names import quote_names
 from penstock.stores.fields.usual_names import BOX_NAMES, IMAGE_NAMES, KEY_NAMES, LABEL_NAMES, MASK_NAMES
 
-__all__ = ["CONTENT", "Document", "DocumentLayout", "find_layout", "get_value", "is_shaped"]
+__all__ = ["CONTENT", "Document", "DocumentLayout", "find_layout", "find_unread", "get_value", "is_shaped"]
 
 CONTENT: Final = "$content"
 """The path of the bytes of a GridFS file; no document has such a name."""
@@ -105,6 +105,17 @@ def find_layout(
     if has_class_names or kinds.get("label") == "label":
         schema["label"] = Field("label", tuple(classes))
     return DocumentLayout(Schema(schema), paths, key, has_class_names)
+
+
+def find_unread(document: Document, layout: DocumentLayout, ignored: Collection[str]) -> list[str]:
+    """Paths of values of a document that are no fields, though all values of the first documents are.
+
+    Values that are None are none; those ``ignored`` are left out.
+    """
+    known = {"_id", layout.key, CONTENT, *ignored, *layout.paths.values()}
+    parts = [path.split(".") for path in known]
+    divided = {".".join(each[:end]) for each in parts for end in range(1, len(each))}
+    return [path for path, value in _walk(document, "", divided) if path not in known and value is not None]
 
 
 def get_value(document: object, path: Sequence[str]) -> object:

@@ -54,6 +54,7 @@ class GridFsStore(MongoStore):
 
     kind: ClassVar[str] = "gridfs"
     noun: ClassVar[str] = "file"
+    not_fields: ClassVar[tuple[str, ...]] = _NOT_FIELDS
 
     @classmethod
     def look(cls, connection: MongoConnection, selection: Selection) -> CollectionContents:
@@ -85,7 +86,9 @@ class GridFsStore(MongoStore):
         """The documents of some files, with their content where it is asked for."""
         projection = self._projections[field]
         needs_content = CONTENT in projection
-        asked = {name: 1 for name in projection if name != CONTENT} | _OF_FILES
+        asked = self.choose_projection(field)
+        if asked is not None:
+            asked = {name: 1 for name in projection if name != CONTENT} | _OF_FILES
         files = database[f"{self._connection.collection}.files"]
         documents = list(files.find({"_id": {"$in": ids}}, asked, batch_size=len(ids) + 1))
         if needs_content:

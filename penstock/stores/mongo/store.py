@@ -14,6 +14,7 @@ is changed in a document is read as it is then. Images that penstock wrote have 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
@@ -26,10 +27,11 @@ from penstock.sample import Array, Record, Schema
 from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.common.read_ahead import ReadAhead
 from penstock.stores.container import load_column
+from penstock.stores.fields.record_names import quote_names
 from penstock.stores.location import Location
 from penstock.stores.mongo.connection import RECONNECT_TIMEOUT_S, MongoConnection
 from penstock.stores.mongo.descriptor import read_descriptor
-from penstock.stores.mongo.fields import Document, get_value
+from penstock.stores.mongo.fields import Document, find_unread, get_value
 from penstock.stores.mongo.listing import to_hashable
 from penstock.stores.mongo.opening import CollectionContents, Selection, look_at_collection, make_selection
 from penstock.stores.mongo.values import DocumentReader, count_bytes, hash_blob, make_projection, to_text
@@ -100,6 +102,8 @@ class MongoStore(Store):
     is_remote: ClassVar[bool] = True
     noun: ClassVar[str] = "document"
     """What a record is on the server."""
+    not_fields: ClassVar[tuple[str, ...]] = ()
+    """Paths of documents that are never fields."""
     _connection: MongoConnection
     _contents: CollectionContents
 
@@ -210,7 +214,11 @@ class MongoStore(Store):
         Called again if the server did not answer.
         """
         collection = database[self._connection.collection]
-        return collection.find({"_id": {"$in": ids}}, self._projections[field], batch_size=len(ids) + 1)
+        return collection.find({"_id": {"$in": ids}}, self.choose_projection(field), batch_size=len(ids) + 1)
+
+    def choose_projection(self, field: str | None) -> dict[str, int] | None:
+        """The values that are sent for one field, or for all; None: whole documents, to say what is no field."""
+        return None if field is None and self._is_whole else self._projections[field]
 
     def _begin(self, connection: MongoConnection, contents: CollectionContents) -> None:
         self._connection, self._contents = connection, contents
@@ -225,6 +233,8 @@ class MongoStore(Store):
             name: make_projection([contents.layout.key, *((paths[name],) if name is not None else paths.values())])
             for name in (None, *paths)
         }
+        chosen = self._options.get("fields") or self._options.get("manifest")
+        self._is_whole = contents.descriptor is None and not chosen  # all values are fields
         self._wanted: str | None = None  # the field that was asked for last: what is read ahead
         self._ahead = ReadAhead(self._load_ahead, _measure, _READ_AHEAD_NBYTES)
         self._checked_process = -1
@@ -289,6 +299,13 @@ class MongoStore(Store):
     def _make_record(self, number: int, document: Document) -> Record:
         """The record of a document; CorruptRecordError if a value is not of the kind of its field."""
         contents = self._contents
+        if self._is_whole and (unread := find_unread(document, contents.layout, self.not_fields)):
+            self._is_whole = False  # said once
+            warnings.warn(
+                f"{self.noun} {self._keys[number]!r} of {self.url} has values that the first ones do not have; they "
+                f"are not read: {quote_names(unread)}; fields= names all that are read",
+                stacklevel=4,
+            )
         fields = self._read_fields(number, document, contents.layout.paths)
         if contents.listing.columns:
             fields |= {name: column.get(number) for name, column in contents.listing.columns.items()}

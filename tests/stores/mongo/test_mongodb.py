@@ -431,9 +431,13 @@ def test_a_manifest_without_any_document_is_refused(documents: Documents, tmp_pa
 
 
 def test_a_batch_is_one_query(documents: Documents, monkeypatch: pytest.MonkeyPatch) -> None:
-    """read() sends one query for all records, blobs() one that asks for the image alone, column() one for its field."""
+    """read() sends one query for all records, blobs() one that asks for the image alone, column() one for its field.
+
+    Only the fields that the user named are sent; whole documents where all values are fields.
+    """
     insert_photos(documents)
-    with ps.open(documents.url()) as store:
+    fields = {"image": "img.data", "w": "img.w", "label": "cls", "score": "score"}
+    with ps.open(documents.url(), fields=fields, key="img_name") as store:
         seen = count_queries(documents, "photos", monkeypatch)
         store.read([5, 1, 1, 3])
         store.blobs("image", np.array([2, 0]))
@@ -444,6 +448,10 @@ def test_a_batch_is_one_query(documents: Documents, monkeypatch: pytest.MonkeyPa
     assert seen[0]["projection"] == {"img_name": 1, "img.data": 1, "img.w": 1, "cls": 1, "score": 1, "_id": 1}
     assert seen[1]["projection"] == {"img_name": 1, "img.data": 1, "_id": 1}
     assert seen[2]["projection"] == {"img_name": 1, "cls": 1, "_id": 1}
+    with ps.open(documents.url()) as store:
+        store.read([2])
+        store.blobs("image", [2])
+    assert [each["projection"] for each in seen[-2:]] == [None, seen[1]["projection"]]
 
 
 def test_asking_sends_no_query_and_starts_no_thread(documents: Documents, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -680,3 +688,18 @@ def test_damaged_descriptions_are_refused(documents: Documents) -> None:
 
     assert "StoreFormatError" in outcomes
     assert outcomes <= {3, "StoreFormatError", "IncompleteStoreError"}
+
+
+def test_values_that_later_documents_gain_are_said(documents: Documents) -> None:
+    """A value that none of the first documents has is no field; reading says so once, and fields= has it read."""
+    insert_photos(documents, 40)
+    wanted = {"img_name": "late.jpg", "img": {"data": make_jpeg(1), "w": 8, "h": 9}, "cls": 1, "score": 1.0}
+    documents.insert([wanted | {"box": [1, 2, 3, 4], "none": None}, wanted | {"img_name": "later.jpg"}])
+
+    with ps.open(documents.url()) as store:
+        store.read([39])
+        with pytest.warns(UserWarning, match=r"'late.jpg' of .* not read: 'img.h', 'box'; fields= names") as caught:
+            store.read([40, 41])
+        assert len(caught) == 1
+    with ps.open(documents.url(), fields={"image": "img.data", "label": "cls"}, key="img_name") as store:
+        assert set(store[40].fields) == {"image", "label"}
