@@ -100,6 +100,7 @@ ASKED: Final = {
     "docs/howto/length-and-progress": "len progress bar tqdm steps per epoch number of batches",
     "docs/howto/many-small-files": "millions of files inode slow listing copying small files dataset",
     "docs/howto/memory-growth": "out of memory oom ram leak memory leak copy on write killed memory keeps increasing",
+    "docs/howto/mongodb-without-a-server": "mongodb mongomock ferretdb fake mock try without server test database",
     "docs/howto/network-disks": "nfs lustre network file system slow mounted bucket s3fs gcsfuse",
     "docs/howto/own-annotations": "custom annotation format parser json labels",
     "docs/howto/own-op": "custom transform augmentation lambda own function",
