@@ -151,21 +151,3 @@ def test_what_upright_says_must_be_of_fractions(tmp_path: Path, write: Write) ->
     else:
         with pytest.raises(ArgumentError, match="upright says which picture"):
             ps.open(path, upright=True, **(options | {"units": "pixels"}))
-
-
-@pytest.mark.filterwarnings("ignore:images are stored turned by an Exif orientation")
-def test_names_keep_that_boxes_are_of_upright_pictures(tmp_path: Path) -> None:
-    """A conversion reads the same boxes; where it is not known which picture they are of, it refuses to divide them."""
-    records = [{"image": photograph(6), "boxes": np.array([BOX], np.float32)}]
-    schema = {"image": "image", "boxes": "boxes"}
-    ps.pack(records, tmp_path / "said.lmdb", schema=schema, upright=True)
-    ps.pack(records, tmp_path / "unsaid.lmdb", schema=schema)
-    target = tmp_path / "names"
-
-    ps.convert(tmp_path / "said.lmdb", target, to_layout="names")
-
-    with ps.open(target) as store:
-        assert store.schema["boxes"].upright is True
-        np.testing.assert_allclose(store[0].fields["boxes"], [BOX], atol=1e-3)
-    with pytest.raises(PenstockError, match="its Exif orientation is 6, and it is not said which picture"):
-        ps.convert(tmp_path / "unsaid.lmdb", tmp_path / "other", to_layout="names")
