@@ -13,11 +13,13 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError, StoreNotFoundError
 from penstock.paths import refuse_remote
 from penstock.registry import Registry
+from penstock.stores.common.mirrors import read_mended
 from penstock.stores.location import Location, is_remote_url, read_file_url
 from penstock.stores.patterns import expand_shards
 
@@ -160,13 +162,24 @@ def open(url: StoreLike | object, *, layout: str | None = None, **options: objec
         if isinstance(url, str) and url.lower().startswith("file://"):  # a place as others, which needs no options
             options = {name: value for name, value in options.items() if name not in PLACE_OPTIONS}
         kind, location = find(url, layout=layout)  # type: ignore[arg-type]  # any other object: its error is the answer
-    refuse_unknown_options(kind, kind.__init__, options)
+    has_failed = False
+
+    def make() -> Store:
+        nonlocal has_failed
+        chosen, where = kind, location
+        if has_failed:  # damaged bytes of a remote object look like those of another kind
+            chosen = find(location.shards[0] if location.shards else location.path, layout=layout)[0]
+            where = replace(location, scheme=chosen.kind)
+        has_failed = True
+        refuse_unknown_options(chosen, chosen.__init__, options)
+        store: Store = chosen(where, **options)
+        return _join_sidecar(store)
+
     try:
-        store: Store = kind(location, **options)
+        return make() if location.remote is None or kind.kind == "files" else read_mended(make, (ArgumentError,))
     except PenstockError as error:
         location.name_source(error)
         raise
-    return _join_sidecar(store)
 
 
 def find(url: StoreLike, *, to_write: bool = False, layout: str | None = None) -> tuple[type[Store], Location]:

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from penstock import system
 from penstock.errors import ArgumentError, PenstockError, RecordIndexError, RecordKeyError, StoreError
 from penstock.sample import Schema
+from penstock.stores.common.mirrors import read_mended
 from penstock.stores.common.per_process import lock_methods
 from penstock.stores.fields.columns import join_values, refuse_fixed
 from penstock.stores.indices import Indices, check_index, list_indices
@@ -497,7 +498,7 @@ class Store(WritableKind, ABC):
 
 
 def _reopen(cls: type[Store], location: Location, options: Mapping[str, object], digest: str) -> Store:
-    store = cls(location, **options)
+    store = read_mended(lambda: cls(location, **options))
     if store.digest() != digest:
         store.close()
         raise StoreError("this store was changed since it was pickled; open it again by its path", store=store.url)

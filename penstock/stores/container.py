@@ -36,7 +36,7 @@ from penstock.errors import (
 from penstock.sample import Array, Blob, Field, Record, Schema
 from penstock.stores.base import Indices, PathLike, Store
 from penstock.stores.common.keys import RowKeys
-from penstock.stores.common.mirrors import announce_ranges
+from penstock.stores.common.mirrors import announce_ranges, read_mended
 from penstock.stores.common.per_process import PerProcess
 from penstock.stores.common.regular_file import FileIdentity, fingerprint_files, identify, name_failure
 from penstock.stores.fields.columns import make_column
@@ -92,17 +92,20 @@ class ContainerStore(Store, Generic[T_opened]):
         self._file_names = tuple(map(os.fspath, self._files))
         self._damaged: dict[str, str] = {}  # what was found damaged, and how
         self._identities = self._identify_all(self._files)
-        owner = weakref.proxy(self)  # its methods, once bound, would make a circle that keeps a dropped store
-        self._opened: PerProcess[T_opened] = PerProcess(
-            lambda: owner._open_again(),  # noqa: PLW0108, SLF001  # bound when it is called; of the store itself
-            lambda opened: owner.close_files(opened),  # noqa: PLW0108  # bound when it is called
-        )
+        self._opened = self._make_opened()
         self._columns: dict[str, Array] = {}
         self._missing: dict[str, NDArray[np.int64]] = {}
         """The records without a value in a field of which a column was read, once they are known."""
         self._fingerprint = ""
         if self._announces:
             self.look_ahead = LOOK_AHEAD
+
+    def _make_opened(self) -> PerProcess[T_opened]:
+        owner = weakref.proxy(self)  # its methods, once bound, would make a circle that keeps a dropped store
+        return PerProcess(
+            lambda: owner._open_again(),  # noqa: PLW0108, SLF001  # bound when it is called; of the store itself
+            lambda opened: owner.close_files(opened),  # noqa: PLW0108  # bound when it is called
+        )
 
     @property
     def schema(self) -> Schema:
@@ -215,6 +218,31 @@ class ContainerStore(Store, Generic[T_opened]):
     ) -> list[T_read]:
         """What a reader gives for each record; its errors name the record."""
         numbers = self._check_indices(indices)
+        return self._read_mended(
+            lambda: self._read_numbers(numbers, make_reader),
+            lambda error: self._read_numbers([getattr(error, "where", {}).get("index", numbers[0])], make_reader),
+        )
+
+    def _read_mended(self, read: Callable[[], T_read], find: Callable[[Exception], object] | None = None) -> T_read:
+        """What ``read`` returns; see :func:`.read_mended`. Files are opened anew, which may have read what is damaged.
+
+        Others that read at this moment keep what they have opened.
+        """
+        if self.location.remote is None:
+            return read()
+
+        def find_again(error: Exception) -> object:
+            self._opened = self._make_opened()
+            try:
+                return read() if find is None else find(error)
+            finally:
+                self._opened = self._make_opened()
+
+        return read_mended(read, self.damage, find_again)
+
+    def _read_numbers(
+        self, numbers: Sequence[int], make_reader: Callable[[T_opened, Sequence[int]], Callable[[int], T_read]]
+    ) -> list[T_read]:
         opened = self.get_opened(self.files_of(numbers))
         found: list[T_read] = []
         if not numbers:
@@ -251,7 +279,7 @@ class ContainerStore(Store, Generic[T_opened]):
         self._refuse_closed()
         if self._keys is None:
             with self._refusing_again("the list of keys"), naming_damage("the list of keys", self.url, self.damage):
-                self._keys = self.read_keys()
+                self._keys = self._read_mended(self.read_keys)
         return self._keys
 
     def column(self, field: str) -> Array:
@@ -262,9 +290,12 @@ class ContainerStore(Store, Generic[T_opened]):
         return self._columns[field]
 
     def _read_column(self, field: str) -> Iterable[object]:
-        values = self.read_column(self.get_opened(), field)
+        def read() -> Sequence[object] | Array:
+            values = self.read_column(self.get_opened(), field)
+            return values if isinstance(values, np.ndarray) else list(values)
+
+        values = self._read_mended(read)
         if not isinstance(values, np.ndarray):
-            values = list(values)
             self._missing[field] = np.array([at for at, value in enumerate(values) if value is None], np.int64)
         return values
 
@@ -279,7 +310,7 @@ class ContainerStore(Store, Generic[T_opened]):
     def _iter_values(self, field: str) -> Iterator[object]:
         """As the kind reads a column."""
         with naming_damage(f"the column of field {field!r}", self.url):
-            yield from self.read_column(self.get_opened(), field)
+            yield from self._read_mended(lambda: list(self.read_column(self.get_opened(), field)))
 
     @classmethod
     def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:

@@ -26,8 +26,10 @@ class WebServer(ThreadingHTTPServer):
     Attributes
     ----------
     faults : list of str
-        The faults of the next GET requests, one each: a status (``"503"``), ``"reset"``, ``"short"``, ``"wrong"``,
-        ``"html"``.
+        The faults of the next GET requests, one each: a status (``"503"``), ``"reset"``, ``"short"``, ``"wrong"``
+        (one byte), ``"garbage"`` (all bytes), ``"html"``.
+    damaged : set of (str, str)
+        Path and range of GET requests whose next answer is garbage.
     folders : int
         The status of the answer for a folder; 200: a page that lists it.
     has_versions : bool
@@ -47,6 +49,7 @@ class WebServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.root = root
         self.faults: list[str] = []
+        self.damaged: set[tuple[str, str]] = set()
         self.latency = 0.0
         self.folders = 404
         self.has_versions = True
@@ -116,6 +119,9 @@ class _Handler(BaseHTTPRequestHandler):
         time.sleep(self.server.latency)
         self.server.times.append((begin, time.monotonic()))
         fault = self.server.faults.pop(0) if with_body and self.server.faults else ""
+        if with_body and (self.path, asked) in self.server.damaged:
+            self.server.damaged.remove((self.path, asked))
+            fault = "garbage"
         parts = urlsplit(self.path)
         path = self.server.root / unquote(parts.path).lstrip("/")
         if fault == "reset":
@@ -177,6 +183,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.count(len(content))
         if fault == "wrong":
             content = bytes([content[0] ^ 1]) + content[1:]
+        if fault == "garbage":
+            content = content.translate(bytes(range(255, -1, -1)))
         if fault == "short":
             content, self.close_connection = content[: len(content) // 2], True
         self.wfile.write(content)

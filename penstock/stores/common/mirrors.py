@@ -6,16 +6,19 @@ fetched by :mod:`penstock.stores.remote`; a process that opens no remote store n
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from penstock.errors import CorruptRecordError, PenstockError, StoreFormatError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -29,9 +32,12 @@ __all__ = [
     "announce_ends",
     "announce_ranges",
     "find_mirror",
+    "note_read",
+    "read_mended",
     "register_mirror",
 ]
 
+T = TypeVar("T")
 
 _FETCHED_AT_ONCE: Final = 1 << 10
 
@@ -89,6 +95,13 @@ class MirrorFile(Protocol):
 
     def forget(self, offset: int, nbytes: int) -> None:
         """Have bytes fetched again when they are read next."""
+        ...
+
+    def doubt(self, offset: int, nbytes: int) -> bool:
+        """Forget bytes in which a store found damage; False, and nothing is forgotten, where that was done before.
+
+        Bytes that were compared with the hashes of the object are not doubted.
+        """
         ...
 
     def submit(self, call: Callable[[], object]) -> Future[object]:
@@ -174,6 +187,54 @@ def find_mirror(path: str | Path) -> MirrorFile | None:
     if not _mirrors:
         return None
     return next((mirror for each in _mirrors.get(os.fspath(path), ()) if (mirror := each()) is not None), None)
+
+
+_noted: list[list[tuple[MirrorFile, int, int]]] = []
+"""What is read of remote objects, for each thread that looks for damage: of all threads, since libraries have some."""
+
+
+def note_read(mirror: MirrorFile, offset: int, nbytes: int) -> None:
+    """Have :func:`read_mended` know that these bytes are read."""
+    for each in _noted:
+        each.append((mirror, offset, nbytes))
+
+
+def read_mended(
+    read: Callable[[], T],
+    damage: tuple[type[Exception], ...] = (),
+    find: Callable[[Exception], object] | None = None,
+) -> T:
+    """What ``read`` returns, after damaged bytes of remote objects were fetched once more.
+
+    A cache that kept an answer that was wrong is not an object that is damaged: what is read while the damage is found
+    again is forgotten, once in this process, and ``read`` is called again.
+
+    Parameters
+    ----------
+    read : callable
+        Raises CorruptRecordError, StoreFormatError, or one of ``damage`` where bytes are wrong.
+    damage : tuple of exception classes
+        Others that a library raises for wrong bytes.
+    find : callable, optional
+        Called with the error, reads what is damaged, and as little else as possible; by default ``read``.
+    """
+    known: tuple[type[Exception], ...] = (CorruptRecordError, StoreFormatError, *damage)
+    while True:
+        try:
+            return read()
+        except known as error:
+            is_damage = isinstance(error, known[:2]) or type(error) in damage
+            if not _mirrors or (isinstance(error, PenstockError) and not is_damage):
+                raise
+            noted: list[tuple[MirrorFile, int, int]] = []
+            _noted.append(noted)
+            try:
+                with contextlib.suppress(PenstockError, *damage):
+                    _ = read() if find is None else find(error)
+            finally:
+                _noted[:] = [each for each in _noted if each is not noted]
+            if not sum([mirror.doubt(offset, nbytes) for mirror, offset, nbytes in noted]):
+                raise
 
 
 def announce_ends(paths: Iterable[Path], nbytes: int = io.DEFAULT_BUFFER_SIZE, *, last: bool = False) -> None:

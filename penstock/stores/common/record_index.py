@@ -24,8 +24,8 @@ from typing import Final, TypeVar
 import numpy as np
 
 from penstock.sample import Array
-from penstock.stores.common.mirrors import find_mirror
-from penstock.stores.common.regular_file import open_regular, replacing_file
+from penstock.stores.common.mirrors import find_mirror, read_mended
+from penstock.stores.common.regular_file import open_file, replacing_file
 from penstock.stores.location import Location, cache_folder
 
 __all__ = ["INDEX_FILE", "load_or_scan"]
@@ -80,13 +80,18 @@ def load_or_scan(
 
 
 def _load(path: Path, digest: str, fingerprint: Callable[[], str] | None) -> dict[str, Array] | None:
-    try:
-        with os.fdopen(open_regular(path), "rb") as file, np.load(file, allow_pickle=False) as archive:
+    damage = (ValueError, KeyError, EOFError, zipfile.BadZipFile, MemoryError)
+
+    def load() -> dict[str, Array]:
+        with open_file(path) as file, np.load(file, allow_pickle=False) as archive:
             is_copy = fingerprint is not None and _CONTENT in archive and str(archive[_CONTENT]) == fingerprint()
             if str(archive[_FILES]) != digest and not is_copy:
-                return None
+                raise ValueError("it is that of other files")
             return {name: archive[name] for name in archive.files if name not in {_FILES, _CONTENT}}
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, MemoryError):
+
+    try:
+        return read_mended(load, damage)
+    except (OSError, *damage):
         return None  # no file, or a damaged one
 
 

@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 import xxhash
 
-from penstock.stores.common.mirrors import MirrorIO, announce_ends, find_mirror
+from penstock.stores.common.mirrors import MirrorIO, announce_ends, find_mirror, read_mended
 
 __all__ = [
     "FileIdentity",
@@ -101,7 +101,11 @@ def name_failure(error: OSError) -> str:
 
 def read_json(path: Path) -> Any:
     """Parse a file of JSON; raises OSError or ValueError."""
-    with os.fdopen(open_regular(path), "rb") as file:
+    return read_mended(lambda: _read_json(path), (ValueError,))
+
+
+def _read_json(path: Path) -> Any:
+    with open_file(path) as file:
         content = file.read(_MAX_JSON_NBYTES + 1)
     if len(content) > _MAX_JSON_NBYTES:
         raise ValueError(f"it must have at most {_MAX_JSON_NBYTES} bytes")

@@ -5,7 +5,6 @@ Called by :class:`~penstock.stores.recordio.store.RecordioStore`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from penstock.sample import Array
 from penstock.stores.common.keys import KeyList
 from penstock.stores.common.mapped_files import MappedFiles
 from penstock.stores.common.mirrors import MirrorBytes
-from penstock.stores.common.regular_file import open_regular
+from penstock.stores.common.regular_file import open_file
 from penstock.stores.recordio.format import (
     FRAME_HEAD_NBYTES,
     HEADER_NBYTES,
@@ -96,7 +95,7 @@ def _scan_file(mapped: MappedFiles, number: int, path: Path | None, is_explicit:
 def _read_index(path: Path) -> tuple[list[str], NDArray[np.int64]]:
     """Keys and offsets of an ``.idx`` file."""
     try:
-        with os.fdopen(open_regular(path), "rb") as file:
+        with open_file(path) as file:
             return parse_index(file.read().decode())
     except ValueError as error:
         raise ValueError(f"{path.name} is no index of a RecordIO file: {error}") from error

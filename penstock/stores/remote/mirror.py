@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from penstock import _native, system
 from penstock.errors import CorruptRecordError, StoreError
-from penstock.stores.common.mirrors import PageHashes
+from penstock.stores.common.mirrors import PageHashes, note_read
 from penstock.stores.remote.cache import CacheFolder
 from penstock.stores.remote.object_store import ObjectInfo, Place
 from penstock.stores.remote.request_queue import SequentialReader, get_fetcher, join_ranges
@@ -95,6 +95,7 @@ class Mirror:
         self._waiting: deque[tuple[list[Range], bool]] = deque()
         """The ranges of each request, and whether it is the only one of a call."""
         self._held_nbytes = 0
+        self._doubted: set[Range] = set()
         self._is_read = self._is_full = False
         self.hashes: PageHashes | None = None
         """Those of the pages of the object, where it has them."""
@@ -111,6 +112,7 @@ class Mirror:
         if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
             raise ValueError(f"bytes {offset} to {offset + nbytes} must be inside an object of {self.nbytes}")
         count_remote(reads=1, read_nbytes=nbytes)
+        note_read(self, offset, nbytes)
         self._is_read = self._is_read or not keep
         if not self._file.lacks(offset, nbytes):
             return self.window[offset : offset + nbytes]
@@ -131,6 +133,7 @@ class Mirror:
         """See :class:`~penstock.stores.common.mirrors.MirrorFile`."""
         nbytes = self.nbytes - offset if nbytes is None else nbytes
         nbytes = max(min(nbytes, self.nbytes - offset), 0)
+        note_read(self, offset, nbytes)
         fetcher = get_fetcher()
         parts = [
             (at, min(PART_NBYTES, end - at))
@@ -383,6 +386,14 @@ class Mirror:
     def forget(self, offset: int, nbytes: int) -> None:
         """Take bytes for absent, such that they are fetched again; those whose hashes are wrong, as a rule."""
         self._file.forget(offset, nbytes)
+
+    def doubt(self, offset: int, nbytes: int) -> bool:
+        """See :class:`~penstock.stores.common.mirrors.MirrorFile`."""
+        if self.hashes is not None or not nbytes or (offset, nbytes) in self._doubted:
+            return False
+        self._doubted.add((offset, nbytes))
+        self.forget(offset, nbytes)
+        return True
 
     def _check(self, begin: int, content: memoryview, *, again: bool) -> NDArray[np.uint64] | None:
         """The hashes of whole pages; None if they are not those of the object, where these are known."""

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from penstock.errors import CorruptRecordError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.common.lmdb.pages import FILE, HASHES
-from penstock.stores.common.mirrors import register_mirror
+from penstock.stores.common.mirrors import read_mended, register_mirror
 from penstock.stores.common.record_index import INDEX_FILE
 from penstock.stores.images.trees import ObjectTree
 from penstock.stores.location import Location
@@ -40,10 +40,13 @@ _PEEKED_NBYTES: Final = _ENDS_NBYTES + (1 << 16)
 """The same with what is not a whole page."""
 _MAX_OBJECTS: Final = 10_000
 """Each has two maps, of which Linux allows a process 65,530."""
-_MAX_ATTEMPTS: Final = 4
 _FOLDER: Final = "files"
 _INDEXED: Final = re.compile(r"\.(rec|tar)$|\.tfrec[^%]*$", re.IGNORECASE)
 """Names of containers that have an index beside them."""
+
+
+class _NoKindError(StoreFormatError):
+    """What is in a folder is that of no kind that is one, and is perhaps damaged."""
 
 
 class Kind(Protocol):
@@ -95,12 +98,18 @@ def find_remote(url: str, choose: Callable[[str], type[K]], given: Mapping[str, 
     source.attach(path)
     source.parts.clear()
     fetch_ends(source.mirrors[:2])
+
+    def choose_kind() -> type[K]:
+        if (kind := choose(str(path))).kind == _FOLDER:
+            raise _NoKindError("this is a folder of images")
+        return kind
+
     try:
-        kind = choose(str(path))
+        kind = read_mended(choose_kind)
+    except _NoKindError:  # without images, which its error says
+        return _locate_images(list_objects(place), place.url, choose, options, folder)
     except StoreFormatError as error:  # it names the copy
         raise StoreFormatError(error.message, store=place.url) from None
-    if kind.kind == _FOLDER:  # without images, which its error says
-        return _locate_images(list_objects(place), place.url, choose, options, folder)
     source.is_whole = not kind.reads_ranges
     source.require()
     return kind, Location(kind.kind, str(path), remote=source)
@@ -197,7 +206,7 @@ class RemoteObjects:
             made[name] = mirror = Mirror(place, name, ObjectInfo(nbytes, version), file, cache)
             hashes = name.removesuffix(FILE) + HASHES
             if file.name == FILE and hashes in made:
-                mirror.hashes = _load_hashes(file.parent / HASHES, made[hashes], place)
+                mirror.hashes = _load_hashes(file.parent / HASHES, place)
             for part in self.parts.pop(name, ()):
                 if part.info == (nbytes, version):
                     mirror.put(part.begin, part.content)
@@ -205,18 +214,12 @@ class RemoteObjects:
         return list(made.values())[::-1]
 
 
-def _load_hashes(path: Path, mirror: Mirror, place: Place) -> PageHashFile:
+def _load_hashes(path: Path, place: Place) -> PageHashFile:
     """The hashes of the pages of a pack, which are used before any page of it is kept."""
-    for attempt in range(1, _MAX_ATTEMPTS + 1):
-        try:
-            return PageHashFile(path)
-        except ValueError as error:
-            if attempt == _MAX_ATTEMPTS:
-                raise StoreFormatError(
-                    f"{HASHES} is damaged: {error}; copy the pack there again", store=place.url
-                ) from error
-            mirror.forget(0, mirror.nbytes)
-    raise AssertionError("the last attempt returns or raises")
+    try:
+        return read_mended(lambda: PageHashFile(path), (ValueError,))
+    except ValueError as error:
+        raise StoreFormatError(f"{HASHES} is damaged: {error}; copy the pack there again", store=place.url) from error
 
 
 def _find_objects(place: Place) -> tuple[dict[str, ObjectInfo], dict[str, list[Peeked]]]:

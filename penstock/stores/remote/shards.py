@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from penstock.errors import ArgumentError, StoreFormatError, StoreNotFoundError
-from penstock.stores.common.mirrors import register_mirror
+from penstock.stores.common.mirrors import read_mended, register_mirror
 from penstock.stores.fields.record_names import make_natural_key
 from penstock.stores.location import Location, make_pattern
 from penstock.stores.patterns import expand_braces, is_own_file
@@ -87,7 +87,7 @@ def find_remote_shards(
     source.attach(Path(paths[0]))
     fetch_ends(source.mirrors[:1])
     try:
-        kind = choose(paths[0])
+        kind = read_mended(lambda: choose(paths[0]))
     except StoreFormatError as error:  # it names the copy
         raise StoreFormatError(error.message, store=sources[0].url) from None
     if len(paths) > 1 and not kind.takes_shards:

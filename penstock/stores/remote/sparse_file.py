@@ -78,6 +78,8 @@ class SparseFile:
             ) from error
         self._hashes = np.frombuffer(hashes, "<u8")
         self._present = np.zeros(pages, np.bool_)
+        self._has_place = np.zeros(pages, np.bool_)
+        """Of pages that were forgotten: their bytes take room already."""
         self._in_memory: dict[Range, memoryview] = {}
 
     def _map_table(self, nbytes: int) -> tuple[memoryview, tuple[int, int] | None]:
@@ -128,7 +130,11 @@ class SparseFile:
 
     def add(self, parts: Sequence[Pages], *, must_keep: bool = False) -> bool:
         """Write pages, then their hashes; False if there is no room, and not ``must_keep``."""
-        has_room = self._cache.admit(sum(len(part.content) for part in parts), self._folder) or must_keep
+        nbytes = 0
+        for begin, content, hashes in parts:
+            first = begin // PAGE_NBYTES
+            nbytes += 0 if self._has_place[first : first + len(hashes)].all() else len(content)
+        has_room = not nbytes or self._cache.admit(nbytes, self._folder) or must_keep
         if self._table is None or not has_room:
             return False
         try:
@@ -164,6 +170,7 @@ class SparseFile:
                 _native.write_at(self._table_path, self._table, 8 * first, bytes(8 * (last - first)))
         except OSError as error:
             raise self._make_deleted_error() from error
+        self._has_place[first:last] |= self._present[first:last]
         self._present[first:last] = False
 
     def refuse_deleted(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -10,9 +11,13 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.errors import StoreError
+from penstock import _native
+from penstock.errors import CorruptRecordError, StoreError
 from penstock.stores.base import Store
 from penstock.stores.remote import object_store as places
+from penstock.stores.remote.opening import RemoteObjects
+from penstock.stores.remote.sparse_file import PAGE_NBYTES, Pages
+from penstock.stores.tfrecord.store import TFRecordStore
 from tests.conformance import lmdb_layouts
 from tests.conformance.store_makers import write_many
 from tests.servers.web import WebServer, serving
@@ -31,6 +36,8 @@ LAYOUTS: Final = {
     "lmdb-names": lmdb_layouts.make_many_names,
 }
 KINDS: Final = [*SUFFIXES, *LAYOUTS, "recordio", "tfrecord", "mds", "litdata", "beton"]
+UNCHECKED: Final = {"hdf5", "beton", "lmdb-names"}
+"""Kinds whose images have no checksum, and are in the first bytes that are fetched."""
 SHARES: Final = {"parquet": 0.6}
 """The most that may be fetched for five records: a page of Parquet has a megabyte, of 16."""
 
@@ -104,6 +111,69 @@ def test_records_that_are_announced_are_fetched_once(server: WebServer, kind: st
         for index in order.tolist():
             assert content(store, [index]) == content(local, [index])
     assert server.sent_nbytes < 2 * count_bytes(path) or (kind == "parquet" and not cache_size)
+
+
+@pytest.mark.parametrize(("kind", "cache_size"), [(kind, "1GB" if n % 2 else 0) for n, kind in enumerate(KINDS)])
+def test_a_range_that_comes_wrong_once_is_fetched_again(server: WebServer, kind: str, cache_size: int | str) -> None:
+    """Whichever it is of those that opening and reading ask for; no error, and right values where the kind checks."""
+    path = write(server, kind, 40, 5000)
+    with ps.open(path) as local:
+        expected, keys = content(local), list(local.keys())
+    open_remote(server, path, cache=server.root.parent / "first", cache_size=cache_size).close()
+    asked = {(path, given) for method, path, given in server.asked if method == "GET"}
+    for number, each in enumerate(sorted(asked)):
+        server.damaged = {each} if (server.root / each[0][1:]).is_file() else set()
+        with open_remote(server, path, cache=server.root.parent / f"{number}", cache_size=cache_size) as store:
+            found = content(store)
+            assert found == expected or kind in UNCHECKED
+            assert list(store.keys()) == keys
+        assert not server.damaged
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_an_earlier_run_kept_wrong_is_fetched_again(server: WebServer, kind: str) -> None:
+    """Pages at both ends, which have the hashes of the cache: what says there where the record is, is not believed."""
+    path = write(server, kind, 40, 5000)
+    with ps.open(path) as local:
+        expected = content(local, [20])
+    with open_remote(server, path) as store:
+        store.read(range(len(store)))
+        source = store.location.remote
+        assert isinstance(source, RemoteObjects)
+        for mirror in source.mirrors:
+            for begin in {0, (mirror.nbytes - 1) // PAGE_NBYTES * PAGE_NBYTES}:
+                wrong = memoryview(
+                    bytes(byte ^ 255 for byte in mirror.read(begin, min(PAGE_NBYTES, mirror.nbytes - begin)))
+                )
+                mirror._file.add([Pages(begin, wrong, _native.hash_pages(wrong, PAGE_NBYTES))])
+    with open_remote(server, path) as store:
+        assert store.kind == kind
+        assert content(store, [20]) == expected
+
+
+@pytest.mark.parametrize("is_cached", [False, True])
+def test_a_record_that_stays_damaged_is_fetched_twice(server: WebServer, is_cached: bool) -> None:
+    """Then it is an error each time, and nothing more is fetched; records beside it are read."""
+    path = write(server, "tfrecord", 200)
+    whole, about = path.read_bytes(), path.stat()
+    with ps.open(path) as local:
+        expected = content(local, [99, 101])
+        assert isinstance(local, TFRecordStore)
+        ((_, at, _),) = local.ranges_of(local.get_opened(), [100])
+    path.write_bytes(whole[:at] + b"\xff" * 30 + whole[at + 30 :])
+    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+    if is_cached:
+        with open_remote(server, path) as store, pytest.raises(CorruptRecordError):
+            store.read([100])
+    with open_remote(server, path) as store:
+        with pytest.raises(CorruptRecordError, match="record 100 is damaged") as caught:
+            store.read([99, 100, 101])
+        assert caught.value.where["index"] == 100
+        asked = len(server.asked)
+        with pytest.raises(CorruptRecordError):
+            store.read([100])
+        assert len(server.asked) == asked
+        assert content(store, [99, 101]) == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)
