@@ -34,6 +34,8 @@ __all__ = ["ObjectInfo", "Peeked", "Place", "RefusedError"]
 
 _logger = logging.getLogger(__name__)
 _MAX_ATTEMPTS: Final = 8
+_MAX_REFUSED: Final = 4
+"""The same where nothing has answered before, and nothing listens: a wrong address, said in less than a second."""
 _SAID_AT: Final = 3
 """The attempt at which the log says that a connection is refused."""
 _MAX_SECONDS: Final = 60.0
@@ -361,7 +363,8 @@ class Place:
                 return found
             passed = self.clock() - started
             is_late = writing is None and passed + wait > _MAX_SECONDS
-            is_last = attempt >= _MAX_ATTEMPTS and (not is_down or passed > _MAX_SECONDS)
+            most = _MAX_REFUSED if is_refused and not is_down else _MAX_ATTEMPTS
+            is_last = attempt >= most and (not is_down or passed > _MAX_SECONDS)
             if known is None and (is_last or is_late):
                 if "error sending request" in why and is_refused:
                     why = f"the connection was refused ({why})"
@@ -399,7 +402,8 @@ class Place:
         if not self._options.has_answered and _ROLE.search(text):
             why = (
                 "no credentials were found: not in storage_options=, in the environment or in profiles (those of AWS "
-                "are read if boto3 is installed), and this machine has no role; a place that all may read needs "
+                "are read if boto3 is installed), and asking for the role of this machine failed "
+                f"({self._options.describe(error)}); a place that all may read needs "
                 "storage_options={'skip_signature': True}"
             )
         elif "RequestTimeTooSkewed" in text:
