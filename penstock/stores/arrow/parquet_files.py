@@ -114,7 +114,8 @@ def open_parquet(path: Path, *, check: bool = False, metadata: pq.FileMetaData |
     parquet = require("pyarrow.parquet", extra="parquet", purpose="to read Parquet files")
     mirror = find_mirror(path)
     try:
-        os.close(open_regular(path, whole=False))
+        if mirror is None:  # the file of a copy may have been deleted since
+            os.close(open_regular(path))
         return parquet.ParquetFile(
             path if mirror is None else MirrorIO(mirror),
             memory_map=mirror is None,

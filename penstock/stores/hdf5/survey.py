@@ -105,12 +105,14 @@ def open_library_file(path: Path, url: str, *, swmr: bool, kept_nbytes: int = 1 
     process writes it and is not in SWMR mode.
     """
     h5py = require("h5py", extra="hdf5", purpose="to read HDF5 files")
+    mirror = find_mirror(path)
     try:
-        os.close(open_regular(path, whole=False))  # h5py would wait for the writer of a FIFO
+        if mirror is None:  # the file of a copy may have been deleted since
+            os.close(open_regular(path))  # h5py would wait for the writer of a FIFO
     except OSError as error:
         raise StoreError(f"{path.name} cannot be read: {error.strerror or error}", store=url) from error
     try:
-        if (mirror := find_mirror(path)) is not None:
+        if mirror is not None:
             return h5py.File(MirrorIO(mirror), "r", rdcc_nbytes=kept_nbytes)
         # some file systems have no locks
         return h5py.File(path, "r", swmr=swmr, locking="best-effort", rdcc_nbytes=kept_nbytes)

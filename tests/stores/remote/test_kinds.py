@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +22,7 @@ from penstock.stores.remote.sparse_file import PAGE_NBYTES, Pages
 from penstock.stores.tfrecord.store import TFRecordStore
 from tests.conformance import lmdb_layouts
 from tests.conformance.store_makers import write_many
+from tests.photographs import write_photographs
 from tests.servers.web import WebServer, serving
 from tests.stores import written
 from tests.stores.remote.test_remote import content
@@ -174,6 +177,46 @@ def test_a_record_that_stays_damaged_is_fetched_twice(server: WebServer, is_cach
             store.read([100])
         assert len(server.asked) == asked
         assert content(store, [99, 101]) == expected
+
+
+@pytest.mark.parametrize("moment", ["opened", "read", "between"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_cache_that_is_deleted_is_done_without(server: WebServer, kind: str, moment: str) -> None:
+    """Before or after the first record is read, or between two runs; another store may make the folder again."""
+    path, cache = write(server, kind, 60, 5000), server.root.parent / "cache"
+    local = ps.open(path)
+    with open_remote(server, path) as store:
+        if moment != "opened":
+            assert content(store, [3]) == content(local, [3])
+        shutil.rmtree(cache)
+        if moment != "between":
+            assert content(store) == content(local)
+            assert list(store.keys()) == list(local.keys())
+            assert store.column("label").tolist() == local.column("label").tolist()
+        with open_remote(server, path) as other:
+            assert content(other) == content(local)
+        assert content(store) == content(local)
+
+
+@pytest.mark.parametrize("kind", ["tar", "lmdb-names", "images"])
+def test_a_cache_on_a_disk_that_is_read_only_is_named(
+    server: WebServer, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """As what is wrong, and not the store; also where all its bytes are there."""
+    path, cache = server.root / "bucket" / "many", server.root.parent / "cache"
+    path = write_photographs(path, per_class=2) if kind == "images" else write(server, kind, 20, 5000)
+    with open_remote(server, path) as store:
+        content(store)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(os, "utime", refuse)
+    with pytest.raises(
+        StoreError, match=r"cannot be written \(Read-only file system\); cache= names another"
+    ) as caught:
+        open_remote(server, path)
+    assert f"the cache folder {cache}" in caught.value.message
 
 
 @pytest.mark.parametrize("kind", KINDS)
