@@ -32,8 +32,8 @@ class WebServer(ThreadingHTTPServer):
         Path and range of GET requests whose next answer is garbage.
     folders : int
         The status of the answer for a folder; 200: a page that lists it.
-    has_versions : bool
-        Whether answers state when a file was changed.
+    has_versions, has_etags : bool
+        Whether answers state when a file was changed, and whether not only to the second.
     latency : float
         Seconds before each answer.
     asked : list of (str, str, str)
@@ -52,7 +52,7 @@ class WebServer(ThreadingHTTPServer):
         self.damaged: set[tuple[str, str]] = set()
         self.latency = 0.0
         self.folders = 404
-        self.has_versions = True
+        self.has_versions = self.has_etags = True
         self.asked: list[tuple[str, str, str]] = []
         self.times: list[tuple[float, float]] = []
         self._sent_nbytes = 0
@@ -158,8 +158,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _send_file(self, path: Path, asked: str, fault: str) -> None:
         content, about = path.read_bytes(), path.stat()
         headers = {"Accept-Ranges": "bytes"}
-        if self.server.has_versions:
+        if self.server.has_versions and self.server.has_etags:
             headers["ETag"] = f'"{about.st_mtime_ns:x}-{about.st_size:x}"'
+        if self.server.has_versions:
             headers["Last-Modified"] = self.date_time_string(about.st_mtime)
         found = re.fullmatch(r"bytes=(\d*)-(\d+)", asked)
         if found is None:

@@ -129,6 +129,7 @@ def test_a_copy_that_shrinks_leaves_the_one_that_is_mapped(tmp_path: Path) -> No
 
 def test_a_shard_is_replaced_by_a_shorter_one_of_the_same_second(server: WebServer) -> None:
     """Its time of change is the same: the size says that it is another one, and the copy of the old one stays."""
+    server.has_etags = False
     urls = [f"{server.url}/{name}.tar" for name in ("a", "b")]
     write_tar(server.root / "a.tar", 40)
     write_tar(server.root / "b.tar", 2)

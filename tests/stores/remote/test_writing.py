@@ -18,6 +18,7 @@ from penstock.errors import ArgumentError, StoreError, StoreNotFoundError
 from penstock.stores.remote import object_store as places
 from penstock.stores.remote import upload as uploads
 from penstock.stores.remote import writable_place
+from penstock.stores.remote.storage_client import StorageOptions
 from penstock.wording import format_bytes
 from tests.conformance.kills import Folder, Run, State, run_after_each_kill
 from tests.photographs import write_photographs
@@ -465,3 +466,13 @@ def test_a_bucket_that_is_not_there_is_named(server: ObjectServer, photographs: 
     with pytest.raises(StoreNotFoundError, match="no bucket 'other'") as caught:
         ps.pack(photographs, "s3://other/p.lmdb", storage_options=server.options)
     assert caught.value.where["store"] == "s3://other/p.lmdb"
+
+
+def test_a_place_that_does_not_answer_is_said_before_anything_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By reading, which is repeated for a second: what writes is repeated for minutes by the library."""
+    monkeypatch.setattr(places, "_WAIT", (0.001, 0.002))
+    options = {"endpoint": "http://127.0.0.1:9", "access_key_id": "a-key", "secret_access_key": "a-secret"}
+    upload = uploads.Upload("s3://b/photos.lmdb", StorageOptions({**options, "region": "us-east-1"}))
+
+    with pytest.raises(StoreError, match="it cannot be read, after 4 attempts: the connection was refused"):
+        upload.check()
