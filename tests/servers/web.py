@@ -34,6 +34,8 @@ class WebServer(ThreadingHTTPServer):
         The status of the answer for a folder; 200: a page that lists it.
     has_versions, has_etags : bool
         Whether answers state when a file was changed, and whether not only to the second.
+    held : int
+        Answers wait until so many requests have come, in vain if they come one after the other: then it is -1.
     latency : float
         Seconds before each answer.
     asked : list of (str, str, str)
@@ -51,6 +53,8 @@ class WebServer(ThreadingHTTPServer):
         self.faults: list[str] = []
         self.damaged: set[tuple[str, str]] = set()
         self.latency = 0.0
+        self.held = 0
+        self._came = threading.Condition()
         self.folders = 404
         self.has_versions = self.has_etags = True
         self.asked: list[tuple[str, str, str]] = []
@@ -87,6 +91,13 @@ class WebServer(ThreadingHTTPServer):
                 rounds, last = rounds + 1, end
         return rounds
 
+    def wait_for_others(self) -> None:
+        """Hold an answer until so many requests have come as ``held`` says."""
+        with self._came:
+            self._came.notify_all()
+            if not self._came.wait_for(lambda: len(self.asked) >= self.held, 10 if self.held > 0 else 0):
+                self.held = -1
+
     def count(self, nbytes: int) -> None:
         """Note bytes that are sent."""
         with self._lock:
@@ -117,6 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.asked.append((self.command, self.path, asked))
         begin = time.monotonic()
         time.sleep(self.server.latency)
+        self.server.wait_for_others()
         self.server.times.append((begin, time.monotonic()))
         fault = self.server.faults.pop(0) if with_body and self.server.faults else ""
         if with_body and (self.path, asked) in self.server.damaged:

@@ -135,11 +135,9 @@ def test_blocks_of_small_records_are_fetched_at_once(server: WebServer) -> None:
         assert store.prefetch(first)
         assert np.array_equal(list(store.pixels("image", first)), list(local.pixels("image", first)))
         assert not store.prefetch(first)
-        server.times.clear()
-        server.latency = 0.1
+        server.held = len(server.asked) + 8
         assert np.array_equal(list(store.pixels("image", rest)), list(local.pixels("image", rest)))
-        assert len(server.times) >= 8
-    assert server.count_rounds() <= 4
+    assert server.held > 0  # or fewer came before one was answered
 
 
 @pytest.mark.parametrize("cache_size", [0, "500KB"])
