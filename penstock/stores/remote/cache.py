@@ -31,7 +31,7 @@ from penstock.errors import ArgumentError, StoreError
 from penstock.stores.common.regular_file import remove_tree, replacing_file
 from penstock.stores.location import cache_folder
 
-__all__ = ["CacheFolder", "check_folder", "delete_copies", "list_copies", "parse_size"]
+__all__ = ["CacheFolder", "check_folder", "delete_copies", "delete_older", "list_copies", "parse_size"]
 
 _COUNT_SECONDS: Final = 5.0
 IN_USE_SECONDS: Final = 24 * 3600
@@ -160,6 +160,17 @@ def delete_copies(folder: Path) -> None:
     with contextlib.suppress(OSError):  # another process deletes it, too
         folder.rename(doomed)
         remove_tree(doomed)
+
+
+def delete_older(file: Path, pattern: str) -> None:
+    """Mark a copy as in use, and delete others of its folder that fit a pattern and were not opened for a day."""
+    table = Path(f"{file}.pages")
+    with contextlib.suppress(OSError):  # another process deletes them, too
+        os.utime(table)
+        for each in file.parent.glob(f"{pattern}.pages"):
+            if each != table and time.time() - each.stat().st_mtime >= IN_USE_SECONDS:
+                each.with_suffix("").unlink(missing_ok=True)
+                each.unlink(missing_ok=True)
 
 
 def _mark_used(folder: Path, url: str, version: str) -> None:

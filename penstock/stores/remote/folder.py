@@ -32,7 +32,7 @@ from penstock.errors import StoreError
 from penstock.paths import IMAGE_SUFFIXES
 from penstock.stores.common.keys import KeyList
 from penstock.stores.images.trees import ObjectTree
-from penstock.stores.remote.cache import CacheFolder
+from penstock.stores.remote.cache import CacheFolder, delete_older
 from penstock.stores.remote.mirror import Mirror
 from penstock.stores.remote.object_store import ObjectInfo, Place
 from penstock.stores.remote.request_queue import get_fetcher
@@ -169,6 +169,7 @@ class RemoteImages:
         file = path.parent / f"images-{state.hexdigest()}"
         mirror = Mirror(place, "", ObjectInfo(int(offsets[-1]), state.hexdigest()), file, cache)
         self.mirrors = [mirror]
+        delete_older(file, "images-*")  # of lists that these ones have superseded
         return FolderImages(mirror, offsets, sizes)
 
 

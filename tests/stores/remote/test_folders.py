@@ -117,6 +117,25 @@ def test_what_is_refused_on_this_machine_is_refused_there(
     assert caught.value.where["store"] == f"{URL}/train"
 
 
+def test_lists_that_are_superseded_are_deleted(tmp_path: Path) -> None:
+    """Once nobody has opened them for a day; who still reads by one reads on."""
+    files = contents(NAMES)
+    put_train(files)
+    old = open_remote(tmp_path)
+    expected = read_all(old)[:3]
+    memory_place.put({"train/2/a/8.png": b"new"})
+    read_all(open_remote(tmp_path))
+    copies = sorted((tmp_path / "cache").glob("*/images-*"))
+    assert len(copies) == 4
+    for each in copies:
+        os.utime(each, (0, 0))
+
+    read_all(open_remote(tmp_path))
+
+    assert len(list((tmp_path / "cache").glob("*/images-*"))) == 2
+    assert read_all(old)[:3] == expected
+
+
 def test_a_folder_without_images_says_so(tmp_path: Path) -> None:
     """By its URL, not by the path of its copies."""
     put_train({"a.txt": b"x", "b/c.txt": b"x"})
