@@ -81,6 +81,8 @@ class ContainerStore(Store, Generic[T_opened]):
     """
 
     reads_ranges: ClassVar[bool] = True
+    reads_copies: ClassVar[bool] = True
+    """Whether remote files are read as copies; a library that reads them itself would open a later version anew."""
     damage: ClassVar[tuple[type[Exception], ...]] = DAMAGE
     """What reading a record raises for wrong bytes."""
     _keys: Sequence[str] | None = None
@@ -228,7 +230,7 @@ class ContainerStore(Store, Generic[T_opened]):
 
         Others that read at this moment keep what they have opened.
         """
-        if self.location.remote is None:
+        if self.location.remote is None or not self.reads_copies:
             return read()
 
         def find_again(error: Exception) -> object:

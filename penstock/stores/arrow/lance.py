@@ -70,6 +70,7 @@ class LanceStore(ColumnarStore["lance.LanceDataset"]):
     """
 
     kind: ClassVar[str] = "lance"
+    reads_copies: ClassVar[bool] = False
 
     @takes_columns
     def __init__(

@@ -207,7 +207,7 @@ def read_mended(
     """What ``read`` returns, after damaged bytes of remote objects were fetched once more.
 
     A cache that kept an answer that was wrong is not an object that is damaged: what is read while the damage is found
-    again is forgotten, once in this process, and ``read`` is called again.
+    again is forgotten, up to three times in this process, and ``read`` is called again.
 
     Parameters
     ----------

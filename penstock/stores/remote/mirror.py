@@ -17,7 +17,7 @@ import hashlib
 import itertools
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
@@ -95,7 +95,7 @@ class Mirror:
         self._waiting: deque[tuple[list[Range], bool]] = deque()
         """The ranges of each request, and whether it is the only one of a call."""
         self._held_nbytes = 0
-        self._doubted: set[Range] = set()
+        self._doubted: Counter[Range] = Counter()
         self._is_read = self._is_full = False
         self.hashes: PageHashes | None = None
         """Those of the pages of the object, where it has them."""
@@ -389,9 +389,9 @@ class Mirror:
 
     def doubt(self, offset: int, nbytes: int) -> bool:
         """See :class:`~penstock.stores.common.mirrors.MirrorFile`."""
-        if self.hashes is not None or not nbytes or (offset, nbytes) in self._doubted:
+        if self.hashes is not None or not nbytes or self._doubted[offset, nbytes] + 1 >= _MAX_ATTEMPTS:
             return False
-        self._doubted.add((offset, nbytes))
+        self._doubted[offset, nbytes] += 1
         self.forget(offset, nbytes)
         return True
 

@@ -120,7 +120,7 @@ def test_records_that_are_announced_are_fetched_once(server: WebServer, kind: st
 def test_a_range_that_comes_wrong_once_is_fetched_again(server: WebServer, kind: str, cache_size: int | str) -> None:
     """Whichever it is of those that opening and reading ask for; no error, and right values where the kind checks."""
     path = write(server, kind, 40, 5000)
-    with ps.open(path) as local:
+    with ps.open(path, **options_of(path)) as local:
         expected, keys = content(local), list(local.keys())
     open_remote(server, path, cache=server.root.parent / "first", cache_size=cache_size).close()
     asked = {(path, given) for method, path, given in server.asked if method == "GET"}
@@ -137,7 +137,7 @@ def test_a_range_that_comes_wrong_once_is_fetched_again(server: WebServer, kind:
 def test_what_an_earlier_run_kept_wrong_is_fetched_again(server: WebServer, kind: str) -> None:
     """Pages at both ends, which have the hashes of the cache: what says there where the record is, is not believed."""
     path = write(server, kind, 40, 5000)
-    with ps.open(path) as local:
+    with ps.open(path, **options_of(path)) as local:
         expected = content(local, [20])
     with open_remote(server, path) as store:
         store.read(range(len(store)))
@@ -155,7 +155,7 @@ def test_what_an_earlier_run_kept_wrong_is_fetched_again(server: WebServer, kind
 
 
 @pytest.mark.parametrize("is_cached", [False, True])
-def test_a_record_that_stays_damaged_is_fetched_twice(server: WebServer, is_cached: bool) -> None:
+def test_a_record_that_stays_damaged_is_fetched_a_few_times(server: WebServer, is_cached: bool) -> None:
     """Then it is an error each time, and nothing more is fetched; records beside it are read."""
     path = write(server, "tfrecord", 200)
     whole, about = path.read_bytes(), path.stat()
@@ -184,7 +184,7 @@ def test_a_record_that_stays_damaged_is_fetched_twice(server: WebServer, is_cach
 def test_a_cache_that_is_deleted_is_done_without(server: WebServer, kind: str, moment: str) -> None:
     """Before or after the first record is read, or between two runs; another store may make the folder again."""
     path, cache = write(server, kind, 60, 5000), server.root.parent / "cache"
-    local = ps.open(path)
+    local = ps.open(path, **options_of(path))
     with open_remote(server, path) as store:
         if moment != "opened":
             assert content(store, [3]) == content(local, [3])
