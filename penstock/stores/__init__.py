@@ -172,11 +172,13 @@ def open(url: StoreLike | object, *, layout: str | None = None, **options: objec
             where = replace(location, scheme=chosen.kind)
         has_failed = True
         refuse_unknown_options(chosen, chosen.__init__, options)
-        store: Store = chosen(where, **options)
-        return _join_sidecar(store)
+        return _join_sidecar(chosen(where, **options))
 
     try:
-        return make() if location.remote is None or kind.kind == "files" else read_mended(make, (ArgumentError,))
+        if location.remote is not None and kind.kind != "files":
+            return read_mended(make, (ArgumentError,))
+        refuse_unknown_options(kind, kind.__init__, options)
+        return _join_sidecar(kind(location, **options))  # not by another function: warnings name who calls this one
     except PenstockError as error:
         location.name_source(error)
         raise

@@ -82,6 +82,7 @@ def find_answer(kind: Kind, case: Case, folder: Path) -> str:
 def shorten(error: Exception | Warning | str, folder: Path) -> str:
     """The class of an error, and its first sentence, without what differs from run to run."""
     text = getattr(error, "message", None) or str(error)
+    text = re.sub(r"'[0-9a-f]{24}'", "'ID'", text)
     text = _ADDRESS.sub(r"\1://SERVER", text.replace(f"{folder}/", "").replace(str(folder), "FOLDER"))
     first = re.split(r"(?<=[a-z)'\"])\. (?=[A-Z])", " ".join(text.split()))[0]
     return f"{type(error).__name__}: {first[:_MAX_MESSAGE]}"

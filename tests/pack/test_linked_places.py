@@ -120,14 +120,14 @@ def test_a_link_in_place_of_a_sidecar_pack_is_replaced(
     tmp_path: Path, pack: Path, others: Path, elsewhere: Path
 ) -> None:
     """The pack of the fields that a format cannot hold is written anew, beside the container."""
-    ps.convert(pack, tmp_path / "x.rec")
-    move_away(tmp_path / "x.rec.fields.lmdb", elsewhere)
+    ps.convert(pack, tmp_path / "x.tar")
+    move_away(tmp_path / "x.tar.fields.lmdb", elsewhere)
     before = contents_of(elsewhere)
 
-    ps.convert(others, tmp_path / "x.rec", overwrite=True)
+    ps.convert(others, tmp_path / "x.tar", overwrite=True)
 
     assert contents_of(elsewhere) == before
-    assert not (tmp_path / "x.rec.fields.lmdb").is_symlink()
+    assert not (tmp_path / "x.tar.fields.lmdb").is_symlink()
 
 
 def test_a_link_in_place_of_a_class_is_refused(

@@ -302,8 +302,8 @@ class MongoStore(Store):
         if self._is_whole and (unread := find_unread(document, contents.layout, self.not_fields)):
             self._is_whole = False  # said once
             warnings.warn(
-                f"{self.noun} {self._keys[number]!r} of {self.url} has values that the first ones do not have; they "
-                f"are not read: {quote_names(unread)}; fields= names all that are read",
+                f"{self.noun} {self._keys[number]!r} of {self.url} has values that are not read: "
+                f"{quote_names(unread)}; fields= names all that are read",
                 stacklevel=4,
             )
         fields = self._read_fields(number, document, contents.layout.paths)
