@@ -28,7 +28,7 @@ def test_one_is_singular_and_all_else_plural(number: int, noun: str, said: str) 
 
 def test_the_same_problem_of_other_files_is_shown_five_times() -> None:
     """Numbers, names, absolute paths and the name of the entry may differ; the rest of the text may not."""
-    missing = [(f"dir/{n}.jpg", f"line {n}: there is no file /root/dir/{n}.jpg; look there") for n in range(7)]
+    missing = [(f"dir/{n}.jpg", f"line {n}: there is no file /photos/dir/{n}.jpg; look there") for n in range(7)]
     named = [("", f"class 'c{n}' is unknown") for n in range(5)]
 
     assert list_problems([*missing, ("9.jpg", "line 9: it is empty"), *named]) == [
