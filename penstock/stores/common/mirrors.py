@@ -98,7 +98,7 @@ class MirrorFile(Protocol):
         ...
 
     def doubt(self, offset: int, nbytes: int) -> bool:
-        """Forget bytes in which a store found damage; False, and nothing is forgotten, where that was done before.
+        """Forget bytes in which a store found damage; False, and nothing is forgotten, after three times.
 
         Bytes that were compared with the hashes of the object are not doubted.
         """
@@ -189,13 +189,13 @@ def find_mirror(path: str | Path) -> MirrorFile | None:
     return next((mirror for each in _mirrors.get(os.fspath(path), ()) if (mirror := each()) is not None), None)
 
 
-_noted: list[list[tuple[MirrorFile, int, int]]] = []
+_noted: dict[int, list[tuple[MirrorFile, int, int]]] = {}
 """What is read of remote objects, for each thread that looks for damage: of all threads, since libraries have some."""
 
 
 def note_read(mirror: MirrorFile, offset: int, nbytes: int) -> None:
     """Have :func:`read_mended` know that these bytes are read."""
-    for each in _noted:
+    for each in tuple(_noted.values()):  # other threads add theirs, and take them away
         each.append((mirror, offset, nbytes))
 
 
@@ -204,7 +204,7 @@ def read_mended(
     damage: tuple[type[Exception], ...] = (),
     find: Callable[[Exception], object] | None = None,
 ) -> T:
-    """What ``read`` returns, after damaged bytes of remote objects were fetched once more.
+    """What ``read`` returns, after damaged bytes of remote objects were fetched again.
 
     A cache that kept an answer that was wrong is not an object that is damaged: what is read while the damage is found
     again is forgotten, up to three times in this process, and ``read`` is called again.
@@ -227,12 +227,12 @@ def read_mended(
             if not _mirrors or (isinstance(error, PenstockError) and not is_damage):
                 raise
             noted: list[tuple[MirrorFile, int, int]] = []
-            _noted.append(noted)
+            _noted[id(noted)] = noted
             try:
                 with contextlib.suppress(PenstockError, *damage):
                     _ = read() if find is None else find(error)
             finally:
-                _noted[:] = [each for each in _noted if each is not noted]
+                del _noted[id(noted)]
             if not sum([mirror.doubt(offset, nbytes) for mirror, offset, nbytes in noted]):
                 raise
 
