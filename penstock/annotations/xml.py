@@ -69,46 +69,12 @@ def parse_xml(content: bytes) -> XmlElement:
     parser = expat.ParserCreate(encoding)
     parser.SetParamEntityParsing(expat.XML_PARAM_ENTITY_PARSING_NEVER)
     parser.buffer_text = True
-    top = XmlElement("", 0, {})
-    open_elements = [top]
-    texts: list[list[str]] = [[]]
-    count = 0
-
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        nonlocal count
-        count += 1
-        if count > _MAX_ELEMENTS:
-            raise _Refused(f"it must have at most {_MAX_ELEMENTS:,} elements")
-        if len(open_elements) > _MAX_DEPTH:
-            raise _Refused(f"elements must be nested at most {_MAX_DEPTH} deep")
-        element = XmlElement(tag, parser.CurrentLineNumber, attributes)
-        open_elements[-1].children.append(element)
-        open_elements.append(element)
-        texts.append([])
-
-    def end(_tag: str) -> None:
-        open_elements.pop().text = "".join(texts.pop())
-
-    def characters(text: str) -> None:
-        texts[-1].append(text)
-
-    def refuse(*_what: object) -> None:
-        raise _Refused("it must not declare entities, nor anything else of its own")
-
-    def check_type(_name: str, system: str | None, public: str | None, has_declarations: bool) -> None:
-        # what such documents declare would be left out without a word where the document uses it
-        if system is not None or public is not None:
-            refuse_external()
-        if has_declarations:
-            refuse()
-
-    def refuse_external(*_what: object) -> int:
-        raise _Refused("it must not refer to other documents")
-
-    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, characters
-    parser.StartDoctypeDeclHandler = check_type
-    parser.EntityDeclHandler = refuse
-    parser.ExternalEntityRefHandler = refuse_external
+    tree = _TreeBuilder(parser)
+    parser.StartElementHandler, parser.EndElementHandler = tree.start, tree.end
+    parser.CharacterDataHandler = tree.add_text
+    parser.StartDoctypeDeclHandler = _check_type
+    parser.EntityDeclHandler = _refuse_declarations
+    parser.ExternalEntityRefHandler = _refuse_external
     try:
         parser.Parse(content, True)
     except expat.ExpatError as error:
@@ -117,7 +83,54 @@ def parse_xml(content: bytes) -> XmlElement:
         raise ValueError(f"line {parser.CurrentLineNumber}: {error}") from None
     except (LookupError, UnicodeError, RecursionError) as error:  # an encoding that Python does not know
         raise ValueError(f"it is no XML: {error}") from error
-    return top.children[0]
+    return tree.top.children[0]
+
+
+class _TreeBuilder:
+    """Makes the elements of a document, of which ``top`` holds the root."""
+
+    def __init__(self, parser: expat.XMLParserType) -> None:
+        self._parser = parser
+        self.top = XmlElement("", 0, {})
+        self._open = [self.top]
+        self._texts: list[list[str]] = [[]]
+        self._count = 0
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        """Begin an element."""
+        self._count += 1
+        if self._count > _MAX_ELEMENTS:
+            raise _Refused(f"it must have at most {_MAX_ELEMENTS:,} elements")
+        if len(self._open) > _MAX_DEPTH:
+            raise _Refused(f"elements must be nested at most {_MAX_DEPTH} deep")
+        element = XmlElement(tag, self._parser.CurrentLineNumber, attributes)
+        self._open[-1].children.append(element)
+        self._open.append(element)
+        self._texts.append([])
+
+    def end(self, _tag: str) -> None:
+        """End the innermost element."""
+        self._open.pop().text = "".join(self._texts.pop())
+
+    def add_text(self, text: str) -> None:
+        """Add to the text of the innermost element."""
+        self._texts[-1].append(text)
+
+
+def _refuse_declarations(*_what: object) -> None:
+    raise _Refused("it must not declare entities, nor anything else of its own")
+
+
+def _refuse_external(*_what: object) -> int:
+    raise _Refused("it must not refer to other documents")
+
+
+def _check_type(_name: str, system: str | None, public: str | None, has_declarations: bool) -> None:
+    # what such documents declare would be left out without a word where the document uses it
+    if system is not None or public is not None:
+        _refuse_external()
+    if has_declarations:
+        _refuse_declarations()
 
 
 def _decode_wide(content: bytes) -> tuple[bytes, str | None]:
