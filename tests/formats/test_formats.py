@@ -47,7 +47,6 @@ FORMATS: dict[str, dict[object, str]] = {
 
 ELSEWHERE = {
     "stores/common/file_writer.py _JOURNAL_VERSION": "journals: tests/stores/written_before",
-    "stores/mongo/descriptor.py _VERSION": "tests/stores/written_before",
     "stores/recordio/store.py _VERSION": "a cache that is made again",
     "stores/tar/store.py _VERSION": "a cache that is made again",
     "stores/tfrecord/store.py _VERSION": "a cache that is made again",

@@ -22,7 +22,6 @@ from penstock.sample import Field, Schema
 from penstock.stores.common import file_writer
 from penstock.stores.common.lmdb.environment_writer import CommitLimits
 from penstock.stores.location import Location
-from penstock.stores.mongo.descriptor import read_descriptor
 from penstock.stores.origin import Origin
 from penstock.stores.pack.writer import LmdbWriter
 from penstock.stores.writing import CommittedRecords, Skipped, Writer
@@ -230,17 +229,6 @@ def test_a_file_system_without_locks_is_written_to(before: Path, caplog: pytest.
         writer.close()
 
     assert "this file system has no locks" in caplog.text
-
-
-def test_descriptions_of_collections_are_read(before: Path) -> None:
-    """What penstock noted beside the documents of a collection is read."""
-    document = json.loads((before / "descriptor.json").read_text())
-    database: Any = {"photos.penstock": mock.Mock(find_one=lambda _: document)}
-
-    held = read_descriptor(database, "photos", "mongodb://host/db/photos")
-
-    assert held is not None
-    assert (held.schema, held.source, held.committed) == (SCHEMA, SOURCE, CommittedRecords(3, 144, (SKIPPED,)))
 
 
 def main(folder: Path) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GridFsStore"]
 
-_NOT_FIELDS: Final = ("length", "chunkSize", "uploadDate", "md5", "filename", "aliases", "contentType", "xxh3", SHAPE)
+_NOT_FIELDS: Final = ("length", "chunkSize", "uploadDate", "md5", "filename", "aliases", "contentType", SHAPE)
 _OF_FILES: Final = {"length": 1, "chunkSize": 1, "md5": 1, SHAPE: 1}
 
 

@@ -13,7 +13,6 @@ deleted is an error that names it.
 from __future__ import annotations
 
 import itertools
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,7 +49,6 @@ __all__ = [
 
 _BATCH: Final = 5000
 _OBJECT_ID: Final = "V12"
-_HASHES: Final = "xxh3"
 
 
 class DocumentIds(Sequence[object]):
@@ -133,8 +131,6 @@ class DocumentListing:
 
     ids: DocumentIds  # of the documents, in order
     names: KeyList | None  # keys of the records; None where the ids are the keys
-    hashes: Array | None = None
-    """int64 (records, blobs): hashes of the encoded fields, where penstock wrote the documents."""
     columns: Mapping[str, ManifestColumn] = field(default_factory=dict)  # fields that a manifest gives
     problems: tuple[Skipped, ...] = ()  # names without a document, with the reason
 
@@ -144,17 +140,16 @@ class DocumentListing:
         return IdKeys(self.ids) if self.names is None else self.names
 
     def digest(self) -> str:
-        """Of ids, keys, hashes and columns."""
+        """Of ids, keys and columns."""
         state = xxhash.xxh3_128(self.ids.to_bytes())
         state.update(b"\0" if self.names is None else self.names.joined)
-        state.update(b"\0" if self.hashes is None else self.hashes.tobytes())
         for name, column in self.columns.items():
             state.update(name.encode() + b"\0" + column.to_bytes())
         return state.hexdigest()
 
 
 def list_by_query(
-    collection: Collection, query: Mapping[str, object], sort: Sequence[tuple[str, int]], key: str, blobs: int | None
+    collection: Collection, query: Mapping[str, object], sort: Sequence[tuple[str, int]], key: str
 ) -> DocumentListing:
     """The documents that a query finds, in the order of ``sort`` and then of their ids.
 
@@ -168,28 +163,20 @@ def list_by_query(
         Paths and directions.
     key : str
         The path of the keys.
-    blobs : int, optional
-        Number of hashes that each document has; None: none.
     """
     order = [*sort] if any(path == "_id" for path, _ in sort) else [*sort, ("_id", 1)]
-    paths = [path for path in (key, _HASHES if blobs is not None else "_id") if path != "_id"]
+    paths = [] if key == "_id" else [key]
     cursor = collection.find(dict(query), make_projection(paths), batch_size=_BATCH).sort(order)
-    names, hashes, parts = bytearray(), array("q"), key.split(".")
+    names, parts = bytearray(), key.split(".")
 
     def collect() -> Iterator[object]:
         for document in cursor:
             if key != "_id":
                 names.extend(_to_name(get_value(document, parts), document).encode() + b"\0")
-            if blobs is not None:
-                hashes.extend(_get_hashes(document, blobs))
             yield document["_id"]
 
     ids = DocumentIds(collect())
-    return DocumentListing(
-        ids,
-        KeyList(bytes(names)) if key != "_id" else None,
-        np.array(hashes, np.int64).reshape(len(ids), blobs) if blobs is not None else None,
-    )
+    return DocumentListing(ids, KeyList(bytes(names)) if key != "_id" else None)
 
 
 def list_selected(
@@ -278,13 +265,3 @@ def _to_name(value: object, document: Document) -> str:
     if "\0" in name:
         raise StoreFormatError(f"a key must not contain a zero character, got {name!r:.200}")
     return name
-
-
-def _get_hashes(document: Document, blobs: int) -> list[int]:
-    hashes = document.get(_HASHES)
-    if isinstance(hashes, list) and len(hashes) == blobs and all(isinstance(each, int) for each in hashes):
-        return hashes
-    raise StoreFormatError(
-        f"the documents must have {blobs} hashes each in {_HASHES!r}, as penstock writes them; the collection was "
-        "changed by another program"
-    )

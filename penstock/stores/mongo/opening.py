@@ -20,7 +20,6 @@ from penstock.sample import Field, Schema
 from penstock.stores.fields.record_names import check_classes, quote_names
 from penstock.stores.joined_manifest import read_manifest
 from penstock.stores.mongo.connection import MongoConnection
-from penstock.stores.mongo.descriptor import Descriptor, read_descriptor
 from penstock.stores.mongo.fields import Document, DocumentLayout, find_layout
 from penstock.stores.mongo.listing import (
     DocumentIds,
@@ -64,8 +63,6 @@ class CollectionContents:
     layout: DocumentLayout  # where the fields are in a document
     listing: DocumentListing  # the records
     schema: Schema  # fields of the records, those of a manifest included
-    descriptor: Descriptor | None  # what penstock noted, if it wrote the collection
-    blobs: Mapping[str, int]  # the position of each encoded field among the checksums
 
 
 def make_selection(**given: object) -> tuple[Selection, dict[str, object]]:
@@ -114,39 +111,26 @@ def look_at_collection(
         As for :func:`~penstock.stores.mongo.fields.find_layout`.
     """
     try:
-        descriptor = None
-        if selection.fields is None:
-            descriptor = connection.run(lambda db: read_descriptor(db, connection.collection, connection.url))
-        if descriptor is not None:
-            descriptor.refuse_incomplete(connection.url)
-            written_key = "key" if documents_name == connection.collection else "filename"
-            layout = DocumentLayout(descriptor.schema, descriptor.paths, selection.key or written_key)
-        else:
-            samples = connection.run(lambda db: _sample(db, documents_name, selection, complete))
-            if not samples:
-                raise _make_empty_error(connection, documents_name, selection)
-            layout = find_layout(
-                samples,
-                fields=selection.fields,
-                key=selection.join[1] if selection.manifest else selection.key,
-                classes=selection.classes,
-                divided=divided,
-                ignored=ignored,
-            )
-        blobs = {} if descriptor is None else {name: number for number, name in enumerate(layout.schema.blobs)}
-        layout, listing = _list_records(
-            connection, selection, documents_name, layout, len(blobs) if descriptor else None
+        samples = connection.run(lambda db: _sample(db, documents_name, selection, complete))
+        if not samples:
+            raise _make_empty_error(connection, documents_name, selection)
+        layout = find_layout(
+            samples,
+            fields=selection.fields,
+            key=selection.join[1] if selection.manifest else selection.key,
+            classes=selection.classes,
+            divided=divided,
+            ignored=ignored,
         )
+        layout, listing = _list_records(connection, selection, documents_name, layout)
         if not len(listing.ids):
             raise _make_empty_error(connection, documents_name, selection, listing)
-        if descriptor is not None and listing.hashes is not None and not selection.query:
-            _refuse_count(descriptor, len(listing.ids))
         layout = _name_classes(connection, documents_name, selection, layout)
     except PenstockError as error:
         error.locate(store=connection.url)
         raise
     schema = Schema({**layout.schema.fields, **{name: column.field for name, column in listing.columns.items()}})
-    return CollectionContents(layout, listing, schema, descriptor, blobs)
+    return CollectionContents(layout, listing, schema)
 
 
 def _sample(
@@ -171,7 +155,7 @@ def _sample(
 
 
 def _list_records(
-    connection: MongoConnection, selection: Selection, name: str, layout: DocumentLayout, blobs: int | None
+    connection: MongoConnection, selection: Selection, name: str, layout: DocumentLayout
 ) -> tuple[DocumentLayout, DocumentListing]:
     if selection.ids is not None:
         ids = selection.ids
@@ -181,9 +165,7 @@ def _list_records(
         _warn_of_problems(listing, len(ids))
         return layout, listing
     if not selection.manifest:
-        return layout, connection.run(
-            lambda db: list_by_query(db[name], selection.query, selection.sort, layout.key, blobs)
-        )
+        return layout, connection.run(lambda db: list_by_query(db[name], selection.query, selection.sort, layout.key))
     column, path = selection.join
     manifest = read_manifest(selection.manifest, column)
     has_index = connection.run(lambda db: _has_index(db[name], path))
@@ -241,14 +223,6 @@ def _warn_of_problems(listing: DocumentListing, count: int) -> None:
         warnings.warn(
             f"{len(listing.problems)} of {counted(count, 'name')} are not records, see the store's problems: {names}",
             stacklevel=8,
-        )
-
-
-def _refuse_count(descriptor: Descriptor, found: int) -> None:
-    if found != descriptor.committed.records:
-        raise StoreFormatError(
-            f"penstock wrote {counted(descriptor.committed.records, 'document')} to this collection, and {found} are "
-            "there; it was changed by another program"
         )
 
 

@@ -1,4 +1,4 @@
-"""The store of documents in a MongoDB collection: read in batches by id, as they lie, or as penstock wrote them.
+"""The store of documents in a MongoDB collection: read in batches by id.
 
 ::
 
@@ -6,16 +6,16 @@
     read([7, 3])  find({_id: {$in: [id 7, id 3]}}, only the needed fields) ──> records in the asked order
     prefetch      the same, ahead, in one thread a process
 
-:mod:`.mongo.gridfs` reads files in the same way; :mod:`.mongo.opening` looks at a collection; :mod:`.mongo.writer`
-writes. A collection is no snapshot: documents that are inserted later are not seen, deleted ones are errors, and what
-is changed in a document is read as it is then. Images that penstock wrote have checksums: a changed one is an error.
+:mod:`.mongo.gridfs` reads files in the same way; :mod:`.mongo.opening` looks at a collection. A collection is no
+snapshot: documents that are inserted later are not seen, deleted ones are errors, and what is changed in a document is
+read as it is then.
 """
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 import numpy as np
@@ -30,11 +30,10 @@ from penstock.stores.container import load_column
 from penstock.stores.fields.record_names import quote_names
 from penstock.stores.location import Location
 from penstock.stores.mongo.connection import RECONNECT_TIMEOUT_S, MongoConnection
-from penstock.stores.mongo.descriptor import read_descriptor
 from penstock.stores.mongo.fields import Document, find_unread, get_value
 from penstock.stores.mongo.listing import to_hashable
 from penstock.stores.mongo.opening import CollectionContents, Selection, look_at_collection, make_selection
-from penstock.stores.mongo.values import DocumentReader, count_bytes, hash_blob, make_projection, to_text
+from penstock.stores.mongo.values import DocumentReader, count_bytes, make_projection, to_text
 from penstock.wording import counted
 
 if TYPE_CHECKING:
@@ -94,8 +93,7 @@ class MongoStore(Store):
     Notes
     -----
     Each process has one client, made at its first use, which its threads share. The digest is that of ids, keys and
-    fields, and of the checksums that penstock writes: an image that another program replaces in its document leaves it
-    unchanged.
+    fields: an image that another program replaces in its document leaves it unchanged.
     """
 
     kind: ClassVar[str] = "mongodb"
@@ -133,7 +131,6 @@ class MongoStore(Store):
         except BaseException:
             connection.close()
             raise
-        self._checked_process = os.getpid()
 
     @classmethod
     def look(cls, connection: MongoConnection, selection: Selection) -> CollectionContents:
@@ -143,8 +140,7 @@ class MongoStore(Store):
     @property
     def description(self) -> str:
         """How many documents there are, and which values are fields."""
-        writer = ", written by penstock" if self._contents.descriptor is not None else ""
-        return f"{counted(len(self), self.noun)}{writer}: {self._contents.layout.describe()}"
+        return f"{counted(len(self), self.noun)}: {self._contents.layout.describe()}"
 
     @property
     def schema(self) -> Schema:
@@ -195,7 +191,7 @@ class MongoStore(Store):
         return self._keys
 
     def digest(self) -> str:
-        """Of ids, keys, fields and columns, and of all records where penstock wrote them; see the class."""
+        """Of ids, keys, fields and columns; see the class."""
         return self._digest
 
     def close(self) -> None:
@@ -224,8 +220,6 @@ class MongoStore(Store):
         self._connection, self._contents = connection, contents
         self._keys = contents.listing.keys
         self._problems = self._unreadable = contents.listing.problems  # each may have been a record
-        if contents.descriptor is not None:
-            self._skipped = contents.descriptor.committed.skipped
         self._columns: dict[str, Array] = {}
         self._reader = DocumentReader(contents.layout)
         paths = contents.layout.paths
@@ -234,13 +228,11 @@ class MongoStore(Store):
             for name in (None, *paths)
         }
         chosen = self._options.get("fields") or self._options.get("manifest")
-        self._is_whole = contents.descriptor is None and not chosen  # all values are fields
+        self._is_whole = not chosen  # all values are fields
         self._wanted: str | None = None  # the field that was asked for last: what is read ahead
         self._ahead = ReadAhead(self._load_ahead, _measure, _READ_AHEAD_NBYTES)
-        self._checked_process = -1
         state = xxhash.xxh3_128(contents.listing.digest().encode())
-        content = "" if contents.descriptor is None else contents.descriptor.content
-        state.update(repr((self.schema.to_json(), sorted(paths.items()), content)).encode())
+        state.update(repr((self.schema.to_json(), sorted(paths.items()))).encode())
         self._digest = state.hexdigest()
 
     def _check_indices(self, indices: Indices) -> list[int]:
@@ -284,7 +276,7 @@ class MongoStore(Store):
             return {asked[to_hashable(document["_id"])]: document for document in found}
 
         try:
-            documents = self._run(load)
+            documents = self._connection.run(load)
         except StoreError as error:
             error.locate(key=self._keys[numbers[0]], index=numbers[0])
             raise
@@ -318,15 +310,9 @@ class MongoStore(Store):
 
     def _read_fields(self, number: int, document: Document, names: Collection[str]) -> dict[str, Any]:
         try:
-            fields = self._reader.read(document, names)
+            return self._reader.read(document, names)
         except (ValueError, TypeError, OverflowError) as error:
             raise self._make_damage_error(number, str(error)) from error
-        hashes = self._contents.listing.hashes
-        if hashes is not None:
-            for name, place in self._contents.blobs.items():
-                if name in fields and hash_blob(fields[name]) != hashes[number, place]:
-                    raise self._make_damage_error(number, f"the checksum of its field {name!r} does not match")
-        return fields
 
     def _make_damage_error(self, number: int, reason: str) -> CorruptRecordError:
         return CorruptRecordError(
@@ -335,24 +321,6 @@ class MongoStore(Store):
             key=self._keys[number],
             index=number,
         )
-
-    def _run(self, work: Callable[[Database], T]) -> T:
-        if self._checked_process != os.getpid():
-            self._refuse_changed()
-            self._checked_process = os.getpid()
-        return self._connection.run(work)
-
-    def _refuse_changed(self) -> None:
-        """In a process that did not open the store: compare what penstock noted of the collection."""
-        held, name = self._contents.descriptor, self._connection.collection
-        if held is None:
-            return
-        now = self._connection.run(lambda database: read_descriptor(database, name, self.url))
-        if now is None or (now.content, now.complete) != (held.content, True):
-            raise StoreError(
-                "this collection was changed since it was pickled, or since this process was forked; open it again",
-                store=self.url,
-            )
 
     def _read_column(self, field: str) -> Iterable[object]:
         column = self._contents.listing.columns.get(field)

@@ -13,10 +13,9 @@ import base64
 import datetime as dt
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
-import xxhash
 
 from penstock.sample import Array, ArrayKind, DType, Field
 from penstock.stores.fields.exact_casts import as_numbers, cast_exactly, to_float, to_whole
@@ -28,7 +27,6 @@ __all__ = [
     "VALUES",
     "DocumentReader",
     "count_bytes",
-    "hash_blob",
     "make_projection",
     "to_text",
 ]
@@ -106,16 +104,6 @@ def count_bytes(value: object) -> int:
     if isinstance(value, list):
         return sum(map(count_bytes, value))
     return len(value) if isinstance(value, bytes) else 0
-
-
-def hash_blob(blob: object) -> int:
-    """The hash of an encoded field, as a signed number, which is what BSON has; 0 where there is no value."""
-    if blob is None:
-        return 0
-    if isinstance(blob, np.ndarray):  # as it is stored: little-endian, in order of rows
-        blob = np.ascontiguousarray(blob, blob.dtype.newbyteorder("<"))
-    number = xxhash.xxh3_64_intdigest(cast("bytes", blob))  # any buffer, or a TypeError
-    return number - (1 << 64) if number >> 63 else number
 
 
 def _to_pixels(name: str, kind: ArrayKind, value: object) -> Array:

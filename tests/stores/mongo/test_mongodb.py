@@ -34,8 +34,6 @@ from tests.stores.mongo.collections_of_documents import Documents, make_jpeg, op
 
 bson = pytest.importorskip("bson")
 
-WRITTEN_BEFORE = Path(__file__).parents[1] / "written_before" / "descriptor.json"
-
 
 @pytest.fixture
 def documents() -> Iterator[Documents]:
@@ -646,48 +644,6 @@ def test_threads_share_one_client(documents: Documents) -> None:
 
     assert failures == []
     assert isinstance(store, MongoStore)
-
-
-def test_damaged_descriptions_are_refused(documents: Documents) -> None:
-    """Whatever stands in the description of a collection, opening it is an error of penstock, or works."""
-    documents.insert([{"_id": n, "key": f"{n}", "image": make_jpeg(n), "label": 0} for n in range(3)])
-    notes = documents.database["photos.penstock"]
-    right = json.loads(WRITTEN_BEFORE.read_text()) | {"complete": True}
-    notes.insert_one(right)
-    values: list[Any] = [
-        None,
-        "",
-        "x",
-        -1,
-        10**9,
-        [],
-        {},
-        b"\xff",
-        "{}",
-        "[]",
-        '{"image": 3}',
-        "[[1, 2]]",
-        True,
-        "[[[[[[[",
-    ]
-
-    outcomes: set[object] = set()
-    for name in right:
-        for value in (*values, "absent"):
-            if name == "_id":
-                continue
-            wrong = {**right, name: value}
-            if value == "absent":
-                del wrong[name]
-            notes.replace_one({"_id": "store"}, wrong)
-            try:
-                with ps.open(documents.url()) as store:
-                    outcomes.add(len(store))
-            except PenstockError as error:
-                outcomes.add(type(error).__name__)
-
-    assert "StoreFormatError" in outcomes
-    assert outcomes <= {3, "StoreFormatError", "IncompleteStoreError"}
 
 
 def test_values_that_later_documents_gain_are_said(documents: Documents) -> None:
