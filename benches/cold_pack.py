@@ -20,7 +20,7 @@ from harness import Timing, arguments, images_folder, jpegs, machine, table, ver
 
 import penstock as ps
 from penstock import transforms as T
-from penstock.stores.pack.store import LmdbStore
+from penstock.stores.lmdb_pack.store import LmdbStore
 
 COPIES, BATCH = 8, 64
 

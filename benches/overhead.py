@@ -23,7 +23,7 @@ from train_input import BATCH, pipeline
 
 import penstock as ps
 from penstock import _native
-from penstock.stores.pack import mapping as lmdb_map
+from penstock.stores.lmdb_pack import mapping as lmdb_map
 from penstock.transforms.program import row_filling
 
 REPEATS = 25

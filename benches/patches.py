@@ -28,7 +28,7 @@ import penstock as ps
 import penstock.torch
 from penstock import transforms as T
 from penstock.sample import Field, Schema
-from penstock.stores.pack.writer import LmdbWriter
+from penstock.stores.lmdb_pack.writer import LmdbWriter
 
 BATCH, WORKERS, APPENDED = 512, 2, 8192
 PIXELS = Schema(

@@ -22,8 +22,8 @@ from train_input import pipeline
 
 import penstock as ps
 from penstock.sample import Field, Schema
-from penstock.stores.pack.manifest import PackManifest, ShardColumns
-from penstock.stores.pack.writer import LmdbWriter
+from penstock.stores.lmdb_pack.manifest import PackManifest, ShardColumns
+from penstock.stores.lmdb_pack.writer import LmdbWriter
 
 BATCH, RECORDS, SHARDS = 64, 10_000, 8
 RESUME = """

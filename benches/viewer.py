@@ -25,7 +25,7 @@ from harness import arguments, machine, versions
 from PIL import Image
 
 from penstock.sample import Field, Schema
-from penstock.stores.pack.writer import LmdbWriter
+from penstock.stores.lmdb_pack.writer import LmdbWriter
 
 RECORDS = 1_000_000
 SCREEN = 40

@@ -37,9 +37,9 @@ if TYPE_CHECKING:
         random_split,
         split,
     )
-    from penstock.datasets.mixing.copy_paste import CopyPaste
-    from penstock.datasets.mixing.mosaic import Mosaic
-    from penstock.datasets.mixing.sample_mixup import SampleMixUp
+    from penstock.datasets.composed.copy_paste import CopyPaste
+    from penstock.datasets.composed.mosaic import Mosaic
+    from penstock.datasets.composed.sample_mixup import SampleMixUp
     from penstock.datasets.mixture import Mixture
     from penstock.errors import (
         AnnotationError,
@@ -85,13 +85,13 @@ if TYPE_CHECKING:
         SubsetRandomSampler,
         WeightedRandomSampler,
     )
+    from penstock.sheets.showing import show
     from penstock.simulation import ObjectStorage, simulate
     from penstock.stores import open  # noqa: A004  # ps.open, as gzip.open
     from penstock.stores.base import Store
     from penstock.stores.common.key_files import find_keys
     from penstock.transforms.decoding.decode import decode
     from penstock.transforms.decoding.encode import encode
-    from penstock.view.showing import show
     from penstock.viewer.server.serving import Viewer, view
     from penstock.workers.info import get_worker_info
     from penstock.workers.ray.options import RayWorkers
@@ -185,9 +185,9 @@ _MODULES: Final = {
     "penstock.collate": "default_collate default_convert",
     "penstock.datasets": "ArrayDataset BatchForm ChainDataset ConcatDataset Dataset IterableDataset PartitionedDataset "
     "Split StackDataset StoreDataset StreamDataset Subset random_split split",
-    "penstock.datasets.mixing.copy_paste": "CopyPaste",
-    "penstock.datasets.mixing.mosaic": "Mosaic",
-    "penstock.datasets.mixing.sample_mixup": "SampleMixUp",
+    "penstock.datasets.composed.copy_paste": "CopyPaste",
+    "penstock.datasets.composed.mosaic": "Mosaic",
+    "penstock.datasets.composed.sample_mixup": "SampleMixUp",
     "penstock.datasets.mixture": "Mixture",
     "penstock.errors": "AnnotationError ArgumentError BatchMemoryError BrokenImageError CorruptRecordError DecodeError "
     "DeviceError ImageTooLargeError IncompleteStoreError OptionalPackageError PackError PenstockError RecordIndexError "
@@ -208,7 +208,7 @@ _MODULES: Final = {
     "penstock.stores.common.key_files": "find_keys",
     "penstock.transforms.decoding.decode": "decode",
     "penstock.transforms.decoding.encode": "encode",
-    "penstock.view.showing": "show",
+    "penstock.sheets.showing": "show",
     "penstock.viewer.server.serving": "Viewer view",
     "penstock.workers.info": "get_worker_info",
     "penstock.workers.ray.options": "RayWorkers",

@@ -4,8 +4,8 @@ A key or a class name may contain any character. If printed as it is, an escape 
 forges a line of output, and a lone surrogate (from a file name that is not UTF-8) cannot be written.
 
 A ``repr`` reads attributes that are there. It calls nothing of the user's, opens, draws and counts nothing, and never
-prints an array. A notebook (Jupyter, Colab, VS Code) calls ``_repr_html_``, which :mod:`penstock.view.notebook` makes;
-it is imported by its name when a notebook asks, because it lies above what it shows.
+prints an array. A notebook (Jupyter, Colab, VS Code) calls ``_repr_html_``, which :mod:`penstock.sheets.notebook`
+makes; it is imported by its name when a notebook asks, because it lies above what it shows.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class NotebookView:
 
     def _repr_html_(self) -> str:
         """Called by notebooks, in place of ``repr``."""
-        html: str = importlib.import_module("penstock.view.notebook").render(self)
+        html: str = importlib.import_module("penstock.sheets.notebook").render(self)
         return html
 
 

@@ -31,7 +31,7 @@ MOST_FLAKY = 5
 # Folders of tests that run in one session; what is not named here runs in one more, with the documentation in the last.
 # A session is small enough that forks of its runners are cheap, and large enough that few of them start.
 GROUPS = (
-    ("native", "transforms", "hostile", "samplers", "datasets", "annotations", "view"),
+    ("native", "transforms", "hostile", "samplers", "datasets", "annotations", "sheets"),
     ("stores", "foreign", "formats", "pack"),
     ("conformance",),
     ("loader", "workers", "faults"),

@@ -21,7 +21,7 @@ import penstock as ps
 from penstock.cli import main
 from tests.pack.images import make_photos
 from tests.pack.voc import write_voc
-from tests.view.annotated_packs import gray, write_pack
+from tests.sheets.annotated_packs import gray, write_pack
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -414,7 +414,7 @@ def test_import_of_the_package_stays_light() -> None:
 INTERRUPTED = """
 import os, signal
 from penstock.cli import main
-from penstock.stores.pack.writer import LmdbWriter
+from penstock.stores.lmdb_pack.writer import LmdbWriter
 
 append = LmdbWriter.append
 

@@ -25,7 +25,7 @@ MODULES = (
     "penstock.annotations",
     "penstock.doctor",
     "penstock.transforms",
-    "penstock.view",
+    "penstock.sheets",
     "penstock.torch",
     "penstock.pack",
     "penstock.loader",

@@ -36,7 +36,7 @@ PACKAGES: Final = {
     "penstock.transforms": "Decoding, and ops whose randomness belongs to the sample.",
     "penstock.annotations": "Annotations of images, read from the formats that people have.",
     "penstock.doctor": "What is slow in a training script, and what is wrong in its loader.",
-    "penstock.view": "What a store contains: numbers, contact sheets, drawn samples.",
+    "penstock.sheets": "What a store contains: numbers, contact sheets, drawn samples.",
     "penstock.pack": "What packing, converting, copying, indexing and verifying return.",
     "penstock.simulation": "What a simulated job returns.",
     "penstock.loader": "What a loader says of itself.",

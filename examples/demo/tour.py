@@ -28,8 +28,8 @@ from penstock.doctor.block import WatchReport
 from penstock.doctor.reports.html_report import write_html
 from penstock.errors import ArgumentError, StoreError
 from penstock.sample import Batch, Sample
+from penstock.sheets import contact_sheet
 from penstock.torch import DataLoader
-from penstock.view import contact_sheet
 from penstock.wording import counted, escape_unprintable
 
 __all__ = ["FULL", "QUICK", "Scale", "Tour"]

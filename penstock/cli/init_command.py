@@ -47,7 +47,7 @@ def init(
     after each epoch, and continues where it was stopped. Nothing in FOLDER is changed.
     """
     from penstock.init import make_script, recognise
-    from penstock.view.canvas import refuse_existing
+    from penstock.sheets.canvas import refuse_existing
 
     if os.path.lexists(folder):  # else that is what is wrong
         refuse_existing(output, overwrite=overwrite)

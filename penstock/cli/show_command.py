@@ -74,8 +74,8 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Draw samples of STORE with their boxes, class names, keypoints and masks, before and after augmentation."""
-    from penstock.view.canvas import check_output, refuse_existing
-    from penstock.view.showing import show as draw
+    from penstock.sheets.canvas import check_output, refuse_existing
+    from penstock.sheets.showing import show as draw
 
     refuse_existing(check_output(output), overwrite=overwrite)  # before the user's file is run
     kinds = {name: None if value == "none" else value for name, value in parse_pairs(kind, "--kind").items()}

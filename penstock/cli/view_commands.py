@@ -24,7 +24,7 @@ from penstock.errors import ArgumentError
 from penstock.wording import counted, escape_unprintable, format_bytes
 
 if TYPE_CHECKING:
-    from penstock.view import SizeRange, StoreInfo
+    from penstock.sheets import SizeRange, StoreInfo
 
 __all__ = ["info", "split"]
 
@@ -45,9 +45,9 @@ def info(
     option: StoreOptions = None,
 ) -> None:
     """Show what STORE contains: what was detected, fields, classes, and the sizes and formats of its images."""
-    from penstock.view.info import SAMPLED
-    from penstock.view.info import info as summarise
-    from penstock.view.sheet import contact_sheet
+    from penstock.sheets.info import SAMPLED
+    from penstock.sheets.info import info as summarise
+    from penstock.sheets.sheet import contact_sheet
 
     with open_store(store, classes, layout, option) as opened:
         print_reading(opened, SAMPLED)

@@ -36,10 +36,10 @@ from penstock.stores.common.lmdb.pages import FILE, HASHES, fsync_path
 from penstock.stores.common.mirrors import PageHashes, find_mirror
 from penstock.stores.common.regular_file import open_regular, refuse_links
 from penstock.stores.joined import JoinedStore
+from penstock.stores.lmdb_pack.sharded import ShardedPack
+from penstock.stores.lmdb_pack.store import LmdbStore
 from penstock.stores.location import Location, is_remote_url
 from penstock.stores.origin import ORIGIN_FILE
-from penstock.stores.pack.sharded import ShardedPack
-from penstock.stores.pack.store import LmdbStore
 from penstock.stores.remote.object_store import ObjectInfo
 from penstock.stores.remote.opening import RemoteObjects
 from penstock.stores.remote.storage_client import StorageOptions

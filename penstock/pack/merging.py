@@ -37,11 +37,11 @@ from penstock.stores.common.keys import KeyList
 from penstock.stores.common.lmdb.pages import LOCK
 from penstock.stores.common.seek_table_file import SeekTableFile, seek_table_path
 from penstock.stores.fields.record_names import check_classes, describe_class_difference
+from penstock.stores.lmdb_pack.manifest import PackManifest, ShardColumns
+from penstock.stores.lmdb_pack.sharded import ShardedPack
+from penstock.stores.lmdb_pack.store import LmdbStore
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin
-from penstock.stores.pack.manifest import PackManifest, ShardColumns
-from penstock.stores.pack.sharded import ShardedPack
-from penstock.stores.pack.store import LmdbStore
 from penstock.stores.writing import MANIFEST
 from penstock.transforms.decoding.decode import MAX_PIXELS, read_orientations
 

@@ -30,8 +30,8 @@ from penstock.progress import ProgressReporter, make_reporter
 from penstock.sample import Blob
 from penstock.stores.base import Skipped, Store
 from penstock.stores.common.seek_table_file import SEEK_TABLE_KINDS, SeekTableFile, seek_table_path
+from penstock.stores.lmdb_pack.sharded import ShardedPack
 from penstock.stores.location import Location
-from penstock.stores.pack.sharded import ShardedPack
 from penstock.system.control_group import count_usable_cores
 from penstock.transforms.decoding import fallback
 

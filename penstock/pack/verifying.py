@@ -24,9 +24,9 @@ from penstock.stores.base import Store
 from penstock.stores.common.seek_table_file import SeekTableFile, seek_table_path
 from penstock.stores.fields.record_names import quote_names
 from penstock.stores.joined import JoinedStore, check_sidecar, join
+from penstock.stores.lmdb_pack.sharded import ShardedPack
 from penstock.stores.location import is_remote_url
 from penstock.stores.origin import read_options
-from penstock.stores.pack.sharded import ShardedPack
 from penstock.stores.problems import Problem
 
 __all__ = ["VerifyReport", "verify"]

@@ -12,7 +12,7 @@ import numpy as np
 from penstock.errors import ArgumentError
 from penstock.samplers.base import check_count
 from penstock.stores.base import Store
-from penstock.stores.pack.store import LOOK_AHEAD
+from penstock.stores.lmdb_pack.store import LOOK_AHEAD
 from penstock.stores.remote.cache import DEFAULT_NBYTES
 from penstock.stores.remote.cached_stores import count_store_nbytes
 from penstock.stores.remote.mirror import MAX_HELD_NBYTES, MAX_IN_MEMORY_NBYTES

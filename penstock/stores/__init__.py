@@ -59,20 +59,24 @@ _register("lmdb-pairs", "penstock.stores.lmdb.pairs:LmdbPairsStore", "recognitio
 _register("lmdb-names", "penstock.stores.lmdb.names:LmdbNamesStore", "recognition:may_be_layout")
 _register("lmdb-words", "penstock.stores.lmdb.word_images:LmdbWordsStore", "recognition:may_be_layout")
 _register("lmdb-datum", "penstock.stores.lmdb.datum:LmdbDatumStore", "recognition:may_be_layout")
-_register("sharded", "penstock.stores.pack.sharded:ShardedPack", "recognition:may_be_sharded")
-_register("lmdb", "penstock.stores.pack.store:LmdbStore", "recognition:may_be_pack")
+_register("sharded", "penstock.stores.lmdb_pack.sharded:ShardedPack", "recognition:may_be_sharded")
+_register("lmdb", "penstock.stores.lmdb_pack.store:LmdbStore", "recognition:may_be_pack")
 _register("recordio", "penstock.stores.recordio.store:RecordioStore", "recognition:may_be_recordio")
 _register("hdf5", "penstock.stores.hdf5.store:Hdf5Store", "recognition:may_be_file")
 _register("tar", "penstock.stores.tar.store:TarStore")
 _register("mongodb", "penstock.stores.mongo.store:MongoStore", "recognition:may_be_server")
 _register("gridfs", "penstock.stores.mongo.gridfs:GridFsStore", "recognition:may_be_server")
 _register("tfrecord", "penstock.stores.tfrecord.store:TFRecordStore")
-_register("beton", "penstock.stores.shards.beton:BetonStore", "recognition:may_be_file")
-_register("mds", "penstock.stores.shards.mds:MdsStore", "shards.shard_index:has_shard_index")
+_register("beton", "penstock.stores.foreign_shards.beton:BetonStore", "recognition:may_be_file")
+_register("mds", "penstock.stores.foreign_shards.mds:MdsStore", "foreign_shards.shard_index:has_shard_index")
 _register(
-    "litdata-arrow", "penstock.stores.shards.litdata_arrow:LitDataArrowStore", "shards.shard_index:has_shard_index"
+    "litdata-arrow",
+    "penstock.stores.foreign_shards.litdata_arrow:LitDataArrowStore",
+    "foreign_shards.shard_index:has_shard_index",
 )
-_register("litdata", "penstock.stores.shards.litdata:LitDataStore", "shards.shard_index:has_shard_index")
+_register(
+    "litdata", "penstock.stores.foreign_shards.litdata:LitDataStore", "foreign_shards.shard_index:has_shard_index"
+)
 _register("parquet", "penstock.stores.arrow.parquet:ParquetStore")
 _register("arrow", "penstock.stores.arrow.files:ArrowStore", "recognition:may_be_arrow")
 _register("lance", "penstock.stores.arrow.lance:LanceStore", "recognition:may_be_lance")
@@ -130,7 +134,7 @@ def open(url: StoreLike | object, *, layout: str | None = None, **options: objec
     **options
         Options of the kind: ``classes=[...]`` for a folder sets names and numbers of the classes
         (:class:`~penstock.stores.images.store.FilesStore`); ``check=False`` for a pack leaves checksums unverified
-        (:class:`~penstock.stores.pack.store.LmdbStore`).
+        (:class:`~penstock.stores.lmdb_pack.store.LmdbStore`).
 
     Returns
     -------

@@ -25,8 +25,8 @@ from penstock.errors import IncompleteStoreError, StoreError
 from penstock.sample import Array, Blob, Record, Schema
 from penstock.stores.base import Indices, Store
 from penstock.stores.common.regular_file import read_json, remove_tree, replace_json
+from penstock.stores.lmdb_pack.store import LmdbStore
 from penstock.stores.location import Location
-from penstock.stores.pack.store import LmdbStore
 from penstock.stores.problems import Problem
 from penstock.stores.writing import SIDECAR, SIDECAR_PACK
 

@@ -15,7 +15,7 @@ from penstock import transforms as T
 from penstock.sample import Field
 from tests.browser.conftest import wait_until
 from tests.pack.images import picture
-from tests.view.annotated_packs import write_pack
+from tests.sheets.annotated_packs import write_pack
 
 
 def noise(image: Any) -> Any:

@@ -13,7 +13,7 @@ from PIL import Image
 from playwright.sync_api import Locator, Page, expect
 
 from penstock.sample import Field, Schema
-from penstock.stores.pack.writer import LmdbWriter
+from penstock.stores.lmdb_pack.writer import LmdbWriter
 from tests.browser.conftest import find_box
 
 

@@ -18,7 +18,7 @@ from playwright.sync_api import Page, Route, expect
 from penstock.errors import StoreError
 from penstock.sample import Field, Record, Schema
 from penstock.stores.base import Indices
-from penstock.stores.pack.writer import LmdbWriter
+from penstock.stores.lmdb_pack.writer import LmdbWriter
 from tests.browser.conftest import draw_frame, find_box, wait_until
 from tests.browser.many import ManyStore
 

@@ -19,7 +19,7 @@ import penstock as ps
 from penstock.sample import Field, Schema
 from penstock.stores import STORES
 from penstock.stores.base import Store
-from penstock.stores.pack.writer import LmdbWriter
+from penstock.stores.lmdb_pack.writer import LmdbWriter
 from tests.conformance import lmdb_layouts
 from tests.servers.mongo_server import get_server
 from tests.stores import written

@@ -28,8 +28,8 @@ from penstock.stores.common import file_writer
 from penstock.stores.common.lmdb import environment_writer
 from penstock.stores.common.lmdb.environment_writer import CommitLimits
 from penstock.stores.common.lmdb.pages import LOCK
-from penstock.stores.pack import blocks
-from penstock.stores.pack.store import LmdbStore
+from penstock.stores.lmdb_pack import blocks
+from penstock.stores.lmdb_pack.store import LmdbStore
 from penstock.stores.writing import Skipped
 from tests.conformance.kills import Folder, Run, run_after_each_kill
 from tests.pack.images import make_photos

@@ -473,7 +473,7 @@ def test_asking_builds_nothing(make: Callable[..., Any]) -> None:
 
 def test_ragged_fields_keep_their_form(tmp_path: Any) -> None:
     """Batches hold boxes in the form that the store's dataset says."""
-    from penstock.stores.pack.writer import LmdbWriter
+    from penstock.stores.lmdb_pack.writer import LmdbWriter
 
     schema = ps.Schema({"image": ps.Field("image"), "boxes": ps.Field("boxes"), "labels": ps.Field("int64[*]")})
     writer = LmdbWriter(str(tmp_path / "boxes.lmdb"), schema, "source")

@@ -17,8 +17,8 @@ from penstock.errors import ArgumentError, CorruptRecordError, PenstockError
 from penstock.pixel_rows import PixelRows
 from penstock.sample import Array, ArraySpec, Field, Record, SampleKeys, Schema
 from penstock.stores.base import Indices, Store
-from penstock.stores.pack.store import LmdbStore
-from penstock.stores.pack.writer import LmdbWriter
+from penstock.stores.lmdb_pack.store import LmdbStore
+from penstock.stores.lmdb_pack.writer import LmdbWriter
 from penstock.transforms.program.pixel_program import PixelProgram
 
 DTYPES = {"uint8": np.uint8, "uint16": np.uint16, "float32": np.float32}

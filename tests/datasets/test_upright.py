@@ -13,8 +13,8 @@ import penstock as ps
 from penstock import transforms as T
 from penstock.errors import ArgumentError
 from penstock.sample import Field, SampleKeys, Schema
-from penstock.view.showing import DatasetSamples, StoreSamples
-from penstock.view.tiles import draw_tile
+from penstock.sheets.showing import DatasetSamples, StoreSamples
+from penstock.sheets.tiles import draw_tile
 from tests.turned_pictures import BOX, SIZE, find_box, is_beside, photograph, write_coco
 
 UPRIGHT = ps.Field("boxes", upright=True)

@@ -80,7 +80,7 @@ def _make_record(number: int) -> dict[str, Any]:
 
 def _write_pack(path: Path, fields: Mapping[str, Any], records: list[dict[str, Any]]) -> None:
     try:
-        writing = importlib.import_module("penstock.stores.pack.writer")
+        writing = importlib.import_module("penstock.stores.lmdb_pack.writer")
     except ModuleNotFoundError:
         writing = importlib.import_module("penstock.stores.lmdb_write")
     schema = ps.Schema(

@@ -14,7 +14,7 @@ import penstock as ps
 from penstock import transforms as T
 from penstock.datasets.store.moved_arrays import fill_arrays
 from penstock.errors import ArgumentError
-from penstock.stores.pack.writer import LmdbWriter
+from penstock.stores.lmdb_pack.writer import LmdbWriter
 from tests.loader.annotated_pictures import WORKERS, draw_picture
 
 COUNT, BAD = 23, 17

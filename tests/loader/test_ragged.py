@@ -16,7 +16,7 @@ from penstock.collate import default_collate
 from penstock.datasets.store.ragged_collate import RaggedCollate
 from penstock.errors import ArgumentError
 from penstock.ragged import FORMS
-from penstock.stores.pack.writer import LmdbWriter
+from penstock.stores.lmdb_pack.writer import LmdbWriter
 from tests.loader.annotated_pictures import WORKERS, draw_picture
 from tests.test_ragged import assert_equal
 

@@ -24,8 +24,8 @@ from penstock.sample import Field, Schema
 from penstock.stores import STORES, joined
 from penstock.stores.base import Store
 from penstock.stores.images.store import FilesStore
+from penstock.stores.lmdb_pack.store import LmdbStore
 from penstock.stores.location import Location
-from penstock.stores.pack.store import LmdbStore
 from tests.pack.images import make_photos
 
 WRITABLE = [name for name in STORES if getattr(STORES.get(name).writer, "__func__", None) is not Store.writer.__func__]  # type: ignore[attr-defined]  # a class method

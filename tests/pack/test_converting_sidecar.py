@@ -15,8 +15,8 @@ from penstock.pack.conversion.comparison import is_equal
 from penstock.pack.conversion.run import Conversion
 from penstock.sample import Field, Schema
 from penstock.stores import joined
+from penstock.stores.lmdb_pack.store import LmdbStore
 from penstock.stores.location import Location
-from penstock.stores.pack.store import LmdbStore
 from tests.pack.test_converting import KEYS, SCHEMA, WRITABLE, destination, write_pack
 
 

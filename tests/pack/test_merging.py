@@ -10,8 +10,8 @@ import pytest
 
 import penstock as ps
 from penstock.stores.common.seek_table_file import SeekTableFile, seek_table_path
-from penstock.stores.pack.store import LmdbStore
-from penstock.stores.pack.writer import LmdbWriter
+from penstock.stores.lmdb_pack.store import LmdbStore
+from penstock.stores.lmdb_pack.writer import LmdbWriter
 from tests.pack.images import make_photos, picture
 from tests.pack.sources.test_iterables import commit_often, stop
 

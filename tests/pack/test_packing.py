@@ -17,8 +17,8 @@ from penstock.sample import Record
 from penstock.stores.base import Indices
 from penstock.stores.common.lmdb.environment_writer import CommitLimits
 from penstock.stores.images.store import FilesStore
+from penstock.stores.lmdb_pack.writer import LmdbWriter
 from penstock.stores.origin import ORIGIN_FILE
-from penstock.stores.pack.writer import LmdbWriter
 from tests.pack.images import make_photos, picture
 
 

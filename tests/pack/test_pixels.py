@@ -13,11 +13,11 @@ import penstock as ps
 import penstock.transforms as T
 from penstock.errors import ArgumentError, PackError
 from penstock.sample import Field, Schema
-from penstock.stores.pack.writer import LmdbWriter
-from penstock.view import contact_sheet, info
-from penstock.view.info import SizeRange
+from penstock.sheets import contact_sheet, info
+from penstock.sheets.info import SizeRange
+from penstock.stores.lmdb_pack.writer import LmdbWriter
 from tests.datasets.test_pixels import MemoryStore, make_images
-from tests.stores.pack.patches import COUNT, make_fields, make_patches, names, write_batches
+from tests.stores.lmdb_pack.patches import COUNT, make_fields, make_patches, names, write_batches
 
 
 def write(path: Path, schema: dict[str, str], fields: dict[str, list[Any]]) -> Path:

@@ -366,7 +366,7 @@ def test_workers_change_no_byte(tmp_path: Path, options: dict[str, Any]) -> None
 def test_an_interrupted_run_is_resumed_with_the_same_size_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was committed of an interrupted run is kept, and another size is refused."""
     from penstock.stores.common.lmdb.environment_writer import CommitLimits
-    from penstock.stores.pack.writer import LmdbWriter
+    from penstock.stores.lmdb_pack.writer import LmdbWriter
 
     source = photos(tmp_path / "photos", 40)
     real, limits = LmdbWriter.__init__, CommitLimits(records=3)

@@ -21,7 +21,7 @@ from penstock.stores.common.seek_table_file import SeekTableFile, seek_table_pat
 from penstock.stores.images.store import FilesStore
 from tests.faulty import refusing
 from tests.pack.images import make_photos, picture
-from tests.stores.pack.crafted import Crafted
+from tests.stores.lmdb_pack.crafted import Crafted
 
 
 @pytest.fixture

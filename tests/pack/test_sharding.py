@@ -13,8 +13,8 @@ import penstock as ps
 from penstock import transforms as T
 from penstock.cli import app
 from penstock.errors import ArgumentError, PackError, StoreError
-from penstock.stores.pack.sharded import ShardedPack
-from penstock.view.info import info
+from penstock.sheets.info import info
+from penstock.stores.lmdb_pack.sharded import ShardedPack
 from tests.pack.images import make_photos
 from tests.photographs import write_photographs
 

@@ -17,7 +17,7 @@ from penstock.cli import app
 from penstock.errors import ArgumentError, StoreError
 from penstock.pack import PackProgress
 from penstock.stores.common.lmdb.environment_writer import CommitLimits
-from penstock.stores.pack.writer import LmdbWriter
+from penstock.stores.lmdb_pack.writer import LmdbWriter
 from tests.native.progressive_writer import Picture
 from tests.native.sequential_writer import write_sequential
 from tests.pack.images import picture

@@ -11,10 +11,10 @@ import pytest
 
 import penstock as ps
 from penstock.errors import IncompleteStoreError, PenstockError, StoreFormatError, StoreNotFoundError
-from penstock.stores.pack.writer import LmdbWriter
+from penstock.stores.lmdb_pack.writer import LmdbWriter
 from tests.effort import choose_tries
 from tests.pack.images import make_photos, picture
-from tests.stores.pack.packs import SMALL_COMMITS, fields, key, make_pack, write
+from tests.stores.lmdb_pack.packs import SMALL_COMMITS, fields, key, make_pack, write
 
 
 @pytest.fixture

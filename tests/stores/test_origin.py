@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from penstock.errors import StoreError
 from penstock.sample import Field, Schema
+from penstock.stores.lmdb_pack.store import LmdbStore
+from penstock.stores.lmdb_pack.writer import LmdbWriter
 from penstock.stores.origin import ORIGIN_FILE, Origin, read_origin, write_origin
-from penstock.stores.pack.store import LmdbStore
-from penstock.stores.pack.writer import LmdbWriter
-from tests.stores.pack.packs import SCHEMA, SMALL_COMMITS, write
+from tests.stores.lmdb_pack.packs import SCHEMA, SMALL_COMMITS, write
 
 NOW = Origin("digest", {"check": "header", "transcode": "none"})
 OTHER_CLASSES = Schema({"image": Field("image"), "label": Field("label", ("dog", "cat"))})

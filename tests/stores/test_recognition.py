@@ -40,7 +40,7 @@ def test_opening_imports_no_kind_that_cannot_be_there(tmp_path: Path, packed: bo
     imported = list_imported(tmp_path / "photos.lmdb" if packed else folder)
 
     families = {name.partition(".")[0] for name in imported}
-    assert ("pack.store" in imported) == packed
+    assert ("lmdb_pack.store" in imported) == packed
     assert ("images.store" in imported) != packed
     assert not families & {"recordio", "hdf5", "mongo"}
     assert not imported & {"lmdb.layout", "shards.beton", "shards.mds", "arrow.lance", "arrow.files"}

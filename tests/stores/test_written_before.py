@@ -21,9 +21,9 @@ from penstock.errors import StoreError
 from penstock.sample import Field, Schema
 from penstock.stores.common import file_writer
 from penstock.stores.common.lmdb.environment_writer import CommitLimits
+from penstock.stores.lmdb_pack.writer import LmdbWriter
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin
-from penstock.stores.pack.writer import LmdbWriter
 from penstock.stores.writing import CommittedRecords, Skipped, Writer
 
 SCHEMA = Schema({"image": Field("image"), "label": Field("label", ("cat", "dog"))})

@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 from penstock import transforms as T
 from penstock.sample import Field
-from tests.view.annotated_packs import encode, write_pack
+from tests.sheets.annotated_packs import encode, write_pack
 
 torch = pytest.importorskip("torch")
 

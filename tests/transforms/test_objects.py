@@ -17,7 +17,7 @@ import penstock as ps
 from penstock import transforms as T
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
-from penstock.stores.pack.writer import LmdbWriter
+from penstock.stores.lmdb_pack.writer import LmdbWriter
 from penstock.transforms.targets.moved_targets import Step, follow_objects, move_objects
 from penstock.transforms.targets.objects import Objects
 from tests.transforms.test_program import IMAGES

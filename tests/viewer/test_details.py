@@ -12,7 +12,7 @@ from PIL import Image
 
 import penstock as ps
 from penstock.sample import Field, Schema
-from penstock.stores.pack.writer import LmdbWriter
+from penstock.stores.lmdb_pack.writer import LmdbWriter
 from penstock.transforms.decoding.jpeg_structure import describe_jpeg, estimate_quality
 from penstock.viewer.browse.details import MAX_SHOWN
 from tests.pack.images import make_photos, picture

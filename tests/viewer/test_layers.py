@@ -16,8 +16,8 @@ import penstock as ps
 from penstock.annotations import rle
 from penstock.errors import ArgumentError
 from penstock.sample import Field, Schema
-from penstock.stores.pack.writer import LmdbWriter
-from penstock.view.annotated import Annotated
+from penstock.sheets.annotated import Annotated
+from penstock.stores.lmdb_pack.writer import LmdbWriter
 from penstock.viewer.browse.annotations_beside import read_beside
 from penstock.viewer.browse.layers import MAX_OBJECTS, make_layers
 from tests.viewer.asking import App

@@ -17,7 +17,7 @@ from penstock.viewer.command import open_viewed
 from penstock.viewer.model.source import open_source
 from penstock.viewer.model.steps import trace_sample
 from tests.pack.images import make_photos
-from tests.view.annotated_packs import encode, gray, write_pack
+from tests.sheets.annotated_packs import encode, gray, write_pack
 
 BOXED = {
     "image": Field("image"), "boxes": Field("boxes"), "labels": Field("int64[*]", ("cat", "dog")),

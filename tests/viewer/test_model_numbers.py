@@ -17,7 +17,7 @@ from penstock.viewer.model.batches import build_batch
 from penstock.viewer.model.source import open_source
 from penstock.viewer.model.steps import trace_sample
 from tests.pack.images import make_photos, picture
-from tests.view.annotated_packs import write_pack
+from tests.sheets.annotated_packs import write_pack
 
 torch = pytest.importorskip("torch")
 

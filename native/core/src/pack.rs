@@ -1,5 +1,5 @@
-//! Packs: where a blob of a record lies, and whether its checksum matches; hashes of pages. `penstock.stores.pack.format`
-//! and `penstock.stores.pack.page_hashes` are the specification.
+//! Packs: where a blob of a record lies, and whether its checksum matches; hashes of pages. `penstock.stores.lmdb_pack.format`
+//! and `penstock.stores.lmdb_pack.page_hashes` are the specification.
 //!
 //! ```text
 //!  "PSR\x01" | blobs: u16 | 0: u16 | (length, hash): u64, u64 of the small fields and of each blob | the parts

@@ -29,7 +29,7 @@ from penstock import system
 from penstock.errors import ArgumentError, StoreError, StoreFormatError, StoreNotFoundError
 from penstock.stores.base import Store
 from penstock.stores.common.seek_table_file import SEEK_TABLE_KINDS, SeekTableFile, TablesInFile, seek_table_path
-from penstock.stores.pack.sharded import ShardedPack
+from penstock.stores.lmdb_pack.sharded import ShardedPack
 from penstock.transforms.program.image_chunk import ChunkSeekTables
 
 __all__ = ["MEMORY_NBYTES", "SeekTables"]

@@ -33,9 +33,9 @@ from penstock.sample import Field, Schema, Value
 from penstock.stores.base import Skipped, Store
 from penstock.stores.fields.image_signatures import refuse_array
 from penstock.stores.joined import NUMBER, JoinedStore, Sidecar, sidecar_location
+from penstock.stores.lmdb_pack.store import LmdbStore
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin
-from penstock.stores.pack.store import LmdbStore
 from penstock.stores.problems import Problem
 from penstock.stores.writing import CommittedRecords, Writer
 

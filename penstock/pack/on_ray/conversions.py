@@ -25,11 +25,11 @@ from penstock.pack.staging import find_finished
 from penstock.sample import Array, Record, Schema
 from penstock.stores import StoreLike, find
 from penstock.stores.base import Indices, Skipped, Store
+from penstock.stores.lmdb_pack.sharded import ShardedPack
+from penstock.stores.lmdb_pack.sharded_writer import ShardedWriter
+from penstock.stores.lmdb_pack.store import LmdbStore
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin
-from penstock.stores.pack.sharded import ShardedPack
-from penstock.stores.pack.sharded_writer import ShardedWriter
-from penstock.stores.pack.store import LmdbStore
 from penstock.stores.writing import CommittedRecords
 
 __all__ = ["StoreRange", "convert_on_ray"]

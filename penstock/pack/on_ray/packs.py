@@ -36,8 +36,8 @@ from penstock.sample import Index, Value
 from penstock.stores import StoreLike
 from penstock.stores.base import Store
 from penstock.stores.fields.record_names import fold_name
+from penstock.stores.lmdb_pack.sharded_writer import ShardedWriter
 from penstock.stores.location import Location
-from penstock.stores.pack.sharded_writer import ShardedWriter
 from penstock.stores.writing import CommittedRecords, Skipped
 from penstock.wording import counted
 

@@ -31,10 +31,10 @@ from penstock.pack.staging import Staging, staged
 from penstock.stores import StoreLike
 from penstock.stores.common.journal import open_locked
 from penstock.stores.common.lmdb.pages import LOCK
+from penstock.stores.lmdb_pack.manifest import ShardColumns
+from penstock.stores.lmdb_pack.sharded_writer import ShardedWriter, name_shard
+from penstock.stores.lmdb_pack.store import LmdbStore
 from penstock.stores.location import Location
-from penstock.stores.pack.manifest import ShardColumns
-from penstock.stores.pack.sharded_writer import ShardedWriter, name_shard
-from penstock.stores.pack.store import LmdbStore
 from penstock.stores.writing import UNFINISHED, CommittedRecords
 
 __all__ = ["SHARD_NBYTES", "Parts", "WrittenPart", "choose_samples", "write_parts"]

@@ -39,11 +39,11 @@ from penstock.stores import StoreLike
 from penstock.stores.base import Skipped, Store
 from penstock.stores.common.seek_table_file import SEEK_TABLE_KINDS
 from penstock.stores.joined import Sidecar
+from penstock.stores.lmdb_pack.sharded import ShardedPack
+from penstock.stores.lmdb_pack.sharded_writer import ShardedWriter
+from penstock.stores.lmdb_pack.store import LmdbStore
 from penstock.stores.location import Location
 from penstock.stores.origin import Origin
-from penstock.stores.pack.sharded import ShardedPack
-from penstock.stores.pack.sharded_writer import ShardedWriter
-from penstock.stores.pack.store import LmdbStore
 from penstock.stores.writing import Writer
 from penstock.system.control_group import count_usable_cores
 

@@ -1,7 +1,7 @@
 """Checks of the values that writers store, and small fields in msgpack: arrays as shape and bytes, JSON as text.
 
 Values are checked against the kind of their field, both when they are packed and when they are read: a checksum shows
-that bytes were not changed, not that they were valid when written. :mod:`.pack.format` calls this for each record.
+that bytes were not changed, not that they were valid when written. :mod:`.lmdb_pack.format` calls this for each record.
 """
 
 from __future__ import annotations

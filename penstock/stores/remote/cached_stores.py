@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from penstock.stores.base import Store
 from penstock.stores.common.regular_file import read_json
-from penstock.stores.pack.sharded import ShardedPack
+from penstock.stores.lmdb_pack.sharded import ShardedPack
 from penstock.stores.remote.cache import FREE_NBYTES, IN_USE_SECONDS, CacheFolder, delete_copies, list_copies
 from penstock.stores.writing import MANIFEST
 from penstock.trace import Trace

@@ -21,8 +21,8 @@ from penstock.stores.common.lmdb.pages import FILE, HASHES
 from penstock.stores.common.mirrors import read_mended, register_mirror
 from penstock.stores.common.record_index import INDEX_FILE
 from penstock.stores.images.trees import ObjectTree
+from penstock.stores.lmdb_pack.page_hashes import PageHashFile
 from penstock.stores.location import Location
-from penstock.stores.pack.page_hashes import PageHashFile
 from penstock.stores.recognition import MANIFEST_MAGIC
 from penstock.stores.remote.cache import CacheFolder, check_folder, parse_size
 from penstock.stores.remote.folder import IMAGES, RemoteImages, holds_images, list_objects

@@ -14,9 +14,9 @@ from penstock.datasets.store.seek_tables import SeekTables
 from penstock.errors import ArgumentError, DecodeError, PenstockError
 from penstock.pack.upright_fields import turn_record
 from penstock.sample import Array, Blob, Record, Schema, Value
+from penstock.sheets.annotated import find_annotations, make_roles
 from penstock.stores.base import Store
 from penstock.stores.common.kept_objects import KeptObjects
-from penstock.view.annotated import find_annotations, make_roles
 from penstock.viewer.browse.annotations_beside import AnnotationsBeside
 from penstock.viewer.browse.layers import JsonObject, make_layers
 from penstock.viewer.browse.pictures import PictureForm, find_size, make_picture

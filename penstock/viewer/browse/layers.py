@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, DecodeError
 from penstock.sample import Value
+from penstock.sheets.annotated import Annotated
+from penstock.sheets.shown_pixels import as_array
+from penstock.sheets.tiles import decode_instance
 from penstock.transforms.decoding.decode import Decode
 from penstock.transforms.inputs import is_encoded
 from penstock.transforms.targets.target_forms import as_boxes
-from penstock.view.annotated import Annotated
-from penstock.view.shown_pixels import as_array
-from penstock.view.tiles import decode_instance
 
 __all__ = ["MAX_OBJECTS", "JsonObject", "make_layers"]
 

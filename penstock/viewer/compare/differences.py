@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.errors import PenstockError
 from penstock.sample import Array, Field, Record, Value
-from penstock.view.shown_pixels import PixelForm, to_rgb
+from penstock.sheets.shown_pixels import PixelForm, to_rgb
 from penstock.viewer.compare.two_stores import FieldPair
 from penstock.wording import counted, format_bytes
 

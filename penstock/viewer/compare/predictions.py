@@ -35,10 +35,10 @@ from penstock.annotations import rle
 from penstock.errors import AnnotationError, ArgumentError, StoreError
 from penstock.ragged import Ragged
 from penstock.sample import Field, Schema, Value
+from penstock.sheets.annotated import Annotated
 from penstock.stores.base import Store
 from penstock.stores.common.table_files import TABLE_SUFFIXES, Table
 from penstock.stores.fields.columns import join_values, refuse_fixed
-from penstock.view.annotated import Annotated
 from penstock.viewer.browse.collection import Collection
 from penstock.viewer.browse.details import shorten_text
 from penstock.viewer.browse.layers import JsonObject, make_layers

@@ -21,10 +21,10 @@ from PIL import Image
 
 from penstock.errors import DecodeError, ImageTooLargeError, PenstockError, UnsupportedImageError
 from penstock.sample import Array, Blob, Record
+from penstock.sheets.canvas import as_rgb
 from penstock.stores.problems import DAMAGE
 from penstock.transforms.decoding.decode import MAX_PIXELS, as_bytes, decode, read_orientations, sizes
 from penstock.transforms.decoding.image_formats import sniff
-from penstock.view.canvas import as_rgb
 from penstock.viewer.browse.collection import Collection
 
 __all__ = ["FORMATS", "REPAIRED", "UNREADABLE", "Facts", "Scan", "measure"]

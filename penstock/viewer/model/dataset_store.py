@@ -15,11 +15,11 @@ import numpy as np
 
 from penstock.errors import ArgumentError, StoreError
 from penstock.sample import Array, Field, Record, Schema, Value
+from penstock.sheets.shown_pixels import as_array, to_rgb
 from penstock.stores.base import Store
 from penstock.stores.indices import Indices
 from penstock.stores.location import Location
 from penstock.transforms.targets.target_forms import as_boxes
-from penstock.view.shown_pixels import as_array, to_rgb
 from penstock.viewer.model.source import ModelSource
 
 __all__ = ["DatasetStore", "find_store"]

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ArgumentError, DecodeError
+from penstock.sheets.annotated import Annotated
+from penstock.sheets.shown_pixels import as_array, to_mask
 from penstock.transforms.targets.target_forms import as_boxes
-from penstock.view.annotated import Annotated
-from penstock.view.shown_pixels import as_array, to_mask
 from penstock.viewer.browse.layers import JsonObject
 from penstock.wording import counted
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from penstock.errors import ArgumentError, DecodeError
 from penstock.sample import Array, Sample
+from penstock.sheets.annotated import Annotated
+from penstock.sheets.shown_pixels import PixelForm, as_array, to_rgb
 from penstock.transforms.inputs import is_encoded, is_pil
-from penstock.view.annotated import Annotated
-from penstock.view.shown_pixels import PixelForm, as_array, to_rgb
 from penstock.viewer.browse.layers import JsonObject, make_layers
 from penstock.viewer.browse.pictures import PictureForm, make_picture
 

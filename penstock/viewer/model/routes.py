@@ -20,8 +20,8 @@ from penstock.loader.order import length
 from penstock.nested import NestedTensor
 from penstock.ragged import Padded, Ragged
 from penstock.sample import Batch
-from penstock.view.annotated import find_annotations
-from penstock.view.batch_samples import BatchSamples, is_batch
+from penstock.sheets.annotated import find_annotations
+from penstock.sheets.batch_samples import BatchSamples, is_batch
 from penstock.viewer.browse.layers import JsonObject
 from penstock.viewer.model.batches import BuiltBatch, build_batch
 from penstock.viewer.model.findings import find_batch_problems, find_problems

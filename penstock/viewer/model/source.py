@@ -26,10 +26,10 @@ from penstock.errors import ArgumentError
 from penstock.loader.loader import DataLoader
 from penstock.rng import seeding_globals
 from penstock.sample import DatasetLike, Sample, SampleKeys
+from penstock.sheets.annotated import Annotated, find_annotations
+from penstock.sheets.showing import DatasetSamples, StoreSamples, is_dataset
 from penstock.stores.base import Store
 from penstock.transforms.base import Lambda
-from penstock.view.annotated import Annotated, find_annotations
-from penstock.view.showing import DatasetSamples, StoreSamples, is_dataset
 
 __all__ = ["LocatedSamples", "ModelSource", "is_viewable", "open_source"]
 

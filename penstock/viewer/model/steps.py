@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from penstock.datasets.store.image_transforms import IMAGE_TRANSFORMS, SAMPLE_TRANSFORMS
 from penstock.sample import Sample
+from penstock.sheets.annotated import Annotated, find_annotations
+from penstock.sheets.shown_pixels import PixelForm
 from penstock.transforms.apply import AppliedOps, observing_ops
 from penstock.transforms.base import Lambda, Op
 from penstock.transforms.decoding.decode import Decode
 from penstock.transforms.targets.field_kinds import map_values
 from penstock.transforms.targets.moved_targets import Step
 from penstock.transforms.targets.object_masks import ObjectMasks
-from penstock.view.annotated import Annotated, find_annotations
-from penstock.view.shown_pixels import PixelForm
 from penstock.viewer.browse.layers import JsonObject
 from penstock.viewer.model.findings import find_problems
 from penstock.viewer.model.pictures import draw_sample

@@ -15,8 +15,8 @@ import penstock as ps
 from penstock.cli import app
 from penstock.errors import ArgumentError, CorruptRecordError, PackError, StoreError
 from penstock.pack.on_ray.parts import Parts
+from penstock.stores.lmdb_pack.sharded import ShardedPack
 from penstock.stores.location import Location
-from penstock.stores.pack.sharded import ShardedPack
 from tests.pack.images import make_photos, picture
 from tests.pack.on_ray.inline_tasks import run_inline
 from tests.servers.objects import ObjectServer

@@ -19,7 +19,7 @@ from penstock.datasets.splits.splits import count_values
 from penstock.errors import AnnotationError, ArgumentError, PackError
 from penstock.ragged import Ragged
 from penstock.samplers import ClassBalancedSampler, RepeatFactorSampler, WeightedRandomSampler, repeat_factors
-from penstock.stores.pack.format import RecordCodec
+from penstock.stores.lmdb_pack.format import RecordCodec
 from tests.pack.voc import Object, write_voc
 
 PICTURES: list[list[Object]] = [

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import penstock as ps
-from penstock.stores.pack.writer import LmdbWriter
+from penstock.stores.lmdb_pack.writer import LmdbWriter
 from penstock.workers.processes.start import Launcher
 from tests.pack.images import make_photos, picture
 from tests.pack.sources.test_iterables import commit_often, kinds, stop

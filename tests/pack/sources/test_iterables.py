@@ -17,7 +17,7 @@ from PIL import Image
 import penstock as ps
 from penstock.pack import PackProgress
 from penstock.stores.common.lmdb.environment_writer import CommitLimits
-from penstock.stores.pack.writer import LmdbWriter
+from penstock.stores.lmdb_pack.writer import LmdbWriter
 from tests.pack.images import picture
 
 ROOT = Path(__file__).resolve().parents[3]

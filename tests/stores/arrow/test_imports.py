@@ -17,7 +17,7 @@ pytest.importorskip("pandas")
 _READ: Final = """
 import sys
 import penstock as ps
-from penstock.view.info import info
+from penstock.sheets.info import info
 store = ps.open(sys.argv[1])
 records = store.read([1, 0])
 for name, field in store.schema.fields.items():

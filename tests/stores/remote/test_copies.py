@@ -36,7 +36,7 @@ from penstock.stores.remote.sparse_file import SparseFile
 from penstock.stores.remote.storage_client import StorageOptions
 from tests.servers.web import WebServer
 from tests.stores import written
-from tests.stores.pack.packs import make_pack
+from tests.stores.lmdb_pack.packs import make_pack
 from tests.stores.remote.test_remote import content, open_remote, server, wait_until_quiet
 
 __all__ = ["server"]

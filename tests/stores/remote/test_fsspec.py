@@ -23,7 +23,7 @@ from penstock.stores.remote import object_store as places
 from penstock.stores.remote.object_store import Place
 from penstock.stores.remote.storage_client import StorageOptions
 from penstock.stores.tar.stream import TarStream
-from tests.stores.pack.packs import make_pack
+from tests.stores.lmdb_pack.packs import make_pack
 from tests.stores.remote import memory_place
 from tests.stores.remote.memory_place import URL
 

@@ -20,7 +20,7 @@ import penstock as ps
 from penstock import _native
 from penstock import transforms as T
 from penstock.errors import ArgumentError, PenstockError, StoreError, StoreNotFoundError
-from penstock.stores.pack.store import LmdbStore
+from penstock.stores.lmdb_pack.store import LmdbStore
 from penstock.stores.remote import cache as cache_folders
 from penstock.stores.remote import object_store as places
 from penstock.stores.remote import request_queue
@@ -31,8 +31,8 @@ from tests.conformance import lmdb_layouts
 from tests.photographs import write_photographs
 from tests.servers.web import WebServer, serving
 from tests.stores import written
-from tests.stores.pack.packs import make_pack
-from tests.stores.pack.patches import make_patches
+from tests.stores.lmdb_pack.packs import make_pack
+from tests.stores.lmdb_pack.patches import make_patches
 
 if TYPE_CHECKING:
     from penstock.stores.base import Store

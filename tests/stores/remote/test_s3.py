@@ -25,7 +25,7 @@ from penstock.stores.remote import object_store as places
 from penstock.stores.remote import opening as openings
 from tests.photographs import write_photographs
 from tests.servers.s3_server import S3Server, build, serving
-from tests.stores.pack.packs import make_pack
+from tests.stores.lmdb_pack.packs import make_pack
 
 pytest.importorskip("obstore")
 pytestmark = pytest.mark.slow

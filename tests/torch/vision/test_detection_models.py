@@ -12,7 +12,7 @@ from PIL import Image
 
 import penstock as ps
 from penstock import transforms as T
-from penstock.stores.pack.writer import LmdbWriter
+from penstock.stores.lmdb_pack.writer import LmdbWriter
 
 torch: Any = pytest.importorskip("torch")
 models: Any = pytest.importorskip("torchvision.models.detection")

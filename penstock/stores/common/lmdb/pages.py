@@ -8,7 +8,7 @@
 LMDB's library maps its file and trusts it: a truncated file kills the process, a damaged one gives wrong records. This
 module therefore reads the file itself and checks all bounds: when the file is opened, to find the offsets of records
 (:meth:`PageFile.leaf`), and to verify it (:meth:`PageFile.nodes`). :mod:`.lmdb.nodes` parses each page. Nothing is
-written. :mod:`penstock.stores.pack.page_hashes` compares pages with their hashes.
+written. :mod:`penstock.stores.lmdb_pack.page_hashes` compares pages with their hashes.
 
 The format is that of LMDB 0.9 on little-endian 64-bit machines: ``mdb.c``, structures MDB_page, MDB_meta, MDB_db,
 MDB_node (openldap.org/software/repo/openldap.git, libraries/liblmdb).
