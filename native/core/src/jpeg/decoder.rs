@@ -5,8 +5,8 @@ use crate::jpeg::entropy::huffman::HuffmanTables;
 use crate::jpeg::entropy::sequential::{McuLayout, Window};
 use crate::jpeg::format::header::Header;
 use crate::jpeg::mcu_rows::{McuRows, RowBuffers};
+use crate::jpeg::region::Region;
 use crate::jpeg::sample_strips::{NeededMcus, SampleStrip};
-use crate::jpeg::scale::Scale;
 use crate::jpeg::scans::multi_scan::MultiScanDecoder;
 use crate::jpeg::scans::scan_reader::ScanReader;
 use crate::jpeg::seek::mcu_reader::{self, McuReader};
@@ -17,45 +17,6 @@ use crate::simd::{Available, has_own_cores};
 
 /// Blocks to pass over from which on tables for that are built. To build them takes as long as they save in 1,000 blocks.
 const MIN_SKIPPED_BLOCKS: usize = 2000;
-
-/// A rectangle of the picture's samples at a scale. It is not empty and lies inside the picture.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Region {
-    /// Left edge.
-    pub x: usize,
-    /// Top edge.
-    pub y: usize,
-    /// Width in pixels.
-    pub width: usize,
-    /// Height in pixels.
-    pub height: usize,
-    /// The scale of the picture that `x`, `y`, `width` and `height` refer to.
-    pub scale: Scale,
-}
-
-impl Region {
-    /// The whole picture.
-    pub fn whole(header: &Header<'_>) -> Self {
-        Self::whole_at(header, Scale::Full)
-    }
-
-    /// The whole picture at a scale.
-    pub fn whole_at(header: &Header<'_>, scale: Scale) -> Self {
-        Region {
-            x: 0,
-            y: 0,
-            width: scale.side(header.width),
-            height: scale.side(header.height),
-            scale,
-        }
-    }
-
-    fn is_inside(&self, header: &Header<'_>) -> bool {
-        let Region { width, height, .. } = Self::whole_at(header, self.scale);
-        let fits = |from: usize, length: usize, size: usize| length > 0 && from < size && length <= size - from;
-        fits(self.x, self.width, width) && fits(self.y, self.height, height)
-    }
-}
 
 /// Decodes one image after another and keeps its tables and buffers.
 pub struct Decoder {

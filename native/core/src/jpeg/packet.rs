@@ -11,11 +11,12 @@
 //! little-endian; [`word`] names the words. The device's code (`penstock/torch/cuda/kernels`) has the same names.
 
 use crate::error::Error;
-use crate::jpeg::decoder::{Decoder, Region};
+use crate::jpeg::decoder::Decoder;
 use crate::jpeg::entropy::unstuff::find_marker;
 use crate::jpeg::format::header::Header;
 use crate::jpeg::format::markers::Color;
 use crate::jpeg::kernels::upsample::Upsample;
+use crate::jpeg::region::Region;
 use crate::jpeg::sample_strips::NeededMcus;
 use crate::jpeg::seek::hints::{DecodeHints, SeekReport};
 use crate::jpeg::seek::table::{SeekPoint, SeekTable, SeekTableKind};

@@ -12,9 +12,10 @@ use std::sync::mpsc;
 use std::thread;
 
 use crate::error::Error;
-use crate::jpeg::decoder::{Decoder, Region};
+use crate::jpeg::decoder::Decoder;
 use crate::jpeg::entropy::sequential::{McuLayout, SLACK};
 use crate::jpeg::format::header::Header;
+use crate::jpeg::region::Region;
 use crate::jpeg::sample_strips::NeededMcus;
 use crate::jpeg::scans::scan_reader::ScanReader;
 use crate::jpeg::seek::mcu_reader::{self, McuReader};

@@ -3,11 +3,11 @@
 use core::ops::Range;
 
 use crate::error::Error;
-use crate::jpeg::decoder::Region;
 use crate::jpeg::format::header::{Component, Header};
 use crate::jpeg::kernels::color;
 use crate::jpeg::kernels::idct;
 use crate::jpeg::kernels::upsample::{self, Upsample};
+use crate::jpeg::region::Region;
 use crate::jpeg::scale::ScaledComponent;
 use crate::memory::grow;
 use crate::rows::{ComponentWindow, RowSink};

@@ -3,11 +3,11 @@
 use core::ops::Range;
 
 use crate::error::Error;
-use crate::jpeg::decoder::Region;
 use crate::jpeg::format::header::Header;
 use crate::jpeg::format::markers::Color;
 use crate::jpeg::kernels::idct::BlockRow;
 use crate::jpeg::kernels::{color, idct_scaled};
+use crate::jpeg::region::Region;
 use crate::jpeg::sample_strips::{NeededBlocks, NeededMcus, SampleStrip};
 use crate::jpeg::scans::coefficients::Coefficients;
 use crate::rows::{ComponentWindow, RowSink};

@@ -1,7 +1,7 @@
 //! From the weights of pixels to those of the averages that a source consists of.
 
 use super::filter::{Axis, Between};
-use super::taps::Weight;
+use super::weights::Weight;
 
 /// Replaces `packed[from..]`, the weights of pixels from `start` on, by those of averages that stand for their pixels.
 /// Returns the first average.

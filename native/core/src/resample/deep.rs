@@ -2,7 +2,8 @@
 //! each pass in single precision. The result is rounded to the nearest integer, half to even, and clipped.
 
 use super::filter::{Axis, Filter};
-use super::taps::{Taps, Weight};
+use super::taps::Taps;
+use super::weights::Weight;
 use super::{AxisOrder, Mode, Needed};
 use crate::error::Error;
 use crate::memory::grow;

@@ -42,6 +42,7 @@ mod plan;
 mod planar;
 mod scalar;
 mod taps;
+mod weights;
 
 use crate::error::Error;
 use crate::memory::{grow, reserve};
@@ -52,7 +53,8 @@ pub use filter::{Axis, Between, Filter};
 pub use plan::{AxisPlan, Passes, ResizePlan};
 pub use planar::Picture;
 use planar::RowRing;
-use taps::{Taps, Weight};
+use taps::Taps;
+use weights::Weight;
 
 /// Fractional bits of a picture of words: the most with which luma and chroma can become RGB in words.
 pub const WORD_FRACTION: u32 = 6;

@@ -1,6 +1,7 @@
 //! What a device needs to know of a resize, so that it computes the same integers.
 
-use super::taps::{Reach, Weight};
+use super::taps::Reach;
+use super::weights::Weight;
 use super::{Axis, AxisOrder, Filter, Mode, Needed};
 
 /// The passes of a resize.

@@ -1,6 +1,6 @@
 //! The bit reader: unstuffed bytes in, Huffman symbols and bits out. It loads eight bytes at a time.
 
-use super::huffman::{END_OF_BLOCK, LookupEntry};
+use super::lookup_entry::{END_OF_BLOCK, LookupEntry};
 
 /// Bytes that a reader loads at once. It is at most this far ahead of the next bit.
 pub(crate) const LOAD: usize = 8;

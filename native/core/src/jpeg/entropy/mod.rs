@@ -2,6 +2,7 @@
 
 pub(crate) mod bit_reader;
 pub(crate) mod huffman;
+pub(crate) mod lookup_entry;
 pub(crate) mod progressive;
 pub(crate) mod refinement;
 pub(crate) mod sequential;

@@ -4,7 +4,8 @@
 //! Every block has a word with a bit for each of its coefficients that is not zero; see [`super::refinement`].
 
 use crate::jpeg::entropy::bit_reader::BitReader;
-use crate::jpeg::entropy::huffman::{BandTable, DC, DcTable, END_OF_BLOCK, LookupEntry};
+use crate::jpeg::entropy::huffman::{BandTable, DcTable};
+use crate::jpeg::entropy::lookup_entry::{DC, END_OF_BLOCK, LookupEntry};
 use crate::jpeg::format::markers::ZIGZAG;
 use crate::simd::{Available, compile_versions, dispatch};
 

@@ -5,7 +5,8 @@
 //! anything to refine costs one load of the word.
 
 use super::bit_reader::BitReader;
-use super::huffman::{BandTable, END_OF_BLOCK};
+use super::huffman::BandTable;
+use super::lookup_entry::END_OF_BLOCK;
 use super::progressive::{PAST_RUNS, SpectralBand};
 use crate::jpeg::format::markers::ZIGZAG;
 use crate::simd::{Available, dispatch};

@@ -2,7 +2,8 @@
 //! into coefficients, or skips them.
 
 use crate::jpeg::entropy::bit_reader::{BitPosition, BitReader, ByteSource, LOAD};
-use crate::jpeg::entropy::huffman::{self, AcTable, DcTable, HuffmanTables, LookupEntry};
+use crate::jpeg::entropy::huffman::{AcTable, DcTable, HuffmanTables};
+use crate::jpeg::entropy::lookup_entry::{DC, END_OF_BLOCK, ENDS_BLOCK, LookupEntry};
 use crate::jpeg::entropy::skip_table::{self, SkipTable};
 use crate::jpeg::format::header::Header;
 use crate::jpeg::format::markers::ZIGZAG;
@@ -157,7 +158,7 @@ impl BitReader<&[u8; WINDOW + PADDING]> {
         let (total, entry) = tables.dc.look_up(self.bits());
         *predictor = predictor.wrapping_add(i32::from(self.value(total, entry)));
         self.take(total);
-        entry.advance == huffman::DC
+        entry.advance == DC
     }
 
     /// Consumes the last AC symbols of a block, whose positions are `first` and `second`. Returns the position after
@@ -217,7 +218,7 @@ compile_versions! {
 /// Whether a block ends with the symbols that lead to position `second`. In most cases the lookup's total tells.
 #[inline(always)]
 pub(super) fn ends_block(total: u64, second: usize) -> bool {
-    total & u64::from(huffman::ENDS_BLOCK) != 0 || second >= 64
+    total & u64::from(ENDS_BLOCK) != 0 || second >= 64
 }
 
 /// Whether `k` is a valid zigzag position after a block: 64 (full), or 129 to 191 (ended by a symbol).
@@ -352,7 +353,7 @@ fn skip_ac(ac: &AcTable, table: &SkipTable, reader: &mut BitReader<&[u8; WINDOW 
                 at.take(total);
                 break;
             } else if (skip_table::END..skip_table::END + 64).contains(&next) {
-                k = next - skip_table::END + usize::from(huffman::END_OF_BLOCK);
+                k = next - skip_table::END + usize::from(END_OF_BLOCK);
                 at.take(total);
                 break;
             } else {

@@ -1,7 +1,7 @@
 //! Tables for blocks that are passed over. Values do not matter there, only the bits of symbols and how far they move,
 //! so that one lookup passes all symbols whose codes it holds: 2 to 3 of a photograph, where decoding finds 1.4.
 
-use crate::jpeg::entropy::huffman::{self, LookupEntry};
+use crate::jpeg::entropy::lookup_entry::{END_OF_BLOCK, INVALID, LookupEntry};
 
 /// Bits of a lookup.
 const BITS: u32 = 12;
@@ -53,11 +53,11 @@ impl SkipTable {
                 rest = after;
                 let total = u32::from(symbol.total);
                 let entry = match symbol.advance {
-                    huffman::INVALID => 0,
-                    huffman::END_OF_BLOCK => u16::from(symbol.total) | ENDS_BLOCK,
+                    INVALID => 0,
+                    END_OF_BLOCK => u16::from(symbol.total) | ENDS_BLOCK,
                     positions => u16::from(symbol.total) | u16::from(positions) << TOTAL_BITS,
                 };
-                if symbol.advance >= huffman::END_OF_BLOCK || total >= bits {
+                if symbol.advance >= END_OF_BLOCK || total >= bits {
                     own.fill(entry);
                     continue;
                 }

@@ -6,7 +6,8 @@
 //! of reading.
 
 use crate::jpeg::entropy::bit_reader::{ByteSource, LOAD};
-use crate::jpeg::entropy::huffman::{self, AcTable};
+use crate::jpeg::entropy::huffman::AcTable;
+use crate::jpeg::entropy::lookup_entry::DC;
 use crate::jpeg::entropy::sequential::{
     BlockTables, Cursor, McuLayout, NATURAL_BEFORE, PADDING, WINDOW, Window, ends_block, is_valid_end,
 };
@@ -115,7 +116,7 @@ impl<'a, 't> Lane<'a, 't> {
         let predictor = &mut cursor.predictors[tables.component];
         *predictor = predictor.wrapping_add(entry.value(total, self.bits).into());
         let value = *predictor as i16;
-        self.is_good &= entry.advance == huffman::DC;
+        self.is_good &= entry.advance == DC;
         self.at += total as usize;
         self.refill();
         self.k = 1;

@@ -5,9 +5,12 @@
 
 use crate::error::Error;
 use crate::jpeg::format::markers::{self, FrameHeader, Markers, Process};
-use crate::jpeg::scans::coefficients::BLOCK_BYTES;
 
 pub use crate::jpeg::format::markers::Color;
+
+/// Bytes that are held of a block of a file of several scans: its coefficients, and the word that marks those that are
+/// not zero.
+pub(crate) const BLOCK_BYTES: u64 = (size_of::<[i16; 64]>() + size_of::<u64>()) as u64;
 
 /// Limits on what a header may declare.
 #[derive(Debug, Clone, Copy)]

@@ -15,12 +15,14 @@ mod blocks;
 mod smoothing;
 
 use crate::error::{Error, corrupt};
-use crate::jpeg::decoder::{Decoder, Region};
+use crate::jpeg::decoder::Decoder;
+use crate::jpeg::format::header::BLOCK_BYTES;
 use crate::jpeg::format::header::Limits;
 use crate::jpeg::format::header::{Component, Header};
 use crate::jpeg::format::markers::{Process, ZIGZAG, read_huffman, segment};
+use crate::jpeg::region::Region;
 use crate::jpeg::sample_strips::NeededMcus;
-use crate::jpeg::scans::coefficients::{BLOCK_BYTES, Coefficients};
+use crate::jpeg::scans::coefficients::Coefficients;
 use crate::jpeg::scans::script::{SCAN_BUDGET, SCAN_LIMIT};
 use crate::jpeg::strips::StripEmitter;
 use crate::rows::RowSink;

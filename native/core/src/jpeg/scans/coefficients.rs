@@ -6,8 +6,6 @@ use crate::error::Error;
 use crate::jpeg::format::header::Header;
 use crate::memory;
 
-/// Bytes of a block: its coefficients, and the word that marks those that are not zero.
-pub(crate) const BLOCK_BYTES: u64 = (size_of::<[i16; 64]>() + size_of::<u64>()) as u64;
 /// Blocks whose memory is kept between images: those of a picture of 2000 x 2000 in 4:2:0.
 const KEPT_BLOCKS: usize = 6 * 125 * 125;
 

@@ -6,12 +6,12 @@
 
 use super::intervals::{IntervalBytes, McuGrid};
 use crate::error::{Error, corrupt};
-use crate::jpeg::decoder::Region;
 use crate::jpeg::entropy::bit_reader::BitReader;
 use crate::jpeg::entropy::huffman::{BandTableBuilder, HuffmanTables};
 use crate::jpeg::entropy::progressive::{self, SpectralBand};
 use crate::jpeg::entropy::refinement;
 use crate::jpeg::format::header::Header;
+use crate::jpeg::region::Region;
 use crate::jpeg::sample_strips::{NeededMcus, SampleStrip};
 use crate::jpeg::scans::coefficients::Coefficients;
 use crate::jpeg::scans::script::{ScanContent, ScanSpec, Script};

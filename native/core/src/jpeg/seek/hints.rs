@@ -2,8 +2,9 @@
 //! This also decides whether threads are used.
 
 use crate::error::Error;
-use crate::jpeg::decoder::{Decoder, Region};
+use crate::jpeg::decoder::Decoder;
 use crate::jpeg::format::header::Header;
+use crate::jpeg::region::Region;
 use crate::jpeg::seek::table::{SeekTable, SeekTableKind};
 use crate::rows::RowSink;
 

@@ -15,8 +15,8 @@
 
 use core::ops::Range;
 
-use crate::jpeg::decoder::Region;
 use crate::jpeg::format::header::Header;
+use crate::jpeg::region::Region;
 
 /// Approximate width in pixels of a segment of [`SeekTableKind::Tiles`].
 const TILE_PIXELS: usize = 64;
