@@ -55,7 +55,7 @@ class BatchAccess(Protocol):
         ...
 
     def signature(self) -> Mapping[str, object]:
-        """As :meth:`RandomAccess.signature`."""
+        """What determines the batches, in plain values, as :meth:`RandomAccess.signature`."""
         ...
 
 

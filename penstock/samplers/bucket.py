@@ -213,11 +213,11 @@ class RemainingBatches:
         return [make_batch(number, epoch) for number in self.numbers.order(start, stop, epoch).tolist()]
 
     def find_repeats(self, start: int, stop: int) -> NDArray[np.bool_]:
-        """As that of the sampler, for batches ``start..stop`` of what remains."""
+        """Find which batches ``start..stop`` of what remains only fill the last step of a rank."""
         return self.numbers.find_repeats(start, stop)
 
     def signature(self) -> dict[str, object]:
-        """The sampler's, with ``consumed``."""
+        """The sampler's signature, with ``consumed``."""
         return self.numbers.signature()
 
 

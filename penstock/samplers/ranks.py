@@ -293,9 +293,9 @@ class RankRemainder:
         return self.sampler.at(positions, self.sampler.epoch if epoch is None else epoch)
 
     def find_repeats(self, start: int, stop: int) -> NDArray[np.bool_]:
-        """As that of the sampler, for positions in what remains."""
+        """Find which positions ``start..stop`` of what remains only fill the last step of a rank."""
         return self.sampler._partition.find_repeats(start, stop, self.sampler.job_size, self.consumed)  # noqa: SLF001  # as above
 
     def signature(self) -> dict[str, object]:
-        """The sampler's, with ``consumed``."""
+        """The sampler's signature, with ``consumed``."""
         return {**self.sampler.signature(), "consumed": self.consumed}

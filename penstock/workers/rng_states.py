@@ -67,7 +67,7 @@ def numpy_to_text(state: State) -> list[object]:
 
 
 def text_to_numpy(saved: State) -> tuple[str, NDArray[np.uint32], int, int, float]:
-    """The inverse of :func:`numpy_to_text`."""
+    """Decode a state that :func:`numpy_to_text` has encoded."""
     kind, key, position, has_gauss, gauss = saved
     return str(kind), text_to_array(key, "<u4").astype(np.uint32), int(position), int(has_gauss), float(gauss)
 
@@ -79,6 +79,6 @@ def python_to_text(state: State) -> list[object]:
 
 
 def text_to_python(saved: State) -> tuple[int, tuple[int, ...], float | None]:
-    """The inverse of :func:`python_to_text`."""
+    """Decode a state that :func:`python_to_text` has encoded."""
     version, words, gauss = saved
     return int(version), tuple(text_to_array(words, "<u4").tolist()), None if gauss is None else float(gauss)

@@ -28,16 +28,16 @@ class SerialBackend(Backend):
         self._state: State = None
 
     def start(self, job: Job) -> None:
-        """See :class:`~penstock.workers.base.Backend`."""
+        """Start an epoch of ``job`` in the calling thread."""
         self._job = job
         self._state = job.start_epoch(job.worker_start(0))
 
     def wait_for_start(self, timeout_s: float | None = None) -> list[State]:  # noqa: ARG002  # nothing to wait for
-        """See :class:`~penstock.workers.base.Backend`."""
+        """Return the state at the start; there is nothing to wait for."""
         return [self._state]
 
     def submit(self, task: Task) -> None:
-        """See :class:`~penstock.workers.base.Backend`."""
+        """Queue a task, and have the dataset look ahead to it."""
         assert self._job is not None, "start() comes first"
         if self._job.prefetches:
             self._job.prefetch(task)
@@ -67,11 +67,11 @@ class SerialBackend(Backend):
         )  # fmt: skip
 
     def pause(self) -> None:
-        """See :class:`~penstock.workers.base.Backend`."""
+        """Drop the job between epochs."""
         self._job = None
 
     def progress(self) -> int:
-        """Batches begun."""
+        """The number of batches that were begun."""
         return self._built
 
     def samples_per_call(self) -> int:
@@ -79,7 +79,7 @@ class SerialBackend(Backend):
         return 1
 
     def describe_workers(self) -> str:
-        """See :class:`~penstock.workers.base.Backend`."""
+        """Say that the caller builds the batches."""
         return "no worker: batches are built in the calling thread"
 
     def close(self) -> None:

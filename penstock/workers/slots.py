@@ -127,9 +127,9 @@ class SlotPool:
         self.keep = keep
         self.allocated = 0
         self._page_lock = page_lock
-        self._begin()
+        self._reset_for_process()
 
-    def _begin(self) -> None:
+    def _reset_for_process(self) -> None:
         self._pid = os.getpid()
         self._quarantine: Quarantine[NDArray[np.uint8]] | None = None
         if self._page_lock is not None:
@@ -144,7 +144,7 @@ class SlotPool:
     def take(self, nbytes: int) -> Lease:
         """A lease on a slot of at least ``nbytes``; its content is arbitrary."""
         if self._pid != os.getpid():
-            self._begin()  # free slots belong to the parent process
+            self._reset_for_process()  # free slots belong to the parent process
         self._release()
         while True:
             try:

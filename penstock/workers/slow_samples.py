@@ -60,19 +60,19 @@ class SlowSamples(Observer):
         return True
 
     def begin_part(self, batch: int, indices: Sequence[object]) -> None:
-        """See :class:`~penstock.trace.Observer`."""
+        """Note the batch and the indices of a part, and the time."""
         part = self._part
         part.batch, part.indices, part.place, part.since_ns = batch, indices, -1, time.perf_counter_ns()
 
     def begin_sample(self, place: int, count: int = 1) -> None:
-        """See :class:`~penstock.trace.Observer`."""
+        """Add the time of the sample before, and begin to time this one."""
         part, now = self._part, time.perf_counter_ns()
         if part.place >= 0:
             self._add(now)
         part.place, part.count, part.since_ns = place, count, now
 
     def end_part(self, samples: int) -> None:
-        """See :class:`~penstock.trace.Observer`."""
+        """Add the time of the last sample; if one call has built all samples, of all."""
         if self._part.place < 0:  # one call has built them all
             self._part.place, self._part.count = 0, samples
         self._add(time.perf_counter_ns())

@@ -73,19 +73,19 @@ class ThreadBackend(Backend):
                 thread.start()
 
     def wait_for_start(self, timeout_s: float | None = None) -> list[State]:  # noqa: ARG002  # nothing to wait for
-        """See :class:`~penstock.workers.base.Backend`."""
+        """Return the state at the start; there is nothing to wait for."""
         return [self._state]
 
     def submit(self, task: Task) -> None:
-        """See :class:`~penstock.workers.base.Backend`."""
+        """Queue one task; does not wait."""
         self._shared.submit(task)
 
     def result(self, timeout_s: float | None = None) -> TaskResult | None:
-        """See :class:`~penstock.workers.base.Backend`."""
+        """Wait for a finished batch and return it; None after ``timeout_s``."""
         return self._shared.result(timeout_s)
 
     def pause(self) -> None:
-        """See :class:`~penstock.workers.base.Backend`. An idle thread must not keep a reference to its loader."""
+        """Drop the job. An idle thread must not keep a reference to its loader."""
         self._shared.job = None
 
     def progress(self) -> int:
@@ -93,15 +93,15 @@ class ThreadBackend(Backend):
         return self._shared.progress + sum(status.calls for status in self._shared.statuses)
 
     def count_ready(self) -> int:
-        """See :class:`~penstock.workers.base.Backend`."""
+        """Count the batches that are finished and not taken."""
         return len(self._shared.done)
 
     def samples_per_call(self) -> int:
-        """See :class:`~penstock.workers.base.Backend`."""
+        """The most samples that a running call of a thread asks for."""
         return max([1, *(status.count for status in self._shared.statuses if status.task is not None)])
 
     def describe_workers(self) -> str:
-        """See :class:`~penstock.workers.base.Backend`."""
+        """Describe each busy thread with its stack."""
         frames, now, parts = current_frames(), time.monotonic(), []
         for worker, thread in enumerate(self._shared.signals.threads):
             status, frame = self._shared.statuses[worker], frames.get(thread.ident or 0)

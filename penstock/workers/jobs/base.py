@@ -88,7 +88,7 @@ class LoaderJob(Job):
 
     @property
     def tolerant(self) -> bool:
-        """See :class:`~penstock.workers.base.Job`."""
+        """Whether the rules allow a batch without some of its samples."""
         return self.rules.tolerant
 
     def __getstate__(self) -> dict[str, object]:
@@ -102,7 +102,7 @@ class LoaderJob(Job):
         }
 
     def attach(self, memory: object, trace: Trace, watch: Watch) -> None:  # noqa: ARG002  # memory is FillJob's
-        """See :class:`~penstock.workers.base.Job`."""
+        """Use the trace and the watch of a worker process; the batch is delivered by the parent."""
         self.trace, self._deliver = trace, _unchanged
         trace.observer = self.observer
         self.watch, self.in_worker_process = watch, True
@@ -110,26 +110,26 @@ class LoaderJob(Job):
             self.slow = SlowSamples()  # a forked process has those of its parent
 
     def start_worker(self, worker: int) -> None:
-        """See :class:`~penstock.workers.base.Job`."""
+        """Tell the observer of the worker, and call ``worker_init_fn``."""
         if self.observer is not None:
             self.observer.start_worker(worker, is_process=self.in_worker_process)
         if self._worker_init_fn is not None:
             self._worker_init_fn(worker)
 
     def worker_start(self, worker: int, last: TaskResult | None = None, samples: int = 0) -> WorkerStart:
-        """See :class:`~penstock.workers.base.Job`."""
+        """Return how the worker starts: as the epoch says, or after the last batch of the worker that it replaces."""
         given = self._epoch_starts.get(worker) or WorkerStart(worker=worker)
         if last is None:
             return given
         return WorkerStart(given.epoch, worker, given.samples + samples, last.state, rng=last.rng)
 
     def start_epoch(self, start: WorkerStart) -> State:  # noqa: ARG002  # a stream's
-        """See :class:`~penstock.workers.base.Job`."""
+        """Decide whether the dataset is asked to look ahead."""
         self.prefetches = has_prefetch(self.dataset)
         return None
 
     def begin(self, task: Task) -> BatchBuild:
-        """See :class:`~penstock.workers.base.Job`."""
+        """Begin a batch by :meth:`make_build`, and wrap it where its samples are timed or observed."""
         if self.observer is not None and not isinstance(self.watch, ObservedWatch):
             self.watch = ObservedWatch(self.watch, self.observer)
         build = self.make_build(task)
@@ -149,10 +149,10 @@ class LoaderJob(Job):
 
     @abstractmethod
     def make_build(self, task: Task) -> BatchBuild:
-        """Begin a batch."""
+        """Begin a batch; each kind of job has its own."""
 
     def prefetch(self, task: Task) -> None:
-        """See :class:`~penstock.workers.base.Job`. Asks rarely while the dataset has nothing to read."""
+        """Have the dataset look ahead to the samples of ``task``. Asks rarely while the dataset has nothing to read."""
         if self._needless >= _NEEDLESS and self._needless % _RARELY:
             self._needless += 1
             return
@@ -164,7 +164,7 @@ class LoaderJob(Job):
             _logger.debug("prefetch of batch %d failed", task.seq, exc_info=True)
 
     def deliver(self, batch: Batch) -> Batch:
-        """See :class:`~penstock.workers.base.Job`."""
+        """Apply the last step of delivery to a batch that has samples."""
         return batch if batch is NOTHING else self._deliver(batch)
 
     def seeding(self) -> AbstractContextManager[None]:
@@ -184,7 +184,7 @@ class ObservedWatch:
         self._watch, self._observer = watch, observer
 
     def __call__(self, place: int, count: int = 1) -> None:
-        """Tell both."""
+        """Tell the watch and the observer of a call."""
         if self._watch is not None:
             self._watch(place, count)
         self._observer.begin_sample(place, count)
@@ -202,7 +202,7 @@ class _ObservedBuild:
         return getattr(self._build, name)
 
     def run(self, start: int, stop: int) -> None:
-        """See :class:`~penstock.workers.base.BatchBuild`."""
+        """Build rows, and tell the observer when the part begins and ends."""
         self._begun_ns = self._begun_ns or time.perf_counter_ns()
         indices = self._task.indices
         part: Indices = indices[start:stop] if isinstance(indices, (list, tuple, np.ndarray)) else ()
@@ -213,7 +213,7 @@ class _ObservedBuild:
             self._observer.end_part(self._build.count_samples(start, stop))
 
     def finish(self) -> Batch:
-        """See :class:`~penstock.workers.base.BatchBuild`."""
+        """Make the batch, and tell the observer when collation begins and ends."""
         self._begun_ns = self._begun_ns or time.perf_counter_ns()
         self._observer.begin_collation(self._task.seq)
         try:

@@ -77,12 +77,12 @@ class FillJob(LoaderJob):
         return {**super().__getstate__(), "pool": None}
 
     def attach(self, memory: object, trace: Trace, watch: Watch) -> None:
-        """See :class:`~penstock.workers.base.Job`."""
+        """Use the resources of a worker process; the memory is the source of slots."""
         super().attach(memory, trace, watch)
         self.pool = cast("SlotSource", memory)
 
     def make_build(self, task: Task) -> FillBuild:
-        """Lease a slot."""
+        """Begin a batch: lease a slot for it."""
         return FillBuild(self, task)
 
 
@@ -122,7 +122,7 @@ class FillBuild(RowsBuild):
         self._spare = SpareMemory(slot.bytes()[layout.nbytes :]) if layout.is_ragged else None
 
     def run(self, start: int, stop: int) -> None:
-        """See :class:`~penstock.workers.base.BatchBuild`."""
+        """Fill rows ``start..stop``, with the trace active and the generators seeded."""
         job = self._job
         job.trace.activate()
         try:
@@ -148,7 +148,7 @@ class FillBuild(RowsBuild):
         self._fill(np.array([index], np.int64), row, row + 1)
 
     def finish(self) -> Batch:
-        """See :class:`~penstock.workers.base.BatchBuild`."""
+        """Deliver the arrays of the rows that are kept, or NOTHING."""
         kept = self.kept_rows()
         return self._job.deliver(self.take_arrays(kept)) if len(kept) else NOTHING
 

@@ -67,11 +67,11 @@ class SampleJob(LoaderJob):
 
     @property
     def is_movable(self) -> bool:
-        """See :class:`~penstock.workers.base.Job`: where each sample seeds the generators, and nothing else is kept."""
+        """Whether each sample seeds the generators, and no state is kept."""
         return self.rules.seed_per_sample and not self._stateful
 
     def start_epoch(self, start: WorkerStart) -> State:
-        """See :class:`~penstock.workers.base.Job`."""
+        """Restore the state of a stateful dataset, and return it."""
         super().start_epoch(start)
         if self._stateful and start.state is not None and start.state["dataset"] is not None:
             self.dataset.load_state_dict(copy.deepcopy(start.state["dataset"]))
@@ -82,7 +82,7 @@ class SampleJob(LoaderJob):
         return take_snapshot(self.dataset, None, ended=False) if self._stateful else None
 
     def make_build(self, task: Task) -> _SampleBuild:
-        """See :class:`~penstock.workers.jobs.base.LoaderJob`."""
+        """Begin a batch of samples that are built one by one."""
         return _SampleBuild(self, task)
 
 

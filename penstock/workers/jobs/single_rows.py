@@ -53,7 +53,7 @@ class RowsBuild(BatchBuild):
         self.repaired: list[Repaired] = []
 
     def tell(self, observer: Observer) -> None:
-        """See :class:`~penstock.workers.base.BatchBuild`."""
+        """Tell ``observer`` of each sample that begins, beside the job's watch."""
         self.watch = ObservedWatch(self.watch, observer)
 
     @property
@@ -62,7 +62,7 @@ class RowsBuild(BatchBuild):
         return [self._records[row] for row in sorted(self._records)] if self._records else []
 
     def missing(self) -> Collection[int]:
-        """Rows without a sample."""
+        """The rows that have no sample."""
         return self._records.keys() if self._records and self._job.rules.on_error != "replace" else ()
 
     def build_rows(self, start: int, stop: int, *, singly: bool) -> None:

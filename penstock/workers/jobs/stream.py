@@ -144,7 +144,7 @@ class StreamJob(LoaderJob):
             return sample
 
     def make_build(self, task: Task) -> _StreamBuild:
-        """See :class:`~penstock.workers.jobs.base.LoaderJob`."""
+        """Begin a batch of the stream's next samples, and note its size."""
         self._begun.append((task.seq, self._size if task.size is None else task.size))
         return _StreamBuild(self, task)
 

@@ -87,7 +87,7 @@ class IsolatedBackend(Backend):
 
     @property
     def processes(self) -> list[BaseProcess]:
-        """See :class:`~penstock.workers.base.Backend`. A process that was replaced is not among them."""
+        """The running processes of the workers. A process that was replaced is not among them."""
         return [worker.process for worker in self.workers if worker.is_launched]
 
     # work
@@ -155,7 +155,7 @@ class IsolatedBackend(Backend):
             self._receive(running[position])
 
     def result(self, timeout_s: float | None = None) -> TaskResult | None:
-        """See :class:`~penstock.workers.base.Backend`."""
+        """Wait for a finished batch and return it; None after ``timeout_s``."""
         self.record_finished()
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while not self.done:
@@ -170,11 +170,11 @@ class IsolatedBackend(Backend):
         return self.done.popleft()
 
     def pause(self) -> None:
-        """See :class:`~penstock.workers.base.Backend`. Idle workers must not keep a reference to their loader."""
+        """Drop the job. Idle workers must not keep a reference to their loader."""
         self.job = None
 
     def wait_for_start(self, timeout_s: float | None = None) -> list[State]:
-        """See :class:`~penstock.workers.base.Backend`.
+        """Wait until every worker has started the epoch.
 
         Raises
         ------
@@ -334,16 +334,16 @@ class IsolatedBackend(Backend):
         return self._received + sum(worker.read_progress() for worker in self.workers)
 
     def count_ready(self) -> int:
-        """See :class:`~penstock.workers.base.Backend`; also those that were sent, and are not received yet."""
+        """Count finished batches, also those that were sent and are not received yet."""
         return len(self.done) + sum(worker.count_sent() for worker in self.workers)
 
     def samples_per_call(self) -> int:
-        """See :class:`~penstock.workers.base.Backend`."""
+        """The most samples that a running call of a worker asks for."""
         busy = (worker.status.count for worker in self.workers if worker.pending and not worker.is_dead)
         return max(busy, default=1)
 
     def describe_workers(self) -> str:
-        """See :class:`~penstock.workers.base.Backend`. Workers write their stacks on a signal."""
+        """Describe each busy worker with its stack. Workers write their stacks on a signal."""
         busy = [w for w in self.workers if not w.is_dead and (w.pending or w.start_result is None)]
         # without those that have exited: their pid may belong to another process
         running = [worker for worker in busy if not worker.running.has_exited()]

@@ -96,5 +96,5 @@ def pack_state(state: State, dumps: Callable[[object], bytes] = dumps) -> bytes 
 
 
 def unpack_state(pickled: bytes | None) -> State:
-    """The state of :func:`pack_state`."""
+    """Unpack a state that :func:`pack_state` has packed."""
     return None if pickled is None else pickle.loads(pickled)  # noqa: S301  # as above

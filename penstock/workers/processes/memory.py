@@ -116,7 +116,7 @@ class WorkerMemory:
         return np.empty(shape, wanted) if memory is None else memory.view(wanted).reshape(shape)
 
     def take(self, nbytes: int) -> Lease:
-        """See :meth:`penstock.workers.slots.SlotPool.take`."""
+        """Lease memory that the parent can map; ordinary memory if none can be had."""
         memory = self.reserve(nbytes)
         return Lease(_NO_POOL, np.empty(nbytes, np.uint8) if memory is None else memory)
 

@@ -86,11 +86,11 @@ class RunningProcess:
         return self.connection.status
 
     def count_finished(self) -> int:
-        """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
+        """Count the batches that the worker's status says are finished."""
         return self.connection.status.finished
 
     def start(self, identity: WorkerIdentity, job: Job, start: WorkerStart) -> None:
-        """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
+        """Start the process with its end of the connection."""
         connection, launcher = self.connection, self._transport.launcher
         assert launcher is not None, "prepare() comes first"
         try:
@@ -106,15 +106,15 @@ class RunningProcess:
             connection.close_remote()
 
     def has_exited(self) -> bool:
-        """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
+        """Whether the process has exited."""
         return has_exited(self.process)
 
     def kill(self) -> None:
-        """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
+        """Kill the process; does not wait."""
         self.process.kill()
 
     def end(self, reason: str = "") -> None:
-        """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
+        """Wait for the process to exit, or kill it, and close the connection."""
         if wait_for_exit([self.process], _EXIT_S):
             reason = reason or "closed its connection, did not exit, and had to be killed"
             self.process.kill()
@@ -124,11 +124,11 @@ class RunningProcess:
         self.was_killed = not reason and self.process.exitcode in {-signal.SIGKILL, -signal.SIGTERM}
 
     def close(self) -> None:
-        """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
+        """Close the connection."""
         self.connection.close()
 
     def close_in_child(self) -> None:
-        """See :class:`~penstock.workers.processes.transport.RunningWorker`; the child may be this worker's process."""
+        """Close the copies of the parent's ends in a forked child, which may be this worker's process."""
         if hasattr(self, "process"):  # or the child would end the process when it exits
             multiprocessing.process._children.discard(self.process)  # type: ignore[attr-defined]  # noqa: SLF001  # there is no public way
         self.connection.close_in_child()
@@ -151,14 +151,14 @@ class ProcessTransport:
         self.launcher = Launcher.choose(self._context, job)
 
     def connect(self, worker: int) -> RunningProcess:
-        """See :class:`~penstock.workers.processes.transport.Transport`."""
+        """Make a worker that is not started yet, with a pair of sockets."""
         try:
             return RunningProcess(SocketConnection(self._page_lock, self._quarantine), self)
         except OSError as error:
             raise WorkerError(describe_start_error(error), worker=worker) from error
 
     def wait(self, workers: Sequence[RunningWorker], timeout_s: float) -> list[int]:
-        """See :class:`~penstock.workers.processes.transport.Transport`."""
+        """Wait by ``poll`` until a worker can be received from or sent to, or has ended."""
         poll, positions = select.poll(), {}
         for position, worker in enumerate(cast("Sequence[RunningProcess]", workers)):
             fd, sentinel = worker.connection.channel.fileno(), worker.process.sentinel

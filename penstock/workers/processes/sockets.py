@@ -74,7 +74,7 @@ class Channel:
         self.ended = False
 
     def fileno(self) -> int:
-        """The socket's descriptor."""
+        """The descriptor of the socket."""
         return self._socket.fileno()
 
     @property

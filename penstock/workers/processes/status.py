@@ -65,7 +65,7 @@ class WorkerStatus:
         self.first_row = 0
         """Set by the worker: the row of the batch to which positions given to :meth:`watch` are relative."""
         if fd is None:
-            self._begin()
+            self._clear_progress()
 
     @classmethod
     def create(cls, path: str) -> WorkerStatus:
@@ -73,10 +73,10 @@ class WorkerStatus:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         os.posix_fallocate(fd, 0, _SIZE)  # or a signal would end the process where memory is short
         status = cls(fd)
-        status._begin()
+        status._clear_progress()
         return status
 
-    def _begin(self) -> None:
+    def _clear_progress(self) -> None:
         self._words[_BATCH], self._words[_ROW], self._words[_SINCE] = -1, -1, time.monotonic_ns()
 
     @classmethod

@@ -114,7 +114,7 @@ class RunningWorker(Protocol):
 
     @property
     def connection(self) -> Connection:
-        """The connection to it."""
+        """The connection to the worker."""
         ...
 
     @property
@@ -131,7 +131,7 @@ class RunningWorker(Protocol):
         ...
 
     def has_exited(self) -> bool:
-        """Whether it has ended."""
+        """Whether the worker has ended."""
         ...
 
     def kill(self) -> None:

@@ -205,7 +205,7 @@ class _Channel:
         return pickled
 
     def pack(self, batch: Batch) -> SlotPayload:
-        """See :class:`~penstock.workers.processes.worker.ReplyChannel`."""
+        """Pack a batch into the memory of the worker."""
         return SlotPayload(*pack(batch, self.memory, self._make_pickler))
 
     def _make_pickler(self, file: io.BytesIO, hand_out: Callable[[pickle.PickleBuffer], bool]) -> pickle.Pickler:
@@ -223,7 +223,7 @@ class _Channel:
         return Pickler
 
     def send(self, message: FromWorker) -> None:
-        """See :class:`~penstock.workers.processes.worker.ReplyChannel`."""
+        """Set the reply of the call: a message, and the batch's memory as descriptors or as buffers."""
         if not isinstance(message, BatchBuilt):
             self._reply = Reply(encode(message))
             return

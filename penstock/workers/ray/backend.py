@@ -62,7 +62,7 @@ class RayBackend(IsolatedBackend):
         super().__init__(num_workers, base_seed, self._actors)
 
     def start(self, job: Job) -> None:
-        """See :class:`~penstock.workers.base.Backend`."""
+        """Start an epoch; actors that still run are checked first."""
         self._is_movable = job.is_movable
         if self._actors.node:  # a further epoch
             self._actors.check()
@@ -79,7 +79,7 @@ class RayBackend(IsolatedBackend):
         self._send_held()
 
     def result(self, timeout_s: float | None = None) -> TaskResult | None:
-        """See :class:`~penstock.workers.base.Backend`."""
+        """Return a finished batch, and send tasks that were held back."""
         done = super().result(timeout_s)
         if done is not None:
             self._returned.add(id(done.task))
@@ -100,7 +100,7 @@ class RayBackend(IsolatedBackend):
     # actors that start late
 
     def wait(self, timeout_s: float | None) -> None:
-        """See :class:`~penstock.workers.processes.backend.IsolatedBackend`."""
+        """Wait for workers, and move tasks of a worker that is late to start to others."""
         super().wait(timeout_s)
         if self._is_movable:
             for worker in self.workers:
@@ -133,7 +133,7 @@ class RayBackend(IsolatedBackend):
             late.pending.popleft()
 
     def close(self) -> None:
-        """See :class:`~penstock.workers.base.Backend`."""
+        """Drop the tasks that are held back, and stop the actors."""
         self._held.clear()
         super().close()
 

@@ -133,7 +133,7 @@ class RunningActor:
 
     @property
     def connection(self) -> Connection:
-        """The object itself."""
+        """The connection, which is this object."""
         return self
 
     @property
@@ -158,14 +158,14 @@ class RunningActor:
     # its life
 
     def start(self, identity: WorkerIdentity, job: Job, start: WorkerStart) -> None:  # noqa: ARG002  # the transport has it
-        """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
+        """Create the actor, and call its ``start``; does not wait."""
         self._actor = self._transport.make_actor()
         self.last = self._actor.hold.options(concurrency_group="end").remote()
         sent = self._transport.job_ref
         self.replies.append(self._actor.start.remote(sent, identity, start, sys.path, self._status_path))
 
     def has_exited(self) -> bool:
-        """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
+        """Whether the actor has exited or is lost."""
         return not self._is_usable() or bool(self._ray.wait([self.last], timeout=0)[0])
 
     def _is_usable(self) -> bool:
@@ -181,7 +181,7 @@ class RunningActor:
     terminate = kill
 
     def end(self, reason: str = "") -> None:
-        """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
+        """Kill the actor, wait for its end, and read its last status."""
         self.kill()
         if self._error is None and self._transport.is_connected():
             try:
@@ -197,7 +197,7 @@ class RunningActor:
         self.close()
 
     def close(self) -> None:
-        """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
+        """Kill the actor, and close its memory and the file of its status."""
         self.ended = True
         self.kill()
         self.replies.clear()
@@ -212,7 +212,7 @@ class RunningActor:
     # the connection
 
     def send(self, message: ToWorker) -> None:
-        """See :class:`~penstock.workers.processes.transport.Connection`."""
+        """Send a message by a method call of the actor, with news of slots."""
         returned = self._slots.take_returned()
         is_plain = not isinstance(message, Task) or isinstance(message.indices, np.ndarray)
         dumps = pickle.dumps if is_plain else self._ray.cloudpickle.dumps  # indices may be of the main script's classes
@@ -231,10 +231,10 @@ class RunningActor:
         self._withdrawn.add(task.seq)
 
     def flush(self) -> None:
-        """Nothing: Ray sends."""
+        """Do nothing: Ray sends."""
 
     def receive(self) -> FromWorker | None:
-        """See :class:`~penstock.workers.processes.transport.Connection`."""
+        """Return the reply of the oldest call; None if it is not there yet, or the actor is lost."""
         if not self.replies or not self._is_usable() or not self._ray.wait([self.replies[0]], timeout=0)[0]:
             return None
         try:
@@ -301,7 +301,7 @@ class RunningActor:
         return payload
 
     def unpack(self, payload: SlotPayload) -> Batch:
-        """See :class:`~penstock.workers.processes.transport.Connection`; the arrays are writable."""
+        """Unpack the batch of a payload; the arrays are writable."""
         if not isinstance(payload, ObjectPayload):
             return unpack_payload(payload, self._slots)
         return pickle.loads(payload.pickled, buffers=map(as_writable, payload.buffers))  # noqa: S301  # from a worker of this program
@@ -309,7 +309,7 @@ class RunningActor:
     # watching
 
     def count_finished(self) -> int:
-        """See :class:`~penstock.workers.processes.transport.RunningWorker`."""
+        """Count the batches that were received, and those that are ready."""
         return self.received + self._count_ready()
 
     def _count_ready(self) -> int:

@@ -66,17 +66,17 @@ class RayTransport:
             raise
 
     def make_actor(self) -> Any:
-        """A new actor."""
+        """Create an actor, which Ray starts when there is room for it."""
         made = self.ray.remote(concurrency_groups={"control": 1, "end": 1})(WorkerActor)
         return made.options(**self._options.actor_options()).remote()
 
     def connect(self, worker: int) -> RunningActor:
-        """See :class:`~penstock.workers.processes.transport.Transport`."""
+        """Make a worker that is not started yet."""
         self.check()
         return RunningActor(worker, self)
 
     def wait(self, workers: Sequence[RunningWorker], timeout_s: float) -> list[int]:
-        """See :class:`~penstock.workers.processes.transport.Transport`."""
+        """Wait until a call of a worker has returned."""
         self.check()
         own = cast("Sequence[RunningActor]", workers)
         positions = {ref: at for at, worker in enumerate(own) for ref in (*worker.replies, worker.last)}
@@ -123,21 +123,21 @@ class RayTransport:
         return [worker.note_answer(answer) for worker, answer in zip(workers, asked, strict=True)]
 
     def refresh(self, workers: Sequence[RunningWorker]) -> None:
-        """See :class:`~penstock.workers.processes.transport.Transport`."""
+        """Ask the actors that have started for their status."""
         if self.is_connected():
             self._ask(
                 [one for one in cast("Sequence[RunningActor]", workers) if one.pid is not None], with_stacks=False
             )
 
     def collect_stacks(self, workers: Sequence[RunningWorker]) -> list[str]:
-        """See :class:`~penstock.workers.processes.transport.Transport`."""
+        """Ask the actors for their stacks; a text says why there is none."""
         own = cast("Sequence[RunningActor]", workers)
         if not self.is_connected():
             return ["(Ray was shut down)"] * len(own)
         answered = self._ask(own, with_stacks=True)
-        return [self._describe(worker, has_answered=one) for worker, one in zip(own, answered, strict=True)]
+        return [self._describe_stack(worker, has_answered=one) for worker, one in zip(own, answered, strict=True)]
 
-    def _describe(self, worker: RunningActor, *, has_answered: bool) -> str:
+    def _describe_stack(self, worker: RunningActor, *, has_answered: bool) -> str:
         if not has_answered and worker.pid is None:
             worker.note_wait()
             return f"(it has not started: {self._explain_wait()})"
