@@ -42,10 +42,10 @@ def list_signatures(modules: tuple[str, ...] = MODULES) -> list[str]:
         for name in sorted(importlib.import_module(module).__all__)
     ]
     classes = {thing: name for name, thing in things if isinstance(thing, type)}
-    return [line for name, thing in things for line in _describe(name, thing, classes)]
+    return [line for name, thing in things for line in _describe_signature(name, thing, classes)]
 
 
-def _describe(name: str, thing: object, classes: dict[type, str]) -> Iterator[str]:
+def _describe_signature(name: str, thing: object, classes: dict[type, str]) -> Iterator[str]:
     home = getattr(thing, "__module__", None) or ""
     if isinstance(thing, type) and home.startswith("penstock"):
         bases = [base for base in thing.__mro__[1:] if base in classes]

@@ -187,7 +187,7 @@ def _read_names(source: AnnotationSource, builder: RecordBuilder) -> tuple[str, 
     return builder.classes
 
 
-def _begin(source: AnnotationSource, builder: RecordBuilder, row: _PathRow) -> ImageObjects | None:
+def _begin_image(source: AnnotationSource, builder: RecordBuilder, row: _PathRow) -> ImageObjects | None:
     if not row.path:
         builder.note(row.file, f"its line must begin with the path of an image, got {row.rest!r:.100}", row.line)
         return None
@@ -227,7 +227,7 @@ def _add_labels(
             text = labels[known.index(None)]
             builder.note(row.file, f"its class {text!r:.200} is not one of the classes", row.line, image=row.path)
             continue
-        image = _begin(source, builder, row)
+        image = _begin_image(source, builder, row)
         if image is not None:
             image.fields["label"] = known[0] if is_single else np.array(known, np.int64)
 
@@ -261,7 +261,7 @@ def _add_boxes(
     for row in rows:
         key = (row.file, row.path)
         if not row.path or key not in images:
-            images[key] = _begin(source, builder, row)
+            images[key] = _begin_image(source, builder, row)
         image = images[key]
         if image is None or not any(row.values):
             continue

@@ -63,7 +63,7 @@ def info(
     room = "" if free is None else f", {format_bytes(free)} of the disk are free"
     limit = f"cache_size= is the limit, by default {format_bytes(DEFAULT_NBYTES)}"
     print_line(f"{path}: {counted(len(stores), 'store')}, {format_bytes(nbytes)}{room}; {limit}")
-    print_list(map(_describe, stores), len(stores))
+    print_list(map(_describe_cached_store, stores), len(stores))
 
 
 @cache.command()
@@ -94,7 +94,7 @@ def clear(
         print_json({"nbytes": sum(each.nbytes for each in found), "stores": deleted})
         return
     print_line(f"deleted {counted(len(deleted), 'store')}, {format_bytes(sum(each.nbytes for each in found))}")
-    print_list(map(_describe, deleted), len(deleted))
+    print_list(map(_describe_cached_store, deleted), len(deleted))
 
 
 @cache.command()
@@ -154,7 +154,7 @@ def _find_folder(given: str | None) -> Path:
     return CacheFolder(given, 0).path
 
 
-def _describe(each: CachedStore) -> str:
+def _describe_cached_store(each: CachedStore) -> str:
     used = time.strftime("%Y-%m-%d %H:%M", time.localtime(each.used_s))
     amount = f"{format_bytes(each.nbytes)} of {format_bytes(each.store_nbytes)} ({each.share:.0%})"
     return f"{each.url or 'unknown'}  version {each.version}: {amount}, last used {used}"

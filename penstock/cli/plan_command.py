@@ -89,7 +89,7 @@ def plan(
         print_json(found)
         return
     print_line(f"{counted(count, 'sample')}, {counted(ranks, 'rank')}, batch size {batch_size:,}")
-    for name, text in _describe(found):
+    for name, text in _list_report_rows(found):
         print_line(f"  {name:<10}{text}")
     if found.nodes is not None:
         print_line(f"object storage, {counted(found.nodes, 'node')} with a cache each")
@@ -99,7 +99,7 @@ def plan(
             print_line("  " + "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)))
 
 
-def _describe(found: Simulation) -> Iterator[tuple[str, str]]:
+def _list_report_rows(found: Simulation) -> Iterator[tuple[str, str]]:
     """The rows of the report but for object storage."""
     shares, drawn = found.shares, found.coverage
     yield "steps", f"{_range(shares.steps)} on each rank"

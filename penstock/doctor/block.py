@@ -98,7 +98,7 @@ class WatchReport:
         if watcher in blocks:
             blocks.remove(watcher)
         try:
-            ended = "finished" if error is None else _describe(error)
+            ended = "finished" if error is None else _describe_error(error)
             self.recording = watcher.record(command=[], ended="steps" if watcher.is_finished else ended)
             chosen = watcher.chosen()
             if self.recording is not None and chosen is not None and (kind is None or issubclass(kind, Exception)):
@@ -138,7 +138,7 @@ def _install(watcher: Watcher, home: str, function: str) -> None:
     getattr(importlib.import_module(home), function)(watcher)
 
 
-def _describe(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     return "interrupted" if isinstance(error, KeyboardInterrupt) else f"error: {type(error).__name__}: {error}"
 
 

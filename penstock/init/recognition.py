@@ -185,7 +185,7 @@ def _examine(form: Form, task: str | None, others: list[str]) -> TrainingData:
         if form.kind == "table":
             column, parts = _find_split_column(source)
         return TrainingData(
-            form, chosen, fields, records, _describe(form, source, parts, column, records),
+            form, chosen, fields, records, _describe_recognition(form, source, parts, column, records),
             (*(f"data for {each} (--task {each})" for each in by_task if each != chosen), *others), parts,
             len(names) or _count_classes(source, chosen, _find_target(fields)), names, tuple(source.unreadable), column,
             _count_points(source, fields),
@@ -297,7 +297,7 @@ def _count_points(source: Source, fields: Mapping[str, Field]) -> int:
     return 0
 
 
-def _describe(form: Form, source: Source, parts: tuple[str, ...], column: str, records: int) -> str:
+def _describe_recognition(form: Form, source: Source, parts: tuple[str, ...], column: str, records: int) -> str:
     """What was recognised, and why, in a sentence."""
     count = counted(records, "record")
     if column:

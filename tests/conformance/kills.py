@@ -164,18 +164,18 @@ def run_after_each_kill(world: World, run: Callable[[Run], int], *, only_once: b
                     tried[content], states = _record(world, run, safe)
                     waiting += states
             except BaseException as error:
-                error.add_note(f"after a kill that left {_describe(state)}")
+                error.add_note(f"after a kill that left {_name_state(state)}")
                 raise
             found = _read_lasting(world)
             kept = {name: found.get(name) for name in whole} if tried[content] == everything else found
             differing = sorted(name for name in {*kept, *whole} if kept.get(name, 0) != whole.get(name, 0))
             if differing:
                 pytest.fail(
-                    f"{', '.join(differing)} differ from those of one run, after a kill that left {_describe(state)}"
+                    f"{', '.join(differing)} differ from those of one run, after a kill that left {_name_state(state)}"
                 )
         if tried[content] < safe:
             pytest.fail(
-                f"{safe} records were safe, and {tried[content]} are, after a kill that left {_describe(state)}"
+                f"{safe} records were safe, and {tried[content]} are, after a kill that left {_name_state(state)}"
             )
     return list(tried.values())
 
@@ -218,7 +218,7 @@ def _halve(before: State, after: State) -> State | None:
     return grown if _contents(grown) != _contents(before) else None
 
 
-def _describe(state: State) -> str:
+def _name_state(state: State) -> str:
     """Names and lengths."""
     return ", ".join(
         f"{name} ({'folder' if held.content is None else len(held.content)})" for name, held in sorted(state.items())

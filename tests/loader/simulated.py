@@ -159,9 +159,9 @@ class SimulatedBackend(Backend):
 
     def describe_workers(self) -> str:
         """See :class:`~penstock.workers.base.Backend`."""
-        return "\n".join(self._describe(built, call) for built, call in self._running()) or "every worker is idle"
+        return "\n".join(self._describe_call(built, call) for built, call in self._running()) or "every worker is idle"
 
-    def _describe(self, built: _Built, call: _Call) -> str:
+    def _describe_call(self, built: _Built, call: _Call) -> str:
         busy_s, task = self.clock.now_s - call.since_s, built.task
         what = f"collation of batch {task.seq}" if call.first < 0 else name_samples(task, call.first, call.count)
         return f"worker {built.worker} has been busy for {busy_s:g} s with {what}"

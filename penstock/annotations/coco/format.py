@@ -245,7 +245,7 @@ class _FileReader:
             held = annotations[number]
             if is_panoptic:
                 self._read_panoptic(number, images[number], held, masks)
-            elif (image := self._begin(number, images[number])) is not None:
+            elif (image := self._begin_image(number, images[number])) is not None:
                 self._read_objects(image, held, "annotation", "annotation_id")
         self._flush()
 
@@ -281,7 +281,9 @@ class _FileReader:
             groups[number].append(annotation)
         return groups
 
-    def _begin(self, number: ObjectId, given: Mapping[str, Value], mask: Path | None = None) -> ImageObjects | None:
+    def _begin_image(
+        self, number: ObjectId, given: Mapping[str, Value], mask: Path | None = None
+    ) -> ImageObjects | None:
         """Begin an image; None if something is wrong with it."""
         path = self._file.path
         name = _find_name(given)
@@ -346,7 +348,7 @@ class _FileReader:
             reason = f"there is no mask {name!r:.300}" if mask is None else "its segments_info must be a list"
             self._builder.note(self._file.path, f"image {number!r:.100}: {reason}", image=_find_name(given))
             return
-        image = self._begin(number, given, mask)
+        image = self._begin_image(number, given, mask)
         if image is None:
             return
         objects = []

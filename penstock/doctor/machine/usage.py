@@ -216,10 +216,10 @@ class UsageSampler:
         with self._lock:
             watched = self._processes.get((pid, began_ns))
             if watched is None:
-                watched = self._processes[pid, began_ns] = self._begin(began_ns, counters, now_ns)
+                watched = self._processes[pid, began_ns] = self._begin_watching(began_ns, counters, now_ns)
             watched.update(counters, now_ns)
 
-    def _begin(self, began_ns: int, counters: Mapping[str, int], now_ns: int) -> _Watched:
+    def _begin_watching(self, began_ns: int, counters: Mapping[str, int], now_ns: int) -> _Watched:
         age_ns = self._uptime_ns - began_ns  # when watching began
         if self._first is None:
             return _Watched(counters, counters, now_ns, now_ns)

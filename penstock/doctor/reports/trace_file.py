@@ -43,7 +43,7 @@ def write_trace(recording: Recording | Sequence[Recording], path: str | os.PathL
     recordings = [recording] if isinstance(recording, Recording) else list(recording)
     with open_new(path) as file:
         file.write('{"displayTimeUnit": "ms", "otherData": ')
-        json.dump(_describe(recordings), file)
+        json.dump(_describe_settings(recordings), file)
         file.write(', "traceEvents": [\n')
         for number, event in enumerate(list_trace_events(recordings)):
             file.write((",\n" if number else "") + json.dumps(event, allow_nan=False))
@@ -52,7 +52,7 @@ def write_trace(recording: Recording | Sequence[Recording], path: str | os.PathL
 
 def list_trace_events(recordings: Sequence[Recording]) -> Iterator[dict[str, object]]:
     """The events of a trace file, in microseconds since the first one."""
-    origin_ns = min((begin for begin in map(_begin, recordings) if begin is not None), default=0)
+    origin_ns = min((begin for begin in map(_find_first_ns, recordings) if begin is not None), default=0)
     for recording in recordings:
         process = recording.rank + 1
         yield _name(process, 0, "process_name", _title(recording))
@@ -192,7 +192,7 @@ def _list_counters(recording: Recording) -> Iterator[tuple[str, int, float]]:
             yield "device busy", start, round(min(1.0, busy / length), 4)
 
 
-def _begin(recording: Recording) -> int | None:
+def _find_first_ns(recording: Recording) -> int | None:
     """Time of the first event or wait; None if there is none."""
     times = np.concatenate([recording.events["start"], recording.steps.start_ns - recording.steps.wait_ns])
     return int(times.min()) if len(times) else None
@@ -203,7 +203,7 @@ def _title(recording: Recording) -> str:
     return f"rank {recording.rank}: {what}" if recording.world_size > 1 else what
 
 
-def _describe(recordings: Sequence[Recording]) -> dict[str, str]:
+def _describe_settings(recordings: Sequence[Recording]) -> dict[str, str]:
     """What a viewer shows beside the trace; it takes text only."""
     first = recordings[0] if recordings else None
     if first is None:

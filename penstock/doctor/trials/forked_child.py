@@ -147,7 +147,7 @@ def _run(work: Callable[[Send], None], limit_s: float, receiver: int, sender: in
         send(_END, "")
     except BaseException as error:  # noqa: BLE001  # the user's code may raise anything: it is reported
         with contextlib.suppress(OSError):
-            send(_END, _describe(error)[:_TEXT])
+            send(_END, _describe_error(error)[:_TEXT])
     finally:
         time.sleep(_MOST_ALARM_S)  # until the parent kills the group, or the alarm ends it
         os._exit(0)  # without the script's exit handlers
@@ -168,7 +168,7 @@ def _separate(limit_s: float) -> None:
         torch.set_num_threads(1)  # threads of OpenMP do not survive a fork
 
 
-def _describe(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     """One line: the last one of a worker's traceback says why, but for the place that penstock's loader adds."""
     lines = f"{type(error).__name__}: {error}".strip().splitlines()
     return next((line for line in reversed(lines) if not line.startswith(("[", " "))), lines[-1])

@@ -48,10 +48,10 @@ class BatchParts:
 
 def describe_batch(batch: object) -> BatchParts:
     """The layout of a batch of any structure, down to four levels."""
-    return _describe(batch, _DEEPEST)
+    return _describe_value(batch, _DEEPEST)
 
 
-def _describe(value: object, depth: int) -> BatchParts:  # noqa: PLR0911  # a return for each kind
+def _describe_value(value: object, depth: int) -> BatchParts:  # noqa: PLR0911  # a return for each kind
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         name = str(value.dtype).removeprefix("torch.")
@@ -75,7 +75,7 @@ def _describe(value: object, depth: int) -> BatchParts:  # noqa: PLR0911  # a re
 
 
 def _describe_parts(kind: Literal["mapping", "sequence", "object"], values: Sequence[object], depth: int) -> BatchParts:
-    return BatchParts(kind, parts=tuple(_describe(value, depth - 1) for value in values[:_MOST_PARTS]))
+    return BatchParts(kind, parts=tuple(_describe_value(value, depth - 1) for value in values[:_MOST_PARTS]))
 
 
 def _leaves(batch: object) -> Iterator[object]:

@@ -82,7 +82,7 @@ def run_script(target: Sequence[str], is_over: Callable[[], bool]) -> Ending:
         raise
     except BaseException as error:  # noqa: BLE001  # whatever the script raises, it is reported as its end
         _print_error(error)
-        return Ending("error", 1, f"error: {_describe(error)}")
+        return Ending("error", 1, f"error: {_describe_error(error)}")
     return Ending("finished", 0, "finished")
 
 
@@ -98,7 +98,7 @@ def _end_by_exit(ended: SystemExit) -> Ending:
     return Ending("exit", code, f"exit {code}")
 
 
-def _describe(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     return traceback.format_exception_only(error)[-1].strip()
 
 
@@ -158,7 +158,7 @@ def _load_spec(name: str, given: str) -> tuple[types.ModuleType, types.CodeType]
     try:
         spec = _find_spec(name)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise ScriptNotFoundError(f"{given}: {_describe(error)}") from error
+        raise ScriptNotFoundError(f"{given}: {_describe_error(error)}") from error
     if spec is not None and spec.submodule_search_locations is not None:
         spec = _find_spec(f"{name}.__main__")
     if spec is None or spec.loader is None:

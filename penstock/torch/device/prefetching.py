@@ -153,9 +153,9 @@ class Prefetcher:
         self._walk: _PrefetchIterator | None = None
 
     def __iter__(self) -> Iterator[Batch]:
-        return self._begin()
+        return self._start_epochs()
 
-    def _begin(self) -> _PrefetchIterator:
+    def _start_epochs(self) -> _PrefetchIterator:
         # The loader first, so that workers are forked before this process uses the device.
         epochs = LoaderEpochs(self.loader, endless=self.endless)
         self._resume_point = _ResumePoint()
@@ -175,7 +175,7 @@ class Prefetcher:
             If the loader returns None as a batch.
         """
         if self._walk is None:
-            self._walk = self._begin()
+            self._walk = self._start_epochs()
         try:
             batch = next(self._walk)
         except StopIteration:
@@ -190,7 +190,7 @@ class Prefetcher:
     def reset(self) -> None:
         """Leave the epoch that :meth:`next` is in, and begin the next one; workers start."""
         self.close()
-        self._walk = self._begin()
+        self._walk = self._start_epochs()
 
     def close(self) -> None:
         """Leave the epoch that :meth:`next` is in, and stop the workers that it started. Idempotent."""

@@ -59,7 +59,9 @@ def refuse_other_size(mask: ImageLike, size: tuple[int, int]) -> None:
     """Raise unless ``mask`` is HW, of the image's ``size`` (width, height)."""
     shape: tuple[int, ...] = getattr(mask, "shape", ())
     if len(shape) not in {2, 3} or (len(shape) == 3 and shape[:2] != size[::-1]):
-        raise ArgumentError(f"a mask must be an HW array, got {_describe(mask)}; give each mask a field of its own")
+        raise ArgumentError(
+            f"a mask must be an HW array, got {_describe_value(mask)}; give each mask a field of its own"
+        )
     if shape[:2] != size[::-1]:
         raise ArgumentError(
             f"a mask must have the size of its image, {size[0]} x {size[1]} pixels, got {shape[1]} x {shape[0]}"
@@ -77,9 +79,9 @@ def _numbers(values: object, what: str) -> NDArray[np.float32]:
     try:
         return np.asarray(values, np.float32)
     except (TypeError, ValueError) as error:
-        raise ArgumentError(f"{what} must be an array of numbers, got {_describe(values)}") from error
+        raise ArgumentError(f"{what} must be an array of numbers, got {_describe_value(values)}") from error
 
 
-def _describe(value: object) -> str:
+def _describe_value(value: object) -> str:
     shape = getattr(value, "shape", None)
     return f"{type(value).__name__} {value!r:.80}" if shape is None else f"shape {tuple(shape)}"

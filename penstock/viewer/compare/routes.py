@@ -48,7 +48,7 @@ def _read_range(request: Request, total: int) -> slice:
     return slice(start, read_int(request, "stop", start + 100, start, min(start + _MOST_ROWS, total)))
 
 
-def _describe(side: Collection, repeated: int, other: Collection) -> dict[str, object]:
+def _describe_side(side: Collection, repeated: int, other: Collection) -> dict[str, object]:
     only = [name for name in side.store.schema.fields if name not in other.store.schema]
     return {"name": side.name, "url": side.store.url, "total": side.total, "repeated": repeated, "only": only}
 
@@ -59,8 +59,8 @@ def show_comparison(request: Request) -> Response:
     pairing = found.pairing
     repeated = (0, 0) if pairing is None else pairing.repeated
     return answer({
-        "before": _describe(found.before, repeated[0], found.after),
-        "after": _describe(found.after, repeated[1], found.before),
+        "before": _describe_side(found.before, repeated[0], found.after),
+        "after": _describe_side(found.after, repeated[1], found.before),
         "counts": {kind: len(found.find(kind)[0]) for kind in KINDS_OF_PAIRS},
         "done": found.done, "total": None if pairing is None else len(pairing.before),
         "running": found.is_running, "error": found.error,

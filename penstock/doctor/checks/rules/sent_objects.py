@@ -203,19 +203,21 @@ def find_unpicklable(subject: Subject) -> Iterator[Finding]:
         if path is not None and any(path == each.path or path.startswith(f"{each.path}.") for each in handles):
             continue  # the rule open-handle reports it
         where = path or f"{failed.root} (the result of its __getstate__ or __reduce__)"
-        text = f"{_describe(failed.value)} cannot be pickled, as start method {method} requires ({failed.message})."
+        text = f"{_name_value(failed.value)} cannot be pickled, as start method {method} requires ({failed.message})."
         yield Finding("not-picklable", "error", where, text, _advice(failed.value))
     main = sys.modules.get("__main__")
     if main is None or hasattr(main, "__file__") or getattr(main, "__spec__", None) is not None:
         return
     for value in result.reached.values():
         if isinstance(value, (type, types.FunctionType)) and value.__module__ == "__main__":
-            text = f"{_describe(value)} is defined at a prompt or in a notebook: a worker ({method}) cannot import it."
+            text = (
+                f"{_name_value(value)} is defined at a prompt or in a notebook: a worker ({method}) cannot import it."
+            )
             where = subject.graph.path_of(value) or value.__qualname__
             yield Finding("not-picklable", "error", where, text, "Move it to a module, and import it from there.")
 
 
-def _describe(value: object) -> str:
+def _name_value(value: object) -> str:
     if isinstance(value, types.FunctionType):
         return "A lambda" if value.__name__ == "<lambda>" else f"The function {value.__qualname__}"
     if isinstance(value, type):

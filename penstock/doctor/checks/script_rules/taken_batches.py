@@ -33,7 +33,7 @@ def find_iterator_each_step(subject: ScriptSubject) -> Iterator[Finding]:
         advice = "Make the iterator once: batches = iter(loader) before the loop, and next(batches) in it."
         start_s = subject.mean_start_s
         cost = f"{1000 * start_s:.0f} ms for the start in each step" if start_s else ""
-        yield _describe("iterator-each-step", taking.line, text, advice, cost)
+        yield _warn_at("iterator-each-step", taking.line, text, advice, cost)
 
 
 def find_loader_each_epoch(subject: ScriptSubject) -> Iterator[Finding]:
@@ -48,7 +48,7 @@ def find_loader_each_epoch(subject: ScriptSubject) -> Iterator[Finding]:
         )
         start_s = subject.mean_start_s
         cost = f"{1000 * start_s:.0f} ms for the start in each epoch" if start_s else ""
-        yield _describe("loader-each-epoch", line, text, advice, cost)
+        yield _warn_at("loader-each-epoch", line, text, advice, cost)
 
 
 def find_held_batches(subject: ScriptSubject) -> Iterator[Finding]:
@@ -76,10 +76,10 @@ def find_held_batches(subject: ScriptSubject) -> Iterator[Finding]:
             advice = "Begin each epoch anew: while True: yield from loader, in a generator function."
         else:
             continue
-        yield _describe("held-batches", taking.line, what, advice, cost)
+        yield _warn_at("held-batches", taking.line, what, advice, cost)
 
 
-def _describe(rule: str, line: SourceLine, what: str, advice: str, cost: str) -> Finding:
+def _warn_at(rule: str, line: SourceLine, what: str, advice: str, cost: str) -> Finding:
     return Finding.at_lines(rule, "warning", line.function, line.file, [line.line], what, advice, cost)
 
 

@@ -60,7 +60,7 @@ class MadeLoaders:
         new, old = self._find(loader), self._find(former)
         if new is None or old is None or not new.places or new.places != old.places:
             return False
-        return bool(began_ns) and new.made_ns > began_ns and _describe(loader) == _describe(former)
+        return bool(began_ns) and new.made_ns > began_ns and _find_common_traits(loader) == _find_common_traits(former)
 
     def _find(self, loader: object) -> _Making | None:
         making = self._makings.get(id(loader))
@@ -80,7 +80,7 @@ def _find_places() -> tuple[tuple[types.CodeType, int], ...]:
     return tuple(places)
 
 
-def _describe(loader: object) -> tuple[object, ...]:
+def _find_common_traits(loader: object) -> tuple[object, ...]:
     """What two loaders have in common that load the same."""
     attributes = vars(loader)
     dataset = attributes.get("dataset")

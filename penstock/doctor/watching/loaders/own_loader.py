@@ -145,7 +145,7 @@ class WorkObserver(Observer):
 
     def begin_part(self, batch: int, indices: Sequence[object]) -> None:
         """See :class:`~penstock.trace.Observer`."""
-        work = self._begin(batch)
+        work = self._begin_recording(batch)
         if work is not None:
             work.begin_samples(indices)
 
@@ -176,7 +176,7 @@ class WorkObserver(Observer):
 
     def begin_collation(self, batch: int) -> None:
         """See :class:`~penstock.trace.Observer`."""
-        self._begin(batch)
+        self._begin_recording(batch)
 
     def end_batch(self, samples: int, begun_ns: int) -> None:
         """See :class:`~penstock.trace.Observer`."""
@@ -193,7 +193,7 @@ class WorkObserver(Observer):
         work: WorkRecorder | None = getattr(self._local, "work", None)
         return work if work is not None and work.is_busy else None
 
-    def _begin(self, batch: int) -> WorkRecorder | None:
+    def _begin_recording(self, batch: int) -> WorkRecorder | None:
         """The recorder of this thread, which begins a part of a batch; None if nothing is to be recorded."""
         work: WorkRecorder | None = getattr(self._local, "work", None)
         if self._watcher is None:
