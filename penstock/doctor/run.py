@@ -87,7 +87,7 @@ class _Session:
         raise EnoughStepsError
 
     def _examine(self, ending: Ending) -> None:
-        """Examine the script, once."""
+        """Make the report on the script, once."""
         if self.watcher is None or self._report is not None or self._error is not None:
             return
         from penstock.doctor.reports.script_report import ScriptReport

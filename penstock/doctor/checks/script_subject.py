@@ -44,7 +44,7 @@ class ScriptSubject:
 
     @property
     def num_workers(self) -> int:
-        """Workers of the loader."""
+        """The number of the loader's workers."""
         return self.samples.settings.num_workers or 0
 
     @property
@@ -78,7 +78,7 @@ class ScriptSubject:
             yield sorted(group, key=lambda event: event.line.line)
 
     def device_severity(self) -> Severity:
-        """Of a mistake that costs nothing without a device."""
+        """The severity of a mistake that costs nothing without a device."""
         return "warning" if self.has_device else "note"
 
 

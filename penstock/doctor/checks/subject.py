@@ -46,7 +46,7 @@ class Loader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """How samples are made."""
+    """The settings of the workers that make samples."""
 
     kind: Literal["serial", "threads", "processes"]
     """The kind of worker. A dataset without a loader is checked as if processes read it."""

@@ -36,7 +36,7 @@ class Work:
     idle_ns: npt.NDArray[np.float64]  # (k,): time that needs no processor
 
     def scaled(self, factor: float) -> Work:
-        """The same work at ``factor`` times the cost."""
+        """Return work that costs ``factor`` times as much."""
         return Work(self.cpu_ns * factor, self.idle_ns * factor)
 
 
@@ -63,7 +63,7 @@ class TrainingPipeline:
     epoch_batches: int = 0  # batches of an epoch after which workers begin anew; 0: never
 
     def with_stage(self, stage: str, factor: float) -> TrainingPipeline:
-        """The same pipeline with ``stage`` at ``factor`` times its cost; with "transport" also the receipt."""
+        """Return a pipeline with ``stage`` at ``factor`` times its cost; with "transport" also the receipt."""
         build = {name: work.scaled(factor) if name == stage else work for name, work in self.build.items()}
         receive_ns = self.receive_ns * (factor if stage == "transport" else 1.0)
         return replace(self, build=build, receive_ns=receive_ns)
@@ -75,7 +75,7 @@ class TrainingPipeline:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What the model says."""
+    """The speed that the model predicts."""
 
     batches_per_s: float  # of the whole
     waiting: float  # part of the time that the trainer waits, 0..1
@@ -143,7 +143,7 @@ class _Simulation:
     _is_receiving: bool = False
 
     def simulate(self) -> None:
-        """Run to the end."""
+        """Run the simulation to the end."""
         pipeline = self.pipeline
         self._cpu, self._idle = self._repeat_batches()
         if pipeline.workers == 0:

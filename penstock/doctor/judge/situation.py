@@ -75,7 +75,7 @@ class Situation:
 
     @property
     def modelled_gain_limit(self) -> float:
-        """The same by the model alone: the trainer's speed is not that which was measured beside other programs."""
+        """The gain limit by the model alone, whose trainer's speed was not measured beside other programs."""
         now = _predict_idle(self.pipeline)
         return max(1e9 / (self.pipeline.step_ns * now), 1.0) if now and self.pipeline.step_ns else self.idle_gain_limit
 
@@ -86,7 +86,7 @@ class Situation:
         return min(gain, max(self.gain_limit, 1.0))
 
     def idle_gain_of(self, pipeline: TrainingPipeline) -> float:
-        """The same on a machine without other programs, without a limit."""
+        """Predict the gain of ``pipeline`` on a machine without other programs, without a limit."""
         now = _predict_idle(self.pipeline)
         return _predict_idle(pipeline) / now if now else 1.0
 

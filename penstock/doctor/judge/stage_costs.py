@@ -56,7 +56,7 @@ class BatchCosts:
 
     @property
     def mean_receive_ns(self) -> float:
-        """Of one batch; 0 if it was not observed."""
+        """The mean time to receive one batch; 0 if it was not observed."""
         return float(self.receive_ns.mean()) if len(self.receive_ns) else 0.0
 
 

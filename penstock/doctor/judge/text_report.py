@@ -108,7 +108,7 @@ def format_report(diagnosis: Diagnosis, *, width: int = 80) -> str:
 
 
 def format_stage(cost: StageCost) -> tuple[str, ...]:
-    """A row of :data:`STAGE_COLUMNS`."""
+    """Format a row of :data:`STAGE_COLUMNS`."""
     times = (format_time_us(value) for value in (cost.us_per_sample, cost.p50_us, cost.p99_us))
     return f"{cost.stage} *" if cost.is_estimated else cost.stage, *times, f"{cost.share:.0%}" if cost.share else ""
 

@@ -73,7 +73,7 @@ class TunedSetting:
     turns: list[int] = field(default_factory=list)
 
     def record(self, turn: int, batches_per_s: float) -> None:
-        """Add a run."""
+        """Add the speed of a run, and its turn."""
         self.measured.append(batches_per_s)
         self.turns.append(turn)
 
@@ -85,7 +85,7 @@ class TunedSetting:
 
     @property
     def batches_per_s(self) -> float:
-        """As measured, the median; else as predicted."""
+        """The median of the measured speeds; the predicted speed if nothing was measured."""
         return statistics.median(self.measured) if self.measured else self.predicted
 
 
@@ -116,7 +116,7 @@ class Tuning:
 
     @property
     def code(self) -> str:
-        """The line of code."""
+        """The line of code that makes the best loader."""
         prefetch = f", prefetch_factor={self.best.prefetch_factor}" if self.best.num_workers else ""
         return f"DataLoader(..., num_workers={self.best.num_workers}{prefetch})"
 
@@ -187,7 +187,7 @@ def tune(
 
 @dataclass(slots=True)
 class _Tuner:
-    """One search."""
+    """One search for the number of workers and for ``prefetch_factor``."""
 
     loader: WatchedLoader
     step: StepShape
@@ -201,7 +201,7 @@ class _Tuner:
     _begun: float = field(default_factory=time.perf_counter)
 
     def run(self) -> Tuning:
-        """Probe, predict, measure, choose."""
+        """Probe the loader, predict settings, measure them, and choose one."""
         pipeline = self._probe()
         predicted = self._predict(pipeline)
         if not predicted:

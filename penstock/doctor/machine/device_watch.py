@@ -75,7 +75,7 @@ class DeviceWatch:
         self._thread.stop()
 
     def resume(self) -> None:
-        """Go on after :meth:`pause`."""
+        """Watch the device again after :meth:`pause`."""
         if self.is_used and not self._is_ended:
             self._thread.start()
 
@@ -111,7 +111,7 @@ class DeviceWatch:
             self._add(f"throttled.{cause}", lambda cause=cause: _is_throttled(nvml, device, cause))  # type: ignore[misc]  # the default binds the loop's name
 
     def describe(self, launch_bound: float | None) -> dict[str, object]:
-        """For :attr:`~penstock.doctor.watching.recording.Recording.device`; empty if the script uses no device.
+        """Make :attr:`~penstock.doctor.watching.recording.Recording.device`; empty if the script uses no device.
 
         Parameters
         ----------

@@ -114,7 +114,7 @@ def describe_machine(
 
 
 def describe_processor(files: SystemFiles) -> dict[str, object]:
-    """``processor`` of :func:`describe_machine`."""
+    """Make the part ``processor`` of :func:`describe_machine`."""
     text = files.read("/proc/cpuinfo") or ""
     clocks = [float(mhz) for mhz in re.findall(r"^cpu MHz\s*:\s*([0-9.]+)", text, re.MULTILINE)]
     packages, cores = (re.findall(rf"^{name} id\s*:\s*(\d+)$", text, re.MULTILINE) for name in ("physical", "core"))
@@ -157,7 +157,7 @@ def _read_busy(files: SystemFiles) -> tuple[float, float] | None:
 
 
 def describe_memory(files: SystemFiles, group: ControlGroup) -> dict[str, object]:
-    """``memory`` of :func:`describe_machine`."""
+    """Make the part ``memory`` of :func:`describe_machine`."""
     pairs = files.read_pairs("/proc/meminfo")
     total, limit = pairs.get("MemTotal"), group.memory_limit()
     huge = re.search(r"\[(\w+)\]", files.read("/sys/kernel/mm/transparent_hugepage/enabled") or "")

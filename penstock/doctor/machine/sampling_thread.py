@@ -69,7 +69,7 @@ class SamplingThread:
         return self
 
     def stop(self) -> None:
-        """End. Idempotent."""
+        """End the thread. Idempotent."""
         thread, self._thread = self._thread, None
         if thread is None:
             return

@@ -47,7 +47,7 @@ class ProcessorTimes:
 
 @dataclass(frozen=True, slots=True)
 class SystemCounters:
-    """One snapshot."""
+    """Counters of the whole machine at one moment."""
 
     now_ns: int  # when it was taken (``time.perf_counter_ns``)
     processors: ProcessorTimes | None  # of all cores
@@ -59,7 +59,7 @@ class SystemCounters:
 
     @classmethod
     def read(cls, files: SystemFiles, group: ControlGroup) -> SystemCounters:
-        """The counters now."""
+        """Read the counters now."""
         memory, pages = files.read_pairs("/proc/meminfo"), files.read_pairs("/proc/vmstat")
         page, refaults = os.sysconf("SC_PAGE_SIZE"), pages.get("workingset_refault", 0)
         totals = {

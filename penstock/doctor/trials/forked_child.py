@@ -132,7 +132,7 @@ def _receive(receiver: int, deadline: float) -> bytes:
 
 
 def _run(work: Callable[[Send], None], limit_s: float, receiver: int, sender: int) -> NoReturn:
-    """The child's whole life."""
+    """Run ``work`` in the child, send what it finds to the parent, and wait to be killed."""
 
     def send(*values: object) -> None:
         message = memoryview(json.dumps(values).encode() + b"\n")

@@ -40,7 +40,7 @@ class RunOptions:
         return f"penstock doctor: watches {steps} steps{limit}{then}\n"
 
     def to_text(self) -> str:
-        """As the first argument of this program."""
+        """Write the options as the first argument of this program."""
         return json.dumps(dataclasses.asdict(self))
 
     @classmethod

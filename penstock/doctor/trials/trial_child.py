@@ -46,7 +46,7 @@ class StepShape:
 
 @dataclass(frozen=True, slots=True)
 class TrialOrder:
-    """What a child does."""
+    """The trial that a child runs."""
 
     change: Change  # of the loader
     step: StepShape  # how long each batch is held

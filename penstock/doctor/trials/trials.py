@@ -27,7 +27,7 @@ __all__ = ["Trial", "run_trial"]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What one run gave."""
+    """The result of one run."""
 
     batches_per_s: float
     """After the workers have started; with epochs so short that two were whole, of whole epochs. 0: nothing was

@@ -38,7 +38,7 @@ class Measured:
     count: int  # how many there were
 
     def scaled(self, factor: float) -> Measured:
-        """The value times ``factor``."""
+        """Return the values times ``factor``."""
         return Measured(self.median * factor, self.lowest * factor, self.highest * factor, self.count)
 
     @property

@@ -30,7 +30,7 @@ class ReplayedBatch:
         self._pristine = _map_leaves(batch, _copy_leaf)
 
     def take(self) -> Batch:
-        """The batch once more."""
+        """Return the batch once more, unchanged by the step before."""
         if _list_versions(self._given) != self._versions:
             self._given = _map_leaves(self._pristine, _copy_leaf)
             self._versions = _list_versions(self._given)

@@ -39,7 +39,7 @@ class BatchParts:
         return self.kind in {"tensor", "array"}
 
     def leaves(self) -> Iterator[BatchParts]:
-        """The tensors and arrays."""
+        """Yield the tensors and arrays of the batch."""
         if self.is_leaf:
             yield self
         for part in self.parts:

@@ -61,7 +61,7 @@ class WatchedProcess:
                 self.start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching the process."""
         self.sampler.stop()
         self.device.stop()
         if self.usage is not None:

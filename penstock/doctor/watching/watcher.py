@@ -202,14 +202,14 @@ class Watcher:
         return watch.waited_ns() >= _MUCH_WAITING * watch.spent_ns()
 
     def finish(self) -> None:
-        """All steps are seen."""
+        """Stop after the last step, and tell who waits for it."""
         self.is_finished = True
         self.stop()
         if self._finish is not None:
             self._finish()
 
     def stop(self) -> None:
-        """Record nothing more. Idempotent."""
+        """Stop recording. Idempotent."""
         if not self.is_active or os.getpid() != self.process.pid:
             return
         self.is_active = False

@@ -24,7 +24,7 @@ __all__ = ["find_forked_locks", "find_open_handles", "find_pickled_arrays", "fin
 
 @dataclass(frozen=True, slots=True)
 class Handle:
-    """A kind of handle."""
+    """A kind of open resource, such as a file or a lock, and what happens if processes share it."""
 
     name: str  # what it is, with its article
     fork_effect: str  # what happens if forked processes share it

@@ -33,7 +33,7 @@ _LOCAL_DISK_LEFT: Final = 0.7
 
 
 def describe_waiting(recording: Recording) -> str:
-    """For what readers of a remote store wait, in one sentence; empty if nothing is remote."""
+    """Say in one sentence what readers of a remote store wait for; empty if nothing is remote."""
     counts = _read_counts(recording)
     if not counts:
         return ""

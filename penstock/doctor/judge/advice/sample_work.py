@@ -71,7 +71,7 @@ def find_native_augmentation(situation: Situation) -> Iterator[Advice]:
 
 
 def find_faster_collation(situation: Situation) -> Iterator[Advice]:
-    """If collation limits."""
+    """Advise fewer calls if collation limits."""
     share = situation.share("collate")
     if share < 0.25:
         return

@@ -23,7 +23,7 @@ class WatchedLoader(Protocol):
 
     @property
     def dataset(self) -> object:
-        """What gives the samples."""
+        """The dataset that gives the samples."""
 
     @property
     def num_workers(self) -> int:
@@ -39,7 +39,7 @@ class WatchedLoader(Protocol):
 
     @property
     def worker_init_fn(self) -> Callable[[int], None] | None:
-        """Called in each worker."""
+        """The function that is called in each worker."""
 
     def __iter__(self) -> Iterator[Batch]:
         """A run over its batches."""

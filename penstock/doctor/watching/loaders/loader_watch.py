@@ -222,11 +222,11 @@ class LoaderWatch:
         return sum(step.wait + max(step.length, 0) for step in self.steps)
 
     def count_samples(self) -> int:
-        """Samples of all steps."""
+        """Count the samples of all steps."""
         return sum(step.samples for step in self.steps)
 
     def describe(self) -> dict[str, object]:
-        """For :attr:`~penstock.doctor.watching.recording.Recording.others`."""
+        """Make an entry of :attr:`~penstock.doctor.watching.recording.Recording.others`."""
         dataset = type(self.loader.dataset).__name__
         return {"dataset": dataset, "samples": self.count_samples(), "wait_ns": self.waited_ns()}
 

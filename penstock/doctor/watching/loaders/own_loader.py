@@ -46,7 +46,7 @@ def install(watcher: Watcher) -> None:
 
 
 def install_torch(watcher: Watcher) -> None:
-    """The same for ``penstock.torch.DataLoader``, which has an ``__iter__`` of its own."""
+    """Have the iterators of ``penstock.torch.DataLoader``, which has an ``__iter__`` of its own, watched too."""
     from penstock.torch.loader.dataloader import DataLoader as TorchDataLoader
 
     original: Callable[[TorchDataLoader[object]], LoaderIterator] = TorchDataLoader.__iter__
@@ -117,19 +117,19 @@ class WorkObserver(Observer):
     # in the process of the script
 
     def delivered(self, samples: int) -> None:
-        """See :class:`~penstock.trace.Observer`."""
+        """Note the size of a batch in the process that is watched."""
         if self._watch is not None and self._watcher is not None and self._watcher.is_here():
             self._watch.epoch.sizes.append(samples)
 
     def starting_processes(self) -> AbstractContextManager[None]:
-        """See :class:`~penstock.trace.Observer`."""
+        """Return a context in which the watched process starts workers."""
         watcher = self._watcher
         return watcher.process.starting_workers() if watcher is not None and watcher.is_here() else nullcontext()
 
     # where batches are built
 
     def start_worker(self, worker: int, *, is_process: bool) -> None:
-        """See :class:`~penstock.trace.Observer`."""
+        """Open the recorder of a worker; in a worker process also start to sample its stacks."""
         work: WorkRecorder | None = None
         if is_process:
             work = open_recorder(self._folder, self.number, worker)
@@ -144,19 +144,19 @@ class WorkObserver(Observer):
         self._local.work = work
 
     def begin_part(self, batch: int, indices: Sequence[object]) -> None:
-        """See :class:`~penstock.trace.Observer`."""
+        """Record that the thread begins samples of a batch."""
         work = self._begin_recording(batch)
         if work is not None:
             work.begin_samples(indices)
 
     def begin_sample(self, place: int, count: int = 1) -> None:
-        """See :class:`~penstock.trace.Observer`."""
+        """Record that the thread begins a sample."""
         work = self._present()
         if work is not None:
             work.begin_sample(place, count)
 
     def add(self, stage: str, time_ns: int, items: int) -> None:
-        """See :class:`~penstock.trace.Observer`."""
+        """Record the time that the thread has spent in a stage."""
         work = self._present()
         if work is not None and stage in _STAGES:
             work.add_part(stage, time_ns, items)
@@ -168,18 +168,18 @@ class WorkObserver(Observer):
             self._watch.sink.add([make_row("transport", -1, -1, end - time_ns, end)])
 
     def end_part(self, samples: int) -> None:
-        """See :class:`~penstock.trace.Observer`."""
+        """Record that the samples are built, and leave the batch."""
         work = self._present()
         if work is not None:
             work.end_samples(samples)
             work.leave_batch()
 
     def begin_collation(self, batch: int) -> None:
-        """See :class:`~penstock.trace.Observer`."""
+        """Record that the thread begins to make the batch."""
         self._begin_recording(batch)
 
     def end_batch(self, samples: int, begun_ns: int) -> None:
-        """See :class:`~penstock.trace.Observer`."""
+        """Record that the batch is made."""
         work = self._present()
         if work is not None:
             is_process = self._watch is None  # it still has to encode the batch

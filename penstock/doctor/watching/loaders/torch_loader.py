@@ -45,7 +45,7 @@ def install(watcher: Watcher) -> None:
 
 @contextlib.contextmanager
 def _observe(watcher: Watcher, watch: LoaderWatch, epoch: EpochWatch) -> Iterator[None]:
-    """For the time in which an iterator is made, attributes of the loader are ours, which call the user's."""
+    """Replace attributes of the loader, while it makes an iterator, by ours, which call the user's."""
     loader, attributes = watch.loader, vars(watch.loader)
     if attributes.get("_iterator") is not None:  # its workers go on, and use what they have
         yield
@@ -108,7 +108,7 @@ class TimedSampler:
 
 
 class TimedDraws:
-    """The indices of batches."""
+    """The indices of batches, whose drawing is timed."""
 
     def __init__(self, draws: Iterator[object], watch: LoaderWatch) -> None:
         self._draws, self._drawn_ns, self._sizes = draws, watch.drawn_ns, watch.epoch.sizes
