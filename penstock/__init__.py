@@ -274,7 +274,7 @@ class _Package(ModuleType):
             super().__setattr__(name, value)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """By name: cloudpickle knows no subclass of modules, and a function of a script refers to ``ps``."""
+        """Pickle the module by name: cloudpickle knows no subclass of modules, and a function may refer to ``ps``."""
         return importlib.import_module, (self.__name__,)
 
 

@@ -162,7 +162,7 @@ class StoreNotFoundError(StoreError, FileNotFoundError):
 
 
 class StoreFormatError(StoreError, ValueError):
-    """Not a store, an unknown version of one, or an invalid structure."""
+    """The path is not a store, has an unknown version of one, or an invalid structure."""
 
 
 class IncompleteStoreError(StoreError):

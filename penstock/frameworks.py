@@ -116,7 +116,7 @@ class Framework:
         return None
 
     def restore_rng(self, state: bytes) -> None:
-        """Restore what :meth:`rng_state` gave."""
+        """Restore a state that :meth:`rng_state` has returned."""
 
     def find_ranks(self) -> tuple[int, int] | None:
         """Number of ranks of its process group, and this process's rank; None without one."""
@@ -138,7 +138,7 @@ class Framework:
 
 
 class Torch(Framework):
-    """PyTorch."""
+    """The framework PyTorch."""
 
     name = "torch"
     packages = frozenset({"torch", "torchvision"})
@@ -154,7 +154,7 @@ class Torch(Framework):
         return () if kind is None else (kind,)
 
     def array_types(self) -> tuple[type, ...]:
-        """``torch.Tensor``."""
+        """The class ``torch.Tensor``."""
         return (self.module.Tensor,)
 
     def seed(self, words: Array) -> None:
@@ -167,7 +167,7 @@ class Torch(Framework):
         return state
 
     def restore_rng(self, state: bytes) -> None:
-        """Restore the CPU's generator."""
+        """Restore the state of the CPU's generator."""
         torch = self.module
         torch.default_generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
 
@@ -179,7 +179,7 @@ class Torch(Framework):
         return int(distributed.get_world_size()), int(distributed.get_rank())
 
     def start_worker(self, worker: int, num_workers: int, seed: int, dataset: object) -> None:
-        """As torch sets up its own workers: one thread, the seed, ``torch.utils.data.get_worker_info()``."""
+        """Set up a worker as torch does: one thread, the seed, ``torch.utils.data.get_worker_info()``."""
         torch = self.module
         torch.set_num_threads(1)
         torch.default_generator.manual_seed(seed)
@@ -193,7 +193,7 @@ class Torch(Framework):
         importlib.import_module(self.extension)
 
     def collate(self, samples: Sequence[Sample]) -> Batch:
-        """``torch.utils.data.default_collate(samples)``."""
+        """Call ``torch.utils.data.default_collate(samples)``."""
         return importlib.import_module("torch.utils.data").default_collate(samples)
 
     def convert(self, sample: Sample) -> Batch:

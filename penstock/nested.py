@@ -47,7 +47,7 @@ class NestedTensor:
         return len(self.tensors)
 
     def decompose(self) -> tuple[Values, Values]:
-        """``(tensors, mask)``."""
+        """Return ``(tensors, mask)``."""
         return self.tensors, self.mask
 
     def to(self, *args: object, **kwargs: object) -> NestedTensor:

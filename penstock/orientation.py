@@ -59,7 +59,7 @@ class PictureHeader(NamedTuple):
 
     @classmethod
     def of(cls, image: Image) -> PictureHeader:
-        """Of an open picture."""
+        """Read the size and the orientation of an open picture."""
         orientation = 1 if image.format == "JXL" else read_tag(image)
         is_upright = image.format in TURNED_BY_DECODING  # its size, already
         return cls(*(get_upright_size(image.size, orientation) if is_upright else image.size), orientation)

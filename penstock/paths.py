@@ -130,7 +130,7 @@ class FolderListings:
         self._held: dict[str, dict[str, bool | None] | None] = {}
 
     def find(self, folder: str | Path, parts: Sequence[str]) -> Path | None:
-        """As :func:`find_below`."""
+        """Find a path below ``folder`` as :func:`find_below` does, by listings that are kept."""
         if ".." in parts:
             return find_below(folder, parts)
         *below, name = parts

@@ -252,7 +252,7 @@ class RaggedRows:
         return list(itertools.chain.from_iterable(values)), np.concatenate(lengths)
 
     def _last_written(self, kept: NDArray[np.int64]) -> tuple[Sequence[Array], NDArray[np.int64]]:
-        """The same, if rows were written several times or in any order, or are not kept."""
+        """Values and lengths of ``kept``, if rows were written several times or in any order, or are not kept."""
         places = np.zeros((self._rows, 3), np.int64)  # of each row: number of its piece, begin and length there
         places[:, 0] = -1
         for number, piece in sorted(self._pieces.items()):

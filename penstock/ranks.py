@@ -165,7 +165,7 @@ def _of_slurm() -> World | None:
 
 
 def _read_pair(of_size: str, of_rank: str) -> tuple[int, int] | None:
-    """Both variables, of which neither or both must be set; or one rank, whose number is not set."""
+    """Read two variables, of which neither or both must be set; or one rank, whose number is not set."""
     size, rank = _read(of_size), _read(of_rank)
     if size is None and rank is None:
         return None

@@ -227,7 +227,7 @@ class _Scope:
             return self._generator
 
     def next_keys(self) -> SampleKeys | None:
-        """See :func:`next_keys`."""
+        """Return the keys of the sample's next call of :func:`next_keys`."""
         seed, epoch, number = self._key
         calls = getattr(self, "_calls", 0)
         self._calls = calls + 1
@@ -248,7 +248,7 @@ class batch_scope(_Scope):  # noqa: N801  # as sample_scope
     kind: ClassVar[int] = 1
 
     def next_keys(self) -> SampleKeys | None:
-        """None: there is no current sample."""
+        """Return None: there is no current sample."""
         return None
 
 

@@ -366,7 +366,7 @@ class ArraySpec:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one sample."""
+        """The number of bytes of one sample."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
 

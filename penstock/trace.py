@@ -135,13 +135,13 @@ class Observer:
         """The thread begins samples of a batch; ``indices`` are empty for a stream."""
 
     def begin_sample(self, place: int, count: int = 1) -> None:
-        """It begins the sample at ``place`` of the part, or ``count`` samples from there on; -1: their collation."""
+        """The thread begins the sample at ``place``, or ``count`` samples from there on; -1: their collation."""
 
     def add(self, stage: str, time_ns: int, items: int) -> None:
-        """It has spent ``time_ns`` up to now in a stage."""
+        """The thread has spent ``time_ns`` up to now in a stage."""
 
     def end_part(self, samples: int) -> None:
-        """It has built ``samples``, or has failed."""
+        """The thread has built ``samples``, or has failed."""
 
     def begin_collation(self, batch: int) -> None:
         """All samples of a batch are built: the thread that has built the last one begins to make the batch."""

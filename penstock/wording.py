@@ -184,5 +184,5 @@ def list_public_names(names: Mapping[str, object], public: list[str]) -> list[st
 
 
 def _round(value: float) -> str:
-    """At most three digits, without an exponent."""
+    """Write a number with at most three digits, without an exponent."""
     return f"{value:.0f}" if value >= 99.95 else f"{value:.3g}"

@@ -225,7 +225,7 @@ class AnnotationSource:
             return b""
 
     def read_head(self, path: Path, nbytes: int) -> str:
-        """The same as text, in the encoding of its mark, with marks for what is none."""
+        """Decode the first bytes of a file by their byte order mark; U+FFFD stands for what cannot be decoded."""
         return (head := self.read_start(path, nbytes)).decode(find_encoding(head), "replace")
 
     def open_image(self, path: Path) -> Image.Image:

@@ -36,7 +36,7 @@ class AnnotationSummary:
 
     @classmethod
     def of(cls, found: Annotations) -> AnnotationSummary:
-        """Count what annotations have."""
+        """Count images, objects and classes of annotations."""
         labels = [record["labels"] for record in found.records]
         empty = [np.zeros(0, np.int64)]
         objects = np.bincount(np.concatenate(labels or empty), minlength=len(found.classes)).tolist()

@@ -161,7 +161,7 @@ def _describe_cached_store(each: CachedStore) -> str:
 
 
 def _parse_age(text: str) -> float:
-    """The seconds of ``7d``."""
+    """Parse an age such as ``7d``, in seconds."""
     number, unit = text[:-1], text[-1:]
     try:
         seconds = float(number) * _SECONDS[unit]

@@ -32,7 +32,7 @@ _PACKAGE: Final = Path(__file__).parents[1]
 
 
 def print_line(line: str, file: TextIO | None = None) -> None:
-    """Print one line, escaped."""
+    """Print one line, with unprintable characters escaped."""
     print(escape_unprintable(line), file=file)
 
 

@@ -68,7 +68,7 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """What was recognised."""
+    """The training data that were recognised."""
 
     form: Form  # how it is read
     task: str  # one of :data:`TASKS`

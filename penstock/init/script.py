@@ -179,7 +179,7 @@ def _list_opening(found: TrainingData, task: _Task) -> Iterator[str]:
 
 
 def _choose_batch_size(records: int) -> int:
-    """At least four batches an epoch, of 4 to 32 samples."""
+    """Choose a batch size from 4 to 32 that gives at least four batches an epoch."""
     return max(4, min(_BATCH_SIZE, 1 << max(records // 4, 1).bit_length() - 1))
 
 

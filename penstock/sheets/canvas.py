@@ -134,7 +134,7 @@ def as_rgb(pixels: Array) -> NDArray[np.uint8]:
 
 
 def load_font(size: int) -> FreeTypeFont:
-    """Pillow's own font."""
+    """Load Pillow's own font."""
     from PIL import ImageFont
 
     return ImageFont.load_default(size)  # type: ignore[return-value]  # without FreeType it is a bitmap font, which works too

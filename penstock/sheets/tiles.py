@@ -60,7 +60,7 @@ class Tile:
 
     @property
     def side(self) -> int:
-        """Of the square, in pixels."""
+        """The side of the square, in pixels."""
         return self.picture.width
 
     def name_class(self, number: int, classes: Mapping[int, str]) -> str:

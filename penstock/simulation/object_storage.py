@@ -62,7 +62,7 @@ class ObjectStorage:
         check_rate("bandwidth", self.bandwidth)
 
     def count_nodes(self, num_replicas: int) -> int:
-        """Number of caches."""
+        """Count the machines, each with a cache."""
         return -(-num_replicas // self.ranks_per_node)
 
     def count_ranks_on_node(self, num_replicas: int) -> int:

@@ -29,7 +29,7 @@ class LayerSource(Protocol):
     """Further annotations that are drawn over pictures, such as predictions."""
 
     def layers(self, index: int) -> list[Layer]:
-        """Those of a record."""
+        """Return the layers of a record."""
 
     def facts(self, index: int) -> list[JsonObject]:
         """Further fields of a record: see :func:`penstock.viewer.browse.details.describe_record`."""
@@ -106,7 +106,7 @@ class Background:
         return self._thread.is_alive()
 
     def close(self) -> None:
-        """End the thread."""
+        """Stop the work, and wait for the end of its thread."""
         with self._starts:
             self.stops.set()
         if self._thread.ident is not None:

@@ -236,7 +236,7 @@ class _FileReader:
         self._waiting: list[tuple[ImageObjects, str, CocoObject]] = []
 
     def read(self, content: Mapping[str, Value]) -> None:
-        """Add the images."""
+        """Add the images of the file to the records."""
         images = self._index_images(content["images"])
         annotations = self._group(content["annotations"], images)
         is_panoptic = any(isinstance(each, dict) and "segments_info" in each for each in content["annotations"][:1])

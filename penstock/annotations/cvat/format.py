@@ -291,7 +291,7 @@ def _read_finite(text: str, what: str) -> float:
 
 
 def _read_points(element: XmlElement) -> list[tuple[float, float]]:
-    """The pairs of "x,y;x,y"."""
+    """Read the pairs of "x,y;x,y"."""
     points = []
     for text in element.attributes.get("points", "").split(";"):
         if text.strip():
@@ -463,7 +463,7 @@ class Track:
     wrong: list[tuple[int, str]] = field(default_factory=list)
 
     def visit(self, frames: Sequence[int]) -> Iterator[tuple[int, XmlElement | str]]:
-        """Of some frames, in order, those that have an element: it, or a text that says why it is not known."""
+        """Yield the frames that have an element, in order, with it or a text that says why it is not known."""
         if not self.frames:
             return
         begin, stop = bisect.bisect_left(frames, self.frames[0]), bisect.bisect_right(frames, self.frames[-1])

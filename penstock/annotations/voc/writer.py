@@ -39,11 +39,11 @@ class VocWriter(AnnotationWriter):
         self._splits: dict[str, list[str]] = {}
 
     def locate_image(self, name: str, split: str) -> str:  # noqa: ARG002  # all splits have one folder
-        """In ``JPEGImages``."""
+        """Return the path of the image in ``JPEGImages``."""
         return f"JPEGImages/{name}"
 
     def add(self, image: WrittenImage) -> None:
-        """Write the XML file."""
+        """Write the XML file of an image."""
         lines = [
             "<annotation>",
             "  <folder>JPEGImages</folder>",

@@ -52,7 +52,7 @@ class YoloWriter(AnnotationWriter):
         self._points = 0
 
     def locate_image(self, name: str, split: str) -> str:
-        """In the folder of the split."""
+        """Return the path of the image in the folder of the split."""
         return f"images/{split}/{name}"
 
     def add(self, image: WrittenImage) -> None:

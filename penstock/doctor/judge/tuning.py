@@ -270,7 +270,7 @@ class _Tuner:
         return found
 
     def _choose_settings(self, predicted: dict[tuple[int, int], TunedSetting]) -> list[TunedSetting]:
-        """Those worth measuring: near the best of the model, and the rules of thumb."""
+        """Choose settings worth measuring: near the best of the model, and the rules of thumb."""
         best = max(setting.predicted for setting in predicted.values())
         near = [key for key, setting in predicted.items() if setting.predicted >= (1 - _TOLERANCE) * best]
         fewest = min(near)

@@ -41,7 +41,7 @@ class ProcessorTimes:
 
     @property
     def all_s(self) -> float:
-        """All of it: cores times time."""
+        """The time of all cores, busy or not."""
         return self.busy_s + self.idle_s + self.stolen_s
 
 

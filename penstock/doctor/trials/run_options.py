@@ -45,5 +45,5 @@ class RunOptions:
 
     @classmethod
     def from_text(cls, text: str) -> RunOptions:
-        """From the first argument of this program."""
+        """Read the options from the first argument of this program."""
         return cls(**json.loads(text))

@@ -299,7 +299,7 @@ class WorkRecorder:
         self._collation = start, time.thread_time_ns() if self._batch_ns > _SHORT_BATCH_NS else -1
 
     def end_collation(self, samples: int, nbytes: int, arrays: int) -> None:
-        """It has returned a batch of so many bytes in so many arrays. Called for batches in detail only."""
+        """Record that a batch of so many bytes in so many arrays is made. Called for batches in detail only."""
         end, (start, begun) = time.perf_counter_ns(), self._collation
         cpu = time.thread_time_ns() - begun if begun >= 0 else -1
         activity, self.thread.activity = self.thread.activity, None

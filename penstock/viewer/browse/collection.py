@@ -104,7 +104,7 @@ class Collection:
 
     @functools.cached_property
     def seek_tables(self) -> SeekTables:
-        """Those of the images in the file beside the store."""
+        """The seek tables of the images, in the file beside the store."""
         return SeekTables(self.store, self.image_field, "auto", 0)
 
     def key(self, index: int) -> str:

@@ -114,7 +114,7 @@ def show_layers(request: Request) -> Response:
 
 
 def show_record(request: Request) -> Response:
-    """Everything about one record."""
+    """Answer with everything about one record."""
     session = session_of(request)
     index = read_index(request, session.collection.total)
     described = describe_record(session.collection, index)
@@ -163,7 +163,7 @@ async def _wait_until_gone(request: Request) -> None:
 
 
 def _read_numbers(request: Request, name: str, most: int, end: int) -> list[int]:
-    """Up to ``most`` integers of the query, with commas, each in ``[0, end)``; none without the name."""
+    """Read up to ``most`` integers of the query, with commas, each in ``[0, end)``; none without the name."""
     text = request.query_params.get(name, "")
     parts = text.split(",") if text else []
     if len(parts) > most or not all(part.isascii() and part.isdecimal() and len(part) < 20 for part in parts):

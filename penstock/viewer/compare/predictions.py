@@ -127,7 +127,7 @@ class Predictions(Background):
         self._judge = functools.lru_cache(_KEPT)(self._judge_rows)
 
     def work(self) -> None:
-        """Read the annotations."""
+        """Read the annotations, and find how boxes overlap with them."""
         self._objects = (_read_objects if self.has_boxes else _read_labels)(self._collection)
         if not self.has_boxes:
             self.boxes.scores[np.diff(self._objects.offsets)[self.boxes.records] == 0] = -1  # not counted

@@ -100,7 +100,7 @@ class Finder:
         }  # fmt: skip
 
     def close(self) -> None:
-        """End the scan."""
+        """End the scan of the records."""
         self.scan.close()
 
     def names(self) -> dict[str, MeasuredName]:

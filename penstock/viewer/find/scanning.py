@@ -210,7 +210,7 @@ def _add_look(facts: Facts, gray: Array) -> Facts:
 
 
 def _resize(gray: Array, height: int, width: int) -> NDArray[np.float32]:
-    """Means of blocks."""
+    """Make a small picture of means of blocks."""
     picture = Image.fromarray(gray.astype(np.float32))
     return np.asarray(picture.resize((width, height), Image.Resampling.BOX), np.float32)
 

@@ -137,7 +137,7 @@ class LiveLoader:
     _read_until: float = 0.0
 
     def poll(self) -> None:
-        """Read what is new."""
+        """Read what the loader has published since the last call."""
         if self.state != "running":
             return
         try:

@@ -61,7 +61,7 @@ class DatasetStore(Store):
         return self._source.total
 
     def read(self, indices: Indices) -> list[Record]:
-        """See :meth:`penstock.Store.read`; without a store, each sample is built anew."""
+        """Read records as :meth:`penstock.Store.read` does; without a store, each sample is built anew."""
         self._refuse_closed()
         numbers = self._check_indices(indices)
         if not self._stores:
@@ -72,7 +72,7 @@ class DatasetStore(Store):
         return [Record(number, record.key, record.fields) for number, record in found]
 
     def column(self, field: str) -> Array:
-        """See :meth:`penstock.Store.column`."""
+        """Read the values of a small field, for all samples."""
         if self.schema[field].is_blob:
             raise ArgumentError(f"a column must be a small field, got {field!r} of kind {self.schema[field].kind}")
         if self._stores:
@@ -94,11 +94,11 @@ class DatasetStore(Store):
         return [keys[owner][record] for owner, record in self._places.tolist()]
 
     def keys(self) -> Sequence[str]:
-        """Those of the records; else the numbers of the samples."""
+        """The keys of the records; else the numbers of the samples."""
         return self._keys
 
     def digest(self) -> str:
-        """Of the stores, the name and the length, which is all that is known of a dataset without a store."""
+        """The digest of the stores, the name and the length, which is all that is known of other datasets."""
         return "-".join([self._source.title, str(len(self)), *(store.digest() for store in self._stores)])
 
     def _build(self, index: int) -> dict[str, Value]:

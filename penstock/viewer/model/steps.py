@@ -74,7 +74,7 @@ class _Recorder:
             self._add("Original", "the record of the store", self._part.before(number)[1], self._part.form_before)
 
     def note(self, applied: AppliedOps) -> None:
-        """See :func:`penstock.transforms.apply.observing_ops`."""
+        """Note the ops that were applied; called by :func:`penstock.transforms.apply.observing_ops`."""
         ops, step = applied.ops[applied.start : applied.stop], applied.step
         self.calls_user |= any(isinstance(op, Lambda) for op in ops)
         if applied.start == 0:
@@ -157,7 +157,7 @@ class _ViewMap:
         self._points = self._before.astype(np.float32)
 
     def follow(self, step: Step) -> None:
-        """Apply an op."""
+        """Move the points as an op moves its image."""
         if type(step.op).keypoints is not Op.keypoints:
             self._points = step.op.keypoints(self._points, step.params, step.size)
 

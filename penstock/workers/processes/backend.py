@@ -369,7 +369,7 @@ class IsolatedBackend(Backend):
             self.job = self._sent_job = None
 
     def close_in_child(self) -> None:
-        """In a forked child: close the copies of the parent's ends; the workers stay the parent's."""
+        """Close the copies of the parent's ends in a forked child; the workers stay the parent's."""
         for worker in self.workers:
             worker.close_in_child()
 

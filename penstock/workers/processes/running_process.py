@@ -169,7 +169,7 @@ class ProcessTransport:
         return sorted({positions[fd] for fd, _ in poll.poll(timeout_s * 1000)})
 
     def refresh(self, workers: Sequence[RunningWorker]) -> None:
-        """Nothing: a status is memory that is shared with the process."""
+        """Do nothing: a status is memory that is shared with the process."""
 
     def collect_stacks(self, workers: Sequence[RunningWorker]) -> list[str]:
         """Have the processes write their stacks on a signal."""

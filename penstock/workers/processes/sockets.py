@@ -248,7 +248,7 @@ class SocketConnection:
         self.channel.close()
 
     def close_in_child(self) -> None:
-        """In a forked child: close the copies of the parent's end, which would keep the worker alive. Idempotent.
+        """Close, in a forked child, the copies of the parent's end, which would keep the worker alive. Idempotent.
 
         The child may be the worker itself: what it has of :attr:`remote` stays open.
         """

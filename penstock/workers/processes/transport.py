@@ -147,7 +147,7 @@ class RunningWorker(Protocol):
         ...
 
     def close_in_child(self) -> None:
-        """In a forked child: close the copies of the parent's ends."""
+        """Close the copies of the parent's ends in a forked child."""
         ...
 
 

@@ -130,7 +130,7 @@ class WorkerProcess:
         self.connection.send(task)
 
     def close_in_child(self) -> None:
-        """In a forked child, which may be this worker's process: close the copies of the parent's ends."""
+        """Close the copies of the parent's ends in a forked child, which may be this worker's process."""
         if hasattr(self, "running"):
             self.running.close_in_child()
 

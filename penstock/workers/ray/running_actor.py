@@ -207,7 +207,7 @@ class RunningActor:
             os.unlink(self._status_path)  # noqa: PTH108  # a str
 
     def close_in_child(self) -> None:
-        """Nothing: the actor and Ray's connections are the parent's."""
+        """Do nothing: the actor and Ray's connections are the parent's."""
 
     # the connection
 

@@ -84,7 +84,7 @@ def measure_tensor_copies(loader: Loader, limit_s: float) -> list[TensorCopy] | 
 
 
 def _watch_copies(loader: Loader) -> list[dict[str, object]]:
-    """In the child: make some batches, with ``torch.tensor`` under watch."""
+    """Make some batches in the child, with ``torch.tensor`` under watch."""
     watch = _CopyWatch(loader.dataset)
     iterator = iter(apply_change(loader, Change({"num_workers": 0})))
     next(iterator)  # files are opened, caches filled

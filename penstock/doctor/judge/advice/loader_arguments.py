@@ -29,7 +29,7 @@ def advise_arguments(
 
 
 def find_delivery_order(situation: Situation) -> Iterator[Advice]:
-    """If batches that are ready wait for a slow one before them."""
+    """Advise ``in_order=False`` if batches that are ready wait for a slow one before them."""
     pipeline = situation.pipeline
     if pipeline.workers < 2 or not pipeline.in_order:
         return
@@ -38,7 +38,7 @@ def find_delivery_order(situation: Situation) -> Iterator[Advice]:
 
 
 def find_persistent_workers(situation: Situation) -> Iterator[Advice]:
-    """If epochs are short, and each starts its workers anew."""
+    """Advise persistent workers if epochs are short, and each starts its workers anew."""
     pipeline = situation.pipeline
     if not pipeline.epoch_batches or pipeline.workers == 0:
         return
@@ -53,7 +53,7 @@ def find_persistent_workers(situation: Situation) -> Iterator[Advice]:
 
 
 def find_pin_memory(situation: Situation) -> Iterator[Advice]:
-    """If the script spends a large part of its time in copies to the device."""
+    """Advise page-locked memory if the script spends a large part of its time in copies to the device."""
     steps, settings = situation.steps, situation.recording.settings
     if steps.copy_share < 0.1:
         return
@@ -72,7 +72,7 @@ def find_pin_memory(situation: Situation) -> Iterator[Advice]:
 
 
 def find_prefetch_factor(situation: Situation) -> Iterator[Advice]:
-    """If building times differ so much that a longer buffer hides slow batches."""
+    """Advise a longer buffer if building times differ so much that it hides slow batches."""
     pipeline = situation.pipeline
     if pipeline.workers == 0:
         return
@@ -87,7 +87,7 @@ def find_prefetch_factor(situation: Situation) -> Iterator[Advice]:
 
 
 def find_threads_as_workers(situation: Situation) -> Iterator[Advice]:
-    """If sending batches between processes limits a loader of penstock's."""
+    """Advise threads if sending batches between processes limits a loader of penstock's."""
     settings = situation.recording.settings
     if settings.library != "penstock" or settings.workers != "processes" or situation.share("transport") < 0.3:
         return

@@ -46,7 +46,7 @@ def describe_waiting(recording: Recording) -> str:
 
 
 def find(situation: Situation) -> Iterator[Advice]:
-    """If reading limits, and the store is in object storage."""
+    """Advise on cache, look-ahead, objects and region if reading limits, and the store is in object storage."""
     if not situation.recording.remote or situation.share("read") < _LEAST_SHARE:
         return
     yield from _find_cache_size(situation)

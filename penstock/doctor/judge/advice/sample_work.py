@@ -33,7 +33,7 @@ _UINT8_BATCHES_LARGE: Final = 4 << 20
 
 
 def find_slow_samples(situation: Situation) -> Iterator[Advice]:
-    """If few samples take a large part of the time: repair them, or leave them out."""
+    """Advise to repair or leave out samples if few of them take a large part of the time."""
     stragglers = situation.find_stragglers()
     if stragglers is None:
         return
@@ -57,7 +57,7 @@ def find_slow_samples(situation: Situation) -> Iterator[Advice]:
 
 
 def find_native_augmentation(situation: Situation) -> Iterator[Advice]:
-    """If Python work on samples limits."""
+    """Advise vectorised or native operations if Python work on samples limits."""
     share = situation.share("augment")
     if share < 0.4:
         return
@@ -71,7 +71,7 @@ def find_native_augmentation(situation: Situation) -> Iterator[Advice]:
 
 
 def find_faster_collation(situation: Situation) -> Iterator[Advice]:
-    """Advise fewer calls if collation limits."""
+    """Advise to collate with few calls if collation limits."""
     share = situation.share("collate")
     if share < 0.25:
         return
@@ -85,7 +85,7 @@ def find_faster_collation(situation: Situation) -> Iterator[Advice]:
 
 
 def find_faster_sampler(situation: Situation) -> Iterator[Advice]:
-    """If the sampler takes a large part of the loader's time."""
+    """Advise a faster sampler if it takes a large part of the loader's time."""
     pipeline = situation.pipeline
     if not pipeline.draw_ns or pipeline.draw_ns < pipeline.step_ns / 10:
         return
@@ -99,7 +99,7 @@ def find_faster_sampler(situation: Situation) -> Iterator[Advice]:
 
 
 def find_join_arrays(situation: Situation) -> Iterator[Advice]:
-    """If collation or sending limits, and batches are not so large that copying them explains it."""
+    """Advise fewer, larger arrays if collation or sending limits, and the size of batches does not explain it."""
     moved_ns = _time_moving(situation)
     share = situation.share("collate") + situation.share("transport")
     # A copy takes about a nanosecond for 4 bytes or more; sending few arrays takes less than some milliseconds.
@@ -128,7 +128,7 @@ def _time_moving(situation: Situation) -> float:
 
 
 def find_uint8_batches(situation: Situation) -> Iterator[Advice]:
-    """If batches are large, and sending, stacking or copying them takes much of the time."""
+    """Advise uint8 batches if batches are large, and sending, stacking or copying them takes much of the time."""
     steps = situation.steps
     moved = situation.share("transport") + situation.share("collate")
     nbytes = situation.batch_nbytes()

@@ -44,7 +44,7 @@ _SCALED_DECODING_LEFT: Final = 0.5
 
 
 def find_packing(situation: Situation) -> Iterator[Advice]:
-    """If reading limits, and the dataset is no store of penstock's already."""
+    """Advise to pack the dataset if reading limits, and it is no store of penstock's already."""
     if situation.share("read") < 0.25 or reads_a_store(situation):
         return
     if _loads_whole_arrays(situation.loader):
@@ -82,7 +82,7 @@ def reads_a_store(situation: Situation) -> bool:
 
 
 def find_page_cache(situation: Situation) -> Iterator[Advice]:
-    """If the processes read from the disk what would be in memory if there were room."""
+    """Advise a smaller dataset if the processes read from the disk what would be in memory if there were room."""
     recording = situation.recording
     memory = recording.machine.get("memory") or {}
     usable = memory.get("usable_bytes") or memory.get("total_bytes") or 0
@@ -104,7 +104,7 @@ def find_page_cache(situation: Situation) -> Iterator[Advice]:
 
 
 def find_readahead(situation: Situation) -> Iterator[Advice]:
-    """If reading limits, and the dataset lies on a rotating disk or in a network file system."""
+    """Advise a local disk if reading limits, and the dataset is on a rotating disk or in a network file system."""
     if situation.share("read") < 0.25 or situation.idle_share("read") < 0.3 or situation.recording.remote:
         return
     for disk in situation.recording.machine.get("disks") or ():
@@ -123,7 +123,7 @@ def find_readahead(situation: Situation) -> Iterator[Advice]:
 
 
 def find_seek_tables(situation: Situation) -> Iterator[Advice]:
-    """If decoding of a store of penstock's limits, and the store has no tables."""
+    """Advise seek tables if decoding of a store of penstock's limits, and the store has none."""
     store = getattr(getattr(situation.loader, "dataset", None), "store", None)
     location = getattr(store, "location", None)
     if situation.share("decode") < 0.3 or not reads_a_store(situation) or location is None:
@@ -142,7 +142,7 @@ def find_seek_tables(situation: Situation) -> Iterator[Advice]:
 
 
 def find_shard_size(situation: Situation) -> Iterator[Advice]:
-    """If reading limits, and the loader's dataset reads tar shards of a few megabytes."""
+    """Advise larger shards if reading limits, and the loader's dataset reads tar shards of a few megabytes."""
     sizes = _shard_sizes(getattr(situation.loader, "dataset", None))
     if not sizes or situation.share("read") < 0.25:
         return
@@ -174,7 +174,7 @@ def _shard_sizes(dataset: object) -> list[int]:
 
 
 def find_resize_when_packing(situation: Situation) -> Iterator[Advice]:
-    """If decoding limits, and files are far larger than a network's input needs."""
+    """Advise to resize if decoding limits, and files are far larger than a network's input needs."""
     nbytes = bytes_of_sample(situation)
     is_slow = situation.share("decode") >= 0.3 and nbytes >= _RESIZE_WHEN_PACKING_LARGE
     if not is_slow or not decodes_pictures(situation):
@@ -205,7 +205,7 @@ def bytes_of_sample(situation: Situation) -> float:
 
 
 def find_scaled_decoding(situation: Situation) -> Iterator[Advice]:
-    """If decoding limits, and images are large, or are not read from files so that their size is not known."""
+    """Advise scaled decoding if decoding limits, and images are large, or their size is not known."""
     if (
         situation.share("decode") < 0.3
         or not decodes_pictures(situation, _JPEG_ENDINGS)

@@ -18,7 +18,7 @@ _LEAST: Final = 1.1
 
 
 def find(situation: Situation) -> Iterator[Advice]:
-    """If workers compute with several threads each, and all of them are more than the cores."""
+    """Advise one thread a worker if workers compute with several threads each, and all of them exceed the cores."""
     pipeline = situation.pipeline
     if pipeline.workers == 0 or pipeline.threads <= 1 or crowd(situation) <= pipeline.cores:
         return
@@ -39,7 +39,7 @@ def find(situation: Situation) -> Iterator[Advice]:
 
 
 def find_main_threads(situation: Situation) -> Iterator[Advice]:
-    """If steps of the script were faster with one thread of torch's in its main process."""
+    """Advise one thread of torch's in the main process if steps of the script were faster with it."""
     gain = situation.recording.thread_gain
     if gain is None or gain.lowest < _LEAST:
         return

@@ -248,7 +248,7 @@ class Parcel:
         return _open_parcel, (*facts, _Now(), self._batch, _Now(self.end))
 
     def end(self) -> None:
-        """All of the batch is pickled."""
+        """Note that the whole batch is pickled."""
         cpu, end = time.thread_time_ns() - self._cpu, time.perf_counter_ns()
         work = self._work
         facts = {"cpu": cpu, "nbytes": self._nbytes, "samples": self._samples}
@@ -256,7 +256,7 @@ class Parcel:
 
 
 class _Now:
-    """In a pickle: the time at which it is unpickled. ``call`` is called when it is pickled."""
+    """An object that unpickles to the time at which it is unpickled. ``call`` is called when it is pickled."""
 
     def __init__(self, call: Callable[[], None] = lambda: None) -> None:
         self._call = call
