@@ -114,7 +114,7 @@ class Subset(_FillerMixin, Wrapper, data.Subset[T_co]):
         return None if spec_of(native(self.dataset)) is None else super().spec()
 
     def ragged_forms(self) -> Tree | None:
-        """Those of the inner dataset."""
+        """The forms of the inner dataset's ragged fields."""
         return ragged_forms(native(self.dataset))
 
     def batch_assembly(self) -> BatchAssembly | None:
@@ -126,18 +126,18 @@ class Subset(_FillerMixin, Wrapper, data.Subset[T_co]):
         return [native(self.dataset)]
 
     def fetch_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> Sample:
-        """With the calls of torch's ``__getitems__``."""
+        """Fetch samples by the calls of torch's ``__getitems__``."""
         inner = native(self.dataset)
         if _has_getitems(inner):
             return fetch(inner, [self.indices[index] for index in indices], keys, watch, as_given=True)
         return list(iter_samples(inner, (self.indices[index] for index in indices), keys, watch))
 
     def iter_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Sample]:
-        """With the calls of torch's ``__getitem__``."""
+        """Yield samples by the calls of torch's ``__getitem__``."""
         return iter_samples(native(self.dataset), [self.indices[index] for index in indices], keys, watch)
 
     def prefetch(self, indices: Sequence[Index]) -> bool:
-        """See :class:`~penstock.datasets.base.Wrapper`."""
+        """Have the inner dataset look ahead to its own indices."""
         return prefetch(native(self.dataset), [self.indices[index] for index in indices])
 
 
@@ -165,15 +165,15 @@ class ConcatDataset(_FillerMixin, Wrapper, data.ConcatDataset[T_co]):
         return [native(dataset) for dataset in self.datasets]
 
     def fetch_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> list[Sample]:
-        """With the calls of torch's ``__getitem__``; there is no ``__getitems__``."""
+        """Fetch samples by the calls of torch's ``__getitem__``; there is no ``__getitems__``."""
         return list(self.iter_samples(indices, keys, watch))
 
     def iter_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Sample]:
-        """With the calls of torch's ``__getitem__``."""
+        """Yield samples by the calls of torch's ``__getitem__``."""
         return iter_concatenated(self, lambda i: native(self.datasets[i]), self.cumulative_sizes, indices, keys, watch)
 
     def prefetch(self, indices: Sequence[Index]) -> bool:
-        """See :class:`~penstock.datasets.base.Wrapper`."""
+        """Have the inner datasets look ahead, each to its own indices."""
         return prefetch_concatenated(self.wrapped_datasets(), self.cumulative_sizes, indices)
 
 
@@ -205,7 +205,7 @@ class StackDataset(_FillerMixin, Wrapper, data.StackDataset[T_stack]):
         return [native(dataset) for dataset in given]
 
     def fetch_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None) -> list[Sample]:
-        """With the calls of torch's ``__getitems__``: dataset after dataset."""
+        """Fetch samples by the calls of torch's ``__getitems__``: dataset after dataset."""
         columns = [self._fetch_column(inner, indices, keys, watch) for inner in self.wrapped_datasets()]
         return [self._stack(values) for values in zip(*columns, strict=True)]
 
@@ -219,12 +219,12 @@ class StackDataset(_FillerMixin, Wrapper, data.StackDataset[T_stack]):
         return samples
 
     def iter_samples(self, indices: Sequence[Index], keys: SampleKeys, watch: Watch | None = None) -> Iterator[Sample]:
-        """With the calls of torch's ``__getitem__``: sample after sample, each from all datasets."""
+        """Yield samples by the calls of torch's ``__getitem__``: sample after sample, each from all datasets."""
         columns = [iter_samples(inner, indices, keys, watch) for inner in self.wrapped_datasets()]
         return map(self._stack, zip(*columns, strict=True))
 
     def prefetch(self, indices: Sequence[Index]) -> bool:
-        """See :class:`~penstock.datasets.base.Wrapper`."""
+        """Have all inner datasets look ahead to the indices."""
         return sum(prefetch(inner, indices) for inner in self.wrapped_datasets()) > 0
 
 

@@ -244,7 +244,7 @@ class Lambda(Op):
         self.on = on
 
     def spec(self, spec: ImageSpec) -> ImageSpec | None:  # noqa: ARG002  # the interface
-        """None: what a callable returns is unknown."""
+        """Return None: what a callable returns is unknown."""
         return None
 
     def image(self, image: ImageLike, params: Params) -> ImageLike:  # noqa: ARG002  # a callable draws for itself

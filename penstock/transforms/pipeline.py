@@ -142,7 +142,7 @@ class Pipeline:
             return self._apply(sample, kinds, keys)
 
     def take_pixels(self, *, is_mixed: bool = False) -> Pipeline:
-        """The same ops for images of which some are stored as their pixels: these are not decoded.
+        """Return the ops for images of which some are stored as their pixels: these are not decoded.
 
         Parameters
         ----------
@@ -167,7 +167,7 @@ class Pipeline:
         warnings.warn(f"{what}; {give}", stacklevel=3)
 
     def follow(self, upright: bool | None, followers: Sequence[str]) -> Pipeline:
-        """The same ops for the records of a store; see :meth:`Decode.follow`."""
+        """Return the ops for the records of a store; see :meth:`Decode.follow`."""
         if not self.ops or not isinstance(self.ops[0], Decode):
             return self
         decode = self.ops[0].follow(upright, followers)

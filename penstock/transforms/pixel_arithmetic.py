@@ -184,5 +184,5 @@ class ProbabilisticOp(PixelOp):
         raise NotImplementedError(f"{type(self).__name__} must define change")
 
     def change_native(self, image: Pixels) -> Pixels:
-        """Like :meth:`change`, by the native core; default: :meth:`change`."""
+        """Change the pixels like :meth:`change`, by the native core; default: :meth:`change`."""
         return self.change(image)

@@ -63,7 +63,7 @@ _TILE: Final = (64, 8)
 
 
 class Augment(ctypes.Structure):
-    """``struct Augment`` of ``kernels/augment.h``."""
+    """The ``struct Augment`` of ``kernels/augment.h``."""
 
     _fields_ = (
         ("pixels", ctypes.c_void_p * 2),
@@ -278,7 +278,7 @@ def _count_images(ops: Sequence[Op], params: Sequence[Params]) -> int:
 
 
 class _LaunchBuilder:
-    """Collects launches."""
+    """Collects launches of kernels, and joins their steps in one array."""
 
     def __init__(self, count: int, size: tuple[int, int]) -> None:
         self._count, self._size = count, size
@@ -310,7 +310,7 @@ class _LaunchBuilder:
             memory = self._add_changes(steps, is_here & ~is_moving, memory, target, is_last=last == number)
 
     def build(self, tables: Sequence[Array], weights: Sequence[NDArray[np.float32]]) -> AugmentPlan:
-        """The plan."""
+        """Return the plan of all launches."""
         all_steps = np.concatenate([StepWriter(0, self._size).make_column(), *(p[1].ravel() for p in self._parts)])
         launches, first = [], 0
         for kernel, steps, columns, threads in self._parts:

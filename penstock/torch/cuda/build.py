@@ -111,14 +111,14 @@ class _DrawnAugmentation:
         self._size = width, height
 
     def plan_pixels(self, first: int, count: int) -> AugmentPlan | None:
-        """See :class:`~penstock.torch.cuda.decoder.Augmentation`."""
+        """Plan the ops on uint8 pixels, with the numbers that were drawn for the images; None: there is none."""
         if not self._spec.augmenting:
             return None
         drawn = [self._draw(op, stream, first, count) for stream, op in self._spec.augmenting]
         return plan_pixels([op for _, op in self._spec.augmenting], drawn, self._size)
 
     def plan_values(self, first: int, count: int) -> AugmentPlan | None:
-        """See :class:`~penstock.torch.cuda.decoder.Augmentation`."""
+        """Plan the erasing of values after normalisation; None: there is none."""
         if self._spec.erasing is None:
             return None
         stream, op = self._spec.erasing
@@ -169,7 +169,7 @@ class DeviceJob(FillJob):
         self.device_rows = rows
 
     def make_build(self, task: Task) -> FillBuild:
-        """See :class:`~penstock.workers.jobs.base.LoaderJob`."""
+        """Begin a batch that the device decodes."""
         return _DeviceBuild(self, task)
 
 

@@ -44,7 +44,7 @@ RESTART: Final = (
 
 
 def kernel_sources() -> dict[str, bytes]:
-    """The sources by name."""
+    """Read the sources of the kernels, by name."""
     folder = Path(__file__).with_name("kernels")
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix in {".cu", ".h"}}
 
@@ -186,7 +186,7 @@ class CudaKernels:
 
 
 def _file_name(architecture: str) -> str:
-    """Of the compiled kernels in the cache: it changes with all that is compiled."""
+    """The name of the compiled kernels in the cache, which changes with all that is compiled."""
     digest = hashlib.sha256()
     for part in (architecture, repr(OPTIONS), _nvrtc_version()):
         digest.update(part.encode() + b"\0")

@@ -47,7 +47,7 @@ _STEPS: Final = ("entropy", "idct", "color", "taps", "first_pass")
 
 
 class _KernelBatch(ctypes.Structure):
-    """``struct Batch`` of ``kernels/packet.h``."""
+    """The ``struct Batch`` of ``kernels/packet.h``."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("packets", "bases", "starts", "coefficients", "samples", "rgb")),
@@ -92,11 +92,11 @@ class RowFormat:
 
     @property
     def window(self) -> tuple[int, int, int]:
-        """Channels, height and width."""
+        """The channels, height and width of a row."""
         return self.channels, self.height, self.width
 
     def allocate(self, count: int, device: torch.device, *, channels_last: bool = False) -> torch.Tensor:
-        """Rows with arbitrary content."""
+        """Allocate rows with arbitrary content."""
         if self.layout == "HWC":
             return torch.empty((count, self.height, self.width, self.channels), dtype=self.dtype, device=device)
         shape = (count, self.channels, self.height, self.width)
@@ -104,7 +104,7 @@ class RowFormat:
         return torch.empty(shape, dtype=self.dtype, device=device, memory_format=form)
 
     def strides(self, rows: torch.Tensor) -> tuple[int, ...]:
-        """Of ``rows``: of images, channels, rows, columns."""
+        """The strides of ``rows``: of images, channels, rows, columns."""
         image, first, second, third = rows.stride()
         return (image, third, first, second) if self.layout == "HWC" else (image, first, second, third)
 
@@ -160,12 +160,12 @@ class _Upload:
         ]
 
     def address(self, place: _UploadPlace) -> int:
-        """On the device, of an array that was sent."""
+        """The address on the device of an array that was sent."""
         return self._sent[place.copy].data_ptr() + place.start
 
 
 class _UploadPlace(NamedTuple):
-    """Which copy has an array, and where."""
+    """The copy that has an array, and the place in it."""
 
     copy: int
     start: int

@@ -129,7 +129,7 @@ def _divide(needs: NDArray[np.int64], blocks: NDArray[np.int64], budget: int) ->
 
 
 def _lines(words: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Of all planes of each image: the lines between the passes of the resize, and their length."""
+    """Count the lines between the passes of the resize, for all planes of each image; return also their length."""
     is_down_first = np.isin(words[:, 34], (1, 4))
     count = words[:, 9] * np.where(is_down_first, words[:, 27], words[:, 13]) * (words[:, 34] > 0)
     return count, np.where(is_down_first, words[:, 12], words[:, 17])
@@ -159,5 +159,5 @@ def _count_threads(words: NDArray[np.int64], pixels: int) -> NDArray[np.int64]:
 
 
 def _padded(width: NDArray[np.int64]) -> NDArray[np.int64]:
-    """As ``padded`` of ``kernels/packet.h``: a thread has four values of a row."""
+    """Round a width up as ``padded`` of ``kernels/packet.h`` does: a thread has four values of a row."""
     return -(-width // 4) * 4

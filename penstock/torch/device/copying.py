@@ -53,7 +53,7 @@ class CopyStreams:
         self._idle.append(stream)
 
     def current(self) -> Stream:
-        """The thread's current stream."""
+        """The current stream of this thread."""
         return self._module.current_stream(self.device)
 
     def on(self, stream: Stream) -> AbstractContextManager[object]:
@@ -122,7 +122,7 @@ class BatchCopier:
 
 
 class SideStreamCopier(BatchCopier):
-    """For a device with streams. Each rule has its test in ``tests/torch/device/test_prefetch.py``.
+    """Copies batches on a stream of its own. Each rule has its test in ``tests/torch/device/test_prefetch.py``.
 
     - The side stream waits once for the work that was queued before the iteration, such as a transform's parameters.
       It waits again only for a batch that is on the device already.
@@ -142,7 +142,7 @@ class SideStreamCopier(BatchCopier):
         self._in_use: deque[tuple[Event, object]] = deque()
 
     def copy(self, host: Batch) -> tuple[Batch, Event, object]:
-        """See :meth:`BatchCopier.copy`."""
+        """Start the copy on the side stream; return the batch, the event after it, and the memory to keep."""
         streams, side = self._streams, self._side
         sources = list(iterate_tensors(host))  # an object whose `to` works in place drops them too early
         resident = [tensor for tensor in sources if streams.is_resident(tensor)]
@@ -162,7 +162,7 @@ class SideStreamCopier(BatchCopier):
         return batch, event, (host, sources)
 
     def deliver(self, pending: PendingBatch) -> Batch:
-        """See :meth:`BatchCopier.deliver`."""
+        """Have the current stream wait for the copy, and return the batch."""
         current = self._streams.current()
         current.wait_event(pending.event)
         for tensor in iterate_tensors(pending.batch):
@@ -176,7 +176,7 @@ class SideStreamCopier(BatchCopier):
         return pending.batch
 
     def finish(self, dropped: deque[PendingBatch]) -> None:
-        """See :meth:`BatchCopier.finish`."""
+        """Wait until no copy reads host memory, and clear ``dropped``."""
         with self._streams.on(self._side):
             while self._in_use:
                 self._in_use[0][0].synchronize()

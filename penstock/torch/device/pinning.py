@@ -224,7 +224,7 @@ class CudaPageLock:
         return lambda: self._unlock(address)
 
     def fence(self) -> Callable[[], bool]:
-        """See :meth:`.workers.slots.PageLock.fence`: events on this thread's current streams, of all devices in use."""
+        """Record events on this thread's current streams, of all devices in use; the function says if all are done."""
         if not self._locked:
             return _return_true
         return _Fence(self._cuda) if self._is_alive() else _return_false

@@ -243,7 +243,7 @@ class Prefetcher:
             self._resume_point = _ResumePoint()
 
     def stats(self) -> object:
-        """The loader's statistics."""
+        """Return the loader's statistics."""
         return self.loader.stats()
 
     def progress(self, **display: object) -> LoaderProgress:

@@ -76,7 +76,7 @@ def _epoch_of(sampler: object) -> int | None:
 
 @dataclass(slots=True)
 class TorchPreparedEpoch(PreparedEpoch):
-    """See :class:`penstock.loader.epoch.PreparedEpoch`."""
+    """A prepared epoch whose random numbers are drawn in torch's order."""
 
     to_restore: Randomness | None = None  # global generators as they were before an epoch was drawn again
     saved: Randomness | None = None  # generators as the state has them
@@ -92,7 +92,7 @@ class TorchPreparedEpoch(PreparedEpoch):
                 self.saved.restore()
 
     def start(self, settings: Settings, recipe: Recipe, plan: TaskPlan, backend: Backend) -> Epoch:
-        """See :meth:`penstock.loader.epoch.PreparedEpoch.start`; warns as torch does of what cannot be pickled."""
+        """Start the epoch; warns as torch does of what cannot be pickled."""
         try:
             return PreparedEpoch.start(self, settings, recipe, plan, backend)
         except (TypeError, AttributeError, PicklingError) as error:
@@ -101,7 +101,7 @@ class TorchPreparedEpoch(PreparedEpoch):
             raise
 
     def make_plan(self, settings: TorchSettings, recipe: Recipe) -> TaskPlan:
-        """The epoch's tasks."""
+        """Make the plan of the epoch's tasks."""
         position, cursor = self.position, self.cursor
         if recipe.is_stream:
             assert isinstance(cursor, TorchSamplerCursor), "opened when the epoch was drawn"

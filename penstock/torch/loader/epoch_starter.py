@@ -178,7 +178,7 @@ class EpochStarter:
         self._begin_again(iterator)
 
     def _take_over(self, old: DataLoaderIterator) -> DataLoaderIterator:
-        """The same where somebody may still use the last epoch's iterator, which then goes on alone."""
+        """Begin an epoch where somebody may still use the last one's iterator, which then goes on alone."""
         recipe, settings, last = old.epoch.recipe, self._make_settings(), old.epoch.position
         if recipe.workers.processes:
             try:

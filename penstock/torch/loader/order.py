@@ -36,18 +36,18 @@ _SHUFFLING: Final = frozenset({RandomSampler, SubsetRandomSampler, WeightedRando
 
 
 class TorchOrder(Order):
-    """See :class:`penstock.loader.order.Order`; ``index_sampler`` is ``loader._index_sampler``."""
+    """The order of a torch loader; ``index_sampler`` is ``loader._index_sampler``."""
 
     CUTTING = frozenset({BatchSampler, OwnBatchSampler})
     seed: int | None = None
     """The loader's."""
 
     def describe(self) -> StateDict:
-        """See :meth:`penstock.loader.order.Order.describe`."""
+        """Describe what fixes the order, and the loader's seed, as JSON keeps it."""
         return {**super().describe(), "seed": self.seed}
 
     def describe_sampler(self) -> StateDict:
-        """See :meth:`penstock.loader.order.Order.describe_sampler`."""
+        """Describe what fixes the sampler's order; of a foreign sampler its type, length and some attributes."""
         if self.unit is not None:
             return super().describe_sampler()
         sampler = self.sampler

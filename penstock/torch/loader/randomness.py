@@ -91,7 +91,7 @@ class Randomness:
         return other is not None and self.dump() == other.dump()
 
     def dump(self) -> StateDict:
-        """As JSON keeps it."""
+        """Return the states as JSON keeps them."""
         return {
             "torch": None if self.torch_global is None else array_to_text(self.torch_global.numpy()),
             "numpy": None if self.numpy_global is None else numpy_to_text(self.numpy_global),

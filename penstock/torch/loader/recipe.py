@@ -120,7 +120,7 @@ def _starts_threads(context: object) -> bool:
 
 
 def _find_spec(loader: Any) -> Tree | None:
-    """Of one sample, if the dataset fills rows and batches are collated by default."""
+    """Find the spec of one sample, if the dataset fills rows and batches are collated by default."""
     batched = loader._auto_collation  # noqa: SLF001  # torch's name, which a subclass may override
     if not batched or is_iterable(loader.dataset) or not _collates_by_default(loader):
         return None

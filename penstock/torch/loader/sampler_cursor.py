@@ -21,7 +21,7 @@ __all__ = ["TorchSamplerCursor", "TorchStreamPlan"]
 
 
 class TorchSamplerCursor(SamplerCursor):
-    """See :class:`penstock.loader.sampler_cursor.SamplerCursor`."""
+    """One pass over the index sampler of a torch loader, which may be shuffled by torch's generator."""
 
     _shuffled_from: torch.Tensor | None = None
     _is_constant: bool | None = None
@@ -52,7 +52,7 @@ class TorchSamplerCursor(SamplerCursor):
         return None, {"samples_yielded": self.drawn, **known}
 
     def restore(self, state: State, batches: int) -> None:
-        """See :meth:`penstock.loader.sampler_cursor.SamplerCursor.restore`; the cursor is open."""
+        """Restore the open cursor from a state, or skip ``batches`` where that is not possible."""
         if not self._restore(state):
             self.skip(batches)
 

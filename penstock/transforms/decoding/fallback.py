@@ -324,7 +324,7 @@ def _check_parts(name: str, encoded: bytes) -> None:
 
 
 def _iterate_chunks(png: bytes) -> Iterator[int]:
-    """Where each chunk begins."""
+    """Yield where each chunk begins."""
     at = 8
     while at + 8 <= len(png):
         yield at

@@ -155,7 +155,7 @@ def from_stored(pixels: Array, mode: str) -> Array:
 
 
 def _deep_luma(pixels: NDArray[np.uint16]) -> NDArray[np.uint16]:
-    """As :func:`penstock.transforms.pixel_arithmetic.luma`, of 16 bits."""
+    """Compute :func:`penstock.transforms.pixel_arithmetic.luma` of 16 bits."""
     total = np.full(pixels.shape[:2], 0x8000, np.uint32)  # the weights' sum is 1 << 16: no total exceeds 32 bits
     for place, weight in enumerate((19595, 38470, 7471)):
         total += pixels[:, :, place] * np.uint32(weight)

@@ -209,7 +209,7 @@ class CutMix(_BatchMix):
         return mixed, 1 - (x1 - x0) * (y1 - y0) / (width * height)
 
     def _rectangle(self, width: int, height: int, draw: np.random.Generator) -> tuple[int, int, int, int]:
-        """x0, y0, x1, y1."""
+        """Draw a rectangle: x0, y0, x1, y1."""
         reach = 0.5 * math.sqrt(1 - draw.beta(self.alpha, self.alpha))
         x, y = int(draw.integers(width)), int(draw.integers(height))
         across, down = int(reach * width), int(reach * height)

@@ -73,7 +73,7 @@ class GaussianBlur(Op):
         return require_hwc(spec, self)
 
     def image(self, image: Array, params: Params) -> Array:
-        """A new array."""
+        """Blur the image; returns a new array."""
         sigma = float(params[0])
         across, down = (gaussian_weights(length, sigma) for length in self.kernel_size)
         x, y = len(across) // 2, len(down) // 2

@@ -130,12 +130,12 @@ class Grayscale(ProbabilisticOp):
         self.num_output_channels = num_output_channels
 
     def spec(self, spec: ImageSpec) -> ImageSpec | None:
-        """As before with three channels; nothing is known with one."""
+        """The spec, unchanged with three channels; nothing is known with one."""
         known = super().spec(spec)
         return known if self.num_output_channels == 3 else None
 
     def change(self, image: Pixels) -> Pixels:
-        """ITU-R BT.601 luma."""
+        """Compute the luma of ITU-R BT.601."""
         gray = luma(image)
         return repeat_channels(gray) if self.num_output_channels == 3 and image.ndim == 3 else gray
 

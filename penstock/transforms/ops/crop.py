@@ -63,7 +63,7 @@ class CropOp(Op):
         return _window(image, params)
 
     def mask(self, mask: Array, params: Params) -> Array:
-        """The window."""
+        """Cut the window from the mask."""
         return _window(mask, params)
 
     def boxes(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002

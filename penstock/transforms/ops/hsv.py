@@ -69,7 +69,7 @@ class RandomHSV(PixelOp):
         return drawn
 
     def image(self, image: Array, params: Params) -> Pixels:
-        """A new array."""
+        """Change the colours; returns a new array."""
         return shift_hsv(require_pixels(image, self), *params.tolist())
 
     def native(self, image: Array, params: Params) -> Pixels:

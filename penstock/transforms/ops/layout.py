@@ -54,7 +54,7 @@ class ToLayout(Op):
         self.dtype = dtype
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """The layout and dtype."""
+        """The spec with the op's layout and dtype."""
         self._check(require_hwc(spec, self).dtype)
         return replace(spec, layout=self.layout, dtype=self.dtype)
 

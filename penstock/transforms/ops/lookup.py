@@ -100,7 +100,7 @@ class LookupTable(ProbabilisticOp):
         return look_up_channels(image, self.table.T)
 
     def change_native(self, image: Pixels) -> Pixels:
-        """The same, for one table in less than half the time that NumPy takes."""
+        """Look values up in one table, in less than half the time that NumPy takes."""
         if self.table.ndim == 2:
             return self.change(image)
         values = bytearray(np.ascontiguousarray(image).data.cast("B")).translate(self.table.tobytes())

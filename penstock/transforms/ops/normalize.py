@@ -67,13 +67,13 @@ class Normalize(Op):
         return np.asarray(-np.array(self.mean) / np.array(self.std), np.float32)
 
     def spec(self, spec: ImageSpec) -> ImageSpec:
-        """A float32 spec."""
+        """The spec as float32."""
         if spec.channels is not None:
             self._check(spec.channels, "")
         return replace(require_hwc(spec, self), dtype="float32")
 
     def image(self, image: Array, params: Params) -> NDArray[np.float32]:  # noqa: ARG002  # nothing to draw
-        """A new float32 array."""
+        """Normalise the image; returns a new float32 array."""
         channels = image.shape[2] if image.ndim == 3 else 1
         self._check(channels, f", shape {image.shape}")
         if image.dtype.name in MAXIMA:

@@ -72,7 +72,7 @@ class Pad(Op):
         return replace(spec, width=width, height=None if spec.height is None else spec.height + top + bottom)
 
     def image(self, image: Array, params: Params) -> Array:  # noqa: ARG002  # nothing drawn
-        """A new array."""
+        """Pad the image; returns a new array."""
         constant = self.mode == "constant"
         return self._pad(image, colour_as_dtype(self.fill, image.shape, image.dtype, self) if constant else np.empty(0))
 

@@ -24,7 +24,7 @@ class BoxOp(Op):
     leaves_pixels: ClassVar[bool] = True
 
     def image(self, image: ImageLike, params: Params) -> ImageLike:  # noqa: ARG002  # nothing drawn
-        """The image itself."""
+        """Return the image itself."""
         return image
 
     def fuse(self, fusion: Fusion) -> bool:  # noqa: ARG002  # pixels are unchanged
@@ -32,7 +32,7 @@ class BoxOp(Op):
         return True
 
     def compose(self, geometry: Geometry, params: Params) -> None:
-        """Nothing moves; defined so that the op is applied to boxes."""
+        """Move nothing; defined so that the op is applied to boxes."""
 
 
 class ClampBoundingBoxes(BoxOp):
@@ -46,7 +46,7 @@ class ClampBoundingBoxes(BoxOp):
         return clip_boxes(boxes, size)
 
     def place(self, boxes: NDArray[np.float32], params: Params, size: tuple[int, int]) -> NDArray[np.float32]:  # noqa: ARG002
-        """The boxes themselves."""
+        """Return the boxes themselves."""
         return boxes
 
 
@@ -103,7 +103,7 @@ class SanitizeBoundingBoxes(BoxOp):
     def keep(
         self, boxes: NDArray[np.float32], visible: NDArray[np.float64], size: tuple[int, int]
     ) -> NDArray[np.bool_]:
-        """Which objects stay."""
+        """Which objects stay: those inside the image that are large and visible enough."""
         sides = boxes[:, 2:] - boxes[:, :2]
         inside = np.all((boxes >= 0) & (boxes <= np.tile(np.asarray(size, np.int64), 2)), axis=1)
         large = np.all(sides >= self.min_size, axis=1) & (box_areas(boxes) >= self.min_area)

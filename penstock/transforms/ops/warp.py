@@ -144,7 +144,7 @@ class Warp(MapOp):
         return moved
 
     def onward(self, params: Params, size: tuple[int, int]) -> NDArray[np.float64] | None:
-        """The inverse of :meth:`matrix`."""
+        """Invert :meth:`matrix`."""
         matrix = self.matrix(params, size)
         return None if matrix is None else invert_map(matrix)
 

@@ -39,7 +39,7 @@ class StoredTables(Protocol):
     def __iter__(self) -> Iterator[bytes | None]: ...
 
     def take(self, positions: NDArray[np.int64]) -> StoredTables:
-        """Those at some positions."""
+        """Return the tables at some positions."""
         ...
 
 

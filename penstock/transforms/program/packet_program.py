@@ -78,7 +78,7 @@ class PacketRows(RaggedRows):
     only_pixels = False
 
     def batch_with_room(self, kept: NDArray[np.int64], allocate: Allocate, room: int) -> Ragged:
-        """As ``batch``, with ``room`` more bytes behind the packets."""
+        """Return the batch with ``room`` more bytes behind the packets."""
         buffers: list[Array] = []
 
         def allocate_more(shape: tuple[int, ...], dtype: DType) -> Array:
@@ -213,7 +213,7 @@ class PacketProgram(Program):
     def _seek_table_arguments(
         chunk: Chunk, fused: NDArray[np.int64], found: list[tuple[int, bool, bytes | None]]
     ) -> dict[str, Value]:
-        """Those of the native call. New tables have tiles where they may: a device decodes all segments at once."""
+        """Make arguments of the native call. New tables have tiles where they may: a device decodes all segments."""
         arguments = seek_table_arguments(chunk.seek_tables, fused, found)
         if chunk.seek_tables is not None and chunk.seek_tables.any_kind and arguments["learn"] is not None:
             arguments["learn"] = "tiles"
@@ -234,7 +234,7 @@ class _Parts:
 
     @classmethod
     def of(cls, program: Program) -> _Parts:
-        """Those of a program: a fused prefix, augmentation, and the last ops."""
+        """Divide a program into a fused prefix, augmentation, and the last ops."""
         ops = program.ops
         end = len(ops)
         layout = end > 0 and isinstance(ops[end - 1], ToLayout)

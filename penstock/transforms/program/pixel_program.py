@@ -133,7 +133,7 @@ class PixelProgram(Program):
 
 
 class TakePixels(Op):
-    """In place of Decode, where images are stored as their pixels: these are kept, and encoded images are decoded.
+    """Keeps images that are stored as their pixels, in the place of Decode; encoded images are decoded.
 
     ``decode``: the op that it replaces. ``is_mixed``: whether gray and colour pictures are side by side: then all
     become RGB, unless the mode is "unchanged". Raises ArgumentError if it converts images to another mode, which pixels
@@ -162,7 +162,7 @@ class TakePixels(Op):
         return to_rgb(image) if self.converts else image
 
     def mask(self, mask: ImageLike, params: Params) -> Array:
-        """As :meth:`Decode.mask`."""
+        """Decode the mask as :meth:`Decode.mask` does."""
         return self.decode.mask(mask, params)
 
     def fuse(self, fusion: Fusion) -> bool:

@@ -75,7 +75,7 @@ class ObjectMasks:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Width and height."""
+        """The width and height of the masks."""
         height, width = self.planes[0].shape
         return width, height
 

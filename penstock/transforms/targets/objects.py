@@ -50,7 +50,7 @@ class Objects:
         return cls(rows, np.ones(len(rows)))
 
     def move(self, op: Op, params: Params, size: tuple[int, int]) -> None:
-        """Apply an op."""
+        """Move the objects as an op moves its image."""
         if type(op).boxes is Op.boxes:
             return
         if type(op).place is Op.place:
