@@ -10,6 +10,28 @@
 
 ``import penstock`` imports NumPy and no heavier package. Each public name is imported on first use. ``penstock.torch``
 has the same loader for torch tensors. The name of the distribution on PyPI is ``penstock-data``.
+
+Where to find what:
+
+- what an error means, which to catch: the tree in ``errors.py``; a page for each error, finding and verdict:
+  ``explain/pages/``
+- what a record, a schema, a key and a field's name are: ``sample.py``
+- how a process finds its rank and the number of ranks: ``ranks.py``; which samples a rank has: ``samplers/ranks.py``
+- where random numbers come from (counters of Philox): ``rng.py``
+- what is known of torch, JAX and cv2 outside ``penstock/torch/``, and whose transforms get decoded samples:
+  ``frameworks.py``
+- how a batch of stored pixels is named without an object for each image: ``pixel_rows.py``
+- what a batch holds of boxes, and how a chunk writes them: ``ragged.py``; ``docs/decisions/0019-*``
+- how masks of objects are encoded: ``run_lengths.py``
+- what becomes of truncated and damaged images: ``repairs.py``; natively ``native/core/src/jpeg/repair/``;
+  ``docs/decisions/0023-*``
+- which picture boxes are of, where an Exif orientation turns it: ``Field.upright`` in ``sample.py``; arithmetic
+  ``orientation.py``; found in annotations: ``annotations/records.py``; turned: ``pack/upright_fields.py``;
+  ``docs/decisions/0045-*``
+- what is timed, and who is told of it: ``trace.py``
+- what a ``repr`` shows: ``wording.py``; in a notebook: ``sheets/notebook.py``
+- how type checkers know the type of batches: ``datasets/batch_types.py``; ``tests/types/``, ``scripts/types.sh``
+- what the native module offers: ``_native.pyi``, which ``native/stubs.py`` writes
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def test_all_fuzz_targets_are_named() -> None:
     assert {target for target in targets if f"`{target}`" not in text} == set()
 
 
-@pytest.mark.parametrize("page", ["SECURITY.md", "STABILITY.md", "docs/good-first-issues.md"])
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "SECURITY.md", "STABILITY.md", "docs/good-first-issues.md"])
 def test_files_that_are_named_exist(page: str) -> None:
     """A path or a link on these pages leads somewhere; new files of a first issue are the exception."""
     text = (ROOT / page).read_text()
@@ -53,6 +53,26 @@ def test_files_that_are_named_exist(page: str) -> None:
     assert paths
     assert [path for path in paths if not list(ROOT.glob(path.rstrip("/")))] == []
     assert [link for link in links if not (ROOT / page).parent.joinpath(link).exists()] == []
+
+
+def test_places_that_docstrings_name_exist() -> None:
+    """Each path below "Where to find what" leads somewhere, from the package's folder or the root of the repository."""
+    files = [*(ROOT / "penstock").rglob("__init__.py"), *(ROOT / "native" / "core" / "src").rglob("*.rs")]
+
+    named = [(file, place) for file in files for place in _find_places(file.read_text())]
+
+    assert len(named) > 250
+    assert [
+        f"{file.relative_to(ROOT)}: {place}"
+        for file, place in named
+        if not any(list(folder.glob(place.rstrip("/"))) for folder in (file.parent, ROOT))
+    ] == []
+
+
+def _find_places(text: str) -> list[str]:
+    """The paths in a list below "Where to find what": folders end in a slash, files in a suffix or ``-*``."""
+    rows = re.split(r'"""|\n\n', text.partition("Where to find what:\n")[2].lstrip())[0]
+    return re.findall(r"`([\w/.*-]+(?:/|\.(?:pyi?|rs|md|js|h|sh)|-\*))`", rows)
 
 
 def test_first_issues_are_still_open() -> None:

@@ -6,6 +6,12 @@
                               one file a format         checks, counts    .records, .classes, .problems
 
 A new format is one file with a subclass of :class:`~penstock.annotations.base.AnnotationFormat`, and one line here.
+
+Where to find what:
+
+- what annotations become, and what is checked in them: ``records.py``; ``docs/decisions/0026-*``
+- which places belong to a set of annotations: ``source.py``
+- how annotations are written: ``writing.py``, ``coco/writer.py``, ``voc/writer.py``, ``yolo/writer.py``
 """
 
 from __future__ import annotations

@@ -2,6 +2,12 @@
 
 Exit codes: 0 success, 1 failure or problems found by ``verify``, 2 wrong usage, 130 interrupted. Results are printed to
 standard output. Progress and errors are printed to standard error; an error is a message without a traceback.
+
+Where to find what:
+
+- which commands, options and exit codes there are: the table below; ``docs/command-line.md``
+- streams and errors of all commands: ``app.py``; JSON: ``printing.py``
+- what ``penstock demo`` runs: ``demo_command.py``, ``examples/demo/``, photographs of ``penstock/demo/``
 """
 
 from __future__ import annotations

@@ -1,4 +1,15 @@
-"""Datasets: from an index to a sample. One new kind is one new file and one line here."""
+"""Datasets: from an index to a sample. One new kind is one new file and one line here.
+
+Where to find what:
+
+- how a mixture divides its draws among sources: ``mixture/``
+- how a stream is divided among workers and ranks, resumes on others, and is shuffled: ``streams/``
+- samples made of several: ``composed/``
+- how a store is split, stratified or by groups: ``splits/splits.py``, ``splits/stratification.py``
+- what a ``StoreDataset`` makes of a record: ``store/``
+- which libraries' own generators ``seed_per_sample`` seeds: ``seeded_libraries.py``, one entry each
+- where an error happened, in the user's code: ``error_location.py``, ``user_code.py``
+"""
 
 from __future__ import annotations
 

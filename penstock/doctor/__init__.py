@@ -11,6 +11,15 @@
 
 This package imports nothing before a name is used: ``run.py`` must not import NumPy or torch before the script does,
 since the script may set variables (``OMP_NUM_THREADS``) that are read when they are imported.
+
+Where to find what:
+
+- what is measured of a machine, its processes, devices and disks: ``machine/``
+- how loaders, steps and ranks are watched: ``watching/``
+- how a change of a loader is tried: ``trials/``
+- which traps ``check`` and the doctor know: ``checks/``
+- how the doctor comes to its verdict and its advice: ``judge/``
+- what it prints, writes and shows: ``judge/text_report.py``, ``reports/``
 """
 
 from __future__ import annotations

@@ -7,6 +7,11 @@
                the sources of penstock.pack   what else it could be
 
 The scripts use the public names of penstock and torch, and nothing of this package.
+
+Where to find what:
+
+- what is recognised: ``recognition.py``
+- which scripts are written: ``script.py``, ``templates/``
 """
 
 from __future__ import annotations

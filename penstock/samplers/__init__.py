@@ -1,6 +1,11 @@
 """Samplers: which samples an epoch has, and in which order.
 
 One new sampler is one new file and one line here; the line also enrols it in ``tests/conformance/test_samplers.py``.
+
+Where to find what:
+
+- which samples a rank has, and what remains of an epoch: ``ranks.py``
+- how an order is permuted without a list of it: ``permutation.py``
 """
 
 from __future__ import annotations

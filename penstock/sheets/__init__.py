@@ -1,4 +1,10 @@
-"""Summaries of a store: its contents in numbers, a contact sheet, and samples with their annotations drawn."""
+"""Summaries of a store: its contents in numbers, a contact sheet, and samples with their annotations drawn.
+
+Where to find what:
+
+- contact sheets: ``sheet.py``, ``tile_sheet.py``; annotations drawn: ``annotated.py``
+- what a notebook shows: ``notebook.py``; of batches: ``batch_samples.py``
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,10 @@
-"""A job computed and not run: what each rank gets, and what is asked of object storage."""
+"""A job computed and not run: what each rank gets, and what is asked of object storage.
+
+Where to find what:
+
+- steps, draws and resumes of each rank: ``job.py``
+- requests to object storage: ``object_storage.py``
+"""
 
 from __future__ import annotations
 

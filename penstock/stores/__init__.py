@@ -6,6 +6,21 @@ it: the most specific are registered first. A function beside the kind, from :mo
 light module of its folder, says by a few bytes where it cannot be; then it is not imported. A container without random
 access is a :class:`~penstock.stores.streams.ShardStream`, registered in :data:`STREAMS`. A store over an object of
 another library in memory is registered in :data:`OBJECTS`, and says by the class method ``wraps(value)`` what it takes.
+
+Where to find what:
+
+- which stores there are, what each reads and writes: the registrations below; ``docs/stores.md``
+- where a store is, its sidecar files, and how passwords stay out of messages: ``location.py``;
+  ``docs/decisions/0018-*``
+- how a container of another program is read: ``container.py``, one folder a family; ``docs/decisions/0021-*``
+- containers that are read from their beginning: ``streams.py``, ``tar/stream.py``
+- which column is the image, the label, the key: ``fields/``
+- how a killed writer is resumed, and who may write: ``common/journal.py``
+- who fetches bytes of object storage: ``remote/``
+- what a conversion wrote beside a container: ``joined.py``
+- what a pack was made from, and when it is used again: ``origin.py``; ``docs/decisions/0016-*``
+- who reads ahead of what is planned: ``Store.prefetch`` in ``base.py``, ``common/read_ahead.py``
+- which versions of formats are read: ``STABILITY.md``, ``tests/formats/``
 """
 
 from __future__ import annotations

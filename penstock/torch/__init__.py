@@ -2,6 +2,14 @@
 
 Some classes are torch's own. Classes that fill batches, have a state or move memory are subclasses of torch's. The
 deprecated DataPipes are not included. No package in a lower layer imports torch.
+
+Where to find what:
+
+- what torch does, and what differs on purpose: ``loader/dataloader.py``; ``docs/from-torch.md``
+- when random numbers are drawn, and how an epoch is begun again: ``loader/epoch_draws.py``
+- how batches are copied to a device ahead of their use: ``device/``
+- what a device decodes and augments: ``cuda/``
+- why a torchvision transform was compiled or not: ``vision/recognise.py``, ``vision/compiling.py``
 """
 
 from __future__ import annotations

@@ -2,6 +2,13 @@
 
 ``from penstock import transforms as T``. A new op is one file with a subclass of :class:`Op`, an import and its name in
 ``__all__`` here, which also enrols it in the conformance suite (``tests/conformance/test_ops.py``).
+
+Where to find what:
+
+- how a pipeline becomes one native call: ``pipeline.py``, ``program/``
+- what an op computes: its ``image`` in ``ops/``; its kernel: ``native/core/src/pixels/``
+- which formats are decoded, and in which modes: ``decoding/``
+- how boxes, keypoints and masks follow pixels: ``targets/``
 """
 
 import sys

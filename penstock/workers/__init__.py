@@ -2,6 +2,16 @@
 
 The line also enrols it in ``tests/conformance/test_workers.py``. Backends of a loader's ``workers=`` argument are
 named here and imported when they are used.
+
+Where to find what:
+
+- what is done with a task: ``jobs/``
+- who owns a batch's memory, and when it is used again: ``slots.py``; between processes: ``processes/memory.py``
+- how worker processes are started, fed, watched and replaced: ``processes/``; ``docs/decisions/0007-*``,
+  ``docs/decisions/0008-*``
+- what becomes of samples that cannot be built: ``left_out.py``
+- who looks ahead to tasks: ``LoaderJob.prefetch`` in ``jobs/base.py``
+- how stacks are read: ``stack_frames.py``
 """
 
 from __future__ import annotations

@@ -1,1 +1,7 @@
-"""A loader is iterated in child processes, as it is or with a change."""
+"""A loader is iterated in child processes, as it is or with a change.
+
+Where to find what:
+
+- one trial, and several in turns: ``trials.py``, ``turns.py``
+- the child process: ``trial_child.py``; how it is run and ended: ``forked_child.py``
+"""

@@ -1,6 +1,12 @@
 """Sources: what ``pack`` takes, and how it is read. A new one is one file here and one registration line.
 
 The first source that recognises an object reads it: the most specific are registered first.
+
+Where to find what:
+
+- one file for each kind of source: stores, tables, datasets, iterators; ``docs/packing.md``
+- how a schema is inferred: ``inference.py``
+- what columns of tables hold: ``columns.py``; points of several columns: ``point_columns.py``
 """
 
 from __future__ import annotations

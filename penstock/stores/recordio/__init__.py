@@ -1,1 +1,6 @@
-"""MXNet's RecordIO files."""
+"""MXNet's RecordIO files.
+
+Where to find what:
+
+- the format, byte by byte: ``format.py``; how records are read: ``store.py``
+"""

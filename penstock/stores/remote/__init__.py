@@ -18,4 +18,10 @@
 
 Several URLs and patterns are opened by shards.py, folders of images by folder.py.
 A process that opens no remote store imports nothing of this folder.
+
+Where to find what:
+
+- requests and retries: ``object_store.py``, ``request_queue.py``
+- copies of objects: ``mirror.py``, ``sparse_file.py``; the cache: ``cache.py``; ``docs/decisions/0037-*``
+- writing: objects ``writable_place.py``; files, read back and compared, ``upload.py``
 """

@@ -9,4 +9,16 @@
 ``packets.py`` says where things are in memory, ``decoder.py`` in which order kernels run, ``compiler.py`` compiles
 them once, ``build.py`` is what workers do. The kernels (``kernels/``) also compile as C++, which is how their results
 are compared with the CPU's where there is no device.
+
+Where to find what:
+
+- which ops run on a device, and as which launches: ``augmenting.py``; each op's steps: ``augmenting_steps.py``; their
+  kernels: ``kernels/augment.h``, ``kernels/neighbours.h``, ``kernels/mix.h``
+- kernels without a device: the shim ``kernels/grid.h``; ``tests/torch/cuda/``
+- order and memory: ``decoder.py``, ``packets.py``; streams and errors: ``runtime.py``; what is compiled:
+  ``compiler.py``, ``cubin_cache.py``
+- whether a device can decode for a loader: ``penstock/torch/loader/device_decoding.py``
+- what a device is given: ``penstock/transforms/program/packet_program.py``; ``native/core/src/jpeg/packet.rs``;
+  ``docs/decisions/0030-*``
+- what is tested and measured on a machine with a device: ``benches/device/``; ``docs/gpu.md``, "On hardware"
 """

@@ -25,6 +25,19 @@
 //!
 //! Where libjpeg would decode with a warning, this decoder returns [`crate::error::Error::Corrupt`]: a successful decode
 //! has libjpeg's pixels. [`Decoder::decode_damaged`] decodes such files as libjpeg does.
+//!
+//! Where to find what:
+//!
+//! - what a file may declare: `Limits` in `format/header.rs`
+//! - kernels: `kernels/`; a kernel's scalar code is its specification, SIMD files lie beside it
+//! - where decoding may begin inside a file: `seek/`; tables are kept by `penstock/stores/common/seek_table_file.py`,
+//!   made by `penstock/pack/seek_tables.py`, or while decoding by `penstock/datasets/store/seek_tables.py`;
+//!   `docs/decisions/0009-*`
+//! - progressive files, and others of several scans: `scans/`, `entropy/progressive.rs`; rewritten without loss:
+//!   `transcode/`
+//! - decoding at a fraction of the size: `scale.rs`; `docs/scaled-decoding.md`; `docs/decisions/0011-*`
+//! - what becomes of truncated and damaged files: `repair/`; `docs/decisions/0023-*`
+//! - what a device is given to decode: `packet.rs`; `docs/decisions/0030-*`
 
 mod decoder;
 mod entropy;
