@@ -86,7 +86,7 @@ class ConcatDataset(Dataset[T_co], Wrapper):
         return iter_concatenated(self, self.datasets.__getitem__, self.cumulative_sizes, indices, keys, watch)
 
     def prefetch(self, indices: Sequence[int]) -> bool:
-        """See :class:`~penstock.datasets.base.Wrapper`."""
+        """Have the datasets look ahead, each to its own indices."""
         return prefetch_concatenated(self.datasets, self.cumulative_sizes, indices)
 
     def fingerprint(self) -> str | None:
@@ -227,7 +227,7 @@ def _load_by_dataset(
     keys: SampleKeys,
     watch: Watch | None,
 ) -> dict[int, Iterator[Sample]]:
-    """For each row of ``indices`` whose dataset loads several samples at once, the iterator of its sample."""
+    """Find iterators of the samples of each row of ``indices`` whose dataset loads several samples at once."""
     rows: dict[int, list[int]] = {}
     inner: dict[int, list[int]] = {}
     for row, index in enumerate(indices):

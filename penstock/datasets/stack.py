@@ -73,7 +73,7 @@ class StackDataset(Dataset[Sample], Wrapper):
         return map(self._stack, zip(*columns, strict=True))
 
     def prefetch(self, indices: Sequence[int]) -> bool:
-        """See :class:`~penstock.datasets.base.Wrapper`."""
+        """Have all datasets look ahead to the indices."""
         return sum(prefetch(child, indices) for child in self.wrapped_datasets()) > 0
 
     def fingerprint(self) -> str | None:

@@ -39,7 +39,7 @@ class IndexedDataset(Dataset[T_co], Wrapper):
         raise NotImplementedError(f"{type(self).__name__} must define locate")
 
     def _translate(self, indices: Sequence[Index]) -> list[Index]:
-        """As :meth:`locate`; a subclass overrides it where indices may be no ints."""
+        """List what :meth:`locate` finds; a subclass overrides it where indices may be no ints."""
         return list(self.locate(indices).tolist())
 
     def __getitem__(self, index: Index) -> T_co:
@@ -60,7 +60,7 @@ class IndexedDataset(Dataset[T_co], Wrapper):
         return iter_samples(self.dataset, self._translate(indices), keys, watch)
 
     def prefetch(self, indices: Sequence[Index]) -> bool:
-        """See :class:`~penstock.datasets.base.Wrapper`."""
+        """Have the inner dataset look ahead to its own indices."""
         return prefetch(self.dataset, self._translate(indices))
 
     def spec(self) -> Tree | None:

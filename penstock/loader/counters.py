@@ -134,7 +134,7 @@ class LoaderCounters:
                 observer.delivered(done.rows)
 
     def find_repeats(self, order: Order) -> NDArray[np.bool_]:
-        """See :meth:`penstock.loader.statistics.LoaderStatistics.find_repeats`."""
+        """Find the rows of the batch returned last that are to be left out of a metric."""
         epochs = [iterator.epoch.position for known in self._iterators if (iterator := known()) is not None]
         task, left_out = self._newest or (None, ())
         origins = [position.origin for position in epochs if task is not None and position.epoch == task.keys.epoch]
@@ -152,7 +152,7 @@ class LoaderCounters:
         return list(self._repaired)
 
     def stats(self) -> Stats:
-        """All of it."""
+        """Return the statistics of all that the loader has done."""
         workers, remote = self._retired, self._retired_remote
         for trace in list(self._traces):
             workers, remote = _sum(workers, trace.total_by_worker()), remote + RemoteStats(**trace.remote())

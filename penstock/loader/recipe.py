@@ -116,7 +116,7 @@ class Workers:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Of the backend."""
+        """The capabilities of the backend."""
         found: Capabilities = BACKENDS.get(self.kind).capabilities
         return found
 

@@ -73,7 +73,7 @@ class LoaderOrder(Order):
         return seed if isinstance(seed, int) else None
 
     def describe(self) -> StateDict:
-        """See :meth:`Order.describe`."""
+        """What fixes the order, with ``batch_size`` and ``drop_last``."""
         batches = self.batch_sampler
         cut = batches if isinstance(batches, BatchSampler) else self
         return {**super().describe(), "batch_size": cut.batch_size, "drop_last": cut.drop_last}

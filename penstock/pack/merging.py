@@ -100,7 +100,7 @@ class MergeSource(Source):
         return {**fields, **{name: renumber(fields[name], places) for name, places in numbers.items()}}
 
     def digest(self) -> str:
-        """Of the digests of the stores, in order, and of prefixes and classes."""
+        """Hash the digests of the stores, in order, and prefixes and classes."""
         parts = [store.digest() for store in self.stores]
         return xxhash.xxh3_128(repr((parts, self._prefixes, self.schema.to_json())).encode()).hexdigest()
 

@@ -315,19 +315,19 @@ class SelectedSource(Source):
         return itertools.islice(found, start, None)
 
     def load(self, token: Index) -> Mapping[str, Value]:
-        """See :meth:`Source.load`."""
+        """Load a record by the source."""
         return self._source.load(token)
 
     def describe_item(self, token: Index) -> str:
-        """See :meth:`Source.describe_item`."""
+        """Describe where an item is, as the source does."""
         return self._source.describe_item(token)
 
     def load_records(self, tokens: Sequence[Value]) -> Sequence[Mapping[str, Value]] | None:
-        """See :meth:`Source.load_records`."""
+        """Load records by the source."""
         return self._source.load_records(tokens)
 
     def load_batch(self, tokens: Sequence[Value]) -> Mapping[str, Value] | None:
-        """See :meth:`Source.load_batch`."""
+        """Load a batch by the source."""
         return self._source.load_batch(tokens)
 
     def digest(self) -> str | None:

@@ -278,7 +278,7 @@ def _list_urls(given: object) -> list[str]:
 
 
 def find_remote(urls: Sequence[str], layout: str | None, options: Mapping[str, object]) -> tuple[type[Store], Location]:
-    """As :func:`find`, for URLs and :data:`PLACE_OPTIONS`; raises StoreError where the place cannot be asked."""
+    """Find the kind of URLs and :data:`PLACE_OPTIONS`; raises StoreError where the place cannot be asked."""
     from penstock.stores.remote import opening  # stores on this machine do not need it
     from penstock.stores.remote.shards import find_remote_shards, is_url_pattern
 

@@ -310,7 +310,7 @@ class ContainerStore(Store, Generic[T_opened]):
         return np.isin(indices, self._missing[field])
 
     def _iter_values(self, field: str) -> Iterator[object]:
-        """As the kind reads a column."""
+        """Yield the values of a column as the kind reads it."""
         with naming_damage(f"the column of field {field!r}", self.url):
             yield from self._read_mended(lambda: list(self.read_column(self.get_opened(), field)))
 
@@ -324,14 +324,14 @@ class ContainerStore(Store, Generic[T_opened]):
             return None  # no file
 
     def digest(self) -> str:
-        """Of names, sizes and times of change of the files, and of the options that say how they are read."""
+        """Hash names, sizes and times of change of the files, and the options that say how they are read."""
         state = xxhash.xxh3_128(repr(sorted(self._options.items(), key=lambda item: item[0])).encode())
         for path, identity in zip(self._files, self._identities, strict=True):
             state.update(os.fsencode(path.name) + f"\0{identity.nbytes}\0{identity.changed_ns}\0".encode())
         return state.hexdigest()
 
     def fingerprint(self) -> str:
-        """Of sizes, and of the first and last bytes, of the files; and of the options."""
+        """Hash sizes, first and last bytes of the files, and the options."""
         if not self._fingerprint:
             options = repr(sorted(self._options.items(), key=lambda item: item[0]))
             with naming_damage("the store", self.url):

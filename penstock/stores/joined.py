@@ -204,7 +204,7 @@ class JoinedStore(Store):
         return store.rows(field, numbers)
 
     def lacks_value(self, field: str, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """As the one of the two that has the field says it; see :meth:`Store.lacks_value`."""
+        """Which records lack a value, as the one of the two that has the field says."""
         store, numbers = self._choose(field, indices)
         return store.lacks_value(field, numbers)
 
@@ -217,11 +217,11 @@ class JoinedStore(Store):
 
     @property
     def prefetches(self) -> bool:
-        """See :attr:`Store.prefetches`."""
+        """Whether the container looks ahead."""
         return self.container.prefetches
 
     def prefetch(self, indices: Indices) -> bool | None:
-        """See :meth:`Store.prefetch`."""
+        """Have the container look ahead to records."""
         return self.container.prefetch(self._numbers[self._check_indices(indices)])
 
     def column(self, field: str) -> Array:
@@ -247,11 +247,11 @@ class JoinedStore(Store):
         return self._extra.keys()
 
     def digest(self) -> str:
-        """Of both."""
+        """The digests of the container and of the pack beside it."""
         return f"{self.container.digest()}+{self._extra.digest()}"
 
     def fingerprint(self) -> str:
-        """Of both."""
+        """The fingerprints of the container and of the pack beside it."""
         return f"{self.container.fingerprint()}+{self._extra.fingerprint()}"
 
     def close(self) -> None:

@@ -70,7 +70,7 @@ class RemoteSource(Protocol):
 
     @property
     def options(self) -> ClientOptions:
-        """Of a client."""
+        """The options of a client."""
         ...
 
     @property
@@ -83,7 +83,7 @@ class RemoteSource(Protocol):
         ...
 
     def renew(self) -> RemoteSource:
-        """The same objects, of which nothing is attached."""
+        """Return the source of the same objects, of which nothing is attached."""
         ...
 
 
@@ -200,7 +200,7 @@ class Location:
         return tuple(map(Path, self.shards)) or (self.local_path,)
 
     def renew(self) -> Location:
-        """The same location; the copies of a remote one are let go of with it."""
+        """Return the same location; the copies of a remote one are let go of with it."""
         return self if self.remote is None else replace(self, remote=self.remote.renew())
 
     def __fspath__(self) -> str:

@@ -73,7 +73,7 @@ class CommittedRecords:
         return CommittedRecords(self.records + other.records, self.nbytes + other.nbytes, self.skipped + other.skipped)
 
     def to_json(self) -> dict[str, object]:
-        """As :meth:`from_json` reads it."""
+        """Write the records as :meth:`from_json` reads them."""
         return {"records": self.records, "nbytes": self.nbytes, "skipped": [list(entry) for entry in self.skipped]}
 
     @classmethod

@@ -147,7 +147,7 @@ class Interleaving:
 def permute_blocks(
     interleaving: Interleaving, positions: NDArray[np.int64], key: tuple[int, int], first: int, length: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """As :meth:`Interleaving.draw`, with the sources of each block of 64 positions in random order.
+    """Draw as :meth:`Interleaving.draw`, with the sources of each block of 64 positions in random order.
 
     The draws of each source stay in order, and those of a whole block are the same ones. The last block of an epoch is
     a shorter one. ``positions`` are those in an epoch of ``length`` draws, whose first draw has the position ``first``

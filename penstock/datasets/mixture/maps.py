@@ -112,7 +112,7 @@ class MapMixture(Mixture, IndexedDataset[Sample], MakesSampler):
         return places
 
     def stats(self, loader: StatefulObject) -> dict[str, SourceStats]:
-        """See :meth:`Mixture.stats`."""
+        """What a loader of this mixture has delivered of each source, by the state of its sampler."""
         state = loader.state_dict()
         state = state.get("penstock", state)  # in torchdata's layout
         described = state["order"]["sampler"]

@@ -68,7 +68,7 @@ class StreamMixture(Mixture, IterableDataset[Sample]):
         return _MixtureIterator(self)
 
     def start_states(self, epoch: int, num_workers: int) -> list[StateDict]:
-        """See :class:`~penstock.datasets.streams.division.DivisibleStream`."""
+        """Make the states of the readers at the beginning of an epoch, with those of all sources."""
         first, world = _first_epoch(epoch), self._world or find_world()
         with assume_world(world):
             starts = {
@@ -99,7 +99,7 @@ class StreamMixture(Mixture, IterableDataset[Sample]):
         ]
 
     def divide_states(self, states: Sequence[StateDict], num_workers: int) -> list[StateDict]:
-        """See :class:`~penstock.datasets.streams.division.DivisibleStream`."""
+        """Divide what is left of an epoch among ``num_workers`` readers of this rank, source by source."""
         for state in states:
             self._check_state(state)
         fresh = self.start_states(states[0]["epoch"] if states else 0, num_workers)
@@ -137,7 +137,7 @@ class StreamMixture(Mixture, IterableDataset[Sample]):
             raise StateError(f"the state is of a mixture of {theirs!r:.200}, this one has {list(self.sources)}")
 
     def stats(self, loader: StatefulObject) -> dict[str, SourceStats]:
-        """See :meth:`Mixture.stats`."""
+        """What a loader of this mixture has delivered of each source, by the states of its readers."""
         readers = [state for state in _find_states(loader.state_dict()) if state[_MARK] == list(self.sources)]
         found = {}
         for name in self.sources:

@@ -109,7 +109,7 @@ class BatchAssembly:
         return self.join_values(self.values(batch))
 
     def join_values(self, values: Mapping[str, Batch]) -> _Parts:
-        """The same for the fields of a batch by name."""
+        """Compute the numbers of a batch from its fields by name."""
         parts = dict(values)
         if self.crowd:
             self._leave_out_crowds(parts)

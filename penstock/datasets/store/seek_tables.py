@@ -229,7 +229,7 @@ class _ShardTables:
         self.kind = "" if first is None else first.kind
 
     def get(self, indices: NDArray[np.int64] | Sequence[int]) -> list[bytes | None]:
-        """As :meth:`SeekTableFile.get`; also as its ``locate``, since a batch has tables of several files."""
+        """Read tables of all shards; also serves as ``locate``, since a batch has tables of several files."""
         found: list[bytes | None] = [None] * len(indices)
         for part in self._store.split(indices):
             file = self._find(self._store.shard(part.number))
@@ -241,7 +241,7 @@ class _ShardTables:
     locate = get
 
     def missing(self) -> NDArray[np.int64]:
-        """As :meth:`SeekTableFile.missing`; opens each shard."""
+        """Find the records without a table in all shards, which it opens."""
         found, begin = [], 0
         for shard in self._store.shards():
             file = self._find(shard)

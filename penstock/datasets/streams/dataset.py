@@ -178,7 +178,7 @@ class StreamDataset(PartitionedDataset[Sample]):
         return ShuffleQuality(max(0.0, 1 - (shards - 1) / max(1, records - 1)), 1 / records, whole)
 
     def fingerprint(self) -> str | None:
-        """Of the shards, their order, and what determines the order of records."""
+        """Hash what determines the order of records: the shards, their order, and the settings of the shuffle."""
         settings = self.shuffle and (self.window, self.buffer), self.seed, self.even
         return combine_fingerprints([self.stream], repr(settings).encode())
 

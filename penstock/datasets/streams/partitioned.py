@@ -112,11 +112,11 @@ class PartitionedDataset(IterableDataset[T_co]):
         self.epoch = check_count("epoch", epoch, least=0)
 
     def start_states(self, epoch: int, num_workers: int) -> list[StateDict]:
-        """See :class:`~penstock.datasets.streams.division.DivisibleStream`."""
+        """Make the states of the readers at the beginning of an epoch."""
         return [state.dump() for state in self._start(epoch, num_workers)]
 
     def divide_states(self, states: Sequence[StateDict], num_workers: int) -> list[StateDict]:
-        """See :class:`~penstock.datasets.streams.division.DivisibleStream`."""
+        """Divide what is left of an epoch among ``num_workers`` readers of this rank."""
         parts = self.count_parts()
         parsed = [ReaderState.parse(state, parts) for state in states]
         if not parsed:

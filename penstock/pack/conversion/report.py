@@ -66,7 +66,7 @@ class ConvertReport:
         return not self.problems and self.source_digest == self.store_digest
 
     def with_times(self, copied_s: float, elapsed_s: float) -> ConvertReport:
-        """The same report, with the durations."""
+        """Return the report with the durations."""
         return replace(self, copied_s=copied_s, elapsed_s=elapsed_s)
 
     def to_json(self) -> dict[str, object]:

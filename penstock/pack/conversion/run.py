@@ -342,13 +342,13 @@ def refuse_records(source: Store, refused: Sequence[Skipped]) -> NoReturn:
 
 
 def _open_anew(store: Store) -> Store:
-    """The same store, opened anew as a worker process opens it: refused if it was changed."""
+    """Open a store anew, as a worker process opens it: refused if it was changed."""
     again: Store = pickle.loads(pickle.dumps(store))  # noqa: S301  # what was pickled here
     return again
 
 
 def _make_translations(source: Schema, stored: Schema) -> dict[str, Mapping[int, int]]:
-    """For each label whose classes have other numbers where it is written: the number there, by that in the source."""
+    """Find new numbers, by those in the source, for labels whose classes have others where they are written."""
     translations: dict[str, Mapping[int, int]] = {}
     for name, field in stored.fields.items():
         if name not in source:

@@ -78,17 +78,17 @@ class SourceRange(Source):
         return self._source.load(own)
 
     def describe_item(self, token: Index) -> str:
-        """See :meth:`Source.describe_item`."""
+        """Describe where an item is, as the source does; an item that was refused has no place."""
         position, own = token
         return "" if position in self._refused else self._source.describe_item(own)
 
     def load_records(self, tokens: Sequence[Value]) -> Sequence[Mapping[str, Value]] | None:
-        """See :meth:`Source.load_records`."""
+        """Load records by the source; None if it cannot, or if one was refused."""
         own = self._take_own(tokens)
         return None if own is None else self._source.load_records(own)
 
     def load_batch(self, tokens: Sequence[Value]) -> Mapping[str, Value] | None:
-        """See :meth:`Source.load_batch`."""
+        """Load a batch by the source; None if it cannot, or if a record was refused."""
         own = self._take_own(tokens)
         return None if own is None else self._source.load_batch(own)
 

@@ -138,7 +138,7 @@ def _avif_is_truncated(avif: bytes) -> bool:
 
 
 def _jxl_is_truncated(jxl: bytes) -> bool:
-    """The same of a JPEG XL in boxes; a file of the bare codestream does not say where it ends."""
+    """Whether a JPEG XL in boxes is truncated; a file of the bare codestream does not say where it ends."""
     if jxl.startswith(b"\xff\x0a"):
         return False
     return _boxes_are_truncated(jxl, _JXL_BOXES, frozenset({b"jxlc", b"jxlp"}), has_pixels=False)

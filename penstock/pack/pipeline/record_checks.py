@@ -135,7 +135,7 @@ def make_stored_schema(schema: Schema, resizing: Resizing | None) -> Schema:
 
 
 def find_new_numbers(held: Schema, wanted: Schema) -> dict[str, Array]:
-    """For fields whose classes have other numbers in ``wanted``, which has all of them: the new number of each."""
+    """Find new numbers of classes for fields where ``wanted``, which has all of them, has other numbers."""
     numbers = {}
     for name, field in held.fields.items():
         classes = wanted[name].classes if name in wanted else ()
@@ -156,7 +156,7 @@ def renumber(value: object, numbers: Array) -> Value:
 
 
 def to_baseline(image: bytes) -> bytes | None:
-    """The same image as a baseline JPEG of one scan; None for what is no JPEG, or cannot be rewritten without loss.
+    """Rewrite an image as a baseline JPEG of one scan; None for no JPEG, or where that would lose something.
 
     Decoding can begin inside a JPEG of one scan. In a JPEG of several scans (every progressive one, some baseline ones)
     it cannot, since each scan covers the whole image. The native core rewrites such a JPEG with the same coefficients,

@@ -61,7 +61,7 @@ class ResizeReport:
     psnr: float = math.nan
 
     def __add__(self, other: ResizeReport) -> ResizeReport:
-        """Both together."""
+        """Add the counts of two reports, and average their PSNR."""
         measured = self.measured + other.measured
         weighed = [each.psnr * each.measured for each in (self, other) if each.measured]
         return ResizeReport(
@@ -109,7 +109,7 @@ class Resizing:
 
     @classmethod
     def parse(cls, resize: int | str | None, image_format: str | None, quality: int | None) -> Resizing | None:
-        """From the arguments of :func:`penstock.pack`; None without ``resize``.
+        """Parse the arguments of :func:`penstock.pack`; None without ``resize``.
 
         Raises ArgumentError if a value is not allowed, or one is given without ``resize``.
         """
@@ -133,7 +133,7 @@ class Resizing:
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Resizing | None:
-        """From the options of a pack's origin; None if it has none that are understood."""
+        """Parse the options of a pack's origin; None if it has none that are understood."""
         try:
             quality = int(options["quality"]) if "quality" in options else None
             return cls.parse(options.get("resize"), options.get("image_format"), quality)

@@ -121,7 +121,7 @@ class AnnotationsSource(Source):
         return self._fields.convert(self._records[token])
 
     def digest(self) -> str:
-        """Of all values of all records, and of sizes and times of change of images and masks."""
+        """Hash all values of all records, and sizes and times of change of images and masks."""
         state = xxhash.xxh3_128(json.dumps(self.schema.to_json()).encode())
         for record in self._records:
             for name, value in record.items():

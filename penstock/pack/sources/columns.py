@@ -411,7 +411,7 @@ def _split_names(text: str) -> Iterable[str]:
 
 
 def _find_forms(text: str) -> set[str]:
-    """As which numbers a text keeps its value: "integer" in int64, "number" in float64, "whole" without a fraction."""
+    """Find the forms in which a text keeps its value: "integer" (int64), "number" (float64), "whole" (no fraction)."""
     digits = text.lstrip("+-")
     if not _NUMBER.fullmatch(text) or (len(digits) > 1 and digits[0] == "0" and digits[1].isdigit()):
         return set()  # 007 is a name

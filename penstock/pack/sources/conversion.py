@@ -92,7 +92,7 @@ class RecordConverter:
         object.__setattr__(self, "_numbers", {name: found for name, found in numbers.items() if found})
 
     def below(self, root: str | os.PathLike[str] | None) -> RecordConverter:
-        """The same, with relative paths below ``root``."""
+        """Return a converter of paths that are relative to ``root``."""
         return self if root is None else replace(self, root=Path(root))
 
     def convert(self, values: Mapping[str, Value]) -> dict[str, Value]:

@@ -118,7 +118,7 @@ class DatasetSource(Source):
         return {name: column[begin:end] for name, column in columns.items() if column is not None}
 
     def digest(self) -> str:
-        """Of its identity if there is one, else of its class, its length and some records."""
+        """Hash the dataset's identity if there is one, else its class, its length and some records."""
         state = xxhash.xxh3_128(f"dataset\0{self.total}\0{self.schema.to_json()}\0".encode())
         if self._identity is not None:
             state.update(self._identity.encode())

@@ -56,7 +56,7 @@ class HuggingFaceStream(IterableSource):
 
     @classmethod
     def open(cls, src: DatasetLike, options: SourceOptions) -> Self:
-        """As :meth:`HuggingFaceSource.open`; without features, kinds are found from the first rows."""
+        """Open a stream of Hugging Face; without features, kinds are found from the first rows."""
         options.refuse_others(("schema", "classes", "key", "images", "source_id"), "a dataset of Hugging Face")
         features = src.features or {}
         files = _list_files(features)

@@ -107,7 +107,7 @@ class IterableSource(Source):
         return self._converter.convert(self._names.read(token))
 
     def digest(self) -> str | None:
-        """Of the id that the caller gave; None without one."""
+        """Hash the id that the caller gave; None without one."""
         if self._source_id is None:
             return None
         state = xxhash.xxh3_128(f"iterable\0{self._source_id}\0{self.schema.to_json()}".encode())

@@ -134,7 +134,7 @@ class ManifestSource(Source):
         return f"{self._table.describe(token)}{f' ({value})' if isinstance(value, str) else ''}: "
 
     def digest(self) -> str:
-        """Of the table's bytes, of its fields, and of the names, sizes and times of change of the files."""
+        """The hash of the table's bytes, its fields, and the names, sizes and times of change of the files."""
         return self._digest
 
     def _look_at_files(self) -> None:

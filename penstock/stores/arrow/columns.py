@@ -256,7 +256,7 @@ def _write_nanoseconds(value: int, kind: pa.DataType) -> str:
 
 
 def _find_nulls(array: pa.Array) -> Array:
-    """For each value of an array, whether it is null."""
+    """Find which values of an array are null."""
     return view_numbers(array.is_null(), np.dtype(np.bool_))
 
 

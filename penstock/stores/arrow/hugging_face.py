@@ -85,11 +85,11 @@ class HuggingFaceStore(ColumnarStore[ColumnarReader]):
         return self.make_reader(lambda name, _: self._table.column(name).chunks)
 
     def digest(self) -> str:
-        """Of the dataset's own fingerprint, and of the options."""
+        """Hash the dataset's own fingerprint, and the options."""
         return xxhash.xxh3_128(f"{super().digest()}\0{self.location.path}".encode()).hexdigest()
 
     def fingerprint(self) -> str:
-        """Of the schema, the number of records, and the images and labels of some of them."""
+        """Hash the schema, the number of records, and the images and labels of some of them."""
         if not self._fingerprint:
             state = xxhash.xxh3_128(f"{self._schema.to_json()}\0{len(self)}\0".encode())
             sampled = np.linspace(0, len(self) - 1, min(len(self), _SAMPLED_RECORDS)).astype(np.int64).tolist()

@@ -142,7 +142,7 @@ class LanceStore(ColumnarStore["lance.LanceDataset"]):
         return self.make_reader(lambda name, _: table.column(name).chunks).read_column(field, len(self), None)
 
     def fingerprint(self) -> str:
-        """Of sizes, and of the first and last bytes, of the files with the records; and of the options."""
+        """Hash sizes, first and last bytes of the files with the records, and the options."""
         if not self._fingerprint:
             files = [path for path in self._files if path.suffix == ".lance"]
             stated = sorted(item for item in self._options.items() if item[0] != "version")

@@ -131,7 +131,7 @@ _STREAMS: Final[dict[str, Callable[[], _Decompressor]]] = {
 
 
 def _decompress_streams(file: BinaryIO, make: Callable[[], _Decompressor]) -> Iterator[bytes]:
-    """Of streams that follow one another, as members of gzip do."""
+    """Decompress streams that follow one another, as members of gzip do."""
     piece = file.read(_READ_NBYTES)
     if not piece:
         raise EOFError("it is empty")
@@ -213,7 +213,7 @@ class _SequentialReader(io.RawIOBase):
         self._rest = memoryview(b"")
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True: the file can be read."""
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:

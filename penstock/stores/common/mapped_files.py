@@ -63,7 +63,7 @@ class MappedFiles:
         return view
 
     def ranges(self, number: int) -> ByteRanges:
-        """As :meth:`whole`; of a copy of a remote object, slices are fetched when they are taken."""
+        """Return the bytes of a file; of a copy of a remote object, slices are fetched when they are taken."""
         mirror = find_mirror(self._paths[number])
         return self.whole(number) if mirror is None else MirrorBytes(mirror)
 

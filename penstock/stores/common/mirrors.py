@@ -150,11 +150,11 @@ class MirrorIO(io.RawIOBase):
         self._mirror, self._at = mirror, 0
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True: the object can be read."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Return True: any byte can be read."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:

@@ -194,7 +194,7 @@ def _read_cells(file: TextIO, delimiter: str, line: int, name: str) -> Iterator[
 
 
 def _bound_columns(rows: Iterator[TableRow], name: str) -> Iterator[TableRow]:
-    """The same rows; StoreFormatError if each has columns of its own, so that records would be nearly all missing."""
+    """Yield the rows; StoreFormatError if each has columns of its own, so that nearly all values would be missing."""
     columns: set[str] = set()
     cells = 0
     for count, row in enumerate(rows, 1):

@@ -26,7 +26,7 @@ class UnfitValueError(ValueError):
 
 
 def cast_exactly(values: Array, dtype: DType, *, may_round: bool = False) -> Array:
-    """The same numbers in another dtype, in native byte order: the array itself where it has it.
+    """Cast numbers to another dtype without a change, in native byte order: the array itself where it has it.
 
     Parameters
     ----------

@@ -118,12 +118,12 @@ class LitDataStore(SampleShardStore):
 
     @staticmethod
     def is_index(head: bytes) -> bool:
-        """See :meth:`SampleShardStore.is_index`."""
+        """Whether the first bytes of a file are those of LitData's index."""
         return b'"chunks"' in head and b'"chunk_size"' in head and b'"shards"' not in head
 
     @staticmethod
     def parse_index(folder: Path, index: Mapping[str, Any]) -> ShardFolder:
-        """See :meth:`SampleShardStore.parse_index`."""
+        """Parse LitData's index."""
         chunks, config = index["chunks"], index["config"]
         if not isinstance(chunks, list) or not isinstance(config, dict):
             raise ValueError("chunks must be a list, and config an object")  # noqa: TRY004  # of a file, not an argument

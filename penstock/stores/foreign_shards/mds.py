@@ -98,12 +98,12 @@ class MdsStore(SampleShardStore):
 
     @staticmethod
     def is_index(head: bytes) -> bool:
-        """See :meth:`SampleShardStore.is_index`."""
+        """Whether the first bytes of a file are those of an index of MDS."""
         return b'"shards"' in head and re.search(rb'"format"\s*:\s*"mds"', head) is not None
 
     @staticmethod
     def parse_index(folder: Path, index: Mapping[str, Any]) -> ShardFolder:
-        """See :meth:`SampleShardStore.parse_index`."""
+        """Parse the index of MDS."""
         if index.get("version") != _VERSION:
             raise ValueError(f"version must be {_VERSION}, got {index.get('version')!r:.100}")
         listed = index["shards"]
@@ -179,7 +179,7 @@ def _find_reader(encoding: str) -> tuple[ValueReader | None, str]:
 
 
 def _make_array_reader(arguments: str) -> ValueReader:
-    """Of ``ndarray``, ``ndarray:dtype`` or ``ndarray:dtype:axis,axis``."""
+    """Make the reader of ``ndarray``, ``ndarray:dtype`` or ``ndarray:dtype:axis,axis``."""
     dtype_name, _, shape_text = arguments.partition(":")
     if dtype_name and not _SCALAR.fullmatch(dtype_name):
         raise ValueError(f"arrays must be of a number type, got {dtype_name!r}")

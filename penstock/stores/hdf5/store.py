@@ -208,7 +208,7 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
         return column[: self._count]
 
     def lacks_value(self, field: str, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """As the file, or ``missing_label``, says it; see :meth:`Store.lacks_value`."""
+        """Which records lack a value, as the file or ``missing_label`` says; see :meth:`Store.lacks_value`."""
         self.get_opened()
         return self._get_reader(field).lacks_value(indices)
 
@@ -219,11 +219,11 @@ class Hdf5Store(ContainerStore[LibraryFiles]):
         self._hdf5.unmap()
 
     def digest(self) -> str:
-        """As :meth:`ContainerStore.digest`; of a file that grows (SWMR), the options and the number of records."""
+        """Hash as :meth:`ContainerStore.digest`; of a file that grows (SWMR), the options and the number of records."""
         return self._digest_options() if self._hdf5.is_swmr else super().digest()
 
     def fingerprint(self) -> str:
-        """As :meth:`ContainerStore.fingerprint`; of a file that grows (SWMR), the options and the number of records."""
+        """Hash as :meth:`ContainerStore.fingerprint`; of a file that grows (SWMR), as :meth:`digest`."""
         return self._digest_options() if self._hdf5.is_swmr else super().fingerprint()
 
     @classmethod

@@ -209,7 +209,7 @@ def join_surveys(surveys: Sequence[Survey], names: Sequence[str]) -> Survey:
 
 
 def cut_growing(survey: Survey) -> Survey:
-    """The same, where datasets that grow have as many records as the shortest of them.
+    """Cut datasets that grow to as many records as the shortest of them has.
 
     A writer in SWMR mode appends to one dataset after another.
     """

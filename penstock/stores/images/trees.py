@@ -26,7 +26,7 @@ class LocalTree:
 
     @property
     def name(self) -> str:
-        """Of the folder that a link names."""
+        """The name of the folder, to which a link leads."""
         return self.root.resolve().name
 
     def identify(self, folder: str) -> tuple[int, int]:

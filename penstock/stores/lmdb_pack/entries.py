@@ -135,7 +135,7 @@ class RecordEntries(PackEntries[list[PreparedRecord]]):
         self._content_before = b""
 
     def prepare(self, keys: Sequence[str], fields: FieldValues) -> list[PreparedRecord]:
-        """See :meth:`PackEntries.prepare`."""
+        """Encode each record, and note its small fields."""
         refuse_other_lengths(keys, fields)
         records = ({name: values[at] for name, values in fields.items()} for at in range(len(keys)))
         return [
@@ -144,18 +144,18 @@ class RecordEntries(PackEntries[list[PreparedRecord]]):
         ]
 
     def add(self, prepared: list[PreparedRecord]) -> Iterator[None]:
-        """See :meth:`PackEntries.add`."""
+        """Make an entry of each record; a commit may be made after each."""
         for key, value, small in prepared:
             self._note(key, value.begin, small, self._codec.add_number(value.begin, self.count))
             self._push(value)
             yield
 
     def drop(self, prepared: list[PreparedRecord], count: int) -> list[PreparedRecord] | None:
-        """See :meth:`PackEntries.drop`."""
+        """Return the records after the first ``count``; None if none are left."""
         return prepared[count:] or None
 
     def restore(self, value: bytes, total: int) -> None:
-        """See :meth:`PackEntries.restore`."""
+        """Add the record of a committed entry."""
         del total
         key, fields = self._codec.decode(memoryview(value), self.count)
         small = [fields[name] for name in self.schema.small]
@@ -164,7 +164,7 @@ class RecordEntries(PackEntries[list[PreparedRecord]]):
         self.stored_nbytes += len(value)
 
     def complete(self) -> None:
-        """Nothing is left."""
+        """Do nothing: each record is an entry already."""
 
     def key_entries(self) -> list[tuple[bytes, bytes]]:
         """All keys, in order of their bytes, with the numbers of their records."""
@@ -174,12 +174,12 @@ class RecordEntries(PackEntries[list[PreparedRecord]]):
         return [(key, b"".join(places[key])) for key in sorted(places)]
 
     def columns(self) -> dict[str, bytes]:
-        """See :meth:`PackEntries.columns`."""
+        """Encode the columns of the small fields."""
         columns = {name: make_column(name, held, self.schema[name], "") for name, held in self._columns.items()}
         return {name: encode_column(column) for name, column in columns.items()}
 
     def repeats_last(self, prepared: list[PreparedRecord]) -> bool:
-        """See :meth:`PackEntries.repeats_last`."""
+        """Whether a prepared record has the hash of the one that was added last."""
         [(_, value, _)] = prepared
         head = self._codec.add_number(bytearray(value.begin), self.count - 1)
         return bool(xxhash.xxh3_128_digest(self._content_before + head) == self.content)
@@ -236,7 +236,7 @@ class BlockEntries(PackEntries[PreparedRows]):
         self._columns: dict[str, list[Array]] = {name: [] for name in self.column_fields}
 
     def prepare(self, keys: Sequence[str], fields: FieldValues) -> PreparedRows:
-        """See :meth:`PackEntries.prepare`."""
+        """Encode records as rows, and hash them."""
         refuse_other_lengths(keys, fields)
         count = len(keys)
         rows = np.zeros((count, self._layout.nbytes), np.uint8)
@@ -252,7 +252,7 @@ class BlockEntries(PackEntries[PreparedRows]):
         return PreparedRows(rows, hash_rows(rows), [*map(_as_key, keys)], nones)
 
     def add(self, prepared: PreparedRows) -> Iterator[None]:
-        """See :meth:`PackEntries.add`."""
+        """Collect records, and make an entry of each full block, after which a commit may be made."""
         begin, count = 0, len(prepared.rows)
         while begin < count:
             end = min(count, begin + self.block_records - self._held)
@@ -265,11 +265,11 @@ class BlockEntries(PackEntries[PreparedRows]):
 
     @property
     def added(self) -> int:
-        """See :attr:`PackEntries.added`."""
+        """The number of records in entries and in the block that is not full."""
         return self.count + self._held
 
     def drop(self, prepared: PreparedRows, count: int) -> PreparedRows | None:
-        """See :meth:`PackEntries.drop`."""
+        """Return the records after the first ``count``; None if none are left."""
         return prepared.select(slice(count, None)) if count < len(prepared.keys) else None
 
     def complete(self) -> None:
@@ -286,7 +286,7 @@ class BlockEntries(PackEntries[PreparedRows]):
         self._push(EncodedRecord(bytearray(value)))
 
     def restore(self, value: bytes, total: int) -> None:
-        """See :meth:`PackEntries.restore`."""
+        """Add the block of a committed entry."""
         count = min(self.block_records, total - self.count)
         block = ParsedBlock.parse(self._layout, memoryview(value), self.count, count)
         if not block.is_intact():
@@ -297,11 +297,11 @@ class BlockEntries(PackEntries[PreparedRows]):
         self.stored_nbytes += len(value)
 
     def key_entries(self) -> list[tuple[bytes, bytes]]:
-        """Nothing: keys are in the blocks."""
+        """Return nothing: keys are in the blocks."""
         return []
 
     def columns(self) -> dict[str, bytes]:
-        """See :meth:`PackEntries.columns`."""
+        """Encode the columns that are stored beside the blocks."""
         empty = {name: np.zeros(0, get_column_dtype(self.schema[name])) for name in self.column_fields}
         return {name: encode_column(np.concatenate([empty[name], *values])) for name, values in self._columns.items()}
 

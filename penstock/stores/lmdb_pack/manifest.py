@@ -66,7 +66,7 @@ class ShardColumns:
         return xxhash.xxh3_128_hexdigest("\n".join(self.contents).encode())
 
     def to_json(self) -> dict[str, object]:
-        """As :meth:`from_json` reads it."""
+        """Write the columns as :meth:`from_json` reads them."""
         return {"names": self.names, "counts": self.counts, "contents": self.contents, "nbytes": self.nbytes}
 
     @classmethod

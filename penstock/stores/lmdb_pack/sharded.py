@@ -231,7 +231,7 @@ class ShardedPack(Store):
         return self._columns[field]
 
     def lacks_value(self, field: str, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """As each shard says it; see :meth:`Store.lacks_value`."""
+        """Which records lack a value, as each shard says; see :meth:`Store.lacks_value`."""
         parts = self._call(indices, lambda shard, numbers, _: shard.lacks_value(field, numbers))
         return _gather(parts) if parts else np.zeros(0, np.bool_)
 
@@ -262,7 +262,7 @@ class ShardedPack(Store):
         return self._content
 
     def fingerprint(self) -> str:
-        """The same hash: it depends on the content alone."""
+        """The hash of the content, on which alone it depends."""
         return self._content
 
     def close(self) -> None:

@@ -223,7 +223,7 @@ class LmdbStore(ContainerStore[OpenPack]):
         return self._meta.content
 
     def fingerprint(self) -> str:
-        """The same hash: it depends on the content alone."""
+        """The hash of the content, on which alone it depends."""
         return self._meta.content
 
     @classmethod

@@ -140,7 +140,7 @@ class DocumentListing:
         return IdKeys(self.ids) if self.names is None else self.names
 
     def digest(self) -> str:
-        """Of ids, keys and columns."""
+        """Hash ids, keys and columns."""
         state = xxhash.xxh3_128(self.ids.to_bytes())
         state.update(b"\0" if self.names is None else self.names.joined)
         for name, column in self.columns.items():

@@ -191,7 +191,7 @@ class MongoStore(Store):
         return self._keys
 
     def digest(self) -> str:
-        """Of ids, keys, fields and columns; see the class."""
+        """The hash of ids, keys, fields and columns; see the class."""
         return self._digest
 
     def close(self) -> None:

@@ -60,7 +60,7 @@ class PickleReader:
         self._tails = 0
 
     def load(self, content: memoryview) -> Any:
-        """As :func:`~penstock.stores.pickles.unpickler.restricted_loads`."""
+        """Load a pickle as :func:`~penstock.stores.pickles.unpickler.restricted_loads` does, or by a template."""
         nbytes = len(content)
         if nbytes >= _LEAST_NBYTES and content[0] == _PROTOCOL and content[1] > 2:
             is_framed = content[2] == _FRAME and int.from_bytes(content[3:11], "little") <= nbytes - 11

@@ -150,7 +150,7 @@ class RemoteImages:
         path.mkdir(mode=0o700, exist_ok=True)
 
     def renew(self) -> RemoteImages:
-        """The same folder, without copies."""
+        """Return the same folder, without copies."""
         return RemoteImages(self.url, self.options, self.cache_nbytes)
 
     def list_tree(self) -> ObjectTree:

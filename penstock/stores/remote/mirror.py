@@ -108,7 +108,7 @@ class Mirror:
         self._held_nbytes = 0
 
     def read(self, offset: int, nbytes: int, *, keep: bool = False) -> memoryview:
-        """See :class:`~penstock.stores.common.mirrors.MirrorFile`; ValueError outside the object."""
+        """Read bytes of the copy, fetched if it lacks them; ValueError outside the object."""
         if offset < 0 or nbytes < 0 or offset + nbytes > self.nbytes:
             raise ValueError(f"bytes {offset} to {offset + nbytes} must be inside an object of {self.nbytes}")
         count_remote(reads=1, read_nbytes=nbytes)
@@ -130,7 +130,7 @@ class Mirror:
         return content
 
     def require(self, offset: int = 0, nbytes: int | None = None) -> None:
-        """See :class:`~penstock.stores.common.mirrors.MirrorFile`."""
+        """Fetch what the copy lacks of some bytes, by default of all."""
         nbytes = self.nbytes - offset if nbytes is None else nbytes
         nbytes = max(min(nbytes, self.nbytes - offset), 0)
         note_read(self, offset, nbytes)
@@ -164,7 +164,7 @@ class Mirror:
             )
 
     def announce(self, ranges: Iterable[tuple[int, int]]) -> int:
-        """See :class:`~penstock.stores.common.mirrors.MirrorFile`."""
+        """Begin to fetch what the copy lacks of ranges that are read soon; returns how many bytes are asked for."""
         if self._is_full and not self._is_read:
             return 0  # worker processes read, which would fetch again what this one has in memory
         fetcher = get_fetcher()
@@ -187,7 +187,7 @@ class Mirror:
         return sum(nbytes for _, nbytes in wanted)
 
     def hold(self, ranges: Iterable[tuple[int, int]]) -> bool:
-        """See :class:`~penstock.stores.common.mirrors.MirrorFile`."""
+        """Fetch what the copy lacks of some ranges, at once; False if it does not have all of it then."""
         self._is_read = True
         wanted = [each for each in ranges if each[1]]
         missing = self._file.select_missing(wanted)
@@ -232,7 +232,7 @@ class Mirror:
         return None
 
     def submit(self, call: Callable[[], object]) -> Future[object]:
-        """See :class:`~penstock.stores.common.mirrors.MirrorFile`."""
+        """Call a function in a thread of the fetcher."""
         return get_fetcher().submit(call, 0)
 
     def _send(self) -> None:
@@ -322,7 +322,7 @@ class Mirror:
         return max(PAGE_NBYTES, self.hashes.page_nbytes if self.hashes is not None else 0)
 
     def make_reader(self) -> Callable[[int, int], bytes]:
-        """See :class:`~penstock.stores.common.mirrors.MirrorFile`."""
+        """Make a function that reads bytes past the copy, with retries."""
 
         def fetch(begin: int, end: int) -> memoryview:
             content = self._place.get(self._name, begin, end, self._info)
@@ -388,7 +388,7 @@ class Mirror:
         self._file.forget(offset, nbytes)
 
     def doubt(self, offset: int, nbytes: int) -> bool:
-        """See :class:`~penstock.stores.common.mirrors.MirrorFile`."""
+        """Forget bytes in which a store found damage; False after three times, or if the object has hashes."""
         if self.hashes is not None or not nbytes or self._doubted[offset, nbytes] + 1 >= _MAX_ATTEMPTS:
             return False
         self._doubted[offset, nbytes] += 1

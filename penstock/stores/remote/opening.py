@@ -176,11 +176,11 @@ class RemoteObjects:
         return sum(nbytes for _, nbytes, _ in self.objects)
 
     def renew(self) -> RemoteObjects:
-        """The same objects, without copies."""
+        """Return the same objects, without copies."""
         return replace(self, mirrors=[])
 
     def attach(self, path: Path) -> None:
-        """See :class:`~penstock.stores.location.RemoteSource`."""
+        """Make the copies at ``path``, once, and fetch what is required at the opening."""
         if not self.mirrors:  # threads that do so at once make two copies of one file
             self.mirrors = self._make_mirrors(path)
             self.require()

@@ -162,14 +162,14 @@ class RemoteShards:
         return sum(shard.info.nbytes for shard in self.shards)
 
     def attach(self, path: Path) -> None:
-        """See :class:`~penstock.stores.location.RemoteSource`; each copy has a path of its own."""
+        """Make the copies of all shards, once; each copy has a path of its own."""
         del path
         if not self.mirrors:  # threads that do so at once make two copies of one file
             self.mirrors = list(self._make_mirrors())
             self.require()
 
     def renew(self) -> RemoteShards:
-        """The same shards, without copies."""
+        """Return the same shards, without copies."""
         return replace(self, mirrors=[])
 
     def require(self) -> None:

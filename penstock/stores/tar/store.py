@@ -246,7 +246,7 @@ class TarStore(ContainerStore[MappedFiles]):
         return Location.from_paths(cls.kind, shards) if shards else location
 
     def _places_of(self, field: str) -> list[int]:
-        """For each group of suffixes, which of its files holds a field; -1: none."""
+        """Find which file of each group of suffixes holds a field; -1: none."""
         places = self._places.get(field)
         if places is None:
             suffixes = set(self._plan.find_suffixes(field))

@@ -86,7 +86,7 @@ class TarStream(ShardStream):
         return functools.partial(type(self), dotted_keys=self.dotted_keys), (self.shards,)
 
     def fingerprint(self) -> str:
-        """As :meth:`ShardStream.fingerprint`; another one where keys end at the last dot."""
+        """Hash as :meth:`ShardStream.fingerprint`; another hash where keys end at the last dot."""
         return super().fingerprint() + ("-dotted" if self.dotted_keys else "")
 
     @property
