@@ -68,7 +68,7 @@ def repeat_factors(
 
 
 class RepeatFactorSampler(RankSampler):
-    """Each image as often per epoch as its repeat factor says, in a random order.
+    """Draws each image as often per epoch as its repeat factor says, in a random order.
 
     An image with factor 2.3 occurs three times in 30% of the epochs, and else twice. The draws of an epoch are made
     together by systematic sampling (the images in random order are intervals as long as their factors, and marks at

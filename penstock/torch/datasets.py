@@ -110,7 +110,7 @@ class Subset(_FillerMixin, Wrapper, data.Subset[T_co]):
         return None if positions is None else datasets.Subset(native(self.dataset), positions)
 
     def spec(self) -> Tree | None:
-        """That of the inner dataset; if it has none, positions are not read."""
+        """The spec of the inner dataset; if it has none, positions are not read."""
         return None if spec_of(native(self.dataset)) is None else super().spec()
 
     def ragged_forms(self) -> Tree | None:
@@ -118,7 +118,7 @@ class Subset(_FillerMixin, Wrapper, data.Subset[T_co]):
         return ragged_forms(native(self.dataset))
 
     def batch_assembly(self) -> BatchAssembly | None:
-        """That of the inner dataset."""
+        """The batch assembly of the inner dataset."""
         return batch_assembly(native(self.dataset))
 
     def wrapped_datasets(self) -> list[DatasetLike]:

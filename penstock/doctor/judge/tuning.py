@@ -254,7 +254,7 @@ class _Tuner:
         return self.run_one(self.loader, order, measure_memory=measure_memory)
 
     def _predict(self, pipeline: TrainingPipeline) -> dict[tuple[int, int], TunedSetting]:
-        """Every setting that fits in memory, predicted."""
+        """Predict the speed of every setting that fits in memory."""
         most = max(_MOST_WORKERS_A_CORE * self.cores, 4)
         found = {}
         numbers = [0, *range(1, min(most, 8) + 1), *range(10, min(most, 16) + 1, 2), *range(20, most + 1, 4)]

@@ -90,7 +90,7 @@ def unpack_samples(events: Events) -> Events:
 
 
 def _divide_samples(samples: Events, shares: npt.NDArray[np.float64]) -> Events:
-    """Each of n samples and its parts, with shares of shape (n, 3)."""
+    """Divide each of n samples into parts, with shares of shape (n, 3)."""
     start, end, cpu = samples["start"], samples["end"], samples["cpu"]
     events = np.repeat(samples[:, None], 1 + len(PARTS), axis=1)
     events["stage"] = (SAMPLE, *(STAGES.index(stage) for stage in PARTS))

@@ -48,7 +48,7 @@ class WatchedProcess:
 
     @contextlib.contextmanager
     def starting_workers(self) -> Iterator[None]:
-        """While workers are forked, this process has no thread of ours; the next step starts them again."""
+        """Stop this process's own threads while workers are forked; the next step starts them again."""
         self._is_running = False
         self.sampler.stop()
         self.device.pause()

@@ -252,7 +252,7 @@ class WorkRecorder:
             self._write_rest(end - rest, rest, samples)
 
     def _single_samples(self, end: int, cpu: int) -> list[SampleTime]:
-        """Each sample, if they were built one by one; ``end`` and ``cpu``: the thread's clocks now."""
+        """List samples, if they were built one by one; ``end`` and ``cpu``: the thread's clocks now."""
         if not self._marks or any(position >= 0 and count != 1 for _, _, position, count in self._marks):
             return []
         ends = [*self._marks[1:], (end, cpu, -1, 1)]

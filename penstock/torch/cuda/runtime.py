@@ -213,5 +213,5 @@ def open_runtime(device: torch.device) -> CudaRuntime:
 
 @functools.cache
 def _open(device: torch.device) -> CudaRuntime:
-    """Once in a process: code that is loaded, and streams for which torch keeps memory, stay."""
+    """Load the code and make the streams, once in a process: torch keeps memory for the streams."""
     return CudaRuntime(device, CudaKernels(device), CopyStreams(device))

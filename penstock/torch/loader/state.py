@@ -198,7 +198,7 @@ def parse(state: State) -> Resume:
 
 
 def _join_ranks(resumes: list[Resume]) -> Resume:
-    """All ranks together. Random states stay with the rank that they were taken on: they are drawn anew."""
+    """Join the states of all ranks. Random states stay with the rank that they were taken on: they are drawn anew."""
     if any(resume.replay or not resume.whole for resume in resumes):
         raise StateError("merged states must be those of penstock.torch.DataLoader, with the states of all workers")
     position = join_ranks([resume.position for resume in resumes])

@@ -138,7 +138,7 @@ def sharpen_native(image: Pixels, factor: float) -> Pixels:
 
 
 def _smooth(image: Pixels) -> Pixels:
-    """Each inner pixel: 5/13 of itself and 1/13 of each of eight neighbours, rounded; the border is unchanged."""
+    """Average each inner pixel: 5/13 of itself, 1/13 of each of eight neighbours, rounded; the border is unchanged."""
     smooth = image.copy()
     if min(image.shape[:2]) < 3:
         return smooth

@@ -22,7 +22,7 @@ _MOST_NBYTES: Final = 32 << 20
 
 
 def describe_differences(before: Record, after: Record, fields: Sequence[FieldPair]) -> list[dict[str, object]]:
-    """Each field of two records, those that differ first: name, both values as text, and what differs in words."""
+    """Describe fields of two records, those that differ first: name, both values as text, what differs in words."""
     rows: list[dict[str, object]] = []
     for field in sorted(fields, key=lambda each: each.is_equal(before.fields[each.name], after.fields[each.name])):
         one, other = before.fields[field.name], after.fields[field.name]

@@ -29,7 +29,7 @@ def _sources_of(request: Request) -> LiveSources:
 
 
 def list_loaders(request: Request) -> Response:
-    """Each loader: ``{now, loaders: [{number, state, points, slow, ...}]}``.
+    """List the loaders: ``{now, loaders: [{number, state, points, slow, ...}]}``.
 
     ``since`` is ``NUMBER:TIME,...``, up to when the points of each loader are known to the page.
     """

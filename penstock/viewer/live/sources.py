@@ -212,7 +212,7 @@ class LiveSources:
         self._lock = threading.RLock()
 
     def poll(self) -> list[LiveLoader]:
-        """All loaders, with what is new."""
+        """Return all loaders, with what is new."""
         with self._lock:
             for path in list_sources(self._which):
                 if path not in self._loaders and len(self._loaders) < _MOST_LOADERS:

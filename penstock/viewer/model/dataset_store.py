@@ -51,7 +51,7 @@ class DatasetStore(Store):
 
     @functools.cached_property
     def schema(self) -> Schema:
-        """That of the stores, if they agree; else of the first sample."""
+        """The schema of the stores, if they agree; else of the first sample."""
         if self._stores:
             return self._stores[0].schema
         names = (self._build(0) if len(self) else {}) or {"image": None}

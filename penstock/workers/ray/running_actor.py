@@ -143,7 +143,7 @@ class RunningActor:
 
     @property
     def exitcode(self) -> int | None:
-        """None while the actor is alive, else -1: Ray does not say how its process exited."""
+        """The exit code: None while the actor is alive, else -1, as Ray does not say how its process exited."""
         return -1 if self.has_exited() else None
 
     def is_alive(self) -> bool:
