@@ -27,6 +27,7 @@ from penstock.workers.ray.options import RayWorkers, workers_kind
 __all__ = [
     "Arguments",
     "LoaderOptions",
+    "NamedLoaderOptions",
     "check_arguments",
     "check_workers_kind",
     "choose_workers",
@@ -61,11 +62,8 @@ class Arguments:
 
 
 class LoaderOptions(TypedDict, total=False):
-    """Arguments that are given by name, and have no say in the type of batches."""
+    """Arguments of both loaders that are given by name, and have no say in the type of batches."""
 
-    drop_last: bool
-    timeout: float
-    worker_init_fn: Callable[[int], None] | None
     prefetch_factor: int | None
     persistent_workers: bool
     workers: str | RayWorkers
@@ -73,15 +71,22 @@ class LoaderOptions(TypedDict, total=False):
     in_order: bool
     stall_timeout: float | None
     chunk_size: int | None
-    multiprocessing_context: str | BaseContext | None
     on_error: str
     max_errors: float | None
     error_log: str | os.PathLike[str] | None
     seed_per_sample: bool
     overlap_epochs: bool
     view: bool
+
+
+class NamedLoaderOptions(LoaderOptions, total=False):
+    """The same, with those that torch takes by place too."""
+
     pin_memory: bool
-    generator: object
+    drop_last: bool
+    timeout: float
+    worker_init_fn: Callable[[int], None] | None
+    multiprocessing_context: str | BaseContext | None
 
 
 def check_arguments(given: Arguments) -> Arguments:

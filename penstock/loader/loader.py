@@ -24,7 +24,13 @@ from penstock.datasets.store.batch_assembly import batch_assembly
 from penstock.datasets.store.ragged_collate import with_ragged
 from penstock.errors import ArgumentError, StateError
 from penstock.loader.ahead import EpochAhead, EpochKey
-from penstock.loader.arguments import Arguments, LoaderOptions, check_arguments, choose_workers, refuse_torch_arguments
+from penstock.loader.arguments import (
+    Arguments,
+    NamedLoaderOptions,
+    check_arguments,
+    choose_workers,
+    refuse_torch_arguments,
+)
 from penstock.loader.counters import LoaderCounters
 from penstock.loader.epoch import PreparedEpoch
 from penstock.loader.faults import LeftOutLog, warn_of_unequal_steps
@@ -47,6 +53,10 @@ __all__ = ["DataLoader"]
 
 _FIXED: Final = frozenset({"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"})
 _NOT_PICKLED: Final = frozenset({"_ahead", "_idle", "_memory", "_position"})
+
+
+class _NamedOptions(NamedLoaderOptions, total=False):
+    generator: object
 
 
 class DataLoader(LoaderStatistics, Generic[BatchT_co]):
@@ -143,25 +153,25 @@ class DataLoader(LoaderStatistics, Generic[BatchT_co]):
     def __init__(
         self: DataLoader[BatchT], dataset: DatasetLike, batch_size: int | None = 1, shuffle: bool | None = None,
         sampler: Iterable[Index] | None = None, batch_sampler: Iterable[Index] | None = None, num_workers: int = 0, *,
-        collate_fn: Callable[[Any], BatchT], **options: Unpack[LoaderOptions],
+        collate_fn: Callable[[Any], BatchT], **options: Unpack[_NamedOptions],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: DataLoader[SampleT], dataset: MapDataset[SampleT], batch_size: int = 1, shuffle: bool | None = None,
         sampler: Iterable[Index] | None = None, batch_sampler: None = None, num_workers: int = 0,
-        **options: Unpack[LoaderOptions],
+        **options: Unpack[_NamedOptions],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: DataLoader[tuple[ArrayT, Array]], dataset: MapDataset[tuple[ArrayT, float]], batch_size: int = 1,
         shuffle: bool | None = None, sampler: Iterable[Index] | None = None, batch_sampler: None = None,
-        num_workers: int = 0, **options: Unpack[LoaderOptions],
+        num_workers: int = 0, **options: Unpack[_NamedOptions],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: DataLoader[Any], dataset: DatasetLike, batch_size: int | None = 1, shuffle: bool | None = None,
         sampler: Iterable[Index] | None = None, batch_sampler: Iterable[Index] | None = None, num_workers: int = 0,
-        collate_fn: Callable[[Any], Any] | None = None, **options: Unpack[LoaderOptions],
+        collate_fn: Callable[[Any], Any] | None = None, **options: Unpack[_NamedOptions],
     ) -> None: ...  # fmt: skip
     def __init__(
         self,

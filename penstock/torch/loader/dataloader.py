@@ -12,8 +12,7 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from multiprocessing.context import BaseContext
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 import torch
 import torch.utils.data
@@ -22,7 +21,7 @@ from torch import Tensor
 from penstock.datasets.base import is_iterable
 from penstock.datasets.batch_types import BatchT, BatchT_co, MapDataset
 from penstock.errors import ArgumentError, StateError
-from penstock.loader.arguments import check_workers_kind
+from penstock.loader.arguments import LoaderOptions, NamedLoaderOptions, check_workers_kind
 from penstock.loader.counters import LoaderCounters
 from penstock.loader.epoch import Epoch
 from penstock.loader.faults import LeftOutLog
@@ -52,32 +51,19 @@ SampleT = TypeVar("SampleT", bound="Tensor | tuple[Tensor, ...] | Mapping[str, T
 """A sample whose batch has the same type."""
 
 
-class _LoaderOptions(TypedDict, total=False):
+class _TorchOptions(LoaderOptions, total=False):
     """Arguments that are given by name, and that do not change the type of batches."""
 
-    pin_memory: bool
-    drop_last: bool
-    timeout: float
-    worker_init_fn: Callable[[int], None] | None
-    multiprocessing_context: str | BaseContext | None
-    generator: torch.Generator | None
-    prefetch_factor: int | None
-    persistent_workers: bool
     pin_memory_device: str
-    in_order: bool
-    workers: str | RayWorkers
-    seed: int | None
-    stall_timeout: float | None
-    chunk_size: int | None
     snapshot_every_n_steps: int | None
-    seed_per_sample: bool
-    on_error: str
-    max_errors: float | None
-    error_log: str | os.PathLike[str] | None
-    overlap_epochs: bool
-    view: bool
     decode: str | torch.device
     channels_last: bool
+
+
+class _NamedOptions(NamedLoaderOptions, _TorchOptions, total=False):
+    """The same, with those that torch takes by place too."""
+
+    generator: torch.Generator | None
 
 
 class _OwnStream(torch.utils.data.IterableDataset[Sample]):
@@ -152,19 +138,19 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
     def __init__(
         self: DataLoader[BatchT], dataset: DatasetLike, batch_size: int | None = 1, shuffle: bool | None = None,
         sampler: Iterable[Index] | None = None, batch_sampler: Iterable[Index] | None = None, num_workers: int = 0, *,
-        collate_fn: Callable[[Any], BatchT], **options: Unpack[_LoaderOptions],
+        collate_fn: Callable[[Any], BatchT], **options: Unpack[_NamedOptions],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: DataLoader[SampleT], dataset: MapDataset[SampleT], batch_size: int = 1, shuffle: bool | None = None,
         sampler: Iterable[Index] | None = None, batch_sampler: None = None, num_workers: int = 0,
-        **options: Unpack[_LoaderOptions],
+        **options: Unpack[_NamedOptions],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: DataLoader[tuple[Tensor, Tensor]], dataset: MapDataset[tuple[Tensor, float]], batch_size: int = 1,
         shuffle: bool | None = None, sampler: Iterable[Index] | None = None, batch_sampler: None = None,
-        num_workers: int = 0, **options: Unpack[_LoaderOptions],
+        num_workers: int = 0, **options: Unpack[_NamedOptions],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
@@ -173,12 +159,7 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
         collate_fn: Callable[[Any], Any] | None = None, pin_memory: bool = False, drop_last: bool = False,
         timeout: float = 0, worker_init_fn: Callable[[int], None] | None = None,
         multiprocessing_context: object = None, generator: torch.Generator | None = None,
-        *, prefetch_factor: int | None = None, persistent_workers: bool = False, pin_memory_device: str = "",
-        in_order: bool = True, workers: str | RayWorkers = "auto", seed: int | None = None,
-        stall_timeout: float | None = 120.0, chunk_size: int | None = None, snapshot_every_n_steps: int | None = 1,
-        seed_per_sample: bool = False, on_error: str = "raise", max_errors: float | None = None,
-        error_log: str | os.PathLike[str] | None = None, overlap_epochs: bool = False, view: bool = False,
-        decode: str | torch.device = "cpu", channels_last: bool = False,
+        **options: Unpack[_TorchOptions],
     ) -> None: ...  # fmt: skip
     def __init__(
         self,
