@@ -28,7 +28,7 @@ from penstock.ragged import RaggedRows, RaggedSpec
 from penstock.sample import SampleKeys
 from penstock.torch.collate import convert_parts
 from penstock.transforms.targets.chunk_targets import Column, move_columns
-from penstock.transforms.targets.moved_targets import Step, follow_objects, move_objects
+from penstock.transforms.targets.moved_targets import Moves, Step
 
 BATCH, CHUNK, MOST, REPEATS, SIZE = 64, 32, 24, 400, 640
 FIELDS = {"boxes": ((4,), np.float32), "labels": ((), np.int64), "difficult": ((), np.int64)}
@@ -144,9 +144,9 @@ def moving(samples: Samples) -> dict[str, Callable[[], dict[Any, Column]]]:
         moved: dict[str, list[np.ndarray]] = {name: [] for name in FIELDS}
         for i, sample in enumerate(chunk):
             steps = [Step(op, params[i], (SIZE, SIZE)) for op, params, _ in drawn]
-            removals = follow_objects(sample["boxes"], steps)[1]
+            moves = Moves(steps, sample["boxes"])
             for name, arrays in moved.items():
-                arrays.append(move_objects(name, kinds[name], sample[name], steps, removals))
+                arrays.append(moves.move(name, kinds[name], sample[name]))
         return {name: join(arrays) for name, arrays in moved.items()}
 
     return {"image by image": one_by_one, "a chunk at once": together}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import penstock as ps
 from penstock import transforms as T
-from penstock.datasets.store.moved_arrays import fill_arrays
+from penstock.datasets.store.moved_arrays import ChunkTargets
 from penstock.errors import ArgumentError
 from penstock.stores.lmdb_pack.writer import LmdbWriter
 from tests.loader.annotated_pictures import WORKERS, draw_picture
@@ -519,11 +519,12 @@ def test_objects_of_a_chunk_are_moved_together(
     data = dataset(pack, "torchvision", ops)
     seen: set[str] = set()
 
-    def counted(plan: Any, name: Any, *rest: Any) -> None:
-        seen.add(name)
-        fill_arrays(plan, name, *rest)
+    class Counted(ChunkTargets):
+        def arrays(self, names: Any, parts: Any, rows: Any) -> None:
+            seen.update(names)
+            super().arrays(names, parts, rows)
 
-    monkeypatch.setattr("penstock.datasets.store.dataset.fill_arrays", counted)
+    monkeypatch.setattr("penstock.datasets.store.dataset.ChunkTargets", Counted)
     found = list(loader(good(data)))
     assert not data.why_not_filled()
     assert seen == set(left)

@@ -15,7 +15,7 @@ from penstock import transforms as T
 from penstock.sample import SampleKeys
 from penstock.transforms.targets import chunk_targets
 from penstock.transforms.targets.chunk_targets import Column, move_columns, moves_together
-from penstock.transforms.targets.moved_targets import ChunkSteps, Drawn, Step, follow_objects, move, move_objects
+from penstock.transforms.targets.moved_targets import ChunkSteps, Drawn, Moves, Step, move
 
 KINDS: dict[Any, str | None] = {"boxes": "boxes", "labels": "int64[*]", "flags": "bool[*]", "other": "float32[3]"}
 
@@ -77,11 +77,10 @@ def assert_as_one_by_one(ops: list[Any], samples: list[dict[str, Any]], sizes: N
     ends = {name: np.cumsum([0, *column.lengths]) for name, column in found.items()}
     for i, sample in enumerate(samples):
         steps = steps_of(drawn, i)
-        removals = follow_objects(sample["boxes"], steps)[1] if objects else []
+        moves = Moves(steps, sample["boxes"] if objects else None)
         for name, value in sample.items():
             one = found[name].values[ends[name][i] : ends[name][i + 1]]
-            moved: Any = move("boxes", value, steps) if name == "boxes" and not removals else value
-            expected = move_objects(name, KINDS[name], value, steps, removals) if removals else moved
+            expected = moves.move(name, KINDS[name], value)
             assert (one.dtype, one.shape) == (expected.dtype, expected.shape)
             assert one.tobytes() == np.ascontiguousarray(expected).tobytes()
 

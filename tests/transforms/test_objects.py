@@ -18,7 +18,7 @@ from penstock import transforms as T
 from penstock.errors import ArgumentError
 from penstock.sample import SampleKeys
 from penstock.stores.lmdb_pack.writer import LmdbWriter
-from penstock.transforms.targets.moved_targets import Step, follow_objects, move_objects
+from penstock.transforms.targets.moved_targets import Moves, Step
 from penstock.transforms.targets.objects import Objects
 from tests.transforms.test_program import IMAGES
 
@@ -318,9 +318,9 @@ def test_filled_rows_and_their_objects_are_the_pipelines(ops: list[T.Op], seed: 
     for i, image in enumerate(IMAGES):
         expected = pipeline({"image": image, **given[i], "label": i}, keys=keys[i : i + 1], kinds=KINDS)
         np.testing.assert_array_equal(out[i], expected["image"], strict=True)
-        removals = follow_objects(given[i]["boxes"], steps[i])[1]
+        moves = Moves(steps[i], given[i]["boxes"])
         for name in ("boxes", "keypoints", "labels"):
-            found = move_objects(name, KINDS[name], given[i][name], steps[i], removals)
+            found = moves.move(name, KINDS[name], given[i][name])
             np.testing.assert_array_equal(found, expected[name], strict=True)
 
 

@@ -28,7 +28,7 @@ from penstock.datasets.error_location import add_location
 from penstock.datasets.store.batch_assembly import BatchAssembly
 from penstock.datasets.store.batch_forms import BatchForm
 from penstock.datasets.store.form_fields import warn_of_objects
-from penstock.datasets.store.moved_arrays import fill_arrays, fill_columns, find_moves, make_steps, read_boxes
+from penstock.datasets.store.moved_arrays import ChunkTargets
 from penstock.datasets.store.sample_plan import SamplePlan
 from penstock.datasets.store.seek_tables import MEMORY_NBYTES, SeekTables
 from penstock.errors import ArgumentError
@@ -276,16 +276,15 @@ class StoreDataset(Dataset[Sample]):
     ) -> None:
         failures: list[Failure] = []
         scope = RepairScope(self._policy())
-        steps = make_steps(len(indices)) if plan.moved else None
         records: list[Record] = []
         with stage("read", len(indices)):
             arrays = self._fill_arrays_at_once(plan, indices, parts, rows) if plan.arrays else []
             if arrays:
                 records = self.store.read(indices)
             images = self._read_images(plan, indices, records) if plan.program is not None else []
-        read_first = plan.program is not None and plan.program.reads_boxes
-        boxes = read_boxes(plan, records, failures) if read_first else None
+        targets = ChunkTargets(plan, records, failures)
         if plan.program is not None:
+            steps, boxes = targets.steps, targets.boxes if plan.program.reads_boxes else None
             tables = None if self._seek_tables is None else self._seek_tables.get(indices)
             with scope:
                 program: Any = plan.packets if isinstance(parts[plan.image], RaggedRows) else plan.program
@@ -294,12 +293,9 @@ class StoreDataset(Dataset[Sample]):
                 assert self._seek_tables is not None, "which gave it"
                 self._seek_tables.keep(indices, tables)
         if arrays and not failures:
-            arrays = fill_columns(plan, arrays, parts, records, rows, steps)
+            arrays = targets.columns(arrays, parts, rows)
         if arrays:
-            boxes = boxes or read_boxes(plan, records, failures)
-            moves = find_moves(steps or (), boxes, failures)
-            for name in arrays:
-                fill_arrays(plan, name, parts[name], records, rows, moves, failures)
+            targets.arrays(arrays, parts, rows)
         if failures:
             raise self._first_error(failures, indices)
         if scope.notes:

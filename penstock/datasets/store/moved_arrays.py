@@ -2,9 +2,9 @@
 
 ::
 
-    records ──read_boxes──> boxes ──program.fill──> pixels, steps ──find_moves──> Moves
-        ├──────────────────────── fill_arrays(..., moves) ──> rows of the batch    record by record
-        └──────────────────────── fill_columns(..., steps) ──> rows of the batch    the chunk at once, if it can be
+    records ──ChunkTargets──> boxes ──program.fill──> pixels, steps
+        ├── columns() ──> rows of the batch    the chunk at once, if it can be
+        └── arrays() ──> rows of the batch     record by record
 
 Called by :mod:`penstock.datasets.store.dataset` with the plan of a sample. Nothing here reads a store.
 """
@@ -12,7 +12,7 @@ Called by :mod:`penstock.datasets.store.dataset` with the plan of a sample. Noth
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,71 +25,128 @@ from penstock.sample import Array, DType, Index, Record
 if TYPE_CHECKING:
     from penstock.transforms.program.program import Failure
     from penstock.transforms.targets.chunk_targets import Column
-    from penstock.transforms.targets.moved_targets import ChunkSteps, Removal, Step
+    from penstock.transforms.targets.moved_targets import ChunkSteps, Moves
 
-__all__ = ["Moves", "fill_arrays", "fill_columns", "find_moves", "make_steps", "read_boxes"]
-
-
-@dataclass(frozen=True, slots=True)
-class Moves:
-    """What was applied to the image of a record, and the objects that were removed."""
-
-    steps: Sequence[Step]
-    removals: Sequence[Removal] = field(default=())
+__all__ = ["ChunkTargets"]
 
 
-def read_boxes(plan: SamplePlan, records: Sequence[Record], failures: list[Failure]) -> list[Array] | None:
-    """The boxes of each record, if ops need them; a record whose boxes cannot be read is added to ``failures``."""
-    if plan.boxes is None:
-        return None
-    boxes: list[Array] = []
-    for position, record in enumerate(records):
-        try:
-            boxes.append(plan.array(plan.boxes, record))
-        except Exception as error:  # noqa: BLE001  # raised by the caller: the first one of all fields
-            _add_failure(failures, position, error)
-            boxes.append(np.empty((0, 4), np.float32))
-    return boxes
+class ChunkTargets:
+    """The small arrays of a chunk's records, and the ops that were applied to their images.
 
+    Parameters
+    ----------
+    plan : SamplePlan
+        How a sample is made.
+    records : sequence of Record
+        The records.
+    failures : list of Failure
+        Records that have failed, which are left out; those that fail here are added.
 
-def make_steps(count: int) -> ChunkSteps:
-    """Where the ops of a chunk are noted, whose images other values follow."""
-    from penstock.transforms.targets.moved_targets import ChunkSteps  # imported with the pipeline
-
-    return ChunkSteps(count)
-
-
-def fill_columns(
-    plan: SamplePlan,
-    names: Sequence[Index],
-    parts: Mapping[Index, RaggedRows],
-    records: Sequence[Record],
-    rows: NDArray[np.int64],
-    steps: ChunkSteps | None,
-) -> list[Index]:
-    """Write the ragged arrays of all records to their rows, a field at once: the same as :func:`fill_arrays`.
-
-    Returns
-    -------
-    list
-        The names of the fields for which this is not possible; of those, nothing was written.
+    Attributes
+    ----------
+    steps : ChunkSteps or None
+        Where the program notes the ops of images that arrays follow.
     """
-    read = {name: _read_arrays(plan, name, records) for name in names if name in plan.forms}
-    moves_all = plan.boxes is not None  # the rows of all fields of objects, where some are removed
-    columns: dict[Index, Column] = {}
-    done: set[Index] = set()
-    for name, arrays in read.items():
-        if arrays is None or plan.moved.get(name, "boxes") != "boxes":
-            continue
-        if moves_all or name in plan.moved:
-            columns[name] = _join(arrays)
-        else:
-            parts[name].write_each(rows, arrays)
+
+    def __init__(self, plan: SamplePlan, records: Sequence[Record], failures: list[Failure]) -> None:
+        self._plan, self._records, self._failures = plan, records, failures
+        self.steps: ChunkSteps | None = None
+        if plan.moved:
+            from penstock.transforms.targets.moved_targets import ChunkSteps  # imported with the pipeline
+
+            self.steps = ChunkSteps(len(records))
+
+    @cached_property
+    def boxes(self) -> list[Array] | None:
+        """The boxes of each record, if ops need them; those that cannot be read are none, and a failure."""
+        plan = self._plan
+        if plan.boxes is None:
+            return None
+        boxes: list[Array] = []
+        for position, record in enumerate(self._records):
+            try:
+                boxes.append(plan.array(plan.boxes, record))
+            except Exception as error:  # noqa: BLE001  # raised by the caller: the first one of all fields
+                self._add_failure(position, error)
+                boxes.append(np.empty((0, 4), np.float32))
+        return boxes
+
+    def columns(
+        self, names: Sequence[Index], parts: Mapping[Index, RaggedRows], rows: NDArray[np.int64]
+    ) -> list[Index]:
+        """Write the ragged arrays of all records to their rows, a field at once: the same as :meth:`arrays`.
+
+        Returns
+        -------
+        list
+            The names of the fields for which this is not possible; of those, nothing was written.
+        """
+        plan = self._plan
+        moves_all = plan.boxes is not None  # the rows of all fields of objects, where some are removed
+        columns: dict[Index, Column] = {}
+        done: set[Index] = set()
+        for name in names:
+            if name not in plan.forms or plan.moved.get(name, "boxes") != "boxes":
+                continue
+            arrays = _read_arrays(plan, name, self._records)
+            if arrays is None:
+                continue
+            if moves_all or name in plan.moved:
+                columns[name] = _join(arrays)
+            else:
+                parts[name].write_each(rows, arrays)
+                done.add(name)
+        for name, (values, lengths) in (_move_columns(plan, columns, self.steps) if columns else {}).items():
+            parts[name].write(rows, values, lengths)
             done.add(name)
-    for name, (values, lengths) in (_move_columns(plan, columns, steps) if columns else {}).items():
-        parts[name].write(rows, values, lengths)
-        done.add(name)
-    return [name for name in names if name not in done]
+        return [name for name in names if name not in done]
+
+    def arrays(
+        self, names: Sequence[Index], parts: Mapping[Index, Array | RaggedRows], rows: NDArray[np.int64]
+    ) -> None:
+        """Write small arrays, by their names in the sample, record by record to rows of a batch."""
+        moves = self._find_moves()
+        for name in names:
+            self._write(name, parts[name], rows, moves)
+
+    def _find_moves(self) -> list[Moves]:
+        """What moves the values of each record; those that have failed move nothing."""
+        boxes = self.boxes
+        if self.steps is None:
+            return []
+        from penstock.transforms.targets.moved_targets import Moves  # imported with the pipeline
+
+        failed = {failure.position for failure in self._failures}
+        return [
+            Moves(()) if position in failed else Moves(own, None if boxes is None else boxes[position])
+            for position, own in enumerate(self.steps)
+        ]
+
+    def _write(self, name: Index, out: Array | RaggedRows, rows: NDArray[np.int64], moves: Sequence[Moves]) -> None:
+        plan, failed = self._plan, {failure.position for failure in self._failures}
+        arrays: list[Array] = []
+        for position, record in enumerate(self._records):
+            if position in failed:
+                continue
+            try:
+                array = plan.array(name, record)
+                if moves:
+                    array = moves[position].move(name, plan.selection.kind_of[name], array)
+                if isinstance(out, RaggedRows) and not len(array):  # masks of no objects have the size of no image
+                    array = array.reshape(0, *out.spec.shape)
+                if isinstance(out, RaggedRows):
+                    arrays.append(array)
+                else:
+                    out[rows[position]] = array
+            except Exception as error:  # noqa: BLE001  # raised by the caller: the first one of all fields
+                self._add_failure(position, error)
+        if isinstance(out, RaggedRows) and arrays and not self._failures:
+            out.write(rows, np.concatenate(arrays), np.array([len(array) for array in arrays], np.int64))
+
+    def _add_failure(self, position: int, error: Exception) -> None:
+        from penstock.transforms.program.program import Failure  # imported with the pipeline
+
+        self._failures.append(Failure(position, error))
 
 
 def _read_arrays(plan: SamplePlan, name: Index, records: Sequence[Record]) -> list[Array] | None:
@@ -123,81 +180,3 @@ def _move_columns(plan: SamplePlan, columns: Mapping[Index, Column], steps: Chun
         return {}
     moved = [name for name in plan.moved if name in columns]
     return move_columns(columns, plan.selection.kind_of, moved, plan.boxes, drawn) or {}
-
-
-def find_moves(
-    steps: Sequence[Sequence[Step]], boxes: Sequence[Array] | None, failures: Sequence[Failure]
-) -> list[Moves]:
-    """What moved the values of each record, from the steps of its image; those that have failed move nothing."""
-    if boxes is None:
-        return [Moves(own) for own in steps]
-    from penstock.transforms.targets.moved_targets import follow_objects  # imported with the pipeline
-
-    failed = {failure.position for failure in failures}
-    return [
-        Moves(()) if position in failed else Moves(own, follow_objects(boxes[position], own)[1])
-        for position, own in enumerate(steps)
-    ]
-
-
-def fill_arrays(
-    plan: SamplePlan,
-    name: Index,
-    out: Array | RaggedRows,
-    records: Sequence[Record],
-    rows: NDArray[np.int64],
-    moves: Sequence[Moves],
-    failures: list[Failure],
-) -> None:
-    """Write a small array of each record to its row of a batch.
-
-    Parameters
-    ----------
-    plan : SamplePlan
-        With this name in :attr:`~SamplePlan.arrays`.
-    name : object
-        Of the array in the sample.
-    out : ndarray or RaggedRows
-        The batch.
-    records : sequence of Record
-        The records.
-    rows : ndarray of int64
-        Where each of them goes.
-    moves : sequence of Moves
-        What moved each image; empty where nothing follows.
-    failures : list of Failure
-        Records that have failed, which are left out; those that fail here are added.
-    """
-    failed = {failure.position for failure in failures}
-    arrays: list[Array] = []
-    for position, record in enumerate(records):
-        if position in failed:
-            continue
-        try:
-            array = plan.array(name, record)
-            if moves:
-                array = _move(plan, name, array, moves[position])
-            if isinstance(out, RaggedRows) and not len(array):  # masks of no objects, which have the size of no image
-                array = array.reshape(0, *out.spec.shape)
-            if isinstance(out, RaggedRows):
-                arrays.append(array)
-            else:
-                out[rows[position]] = array
-        except Exception as error:  # noqa: BLE001  # raised by the caller: the first one of all fields
-            _add_failure(failures, position, error)
-    if isinstance(out, RaggedRows) and arrays and not failures:
-        out.write(rows, np.concatenate(arrays), np.array([len(array) for array in arrays], np.int64))
-
-
-def _move(plan: SamplePlan, name: Index, array: Array, moves: Moves) -> Array:
-    from penstock.transforms.targets.moved_targets import move, move_objects  # imported with the pipeline
-
-    if moves.removals:
-        return move_objects(name, plan.selection.kind_of[name], array, moves.steps, moves.removals)
-    return move(plan.moved[name], array, moves.steps) if name in plan.moved else array
-
-
-def _add_failure(failures: list[Failure], position: int, error: Exception) -> None:
-    from penstock.transforms.program.program import Failure  # imported with the pipeline
-
-    failures.append(Failure(position, error))

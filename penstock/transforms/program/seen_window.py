@@ -35,7 +35,7 @@ from penstock.transforms.ops.warp import Matrix, RandomAffine, RandomRotation
 from penstock.transforms.pipeline import Pipeline
 from penstock.transforms.pixel_arithmetic import Pixels
 from penstock.transforms.program.placed_pictures import Area
-from penstock.transforms.targets.moved_targets import Step, follow_objects, move, move_objects
+from penstock.transforms.targets.moved_targets import Moves, Step
 from penstock.transforms.targets.objects import find_boxes
 from penstock.transforms.targets.target_forms import as_collatable
 
@@ -102,14 +102,14 @@ class SeenWindow:
         boxes = None if op is None else find_boxes(dict(kinds), fields, op)
         with trace.stage("augment"):
             image = self._draw(part, keys, steps, boxes)
-        if boxes is None:
-            return {name: image if kind == "image" else move(kind, fields[name], steps) for name, kind in kinds.items()}
-        left, removals = follow_objects(boxes, steps)
-        known = {"image": image, "boxes": as_collatable(left)}
+        moves = Moves(steps, boxes)
+        known = {"image": image}
+        if boxes is not None:
+            known["boxes"] = as_collatable(moves.boxes)
         moved = {}
-        for name, value in fields.items():
-            kind = kinds.get(name, "")
-            moved[name] = known[kind] if kind in known else move_objects(name, kind or None, value, steps, removals)
+        for name in kinds if boxes is None else fields:
+            kind = kinds.get(name)
+            moved[name] = known[kind] if kind in known else moves.move(name, kind, fields[name])
         return moved
 
     def _draw(self, part: Pixels, keys: SampleKeys, steps: list[Step], boxes: Sample) -> Sample:

@@ -3,8 +3,8 @@
 ::
 
     program.fill(images, ..., steps=steps)      the pixels; what each op drew is noted, sample by sample
-    move(kind, value, steps[i])                 the same ops, applied to a value of sample i
-    move_objects(..., removals)                 the same, where an op removed objects: follow_objects(boxes, steps[i])
+    Moves(steps[i], boxes).move(name, ...)      the same ops, applied to a value of sample i, and its removed objects
+    move(kind, value, steps[i])                 the same, where nothing is removed
 
 The result equals what :class:`~penstock.transforms.Pipeline` makes of the whole sample. Nothing here draws a number.
 """
@@ -36,13 +36,11 @@ __all__ = [
     "FOLLOWERS",
     "ChunkSteps",
     "Drawn",
-    "Removal",
+    "Moves",
     "Step",
     "append_steps",
-    "follow_objects",
     "leaves_targets",
     "move",
-    "move_objects",
     "warn_of_left_sizes",
     "warn_of_left_targets",
 ]
@@ -167,54 +165,58 @@ def _moves_targets(op: type[Op]) -> bool:
     return op.removes_objects or moves != (Op.boxes, Op.keypoints, Op.mask, Op.reorder)
 
 
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """The objects of a sample that an op left: whether each, of those before the op, stays."""
-
-    op: Op
-    kept: NDArray[np.bool_]
-
-
-def follow_objects(boxes: object, steps: Sequence[Step]) -> tuple[NDArray[np.float32], list[Removal]]:
-    """The boxes of a sample after the ops that were applied to its image, and what each that removes objects left."""
-    objects = Objects.start(boxes)
-    kept = [(step.op, objects.apply(step.op, step.params, step.size)) for step in steps]
-    return objects.boxes, [Removal(op, stayed) for op, stayed in kept if stayed is not None]
-
-
-def move_objects(
-    name: Index, kind: str | None, value: Sample, steps: Sequence[Step], removals: Sequence[Removal]
-) -> Array:
-    """:func:`move` for a field of a sample from which objects were removed, of any kind.
+class Moves:
+    """The ops that were applied to an image, and the objects that they left.
 
     Parameters
     ----------
-    name : object
-        The name of the field in the sample.
-    kind : str, optional
-        Its kind: boxes, keypoints and instances move; other arrays stay as they are.
-    value : ndarray, or list of run-length encodings
-        The value.
-    steps, removals
-        What was applied to the image, and what :func:`follow_objects` found for it.
+    steps : sequence of Step
+        The ops.
+    boxes : array_like, optional
+        The boxes of the sample, where ops remove objects by them.
 
-    Returns
-    -------
-    ndarray
-        The rows of the objects that are left.
+    Attributes
+    ----------
+    boxes : ndarray, optional
+        The boxes after the ops, of the objects that are left.
     """
-    left = iter(removals)
-    begun = 0
-    if kind == "instances":
-        value = _open_instances(value, steps)
-    for position, step in enumerate(steps):
-        if not step.op.removes_objects:
-            continue
-        removal = next(left)
-        if is_of_objects(name, kind, value, removal.op):
-            value = _move(kind, value, steps[begun:position]) if kind in FOLLOWERS else value
-            value, begun = keep_rows(name, value, removal.kept, removal.op, kind), position
-    return move(kind, value, steps[begun:]) if kind in FOLLOWERS else value
+
+    __slots__ = ("_removals", "_steps", "boxes")
+
+    def __init__(self, steps: Sequence[Step], boxes: object = None) -> None:
+        self._steps = steps
+        self._removals: list[tuple[int, NDArray[np.bool_]]] = []  # places of ops, and which objects each left
+        self.boxes: NDArray[np.float32] | None = None
+        if boxes is None:
+            return
+        objects = Objects.start(boxes)
+        for position, step in enumerate(steps):
+            kept = objects.apply(step.op, step.params, step.size)
+            if kept is not None:
+                self._removals.append((position, kept))
+        self.boxes = objects.boxes
+
+    def move(self, name: Index, kind: str | None, value: Sample) -> Sample:
+        """:func:`move` for a field of any kind: values that do not follow the image keep the rows of objects left.
+
+        Parameters
+        ----------
+        name : object
+            The name of the field in the sample.
+        kind : str, optional
+            Its kind: boxes, keypoints, masks and instances move; other values stay where they are.
+        value : ndarray, or list of run-length encodings
+            The value.
+        """
+        steps, begun = self._steps, 0
+        if self._removals and kind == "instances":
+            value = _open_instances(value, steps)
+        for position, kept in self._removals:
+            op = steps[position].op
+            if is_of_objects(name, kind, value, op):
+                value = _move(kind, value, steps[begun:position]) if kind in FOLLOWERS else value
+                value, begun = keep_rows(name, value, kept, op, kind), position
+        return move(kind, value, steps[begun:]) if kind in FOLLOWERS else value
 
 
 def move(kind: str, value: object, steps: Sequence[Step]) -> Array:
