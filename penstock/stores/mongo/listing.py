@@ -25,9 +25,9 @@ from penstock.errors import ArgumentError, StoreFormatError
 from penstock.sample import Array
 from penstock.stores.common.keys import KeyList, LazyKeys
 from penstock.stores.fields.record_names import quote_names
-from penstock.stores.joined_manifest import ManifestColumn
 from penstock.stores.mongo.connection import import_bson
 from penstock.stores.mongo.fields import Document, get_value
+from penstock.stores.mongo.joined_manifest import ManifestColumn
 from penstock.stores.mongo.values import make_projection, to_text
 from penstock.stores.writing import Skipped
 from penstock.wording import counted

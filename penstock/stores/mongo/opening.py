@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.errors import ArgumentError, PenstockError, StoreFormatError, StoreNotFoundError
 from penstock.sample import Field, Schema
 from penstock.stores.fields.record_names import check_classes, quote_names
-from penstock.stores.joined_manifest import read_manifest
 from penstock.stores.mongo.connection import MongoConnection
 from penstock.stores.mongo.fields import Document, DocumentLayout, find_layout
+from penstock.stores.mongo.joined_manifest import read_manifest
 from penstock.stores.mongo.listing import (
     DocumentIds,
     DocumentListing,

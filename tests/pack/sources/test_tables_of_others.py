@@ -12,7 +12,7 @@ import pytest
 
 import penstock as ps
 from penstock.pack.pipeline.run import list_skipped
-from penstock.stores.joined_manifest import read_manifest
+from penstock.stores.mongo.joined_manifest import read_manifest
 from penstock.stores.writing import Skipped
 from tests.pack.images import picture
 from tests.pack.sources.test_iterables import kinds

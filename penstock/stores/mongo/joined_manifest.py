@@ -5,7 +5,8 @@
     img_name,label,score        {"img_name": "a.jpg", "label": 3, ...}
     a.jpg,3,0.5                 column "img_name": which document      "label", "score": fields of the records
 
-Numbers are recognised in CSV: a column is of integers or of floats if all its values are. Stores of databases read it.
+Numbers are recognised in CSV: a column is of integers or of floats if all its values are. Called by
+:mod:`penstock.stores.mongo.opening`.
 """
 
 from __future__ import annotations
