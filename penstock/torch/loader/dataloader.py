@@ -60,7 +60,7 @@ class _TorchOptions(LoaderOptions, total=False):
     channels_last: bool
 
 
-class _NamedOptions(NamedLoaderOptions, _TorchOptions, total=False):
+class _NamedTorchOptions(NamedLoaderOptions, _TorchOptions, total=False):
     """The same, with those that torch takes by place too."""
 
     generator: torch.Generator | None
@@ -138,19 +138,19 @@ class DataLoader(EpochStarter, torch.utils.data.DataLoader[Any], LoaderStatistic
     def __init__(
         self: DataLoader[BatchT], dataset: DatasetLike, batch_size: int | None = 1, shuffle: bool | None = None,
         sampler: Iterable[Index] | None = None, batch_sampler: Iterable[Index] | None = None, num_workers: int = 0, *,
-        collate_fn: Callable[[Any], BatchT], **options: Unpack[_NamedOptions],
+        collate_fn: Callable[[Any], BatchT], **options: Unpack[_NamedTorchOptions],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: DataLoader[SampleT], dataset: MapDataset[SampleT], batch_size: int = 1, shuffle: bool | None = None,
         sampler: Iterable[Index] | None = None, batch_sampler: None = None, num_workers: int = 0,
-        **options: Unpack[_NamedOptions],
+        **options: Unpack[_NamedTorchOptions],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
         self: DataLoader[tuple[Tensor, Tensor]], dataset: MapDataset[tuple[Tensor, float]], batch_size: int = 1,
         shuffle: bool | None = None, sampler: Iterable[Index] | None = None, batch_sampler: None = None,
-        num_workers: int = 0, **options: Unpack[_NamedOptions],
+        num_workers: int = 0, **options: Unpack[_NamedTorchOptions],
     ) -> None: ...  # fmt: skip
     @overload
     def __init__(
