@@ -1,7 +1,8 @@
-"""What stores over files of other programs share: opened once a process, refused when the files change, checked reads.
+"""What stores of other programs' records share: checked reads, columns that are kept; over files, their changes too.
 
 ::
 
+    ForeignStore     read(indices) ──> make_record_reader ──> Record         also for servers: MongoDB
     ContainerStore ──PerProcess──> the library's file, environment, table
         read(indices) ──files unchanged?──> read_record(opened, index) ──> Record
                                                  └ ValueError, KeyError ...──> CorruptRecordError: store, key, index
@@ -49,6 +50,7 @@ __all__ = [
     "DAMAGE",
     "LOOK_AHEAD",
     "ContainerStore",
+    "ForeignStore",
     "fingerprint_files",
     "load_column",
     "naming_damage",
@@ -62,52 +64,28 @@ LOOK_AHEAD: Final = 1 << 10
 _BLOCK_RECORDS: Final = 256
 
 
-class ContainerStore(Store, Generic[T_opened]):
-    """A store over files that another program wrote.
+class ForeignStore(Store, Generic[T_opened]):
+    """A store of records that another program wrote, in files or on a server: checked reads, columns that are kept.
 
     Parameters
     ----------
     path : str, path, Location or sequence of paths
-        The files.
-    files : sequence of Path, optional
-        The files whose changes are noticed; by default those of the location. For a folder, its data files.
+        Where they are.
     **options
         As for :class:`Store`.
-
-    Raises
-    ------
-    StoreNotFoundError
-        If a file is missing.
     """
 
-    reads_ranges: ClassVar[bool] = True
-    reads_copies: ClassVar[bool] = True
-    """Whether remote files are read as copies; a library that reads them itself would open a later version anew."""
     damage: ClassVar[tuple[type[Exception], ...]] = DAMAGE
     """What reading a record raises for wrong bytes."""
     _keys: Sequence[str] | None = None
     _schema: Schema
 
-    def __init__(self, path: PathLike, *, files: Sequence[Path] | None = None, **options: object) -> None:
+    def __init__(self, path: PathLike, **options: object) -> None:
         super().__init__(path, **options)
-        self._files = tuple(self.location.paths if files is None else files)
-        self._file_names = tuple(map(os.fspath, self._files))
         self._damaged: dict[str, str] = {}  # what was found damaged, and how
-        self._identities = self._identify_all(self._files)
-        self._opened = self._make_opened()
         self._columns: dict[str, Array] = {}
         self._missing: dict[str, NDArray[np.int64]] = {}
         """The records without a value in a field of which a column was read, once they are known."""
-        self._fingerprint = ""
-        if self._announces:
-            self.look_ahead = LOOK_AHEAD
-
-    def _make_opened(self) -> PerProcess[T_opened]:
-        owner = weakref.proxy(self)  # its methods, once bound, would make a circle that keeps a dropped store
-        return PerProcess(
-            lambda: owner._open_again(),  # noqa: PLW0108, SLF001  # bound when it is called; of the store itself
-            lambda opened: owner.close_files(opened),  # noqa: PLW0108  # bound when it is called
-        )
 
     @property
     def schema(self) -> Schema:
@@ -115,96 +93,27 @@ class ContainerStore(Store, Generic[T_opened]):
         return self._schema
 
     @abstractmethod
-    def open_files(self) -> T_opened:
-        """Open the files in this process.
-
-        Raises StoreError if they cannot be opened.
-        """
-
-    def close_files(self, opened: T_opened) -> None:
-        """Close what :meth:`open_files` returned. Arrays and views that were read from it must stay readable."""
+    def get_opened(self) -> T_opened:
+        """What records are read from in this process. Raises StoreError if the store is closed."""
 
     @abstractmethod
-    def read_record(self, opened: T_opened, index: int) -> Record:
-        """The record at ``index``, which is in the store.
-
-        An exception that a parser raises for wrong bytes (:class:`ValueError`, :class:`KeyError`, ...) becomes a
-        :class:`CorruptRecordError` that names store, key and index.
-        """
-
     def make_record_reader(self, opened: T_opened, indices: Sequence[int]) -> Callable[[int], Record]:
-        """What gives the record at each of ``indices``; by default :meth:`read_record`, with its errors.
+        """What gives the record at each of ``indices``, which are in the store.
 
-        A kind that reads several records at once does so here.
+        An exception of :attr:`damage` becomes a :class:`CorruptRecordError` that names store, key and index.
         """
-        del indices
-        return functools.partial(self.read_record, opened)
 
     def make_blob_reader(self, opened: T_opened, field: str, indices: Sequence[int]) -> Callable[[int], Blob]:
         """What gives one large field of the record at each of ``indices``; by default the whole record is read."""
         read = self.make_record_reader(opened, indices)
         return lambda index: read(index).fields[field]
 
-    def files_of(self, indices: Sequence[int]) -> Iterable[int]:
-        """The numbers of the files that hold some records: those whose changes are noticed when they are read."""
-        del indices
-        return range(len(self._files))
-
-    def ranges_of(self, opened: T_opened, indices: Sequence[int]) -> Iterable[tuple[int, int, int]]:
-        """The ranges that reading some records reads: number of the file, offset and number of bytes.
-
-        Asked for copies of remote objects alone, and for files that are not decompressed.
-        """
-        del opened, indices
-        return ()
-
-    @property
-    def _announces(self) -> bool:
-        """Whether records are ranges of remote objects."""
-        return self.location.remote is not None and type(self).ranges_of is not ContainerStore.ranges_of
-
-    @property
-    def prefetches(self) -> bool:
-        """Whether the kind reads ahead, or records are ranges of remote objects."""
-        return self._announces or type(self).prefetch is not ContainerStore.prefetch
-
-    def prefetch(self, indices: Indices) -> bool | None:
-        """Begin to fetch the bytes of records of remote objects; see :meth:`Store.prefetch`."""
-        if not self._announces:
-            return False
-        numbers, opened = self._check_indices(indices), self.get_opened(())
-        if (submit := self.announce_places(opened, numbers)) is not None:
-            submit(functools.partial(self.announce, opened, numbers))
-            return True
-        return self.announce(opened, numbers) > 0
-
-    def announce_places(
-        self, opened: T_opened, indices: Sequence[int]
-    ) -> Callable[[Callable[[], object]], object] | None:
-        """Begin to fetch what says where records of remote objects are.
-
-        Returns what calls a function once that is asked for; None if nothing is missing. By default nothing is.
-        """
-        del opened, indices
-        return None
-
-    def announce(self, opened: T_opened, indices: Sequence[int]) -> int:
-        """Begin to fetch the bytes of records of remote objects; how many bytes are asked for."""
-        return announce_ranges(self._file_names, self.ranges_of(opened, indices))
-
-    def iterate(self, opened: T_opened) -> Iterator[int]:
-        """The indices of all records, in order; those of remote objects are fetched ahead."""
-        for index in range(len(self)):
-            if index % _BLOCK_RECORDS == 0 and self._announces:
-                self.announce(opened, range(index, min(index + 2 * _BLOCK_RECORDS, len(self))))
-            yield index
-
+    @abstractmethod
     def read_column(self, opened: T_opened, field: str) -> Iterable[object]:
-        """The values of a small field of all records, in order, without images; by default read record by record.
+        """The values of a small field of all records, in order, without images.
 
         A read-only array in the dtype of the column is used as it is.
         """
-        return (self.read_record(opened, index).fields[field] for index in self.iterate(opened))
 
     def read(self, indices: Indices) -> list[Record]:
         """The records at ``indices``; see :meth:`Store.read`."""
@@ -225,32 +134,21 @@ class ContainerStore(Store, Generic[T_opened]):
             lambda error: self._read_numbers([getattr(error, "where", {}).get("index", numbers[0])], make_reader),
         )
 
-    def _read_mended(self, read: Callable[[], T_read], find: Callable[[Exception], object] | None = None) -> T_read:
-        """What ``read`` returns; see :func:`.read_mended`. Files are opened anew, which may have read what is damaged.
+    def _read_mended(self, read: Callable[[], T_read], find: Callable[[Exception], object] | None = None) -> T_read:  # noqa: ARG002  # of copies, which an override mends
+        """What ``read`` returns; ``find`` reads what an error names."""
+        return read()
 
-        Others that read at this moment keep what they have opened.
-        """
-        if self.location.remote is None or not self.reads_copies:
-            return read()
-
-        def find_again(error: Exception) -> object:
-            self._opened = self._make_opened()
-            try:
-                return read() if find is None else find(error)
-            finally:
-                self._opened = self._make_opened()
-
-        return read_mended(read, self.damage, find_again)
+    def _begin_read(self, numbers: Sequence[int]) -> T_opened:  # noqa: ARG002  # a default
+        """What some records are read from."""
+        return self.get_opened()
 
     def _read_numbers(
         self, numbers: Sequence[int], make_reader: Callable[[T_opened, Sequence[int]], Callable[[int], T_read]]
     ) -> list[T_read]:
-        opened = self.get_opened(self.files_of(numbers))
+        opened = self._begin_read(numbers)
         found: list[T_read] = []
         if not numbers:
             return found
-        if len(numbers) > 1 and self._announces:
-            self.announce(opened, numbers)
         try:
             read = make_reader(opened, numbers)
             for number in numbers:
@@ -314,6 +212,170 @@ class ContainerStore(Store, Generic[T_opened]):
         with naming_damage(f"the column of field {field!r}", self.url):
             yield from self._read_mended(lambda: list(self.read_column(self.get_opened(), field)))
 
+    def make_damage_error(self, index: int, error: Exception) -> CorruptRecordError:
+        """The error for a record whose bytes are wrong."""
+        return CorruptRecordError(
+            say_wrong(f"record {index}", error), store=self.url, key=self.get_key(index), index=index
+        )
+
+    @contextlib.contextmanager
+    def _refusing_again(self, what: str) -> Iterator[None]:
+        """Remember damage, which a library may search for long: each error of a record asks for its key."""
+        if what in self._damaged:
+            raise CorruptRecordError(self._damaged[what], store=self.url)
+        try:
+            yield
+        except CorruptRecordError as error:
+            self._damaged[what] = error.message
+            raise
+
+
+class ContainerStore(ForeignStore[T_opened]):
+    """A store over files that another program wrote.
+
+    Parameters
+    ----------
+    path : str, path, Location or sequence of paths
+        The files.
+    files : sequence of Path, optional
+        The files whose changes are noticed; by default those of the location. For a folder, its data files.
+    **options
+        As for :class:`Store`.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If a file is missing.
+    """
+
+    reads_ranges: ClassVar[bool] = True
+    reads_copies: ClassVar[bool] = True
+    """Whether remote files are read as copies; a library that reads them itself would open a later version anew."""
+
+    def __init__(self, path: PathLike, *, files: Sequence[Path] | None = None, **options: object) -> None:
+        super().__init__(path, **options)
+        self._files = tuple(self.location.paths if files is None else files)
+        self._file_names = tuple(map(os.fspath, self._files))
+        self._identities = self._identify_all(self._files)
+        self._opened = self._make_opened()
+        self._fingerprint = ""
+        if self._announces:
+            self.look_ahead = LOOK_AHEAD
+
+    def _make_opened(self) -> PerProcess[T_opened]:
+        owner = weakref.proxy(self)  # its methods, once bound, would make a circle that keeps a dropped store
+        return PerProcess(
+            lambda: owner._open_again(),  # noqa: PLW0108, SLF001  # bound when it is called; of the store itself
+            lambda opened: owner.close_files(opened),  # noqa: PLW0108  # bound when it is called
+        )
+
+    @abstractmethod
+    def open_files(self) -> T_opened:
+        """Open the files in this process.
+
+        Raises StoreError if they cannot be opened.
+        """
+
+    def close_files(self, opened: T_opened) -> None:
+        """Close what :meth:`open_files` returned. Arrays and views that were read from it must stay readable."""
+
+    @abstractmethod
+    def read_record(self, opened: T_opened, index: int) -> Record:
+        """The record at ``index``, which is in the store.
+
+        An exception that a parser raises for wrong bytes (:class:`ValueError`, :class:`KeyError`, ...) becomes a
+        :class:`CorruptRecordError` that names store, key and index.
+        """
+
+    def make_record_reader(self, opened: T_opened, indices: Sequence[int]) -> Callable[[int], Record]:
+        """What gives the record at each of ``indices``; by default :meth:`read_record`, with its errors.
+
+        A kind that reads several records at once does so here.
+        """
+        del indices
+        return functools.partial(self.read_record, opened)
+
+    def files_of(self, indices: Sequence[int]) -> Iterable[int]:
+        """The numbers of the files that hold some records: those whose changes are noticed when they are read."""
+        del indices
+        return range(len(self._files))
+
+    def ranges_of(self, opened: T_opened, indices: Sequence[int]) -> Iterable[tuple[int, int, int]]:
+        """The ranges that reading some records reads: number of the file, offset and number of bytes.
+
+        Asked for copies of remote objects alone, and for files that are not decompressed.
+        """
+        del opened, indices
+        return ()
+
+    @property
+    def _announces(self) -> bool:
+        """Whether records are ranges of remote objects."""
+        return self.location.remote is not None and type(self).ranges_of is not ContainerStore.ranges_of
+
+    @property
+    def prefetches(self) -> bool:
+        """Whether the kind reads ahead, or records are ranges of remote objects."""
+        return self._announces or type(self).prefetch is not ContainerStore.prefetch
+
+    def prefetch(self, indices: Indices) -> bool | None:
+        """Begin to fetch the bytes of records of remote objects; see :meth:`Store.prefetch`."""
+        if not self._announces:
+            return False
+        numbers, opened = self._check_indices(indices), self.get_opened(())
+        if (submit := self.announce_places(opened, numbers)) is not None:
+            submit(functools.partial(self.announce, opened, numbers))
+            return True
+        return self.announce(opened, numbers) > 0
+
+    def announce_places(
+        self, opened: T_opened, indices: Sequence[int]
+    ) -> Callable[[Callable[[], object]], object] | None:
+        """Begin to fetch what says where records of remote objects are.
+
+        Returns what calls a function once that is asked for; None if nothing is missing. By default nothing is.
+        """
+        del opened, indices
+        return None
+
+    def announce(self, opened: T_opened, indices: Sequence[int]) -> int:
+        """Begin to fetch the bytes of records of remote objects; how many bytes are asked for."""
+        return announce_ranges(self._file_names, self.ranges_of(opened, indices))
+
+    def iterate(self, opened: T_opened) -> Iterator[int]:
+        """The indices of all records, in order; those of remote objects are fetched ahead."""
+        for index in range(len(self)):
+            if index % _BLOCK_RECORDS == 0 and self._announces:
+                self.announce(opened, range(index, min(index + 2 * _BLOCK_RECORDS, len(self))))
+            yield index
+
+    def read_column(self, opened: T_opened, field: str) -> Iterable[object]:
+        """By default read record by record; see :meth:`ForeignStore.read_column`."""
+        return (self.read_record(opened, index).fields[field] for index in self.iterate(opened))
+
+    def _begin_read(self, numbers: Sequence[int]) -> T_opened:
+        opened = self.get_opened(self.files_of(numbers))
+        if len(numbers) > 1 and self._announces:
+            self.announce(opened, numbers)
+        return opened
+
+    def _read_mended(self, read: Callable[[], T_read], find: Callable[[Exception], object] | None = None) -> T_read:
+        """What ``read`` returns; see :func:`.read_mended`. Files are opened anew, which may have read what is damaged.
+
+        Others that read at this moment keep what they have opened.
+        """
+        if self.location.remote is None or not self.reads_copies:
+            return read()
+
+        def find_again(error: Exception) -> object:
+            self._opened = self._make_opened()
+            try:
+                return read() if find is None else find(error)
+            finally:
+                self._opened = self._make_opened()
+
+        return read_mended(read, self.damage, find_again)
+
     @classmethod
     def finished(cls, location: Location, schema: Schema, source: str) -> CommittedRecords | None:
         """What the finished files hold, if a :class:`.FileWriter` wrote them from this source; else None."""
@@ -352,12 +414,6 @@ class ContainerStore(Store, Generic[T_opened]):
         self._refuse_changed(files)
         return self._opened.get()
 
-    def make_damage_error(self, index: int, error: Exception) -> CorruptRecordError:
-        """The error for a record whose bytes are wrong."""
-        return CorruptRecordError(
-            say_wrong(f"record {index}", error), store=self.url, key=self.get_key(index), index=index
-        )
-
     @contextlib.contextmanager
     def opening(self, what: str) -> Iterator[None]:
         """Raise what is wrong with the files, each of which must be ``what``, as errors that name the store."""
@@ -370,17 +426,6 @@ class ContainerStore(Store, Generic[T_opened]):
             raise StoreFormatError(f"this is no {what}, or it is damaged: {error}", store=self.url) from error
         except OSError as error:
             raise StoreError(f"a {what} cannot be read: {name_failure(error)}", store=self.url) from error
-
-    @contextlib.contextmanager
-    def _refusing_again(self, what: str) -> Iterator[None]:
-        """Remember damage, which a library may search for long: each error of a record asks for its key."""
-        if what in self._damaged:
-            raise CorruptRecordError(self._damaged[what], store=self.url)
-        try:
-            yield
-        except CorruptRecordError as error:
-            self._damaged[what] = error.message
-            raise
 
     def _open_again(self) -> T_opened:
         self._refuse_changed()

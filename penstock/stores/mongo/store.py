@@ -15,18 +15,16 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
-import numpy as np
 import xxhash
-from numpy.typing import NDArray
 
 from penstock.errors import CorruptRecordError, StoreError
-from penstock.sample import Array, Record, Schema
-from penstock.stores.base import Indices, PathLike, Store
+from penstock.sample import Blob, Record
+from penstock.stores.base import Indices, PathLike
 from penstock.stores.common.read_ahead import ReadAhead
-from penstock.stores.container import load_column
+from penstock.stores.container import ForeignStore
 from penstock.stores.fields.record_names import quote_names
 from penstock.stores.location import Location
 from penstock.stores.mongo.connection import RECONNECT_TIMEOUT_S, MongoConnection
@@ -46,7 +44,7 @@ _READ_AHEAD_NBYTES: Final = 256 << 20
 _COLUMN_BATCH: Final = 5000
 
 
-class MongoStore(Store):
+class MongoStore(ForeignStore[MongoConnection]):
     """The documents of a collection.
 
     Parameters
@@ -98,6 +96,7 @@ class MongoStore(Store):
 
     kind: ClassVar[str] = "mongodb"
     is_remote: ClassVar[bool] = True
+    damage: ClassVar[tuple[type[Exception], ...]] = (ValueError, TypeError, OverflowError)
     noun: ClassVar[str] = "document"
     """What a record is on the server."""
     not_fields: ClassVar[tuple[str, ...]] = ()
@@ -142,53 +141,57 @@ class MongoStore(Store):
         """How many documents there are, and which values are fields."""
         return f"{counted(len(self), self.noun)}: {self._contents.layout.describe()}"
 
-    @property
-    def schema(self) -> Schema:
-        """Fields of the records."""
-        return self._contents.schema
-
     def __len__(self) -> int:
         return len(self._contents.listing.ids)
 
-    def read(self, indices: Indices) -> list[Record]:
-        """The records at ``indices``, with one query; see :meth:`Store.read`."""
-        numbers = self._check_indices(indices)
-        documents = self._get_documents(numbers, None)
-        made = {number: self._make_record(number, document) for number, document in documents.items()}
-        return [made[number] for number in numbers]
+    def get_opened(self) -> MongoConnection:
+        """See :meth:`ForeignStore.get_opened`."""
+        self._refuse_closed()
+        return self._connection
 
-    def blobs(self, field: str, indices: Indices) -> list[object]:
-        """One encoded field of the records at ``indices``; only that one is sent. See :meth:`Store.blobs`."""
-        self.schema.refuse_small(field)
-        numbers = self._check_indices(indices)
-        documents = self._get_documents(numbers, field)
-        return [self._read_field(field, number, documents[number]) for number in numbers]
+    def make_record_reader(self, opened: MongoConnection, indices: Sequence[int]) -> Callable[[int], Record]:
+        """One query for all of them; see :meth:`ForeignStore.make_record_reader`."""
+        del opened
+        documents = self._get_documents(indices, None)
+        return lambda number: self._make_record(number, documents[number])
+
+    def make_blob_reader(self, opened: MongoConnection, field: str, indices: Sequence[int]) -> Callable[[int], Blob]:
+        """Only this field is sent; see :meth:`ForeignStore.make_blob_reader`."""
+        del opened
+        documents = self._get_documents(indices, field)
+        return lambda number: self._reader.read(documents[number], (field,))[field]
+
+    def read_column(self, opened: MongoConnection, field: str) -> Iterator[object]:
+        """Only this field is sent; see :meth:`ForeignStore.read_column`."""
+        del opened
+        column = self._contents.listing.columns.get(field)
+        if column is not None:
+            yield from map(column.get, range(len(self)))
+            return
+
+        def make_reader(_: MongoConnection, numbers: Sequence[int]) -> Callable[[int], object]:
+            documents = self._load_all(numbers, field)
+            return lambda number: self._reader.read(documents[number], (field,))[field]
+
+        for begin in range(0, len(self), _COLUMN_BATCH):
+            yield from self._read_numbers(range(begin, min(begin + _COLUMN_BATCH, len(self))), make_reader)
+
+    def read_keys(self) -> Sequence[str]:
+        """See :meth:`ForeignStore.read_keys`."""
+        return self._contents.listing.keys
+
+    def make_damage_error(self, index: int, error: Exception) -> CorruptRecordError:
+        """A document is no snapshot: another program may have changed it."""
+        key = self._contents.listing.keys[index]
+        return CorruptRecordError(
+            f"record {index} is damaged, or was changed: {error}", store=self.url, key=key, index=index
+        )
 
     def prefetch(self, indices: Indices) -> None:
         """Begin to read records in a thread of this process; see :meth:`Store.prefetch`."""
         count = len(self)
         if not self._closed:
             self._ahead.submit([number for number in map(int, indices) if 0 <= number < count])
-
-    def column(self, field: str) -> Array:
-        """A small field of all records, read at the first call; see :meth:`Store.column`."""
-        self._refuse_closed()
-        if field not in self._columns:
-            self._columns[field] = load_column(field, self.schema[field], lambda: self._read_column(field), self.url)
-        return self._columns[field]
-
-    def lacks_value(self, field: str, indices: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Only this field is sent; see :meth:`Store.lacks_value`."""
-        return np.array([value is None for value in self._read_column(field)], np.bool_)[indices]
-
-    def _iter_values(self, field: str) -> Iterator[object]:
-        """Only this field is sent."""
-        return iter(self._read_column(field))
-
-    def keys(self) -> Sequence[str]:
-        """The names of the records, in order of index."""
-        self._refuse_closed()
-        return self._keys
 
     def digest(self) -> str:
         """The hash of ids, keys, fields and columns; see the class."""
@@ -218,9 +221,8 @@ class MongoStore(Store):
 
     def _begin(self, connection: MongoConnection, contents: CollectionContents) -> None:
         self._connection, self._contents = connection, contents
-        self._keys = contents.listing.keys
+        self._schema = contents.schema
         self._problems = self._unreadable = contents.listing.problems  # each may have been a record
-        self._columns: dict[str, Array] = {}
         self._reader = DocumentReader(contents.layout)
         paths = contents.layout.paths
         self._projections = {
@@ -234,10 +236,6 @@ class MongoStore(Store):
         state = xxhash.xxh3_128(contents.listing.digest().encode())
         state.update(repr((self.schema.to_json(), sorted(paths.items()))).encode())
         self._digest = state.hexdigest()
-
-    def _check_indices(self, indices: Indices) -> list[int]:
-        self._refuse_closed()
-        return super()._check_indices(indices)
 
     def _get_documents(self, numbers: Sequence[int], field: str | None) -> dict[int, Document]:
         """The documents of some records, those that were read ahead included."""
@@ -257,7 +255,7 @@ class MongoStore(Store):
                     f"the document with _id {self._contents.listing.ids[number]!r} is not there; it was deleted since "
                     "this store was opened",
                     store=self.url,
-                    key=self._keys[number],
+                    key=self._contents.listing.keys[number],
                     index=number,
                 )
         return documents
@@ -278,14 +276,14 @@ class MongoStore(Store):
         try:
             documents = self._connection.run(load)
         except StoreError as error:
-            error.locate(key=self._keys[numbers[0]], index=numbers[0])
+            error.locate(key=self._contents.listing.keys[numbers[0]], index=numbers[0])
             raise
         key = self._contents.layout.key
         if key != "_id":
             for number, document in documents.items():
                 found = get_value(document, key.split("."))
-                if found is not None and to_text(found) != self._keys[number]:
-                    raise self._make_damage_error(number, f"its {key} is now {to_text(found)!r:.200}")
+                if found is not None and to_text(found) != self._contents.listing.keys[number]:
+                    raise self.make_damage_error(number, ValueError(f"its {key} is now {to_text(found)!r:.200}"))
         return documents
 
     def _make_record(self, number: int, document: Document) -> Record:
@@ -294,43 +292,15 @@ class MongoStore(Store):
         if self._is_whole and (unread := find_unread(document, contents.layout, self.not_fields)):
             self._is_whole = False  # said once
             warnings.warn(
-                f"{self.noun} {self._keys[number]!r} of {self.url} has values that are not read: "
+                f"{self.noun} {self._contents.listing.keys[number]!r} of {self.url} has values that are not read: "
                 f"{quote_names(unread)}; fields= names all that are read",
-                stacklevel=4,
+                stacklevel=8,
             )
-        fields = self._read_fields(number, document, contents.layout.paths)
+        fields = self._reader.read(document, contents.layout.paths)
         if contents.listing.columns:
             fields |= {name: column.get(number) for name, column in contents.listing.columns.items()}
             fields = {name: fields[name] for name in contents.schema.fields}
-        return Record(number, self._keys[number], fields)
-
-    def _read_field(self, name: str, number: int, document: Document) -> object:
-        """One field of a record; raises as :meth:`_make_record`."""
-        return self._read_fields(number, document, (name,))[name]
-
-    def _read_fields(self, number: int, document: Document, names: Collection[str]) -> dict[str, Any]:
-        try:
-            return self._reader.read(document, names)
-        except (ValueError, TypeError, OverflowError) as error:
-            raise self._make_damage_error(number, str(error)) from error
-
-    def _make_damage_error(self, number: int, reason: str) -> CorruptRecordError:
-        return CorruptRecordError(
-            f"record {number} is damaged, or was changed: {reason}",
-            store=self.url,
-            key=self._keys[number],
-            index=number,
-        )
-
-    def _read_column(self, field: str) -> Iterable[object]:
-        column = self._contents.listing.columns.get(field)
-        if column is not None:
-            yield from map(column.get, range(len(self)))
-            return
-        for begin in range(0, len(self), _COLUMN_BATCH):
-            numbers = range(begin, min(begin + _COLUMN_BATCH, len(self)))
-            documents = self._load_all(numbers, field)
-            yield from (self._read_field(field, number, documents[number]) for number in numbers)
+        return Record(number, self._contents.listing.keys[number], fields)
 
 
 def _measure(loaded: tuple[str | None, Document]) -> int:
@@ -342,6 +312,6 @@ def _restore(
     cls: type[MongoStore], location: Location, options: Mapping[str, Any], contents: CollectionContents
 ) -> MongoStore:
     store = cls.__new__(cls)
-    Store.__init__(store, location, **options)
+    ForeignStore.__init__(store, location, **options)
     store._begin(MongoConnection(location, options.get("reconnect_timeout", RECONNECT_TIMEOUT_S)), contents)  # noqa: SLF001  # a constructor of the class
     return store
